@@ -1,0 +1,201 @@
+//! What a contender is: one way to let several clients increment shared counters, and the proof
+//! that it did.
+//!
+//! Not here: how contenders are interleaved and timed over rounds (harness.rs).
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::pick::Picks;
+
+/// What a contender stands for in the ratio table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A lock around the counter.
+    Lock,
+    /// An atomic instruction on the counter.
+    Atomic,
+    /// A message to a thread that owns the counter.
+    Channel,
+    /// `trust`.
+    Trust,
+    /// The limit of delegation: slots without closures or fibers.
+    Limit,
+    /// The limit of the hardware: bare cache-line transfers.
+    Hardware,
+}
+
+/// What is to be done in a run; the same for all contenders of a series.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// OS threads, clients and trustees together.
+    pub threads: usize,
+    /// How many of them only serve, in contenders that have such threads.
+    pub dedicated: usize,
+    /// Counters.
+    pub objects: usize,
+    /// Which counter each operation increments.
+    pub picks: Picks,
+    /// Increments of the run, over all clients.
+    pub ops: u64,
+    /// A `spin_loop` hint inside the critical section or delegated closure (thesis 2.6.1).
+    pub pause: bool,
+    /// Fibers a worker, for `apply`.
+    pub fibers: usize,
+    /// Requests a batch (`bare-slots`) or in flight (`channel-pipelined`).
+    pub batch: usize,
+    /// Slots of each kind between a client and a trustee of `bare-slots`.
+    pub slots: usize,
+    /// Whether threads are pinned to cores.
+    pub pin: bool,
+    /// Whether each counter has cache lines of its own.
+    pub padded: bool,
+}
+
+impl Workload {
+    /// Threads that issue operations where `dedicated` others only serve.
+    pub fn clients(&self) -> usize {
+        self.threads - self.dedicated
+    }
+}
+
+/// One run of a contender, before it is checked.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// From the first client's start to the last client's end.
+    pub elapsed: Duration,
+    /// Operations of the client that made fewest over those of the client that made most, 0 to 1.
+    pub fairness: f64,
+    /// What all increments returned (the value before), summed.
+    pub fetched: u64,
+    /// The counters after the run.
+    pub counters: Tally,
+}
+
+/// Final counters, folded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Sum over the counters.
+    pub total: u64,
+    /// Sum over the counters of 0 + 1 + … + (value - 1): what their increments must have returned.
+    pub fetched: u64,
+}
+
+impl Tally {
+    /// Adds a counter that started at zero and stands at `value`.
+    pub fn add(&mut self, value: u64) {
+        self.total += value;
+        let pairs = u128::from(value) * u128::from(value.saturating_sub(1)) / 2;
+        self.fetched = self.fetched.wrapping_add(pairs as u64);
+    }
+}
+
+impl FromIterator<u64> for Tally {
+    fn from_iter<I: IntoIterator<Item = u64>>(values: I) -> Self {
+        let mut tally = Self::default();
+        values.into_iter().for_each(|value| tally.add(value));
+        tally
+    }
+}
+
+impl Run {
+    /// Millions of operations a second.
+    pub fn mops(&self, ops: u64) -> f64 {
+        ops as f64 / self.elapsed.as_secs_f64() / 1e6
+    }
+
+    /// Checks that no increment was lost or made twice and that each returned the value it found.
+    pub fn verify(&self, ops: u64) -> Result<()> {
+        let Tally { total, fetched } = self.counters;
+        ensure!(
+            total == ops,
+            "the counters sum up to {total} after {ops} increments: increments were lost or made twice"
+        );
+        ensure!(
+            fetched == self.fetched,
+            "the increments returned values that sum up to {}, but these counters must have returned {fetched}",
+            self.fetched
+        );
+        Ok(())
+    }
+}
+
+/// One way to increment shared counters.
+pub trait Contender {
+    /// Name in tables, JSON and `--only`.
+    fn name(&self) -> &'static str;
+
+    /// What it stands for.
+    fn kind(&self) -> Kind;
+
+    /// The least threads it needs.
+    fn least_threads(&self) -> usize {
+        1
+    }
+
+    /// Sets up, runs the workload once, and tears down; only the operations are timed.
+    fn run(&self, workload: &Workload) -> Result<Run>;
+}
+
+/// When one client ran, and what its increments returned.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientRun {
+    /// Its first operation began.
+    pub start: Instant,
+    /// Its last operation was complete.
+    pub end: Instant,
+    /// Operations it made.
+    pub ops: u64,
+    /// The values its increments returned, summed.
+    pub fetched: u64,
+}
+
+/// Folds the clients of a run: from the first start to the last end.
+pub fn fold(clients: &[ClientRun], counters: Tally) -> Run {
+    let start = clients.iter().map(|client| client.start).min();
+    let end = clients.iter().map(|client| client.end).max();
+    let least = clients.iter().map(|client| client.ops).min().unwrap_or(0);
+    let most = clients.iter().map(|client| client.ops).max().unwrap_or(0);
+    Run {
+        elapsed: match (start, end) {
+            (Some(start), Some(end)) => end - start,
+            _ => Duration::ZERO,
+        },
+        fairness: least as f64 / most.max(1) as f64,
+        fetched: clients.iter().fold(0, |sum, client| sum.wrapping_add(client.fetched)),
+        counters,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(fetched: u64, counters: &[u64]) -> Run {
+        Run {
+            elapsed: Duration::from_millis(1),
+            fairness: 1.0,
+            fetched,
+            counters: counters.iter().copied().collect(),
+        }
+    }
+
+    #[test]
+    fn a_correct_run_passes() {
+        // Two counters at 3 and 2: they returned 0, 1, 2 and 0, 1.
+        run(4, &[3, 2]).verify(5).unwrap();
+    }
+
+    #[test]
+    fn a_lost_increment_is_found() {
+        assert!(run(4, &[3, 1]).verify(5).is_err());
+    }
+
+    #[test]
+    fn a_value_returned_twice_is_found() {
+        assert!(run(3, &[3, 2]).verify(5).is_err());
+    }
+}

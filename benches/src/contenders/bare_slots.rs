@@ -1,0 +1,350 @@
+//! `bare-slots`: delegation with everything taken away but the slots. No closures, no fibers, no
+//! reference counts: a request is an object's number (8 bytes), a reply the counter's value (8 bytes).
+//! The limit of the method, against which `trust` is measured (thesis 2.5.1).
+//!
+//! # Protocol
+//! One client and one trustee share a ring of request and response slots (one of each by default).
+//! The n-th batch of the pair, counted from 1, uses slot n mod ring.
+//! - The client fills a request slot's entries and count, then stores `turn = n` with Release (B1).
+//!   The trustee loads that `turn` with Acquire (pairs with B1), so it sees the entries.
+//! - The trustee fills the response slot's entries, then stores its `turn = n` with Release (B2).
+//!   The client loads that `turn` with Acquire (pairs with B2), so it sees the replies, and may
+//!   reuse the request slot: the trustee is through with it.
+//!
+//! Waiting loops have no `pause` instruction: it would add up to 140 cycles to a transfer.
+//! Entries are relaxed atomics: plain loads and stores to the machine, and no `unsafe` here.
+
+use std::{
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    time::Instant,
+};
+
+use anyhow::{Result, ensure};
+use crossbeam_utils::CachePadded;
+
+use super::{counter::increment, threads::together};
+use crate::{
+    budget::Budget,
+    contender::{ClientRun, Contender, Kind, Run, Tally, Workload, fold},
+};
+
+const LARGEST_BATCH: usize = 256;
+
+/// `turn`, count and the first entries share the first cache line, so a batch of one is one transfer.
+#[repr(align(128))]
+struct Slot {
+    turn: AtomicU64,
+    count: AtomicU64,
+    entries: [AtomicU64; LARGEST_BATCH],
+}
+
+impl Slot {
+    fn empty() -> Self {
+        Self {
+            turn: AtomicU64::new(0),
+            count: AtomicU64::new(0),
+            entries: [const { AtomicU64::new(0) }; LARGEST_BATCH],
+        }
+    }
+}
+
+struct Pair {
+    requests: Box<[Slot]>,
+    responses: Box<[Slot]>,
+}
+
+impl Pair {
+    fn new(slots: usize) -> Self {
+        let ring = || (0..slots).map(|_| Slot::empty()).collect();
+        Self {
+            requests: ring(),
+            responses: ring(),
+        }
+    }
+}
+
+/// A ring position that follows a batch number without dividing.
+#[derive(Clone, Copy)]
+struct Cursor {
+    turn: u64,
+    index: usize,
+}
+
+impl Cursor {
+    const FIRST: Self = Self { turn: 1, index: 0 };
+
+    #[inline(always)]
+    fn advance(&mut self, slots: usize) {
+        self.turn += 1;
+        self.index += 1;
+        if self.index == slots {
+            self.index = 0;
+        }
+    }
+}
+
+/// The client's end of a pair.
+struct Outbox<'a> {
+    pair: &'a Pair,
+    batch: usize,
+    filled: usize,
+    publish: Cursor,
+    collect: Cursor,
+}
+
+impl Outbox<'_> {
+    #[inline(always)]
+    fn has_room(&self) -> bool {
+        self.publish.turn - self.collect.turn < self.pair.requests.len() as u64
+    }
+
+    #[inline(always)]
+    fn idle(&self) -> bool {
+        self.filled == 0 && self.publish.turn == self.collect.turn
+    }
+
+    /// Adds a request; only where there is room.
+    #[inline(always)]
+    fn push(&mut self, object: u64) {
+        self.pair.requests[self.publish.index].entries[self.filled].store(object, Ordering::Relaxed);
+        self.filled += 1;
+        if self.filled == self.batch {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.filled > 0 {
+            let slot = &self.pair.requests[self.publish.index];
+            slot.count.store(self.filled as u64, Ordering::Relaxed);
+            slot.turn.store(self.publish.turn, Ordering::Release); // B1
+            self.publish.advance(self.pair.requests.len());
+            self.filled = 0;
+        }
+    }
+
+    /// Sums up the replies that have come.
+    #[inline(always)]
+    fn collect(&mut self) -> u64 {
+        let mut fetched = 0u64;
+        while self.collect.turn < self.publish.turn {
+            let slot = &self.pair.responses[self.collect.index];
+            if slot.turn.load(Ordering::Acquire) != self.collect.turn {
+                break;
+            }
+            let count = self.pair.requests[self.collect.index].count.load(Ordering::Relaxed) as usize;
+            for reply in &slot.entries[..count] {
+                fetched = fetched.wrapping_add(reply.load(Ordering::Relaxed));
+            }
+            self.collect.advance(self.pair.requests.len());
+        }
+        fetched
+    }
+}
+
+/// The trustee's end of a pair.
+struct Inbox<'a> {
+    pair: &'a Pair,
+    serve: Cursor,
+}
+
+impl Inbox<'_> {
+    #[inline(always)]
+    fn serve<const PAUSE: bool>(&mut self, counters: &mut [u64]) {
+        let request = &self.pair.requests[self.serve.index];
+        if request.turn.load(Ordering::Acquire) != self.serve.turn {
+            return;
+        }
+        let response = &self.pair.responses[self.serve.index];
+        let count = request.count.load(Ordering::Relaxed) as usize;
+        for (object, reply) in request.entries[..count].iter().zip(&response.entries[..count]) {
+            let counter = &mut counters[object.load(Ordering::Relaxed) as usize];
+            reply.store(increment::<PAUSE>(counter), Ordering::Relaxed);
+        }
+        response.turn.store(self.serve.turn, Ordering::Release); // B2
+        self.serve.advance(self.pair.requests.len());
+    }
+}
+
+/// The contender, shared or dedicated.
+#[derive(Debug)]
+pub struct BareSlots {
+    dedicated: bool,
+}
+
+impl BareSlots {
+    /// Every thread is client and trustee.
+    pub fn shared() -> Self {
+        Self { dedicated: false }
+    }
+
+    /// Each thread is either client or trustee.
+    pub fn dedicated() -> Self {
+        Self { dedicated: true }
+    }
+}
+
+impl Contender for BareSlots {
+    fn name(&self) -> &'static str {
+        if self.dedicated { "bare-slots-dedicated" } else { "bare-slots" }
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Limit
+    }
+
+    fn least_threads(&self) -> usize {
+        if self.dedicated { 2 } else { 1 }
+    }
+
+    fn run(&self, workload: &Workload) -> Result<Run> {
+        ensure!(
+            (1..=LARGEST_BATCH).contains(&workload.batch),
+            "--batch {} is out of range: a slot holds 1 to {LARGEST_BATCH} requests",
+            workload.batch
+        );
+        ensure!(workload.slots > 0, "--slots 0: a client needs at least one slot");
+        Ok(if workload.pause { self.run_as::<true>(workload) } else { self.run_as::<false>(workload) })
+    }
+}
+
+impl BareSlots {
+    fn run_as<const PAUSE: bool>(&self, workload: &Workload) -> Run {
+        let threads = workload.threads;
+        // Thread t is a client where t < clients, and trustee t - first_trustee where that exists.
+        let (clients, first_trustee) =
+            if self.dedicated { (workload.clients(), workload.clients()) } else { (threads, 0) };
+        let trustees = threads - first_trustee;
+        let pairs: Vec<Pair> = (0..clients * trustees).map(|_| Pair::new(workload.slots)).collect();
+        let budget = Budget::new(workload.ops, clients);
+        let done = CachePadded::new(AtomicUsize::new(0));
+        // Split each pick into trustee and place there beforehand: a request is ready to be copied.
+        let routes: Vec<Vec<Route>> = (0..clients)
+            .map(|client| workload.picks.of(client).iter().map(|&pick| Route::new(pick, trustees)).collect())
+            .collect();
+
+        let nodes = together(threads, workload.pin, |thread, start| {
+            let is_client = thread < clients;
+            let trustee = thread.checked_sub(first_trustee);
+            let mut node = Node {
+                trustee,
+                counters: vec![0; trustee.map_or(0, |_| workload.objects.div_ceil(trustees))],
+                outboxes: (0..if is_client { trustees } else { 0 })
+                    .map(|to| Outbox {
+                        pair: &pairs[thread * trustees + to],
+                        batch: workload.batch,
+                        filled: 0,
+                        publish: Cursor::FIRST,
+                        collect: Cursor::FIRST,
+                    })
+                    .collect(),
+                inboxes: trustee.map_or_else(Vec::new, |trustee| {
+                    (0..clients)
+                        .filter(|&from| from != thread)
+                        .map(|from| Inbox {
+                            pair: &pairs[from * trustees + trustee],
+                            serve: Cursor::FIRST,
+                        })
+                        .collect()
+                }),
+                fetched: 0,
+            };
+            start.wait();
+            let begun = Instant::now();
+            let mut ops = 0;
+            if is_client {
+                ops = node.issue::<PAUSE>(&routes[thread], &budget, workload.batch);
+                done.fetch_add(1, Ordering::Release);
+            }
+            let end = Instant::now();
+            node.serve_until_done::<PAUSE>(&done, clients);
+            let run = is_client.then_some(ClientRun {
+                start: begun,
+                end,
+                ops,
+                fetched: node.fetched,
+            });
+            (run, node.counters)
+        });
+        let (runs, counters): (Vec<_>, Vec<_>) = nodes.into_iter().unzip();
+        let runs: Vec<ClientRun> = runs.into_iter().flatten().collect();
+        fold(&runs, counters.into_iter().flatten().collect::<Tally>())
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Route {
+    trustee: u32,
+    place: u32,
+}
+
+impl Route {
+    fn new(pick: u32, trustees: usize) -> Self {
+        Self {
+            trustee: pick % trustees as u32,
+            place: pick / trustees as u32,
+        }
+    }
+}
+
+/// What one thread holds: its counters as a trustee, its ends of the pairs, its sum as a client.
+struct Node<'a> {
+    trustee: Option<usize>,
+    counters: Vec<u64>,
+    outboxes: Vec<Outbox<'a>>,
+    inboxes: Vec<Inbox<'a>>,
+    fetched: u64,
+}
+
+impl Node<'_> {
+    #[inline(always)]
+    fn serve<const PAUSE: bool>(&mut self) {
+        for inbox in &mut self.inboxes {
+            inbox.serve::<PAUSE>(&mut self.counters);
+        }
+    }
+
+    #[inline(always)]
+    fn collect(&mut self) {
+        for outbox in &mut self.outboxes {
+            self.fetched = self.fetched.wrapping_add(outbox.collect());
+        }
+    }
+
+    /// The client's loop: serves in between, at least once a batch, so that nobody starves.
+    fn issue<const PAUSE: bool>(&mut self, routes: &[Route], budget: &Budget, batch: usize) -> u64 {
+        let mut ops = 0;
+        while let Some(claim) = budget.claim() {
+            ops += claim.end - claim.start;
+            let first = claim.start as usize & (routes.len() - 1);
+            for some in routes[first..first + (claim.end - claim.start) as usize].chunks(batch) {
+                self.serve::<PAUSE>();
+                for route in some {
+                    if self.trustee == Some(route.trustee as usize) {
+                        let counter = &mut self.counters[route.place as usize];
+                        self.fetched = self.fetched.wrapping_add(increment::<PAUSE>(counter));
+                        continue;
+                    }
+                    while !self.outboxes[route.trustee as usize].has_room() {
+                        self.collect();
+                        self.serve::<PAUSE>();
+                    }
+                    self.outboxes[route.trustee as usize].push(u64::from(route.place));
+                }
+            }
+        }
+        self.outboxes.iter_mut().for_each(Outbox::flush);
+        while !self.outboxes.iter().all(Outbox::idle) {
+            self.collect();
+            self.serve::<PAUSE>();
+        }
+        ops
+    }
+
+    /// The trustee's loop, until all clients have all their replies.
+    fn serve_until_done<const PAUSE: bool>(&mut self, done: &AtomicUsize, clients: usize) {
+        while done.load(Ordering::Acquire) < clients {
+            self.serve::<PAUSE>();
+        }
+    }
+}

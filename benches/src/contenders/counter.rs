@@ -1,0 +1,129 @@
+//! Counters that live in shared memory and are incremented in place, by whichever thread comes:
+//! the loop that all locks and the atomic share. One type of counter is one file beside this one.
+
+use std::{
+    hint::spin_loop,
+    marker::PhantomData,
+    ops::{Deref, DerefMut},
+    time::Instant,
+};
+
+use anyhow::Result;
+use crossbeam_utils::CachePadded;
+
+use super::threads::together;
+use crate::{
+    budget::Budget,
+    contender::{ClientRun, Contender, Kind, Run, Tally, Workload, fold},
+};
+
+/// A counter that several threads may increment in place.
+pub trait Counter: Send + Sync + Sized + 'static {
+    /// Its contender's name.
+    const NAME: &'static str;
+    /// Its contender's kind.
+    const KIND: Kind;
+    /// What each thread keeps for itself (the queue node of an MCS lock).
+    type Local: Default;
+
+    /// A counter at zero.
+    fn zero() -> Self;
+
+    /// Adds one and returns the value before.
+    fn fetch_add<const PAUSE: bool>(&self, local: &mut Self::Local) -> u64;
+
+    /// The value, once no other thread increments.
+    fn value(&mut self) -> u64;
+}
+
+/// The critical section of every lock, and the body of every delegated closure.
+#[inline(always)]
+pub fn increment<const PAUSE: bool>(counter: &mut u64) -> u64 {
+    let before = *counter;
+    *counter = before.wrapping_add(1);
+    if PAUSE {
+        spin_loop();
+    }
+    before
+}
+
+/// A counter beside its neighbours, as in a `Vec` of counters.
+#[derive(Debug)]
+pub struct Compact<C>(C);
+
+impl<C> From<C> for Compact<C> {
+    fn from(counter: C) -> Self {
+        Self(counter)
+    }
+}
+
+impl<C> Deref for Compact<C> {
+    type Target = C;
+    fn deref(&self) -> &C {
+        &self.0
+    }
+}
+
+impl<C> DerefMut for Compact<C> {
+    fn deref_mut(&mut self) -> &mut C {
+        &mut self.0
+    }
+}
+
+/// The contender for a type of counter.
+#[derive(Debug)]
+pub struct SharedCounters<C>(PhantomData<fn() -> C>);
+
+impl<C: Counter> SharedCounters<C> {
+    /// The contender for counters of type `C`.
+    pub fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<C: Counter> Contender for SharedCounters<C> {
+    fn name(&self) -> &'static str {
+        C::NAME
+    }
+
+    fn kind(&self) -> Kind {
+        C::KIND
+    }
+
+    fn run(&self, workload: &Workload) -> Result<Run> {
+        Ok(match (workload.padded, workload.pause) {
+            (true, false) => run::<C, CachePadded<C>, false>(workload),
+            (true, true) => run::<C, CachePadded<C>, true>(workload),
+            (false, false) => run::<C, Compact<C>, false>(workload),
+            (false, true) => run::<C, Compact<C>, true>(workload),
+        })
+    }
+}
+
+fn run<C, L, const PAUSE: bool>(workload: &Workload) -> Run
+where
+    C: Counter,
+    L: From<C> + DerefMut<Target = C> + Send + Sync,
+{
+    let mut counters: Vec<L> = (0..workload.objects).map(|_| L::from(C::zero())).collect();
+    let budget = Budget::new(workload.ops, workload.threads);
+    let clients = together(workload.threads, workload.pin, |thread, start| {
+        let (counters, mut local, mut fetched) = (counters.as_slice(), C::Local::default(), 0u64);
+        let mut ops = 0;
+        start.wait();
+        let begun = Instant::now();
+        while let Some(claim) = budget.claim() {
+            ops += claim.end - claim.start;
+            for &pick in workload.picks.slice(thread, &claim) {
+                fetched = fetched.wrapping_add(counters[pick as usize].fetch_add::<PAUSE>(&mut local));
+            }
+        }
+        ClientRun {
+            start: begun,
+            end: Instant::now(),
+            ops,
+            fetched,
+        }
+    });
+    fold(&clients, counters.iter_mut().map(|counter| counter.value()).collect::<Tally>())
+}

@@ -1,0 +1,123 @@
+//! Bare cache-line transfers between two threads: what any request and its reply must cost.
+//!
+//! The client writes n into a line; the server sees it, increments its counter and writes n and the
+//! value into another line; the client sees that. One operation is one such round trip: two
+//! transfers with one line each way, or four with payload and flag on lines of their own.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Instant,
+};
+
+use anyhow::Result;
+use crossbeam_utils::CachePadded;
+
+use super::{counter::increment, threads::together};
+use crate::contender::{ClientRun, Contender, Kind, Run, Tally, Workload, fold};
+
+/// One direction. With one line `payload` is not used: the flag's line carries the value beside it.
+#[derive(Default)]
+struct Way {
+    flagged: CachePadded<Flagged>,
+    payload: CachePadded<AtomicU64>,
+}
+
+#[derive(Default)]
+struct Flagged {
+    turn: AtomicU64,
+    value: AtomicU64,
+}
+
+impl Way {
+    #[inline(always)]
+    fn value(&self, two_lines: bool) -> &AtomicU64 {
+        if two_lines { &self.payload } else { &self.flagged.value }
+    }
+
+    #[inline(always)]
+    fn send(&self, two_lines: bool, turn: u64, value: u64) {
+        self.value(two_lines).store(value, Ordering::Relaxed);
+        self.flagged.turn.store(turn, Ordering::Release); // P1
+    }
+
+    #[inline(always)]
+    fn receive(&self, two_lines: bool, turn: u64) -> u64 {
+        // Pairs with P1: the value was stored before the turn.
+        while self.flagged.turn.load(Ordering::Acquire) != turn {}
+        self.value(two_lines).load(Ordering::Relaxed)
+    }
+}
+
+/// The contender.
+#[derive(Debug)]
+pub struct PingPong {
+    two_lines: bool,
+}
+
+impl PingPong {
+    /// One line each way.
+    pub fn one_line() -> Self {
+        Self { two_lines: false }
+    }
+
+    /// Two lines each way, payload and flag.
+    pub fn two_lines() -> Self {
+        Self { two_lines: true }
+    }
+}
+
+enum Role {
+    Client(ClientRun),
+    Server(u64),
+}
+
+impl Contender for PingPong {
+    fn name(&self) -> &'static str {
+        if self.two_lines { "ping-pong-two-lines" } else { "ping-pong" }
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Hardware
+    }
+
+    fn least_threads(&self) -> usize {
+        2
+    }
+
+    fn run(&self, workload: &Workload) -> Result<Run> {
+        let (there, back) = (Way::default(), Way::default());
+        let two_lines = self.two_lines;
+        let roles = together(2, workload.pin, |thread, start| {
+            start.wait();
+            if thread == 0 {
+                let (begun, mut fetched) = (Instant::now(), 0u64);
+                for turn in 1..=workload.ops {
+                    there.send(two_lines, turn, 0);
+                    fetched = fetched.wrapping_add(back.receive(two_lines, turn));
+                }
+                Role::Client(ClientRun {
+                    start: begun,
+                    end: Instant::now(),
+                    ops: workload.ops,
+                    fetched,
+                })
+            } else {
+                let mut counters = [0u64];
+                for turn in 1..=workload.ops {
+                    let object = there.receive(two_lines, turn);
+                    back.send(two_lines, turn, increment::<false>(&mut counters[object as usize]));
+                }
+                Role::Server(counters[0])
+            }
+        });
+        let mut clients = Vec::new();
+        let mut counters = Tally::default();
+        for role in roles {
+            match role {
+                Role::Client(run) => clients.push(run),
+                Role::Server(value) => counters.add(value),
+            }
+        }
+        Ok(fold(&clients, counters))
+    }
+}

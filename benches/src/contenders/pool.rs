@@ -1,0 +1,161 @@
+//! What every contender on `trust` needs: a pool of pinned workers, counters entrusted to them, and
+//! clients that start together.
+
+use std::{
+    cell::Cell,
+    panic,
+    sync::{Arc, Barrier},
+};
+
+use trust::{Threadpool, Trust};
+
+use crate::contender::{ClientRun, Tally, Workload};
+
+/// Who serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Every worker is client and trustee.
+    Shared,
+    /// Some workers only serve.
+    Dedicated,
+    /// Every worker could be both, but only the first issues, and only the last has the objects.
+    Lone,
+}
+
+/// A pool with its counters; objects go round robin over the trustees.
+pub struct Stage {
+    trusts: Arc<[Trust<u64>]>,
+    clients: usize,
+    pool: Threadpool,
+}
+
+impl Stage {
+    /// Starts the workers and entrusts the counters, all at zero.
+    pub fn new(workload: &Workload, mode: Mode) -> Self {
+        let dedicated = if mode == Mode::Dedicated { workload.dedicated } else { 0 };
+        let pool = Threadpool::builder()
+            .workers(workload.threads)
+            .dedicated(dedicated)
+            .pin(workload.pin)
+            .build();
+        let serving = match mode {
+            Mode::Shared => workload.threads,
+            Mode::Dedicated => workload.dedicated,
+            Mode::Lone => 1,
+        };
+        // Dedicated workers are the last ones of a pool.
+        let trustees = &pool.trustees()[workload.threads - serving..];
+        let trusts = (0..workload.objects).map(|object| trustees[object % trustees.len()].entrust(0)).collect();
+        Self {
+            trusts,
+            clients: Self::clients(workload, mode),
+            pool,
+        }
+    }
+
+    /// Workers that issue operations.
+    pub fn clients(workload: &Workload, mode: Mode) -> usize {
+        match mode {
+            Mode::Shared => workload.threads,
+            Mode::Dedicated => workload.clients(),
+            Mode::Lone => 1,
+        }
+    }
+
+    /// The counters.
+    pub fn trusts(&self) -> Arc<[Trust<u64>]> {
+        self.trusts.clone()
+    }
+
+    /// Runs `body(client)` in a fiber on each client worker; all start together.
+    ///
+    /// # Panics
+    /// Where a body panics, with its message.
+    pub fn run<R, F>(&self, body: F) -> Vec<R>
+    where
+        R: Send + 'static,
+        F: Fn(usize) -> R + Clone + Send + 'static,
+    {
+        let start = Arc::new(Barrier::new(self.clients));
+        let handles: Vec<_> = (0..self.clients)
+            .map(|client| {
+                let (start, body) = (start.clone(), body.clone());
+                self.pool.spawn_on(client, move || {
+                    start.wait();
+                    body(client)
+                })
+            })
+            .collect();
+        handles
+            .into_iter()
+            .map(|handle| handle.join().unwrap_or_else(|panic| panic::resume_unwind(panic)))
+            .collect()
+    }
+
+    /// Reads all counters, through a worker.
+    pub fn tally(&self) -> Tally {
+        let trusts = self.trusts();
+        let reader = self.pool.spawn_on(0, move || {
+            COUNTED.set(Tally::default());
+            let returned = Returned::watch();
+            for trust in &*trusts {
+                trust.apply_then(
+                    |counter| *counter,
+                    |value| {
+                        let mut tally = COUNTED.get();
+                        tally.add(value);
+                        COUNTED.set(tally);
+                        Returned::add(value);
+                    },
+                );
+            }
+            returned.wait(trusts.len() as u64);
+            COUNTED.get()
+        });
+        reader.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
+    }
+}
+
+thread_local! {
+    static COUNTED: Cell<Tally> = const { Cell::new(Tally { total: 0, fetched: 0 }) };
+    static RETURNED: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
+
+/// What the `then` closures on this thread have received: how many values, and their sum.
+///
+/// A thread-local, so that the closures capture nothing; they run on the client's thread.
+#[derive(Debug)]
+pub struct Returned(());
+
+impl Returned {
+    /// Starts again from zero on this thread.
+    pub fn watch() -> Self {
+        RETURNED.set((0, 0));
+        Self(())
+    }
+
+    /// Adds a value: what `then` calls.
+    #[inline(always)]
+    pub fn add(value: u64) {
+        let (count, sum) = RETURNED.get();
+        RETURNED.set((count + 1, sum.wrapping_add(value)));
+    }
+
+    /// Lets other fibers and the trustee go on until `count` values came; returns their sum.
+    pub fn wait(self, count: u64) -> u64 {
+        while RETURNED.get().0 < count {
+            trust::yield_now();
+        }
+        RETURNED.get().1
+    }
+}
+
+/// The run of a client that issued `ops` operations since `start` and has just received all results.
+pub fn client_run(start: std::time::Instant, ops: u64, fetched: u64) -> ClientRun {
+    ClientRun {
+        start,
+        end: std::time::Instant::now(),
+        ops,
+        fetched,
+    }
+}

@@ -1,0 +1,120 @@
+//! Contenders, interleaved: calibrated one by one, then run once a round each, in an order shuffled
+//! anew every round, and verified every time.
+//!
+//! Not here: what a contender does (contender.rs), how samples become tables and files (report.rs).
+
+use std::io::{IsTerminal, Write, stderr};
+
+use anyhow::{Context, Result};
+use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
+
+use crate::{
+    contender::{Contender, Run, Workload},
+    options::Common,
+    report::{Sample, Series},
+};
+
+/// A contender with what it is to do.
+pub struct Entry {
+    /// Where it is shown: several groups may be interleaved in one run (`targets`).
+    pub group: String,
+    /// Who runs.
+    pub contender: Box<dyn Contender>,
+    /// What it runs; `ops` is calibrated.
+    pub workload: Workload,
+}
+
+/// Runs all entries for all rounds; one series an entry, in the order of `entries`.
+///
+/// # Errors
+/// The first run whose counters are wrong, by contender; nothing is reported then.
+pub fn interleave(mut entries: Vec<Entry>, options: &Common, title: &str) -> Result<Vec<Series>> {
+    let progress = Progress::new(title);
+    for entry in &mut entries {
+        progress.show(&format!("calibrating {} {}", entry.group, entry.contender.name()));
+        entry.workload.ops = match options.ops {
+            Some(ops) => ops,
+            None => calibrate(entry, options.millis)?,
+        };
+    }
+    let mut samples: Vec<Vec<Sample>> = entries.iter().map(|_| Vec::new()).collect();
+    let mut order: Vec<usize> = (0..entries.len()).collect();
+    let mut rng = StdRng::seed_from_u64(options.seed);
+    for round in 1..=options.rounds {
+        order.shuffle(&mut rng);
+        for &index in &order {
+            let entry = &entries[index];
+            let run = verified(entry)?;
+            let sample = Sample {
+                round,
+                mops: run.mops(entry.workload.ops),
+                fairness: run.fairness,
+            };
+            progress.show(&format!(
+                "round {round}/{} {} {} {:.2} Mops/s",
+                options.rounds,
+                entry.group,
+                entry.contender.name(),
+                sample.mops
+            ));
+            samples[index].push(sample);
+        }
+    }
+    progress.end();
+    Ok(entries.iter().zip(samples).map(|(entry, samples)| Series::new(entry, samples)).collect())
+}
+
+fn verified(entry: &Entry) -> Result<Run> {
+    let name = entry.contender.name();
+    let run = entry.contender.run(&entry.workload).with_context(|| format!("{name} did not run"))?;
+    run.verify(entry.workload.ops).with_context(|| format!("{name} counted wrong"))?;
+    Ok(run)
+}
+
+/// The number of operations that take about `millis`; warms everything up on the way.
+fn calibrate(entry: &mut Entry, millis: u64) -> Result<u64> {
+    const LARGEST_STEP: f64 = 16.0;
+    let wanted = millis as f64 / 1e3;
+    entry.workload.ops = 1000;
+    loop {
+        let ops = entry.workload.ops;
+        let seconds = verified(entry)?.elapsed.as_secs_f64();
+        let step = wanted / seconds.max(1e-9);
+        if seconds >= wanted / 4.0 {
+            return Ok(((ops as f64 * step) as u64).max(1));
+        }
+        entry.workload.ops = (ops as f64 * step.min(LARGEST_STEP)).ceil() as u64;
+    }
+}
+
+/// One line on stderr that says what runs; on a terminal it is written over.
+struct Progress {
+    title: String,
+    terminal: bool,
+}
+
+impl Progress {
+    fn new(title: &str) -> Self {
+        Self {
+            title: title.to_owned(),
+            terminal: stderr().is_terminal(),
+        }
+    }
+
+    /// A closed stderr is no reason to end a measurement: errors are left aside.
+    fn show(&self, what: &str) {
+        let mut stderr = stderr().lock();
+        let _ = if self.terminal {
+            write!(stderr, "\r\x1b[2K{}: {what}", self.title)
+        } else {
+            writeln!(stderr, "{}: {what}", self.title)
+        };
+        let _ = stderr.flush();
+    }
+
+    fn end(&self) {
+        if self.terminal {
+            let _ = write!(stderr(), "\r\x1b[2K");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Open-loop clients that increment in place, under a lock: each thread makes its own operations
+//! when they are due.
+
+use std::{hint::spin_loop, marker::PhantomData, ops::DerefMut, time::Instant};
+
+use crossbeam_utils::CachePadded;
+
+use super::{Load, OpenLoop, Outcome, pace::Recorder};
+use crate::{
+    contender::{ClientRun, Tally},
+    contenders::{
+        counter::{Compact, Counter},
+        threads::together,
+    },
+};
+
+/// The contender for a type of counter.
+pub struct Paced<C>(PhantomData<fn() -> C>);
+
+impl<C: Counter> Paced<C> {
+    /// The contender for counters of type `C`.
+    pub fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<C: Counter> OpenLoop for Paced<C> {
+    fn name(&self) -> &'static str {
+        C::NAME
+    }
+
+    fn run(&self, load: &Load) -> Outcome {
+        match (load.workload.padded, load.workload.pause) {
+            (true, false) => run::<C, CachePadded<C>, false>(load),
+            (true, true) => run::<C, CachePadded<C>, true>(load),
+            (false, false) => run::<C, Compact<C>, false>(load),
+            (false, true) => run::<C, Compact<C>, true>(load),
+        }
+    }
+}
+
+fn run<C, L, const PAUSE: bool>(load: &Load) -> Outcome
+where
+    C: Counter,
+    L: From<C> + DerefMut<Target = C> + Send + Sync,
+{
+    let workload = &load.workload;
+    let mut counters: Vec<L> = (0..workload.objects).map(|_| L::from(C::zero())).collect();
+    let results = together(workload.threads, workload.pin, |thread, start| {
+        let mut schedule = load.schedule(thread, workload.threads);
+        let (counters, picks) = (counters.as_slice(), workload.picks.of(thread));
+        let (mut local, mut fetched, mut ops) = (C::Local::default(), 0u64, 0);
+        start.wait();
+        let begun = Instant::now();
+        let mut recorder = Recorder::start();
+        for &pick in picks.iter().cycle() {
+            let due_ns = schedule.next_ns();
+            if load.is_over(due_ns, &recorder) {
+                break;
+            }
+            while recorder.now_ns() < due_ns {
+                spin_loop();
+            }
+            fetched = fetched.wrapping_add(counters[pick as usize].fetch_add::<PAUSE>(&mut local));
+            ops += 1;
+            recorder.record(due_ns, recorder.now_ns());
+        }
+        let run = ClientRun {
+            start: begun,
+            end: Instant::now(),
+            ops,
+            fetched,
+        };
+        (run, recorder.into_histogram())
+    });
+    let tally: Tally = counters.iter_mut().map(|counter| counter.value()).collect();
+    Outcome::of(results, tally)
+}

@@ -1,0 +1,126 @@
+//! When operations are due, and how late they were: the clock of every open-loop client.
+
+use clap::ValueEnum;
+use hdrhistogram::Histogram;
+use quanta::Clock;
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use rand_distr::Exp1;
+use serde::Serialize;
+
+/// How arrivals are spaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Arrivals {
+    /// Exponential gaps.
+    Poisson,
+    /// Equal gaps.
+    Fixed,
+}
+
+const GAPS: usize = 1 << 14;
+const FRACTION_BITS: u32 = 10;
+
+/// Times at which one client's operations are due, in nanoseconds since its start; without end.
+#[derive(Debug)]
+pub struct Schedule {
+    gaps: Box<[u64]>,
+    next: usize,
+    due: u64,
+}
+
+impl Schedule {
+    /// `rate_hz` operations a second, spaced as `arrivals` says.
+    pub fn new(arrivals: Arrivals, rate_hz: f64, seed: u64) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mean = 1e9 / rate_hz * f64::from(1 << FRACTION_BITS);
+        let gaps = (0..GAPS).map(|_| match arrivals {
+            Arrivals::Poisson => (mean * rng.sample::<f64, _>(Exp1)) as u64,
+            Arrivals::Fixed => mean as u64,
+        });
+        Self {
+            gaps: gaps.collect(),
+            next: 0,
+            due: 0,
+        }
+    }
+
+    /// When the next operation is due.
+    #[inline(always)]
+    pub fn next_ns(&mut self) -> u64 {
+        self.due += self.gaps[self.next & (GAPS - 1)];
+        self.next += 1;
+        self.due >> FRACTION_BITS
+    }
+}
+
+/// A client's clock and its latencies.
+#[derive(Debug)]
+pub struct Recorder {
+    clock: Clock,
+    start: u64,
+    histogram: Histogram<u64>,
+}
+
+const LONGEST_NS: u64 = 60_000_000_000;
+const DIGITS: u8 = 3;
+
+impl Recorder {
+    /// Starts the clock.
+    pub fn start() -> Self {
+        let clock = Clock::new();
+        let histogram = empty_histogram();
+        let start = clock.raw();
+        Self { clock, start, histogram }
+    }
+
+    /// Nanoseconds since the start.
+    #[inline(always)]
+    pub fn now_ns(&self) -> u64 {
+        self.clock.delta_as_nanos(self.start, self.clock.raw())
+    }
+
+    /// An operation that was due at `due_ns` is complete at `now_ns`.
+    #[inline(always)]
+    pub fn record(&mut self, due_ns: u64, now_ns: u64) {
+        self.histogram.saturating_record(now_ns.saturating_sub(due_ns));
+    }
+
+    /// The latencies.
+    pub fn into_histogram(self) -> Histogram<u64> {
+        self.histogram
+    }
+}
+
+/// A histogram for latencies up to a minute, with three digits.
+pub fn empty_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).expect("1 ns to a minute at 3 digits is a valid range")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schedules_keep_their_rate() {
+        for arrivals in [Arrivals::Poisson, Arrivals::Fixed] {
+            let mut schedule = Schedule::new(arrivals, 1e6, 3);
+            let mut last = 0;
+            for _ in 0..GAPS {
+                let due = schedule.next_ns();
+                assert!(due >= last);
+                last = due;
+            }
+            let mean_ns = last as f64 / GAPS as f64;
+            assert!((mean_ns - 1000.0).abs() < 30.0, "{arrivals:?}: a gap of {mean_ns} ns instead of 1000");
+        }
+    }
+
+    #[test]
+    fn latency_counts_from_when_the_operation_was_due() {
+        let mut recorder = Recorder::start();
+        recorder.record(100, 350);
+        recorder.record(400, 350);
+        let histogram = recorder.into_histogram();
+        assert_eq!((histogram.len(), histogram.max()), (2, 250));
+    }
+}

@@ -1,0 +1,55 @@
+//! `gossamer-bench`: delegation beside locks, atomics and channels.
+//!
+//! Every command runs its contenders interleaved in one process, verifies the answer of every run,
+//! says on which machine, commit and toolchain it ran, and can write all its samples as JSON.
+//! This file only reads the command line; each command has a file of its own.
+
+#![forbid(unsafe_code)]
+
+mod budget;
+mod contender;
+mod contenders;
+mod fetch_add;
+mod harness;
+mod latency;
+mod machine;
+mod options;
+mod parts;
+mod pick;
+mod plot;
+mod report;
+mod targets;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(version, about = "Benchmarks of Gossamer: contenders interleaved, every answer verified")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Throughput of shared counters over the number of objects (thesis 2.6.1)
+    FetchAdd(fetch_add::FetchAdd),
+    /// Latency against offered load, open loop (thesis 2.6.2)
+    Latency(latency::Latency),
+    /// One request beside the least it could cost: transfers, an uncontended lock, bare slots
+    Parts(parts::Parts),
+    /// A JSON file of results as SVG, one file a series
+    Plot(plot::Plot),
+    /// All that the crate's speed is judged by, with the verdicts
+    Targets(targets::Targets),
+}
+
+fn main() -> Result<()> {
+    match Cli::parse().command {
+        Command::FetchAdd(options) => fetch_add::command(options),
+        Command::Latency(options) => latency::command(options),
+        Command::Parts(options) => parts::command(options),
+        Command::Plot(options) => plot::command(options),
+        Command::Targets(options) => targets::command(options),
+    }
+}

@@ -1,0 +1,134 @@
+//! The options that all commands share.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use crate::{
+    contender::Workload,
+    pick::{Dist, Picks},
+};
+
+/// How counters lie in memory, for contenders that share memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    /// Padded below 4096 objects, compact from there: the kinder to locks and atomics in each case.
+    Auto,
+    /// Each counter has cache lines of its own.
+    Padded,
+    /// Counters lie beside each other.
+    Compact,
+}
+
+const COMPACT_FROM_OBJECTS: usize = 4096;
+
+/// Options of every measuring command.
+#[derive(Clone, Debug, Args, Serialize)]
+pub struct Common {
+    /// Rounds: each contender runs once a round, in an order shuffled anew.
+    #[arg(long, default_value_t = 7)]
+    pub rounds: usize,
+    /// Length of a run in milliseconds; operations are calibrated to it for each contender.
+    #[arg(long, default_value_t = 150)]
+    pub millis: u64,
+    /// Operations of a run, instead of --millis.
+    #[arg(long)]
+    pub ops: Option<u64>,
+    /// Only these contenders, by name.
+    #[arg(long, value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Fibers a worker, for `apply`.
+    #[arg(long, default_value_t = 64)]
+    pub fibers: usize,
+    /// Requests a batch (bare-slots) or in flight (channel-pipelined).
+    #[arg(long, default_value_t = 64)]
+    pub batch: usize,
+    /// Slots of each kind between a client and a trustee, for bare-slots.
+    #[arg(long, default_value_t = 1)]
+    pub slots: usize,
+    /// Threads that only serve, in the dedicated contenders [default: half of the threads].
+    #[arg(long)]
+    pub dedicated: Option<usize>,
+    /// Leave threads to the scheduler instead of pinning them to cores.
+    #[arg(long)]
+    pub no_pin: bool,
+    /// A spin-loop hint in the critical section and the delegated closure, as in thesis 2.6.1.
+    #[arg(long)]
+    pub pause: bool,
+    /// How shared counters lie in memory.
+    #[arg(long, value_enum, default_value_t = Layout::Auto)]
+    pub layout: Layout,
+    /// Seed of picks, arrivals and the order of contenders.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Write all samples to this file, as JSON.
+    #[arg(long)]
+    pub json: Option<PathBuf>,
+    /// A size that ends in a few seconds: shows that everything works, says nothing about speed.
+    #[arg(long)]
+    pub smoke: bool,
+}
+
+impl Common {
+    /// Checks the options and, with `--smoke`, makes them small.
+    ///
+    /// # Errors
+    /// An option out of range, with the range.
+    pub fn prepare(mut self) -> Result<Self> {
+        if self.smoke {
+            self.rounds = self.rounds.min(2);
+            self.ops = Some(self.ops.unwrap_or(20_000).min(20_000));
+            self.millis = self.millis.min(20);
+        }
+        ensure!(self.rounds > 0, "--rounds 0: at least one round is needed");
+        ensure!(self.millis > 0, "--millis 0: a run needs some time");
+        ensure!(self.ops != Some(0), "--ops 0: a run needs some operations");
+        ensure!(self.fibers > 0, "--fibers 0: at least one fiber is needed");
+        ensure!(
+            (1..=256).contains(&self.batch),
+            "--batch {}: a batch holds 1 to 256 requests",
+            self.batch
+        );
+        ensure!((1..=64).contains(&self.slots), "--slots {}: 1 to 64 are possible", self.slots);
+        Ok(self)
+    }
+
+    /// The workload of one series; `ops` is set when it is calibrated.
+    ///
+    /// # Errors
+    /// Threads, objects or dedicated threads out of range.
+    pub fn workload(&self, threads: usize, objects: usize, dist: Dist) -> Result<Workload> {
+        ensure!(threads > 0, "--threads 0: at least one thread is needed");
+        ensure!(
+            objects > 0 && u32::try_from(objects).is_ok(),
+            "--objects {objects}: 1 to {} are possible",
+            u32::MAX
+        );
+        let dedicated = self.dedicated.unwrap_or((threads / 2).max(1));
+        ensure!(dedicated > 0, "--dedicated 0: the dedicated contenders need a thread that serves");
+        ensure!(
+            threads == 1 || dedicated < threads,
+            "--dedicated {dedicated} of --threads {threads}: no thread is left to be a client"
+        );
+        Ok(Workload {
+            threads,
+            dedicated,
+            objects,
+            picks: Picks::new(dist, objects, threads, self.seed),
+            ops: self.ops.unwrap_or(1000),
+            pause: self.pause,
+            fibers: self.fibers,
+            batch: self.batch,
+            slots: self.slots,
+            pin: !self.no_pin,
+            padded: match self.layout {
+                Layout::Auto => objects < COMPACT_FROM_OBJECTS,
+                Layout::Padded => true,
+                Layout::Compact => false,
+            },
+        })
+    }
+}

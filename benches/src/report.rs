@@ -1,0 +1,196 @@
+//! Samples, what they come down to, and where they go: tables on stdout, JSON in a file.
+
+use std::{fs::File, io::BufWriter, path::Path};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::{contender::Kind, harness::Entry, machine::Machine};
+
+/// One verified run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Sample {
+    /// Its round, counted from 1.
+    pub round: usize,
+    /// Millions of operations a second.
+    pub mops: f64,
+    /// Operations of the slowest client over those of the fastest.
+    pub fairness: f64,
+}
+
+/// All runs of one contender on one workload.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Series {
+    /// Which table it belongs to.
+    pub group: String,
+    /// Contender.
+    pub contender: String,
+    /// What the contender stands for.
+    pub kind: Kind,
+    /// OS threads.
+    pub threads: usize,
+    /// Threads that only serve, in contenders that have such threads.
+    pub dedicated: usize,
+    /// Counters.
+    pub objects: usize,
+    /// Whether counters in shared memory had cache lines of their own.
+    pub padded: bool,
+    /// Operations a run.
+    pub ops: u64,
+    /// Median of the samples, in millions of operations a second.
+    pub median_mops: f64,
+    /// Slowest sample.
+    pub min_mops: f64,
+    /// Fastest sample.
+    pub max_mops: f64,
+    /// All samples in the order of their rounds.
+    pub samples: Vec<Sample>,
+}
+
+impl Series {
+    /// Sums up the samples of an entry.
+    pub fn new(entry: &Entry, samples: Vec<Sample>) -> Self {
+        let mops: Vec<f64> = samples.iter().map(|sample| sample.mops).collect();
+        Self {
+            group: entry.group.clone(),
+            contender: entry.contender.name().to_owned(),
+            kind: entry.contender.kind(),
+            threads: entry.workload.threads,
+            dedicated: entry.workload.dedicated,
+            objects: entry.workload.objects,
+            padded: entry.workload.padded,
+            ops: entry.workload.ops,
+            median_mops: median(&mops),
+            min_mops: mops.iter().copied().fold(f64::INFINITY, f64::min),
+            max_mops: mops.iter().copied().fold(0.0, f64::max),
+            samples,
+        }
+    }
+
+    /// Median of one operation, in nanoseconds.
+    pub fn median_ns(&self) -> f64 {
+        1e3 / self.median_mops
+    }
+
+    fn median_fairness(&self) -> f64 {
+        median(&self.samples.iter().map(|sample| sample.fairness).collect::<Vec<_>>())
+    }
+}
+
+/// The middle of some values, the mean of the two middle ones where their number is even; 0 of none.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    match sorted.len() {
+        0 => 0.0,
+        odd if odd % 2 == 1 => sorted[odd / 2],
+        even => (sorted[even / 2 - 1] + sorted[even / 2]) / 2.0,
+    }
+}
+
+/// The series of a group, by what the ratios are taken against.
+#[derive(Debug)]
+pub struct Field<'a>(pub Vec<&'a Series>);
+
+impl<'a> Field<'a> {
+    /// The series of `group`.
+    pub fn of(series: &'a [Series], group: &str) -> Self {
+        Self(series.iter().filter(|series| series.group == group).collect())
+    }
+
+    /// The series of a contender.
+    pub fn get(&self, contender: &str) -> Option<&'a Series> {
+        self.0.iter().copied().find(|series| series.contender == contender)
+    }
+
+    /// The fastest lock.
+    pub fn best_lock(&self) -> Option<&'a Series> {
+        self.0
+            .iter()
+            .copied()
+            .filter(|series| series.kind == Kind::Lock)
+            .max_by(|a, b| a.median_mops.total_cmp(&b.median_mops))
+    }
+
+    /// Prints medians, spread and ratios of medians.
+    pub fn print(&self, title: &str) {
+        println!("\n{title}");
+        println!(
+            "  {:<22} {:>9} {:>9} {:>9}  {:>6} {:>7} {:>7} {:>7} {:>7}",
+            "Mops/s", "median", "min", "max", "fair", "/lock", "/atomic", "/bare", "/bare-d"
+        );
+        let against = [
+            self.best_lock(),
+            self.get("atomic"),
+            self.get("bare-slots"),
+            self.get("bare-slots-dedicated"),
+        ];
+        for series in &self.0 {
+            let ratios: Vec<String> = against
+                .iter()
+                .map(|base| base.map_or("-".to_owned(), |base| format!("{:.2}", series.median_mops / base.median_mops)))
+                .collect();
+            println!(
+                "  {:<22} {:>9.2} {:>9.2} {:>9.2}  {:>6.2} {:>7} {:>7} {:>7} {:>7}",
+                series.contender,
+                series.median_mops,
+                series.min_mops,
+                series.max_mops,
+                series.median_fairness(),
+                ratios[0],
+                ratios[1],
+                ratios[2],
+                ratios[3]
+            );
+        }
+    }
+}
+
+/// A file of results: what ran where, with which options, and all that came of it.
+#[derive(Debug, Serialize)]
+pub struct Report<'a, O, R> {
+    /// Subcommand.
+    pub command: &'a str,
+    /// The whole command line.
+    pub command_line: Vec<String>,
+    /// Where it ran.
+    pub machine: &'a Machine,
+    /// Options after defaults.
+    pub options: &'a O,
+    /// What was measured.
+    pub results: R,
+}
+
+impl<'a, O: Serialize, R: Serialize> Report<'a, O, R> {
+    /// Writes the report, if a file is asked for.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(command: &'a str, machine: &'a Machine, options: &'a O, results: R, path: Option<&Path>) -> Result<()> {
+        let Some(path) = path else { return Ok(()) };
+        let report = Self {
+            command,
+            command_line: std::env::args().skip(1).collect(),
+            machine,
+            options,
+            results,
+        };
+        let file = File::create(path).with_context(|| format!("{} cannot be written", path.display()))?;
+        serde_json::to_writer_pretty(BufWriter::new(file), &report)
+            .with_context(|| format!("{} cannot be written", path.display()))?;
+        println!("\nsamples: {}", path.display());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::median;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&[]), 0.0);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+}

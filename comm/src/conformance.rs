@@ -1,0 +1,431 @@
+//! One behavioural suite for every implementation of `Fabric`. All machines of a rack run the same
+//! [`run`] at the same time, each on its own fabric: threads of one process, processes of one host,
+//! or hosts.
+//!
+//! Here: the layout, the cases but one, and the barrier between them. The large case, streams of
+//! writes, is `stream`. Not here: starting machines and killing them, which differ by fabric.
+//!
+//! A case that fails panics with what it saw. Every wait is bounded by [`Effort::patience`], so the
+//! other machines fail too, rather than hang.
+
+mod stream;
+
+use crate::{Connection, Error, Fabric, Loss, MachineId, Region, WORD_BYTES, Wake, WorkerId};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Length of region the suite needs, in bytes.
+pub const REGION_BYTES: usize = EDGE + LINE_BYTES;
+/// Most machines the suite's layout has room for.
+pub const MACHINES_MAX: u16 = 8;
+
+const LINE_BYTES: usize = 64;
+/// Streams of writes from each machine to the next, each on a thread (worker) of its own.
+const LANES: usize = 2;
+const MAIN: WorkerId = WorkerId(0);
+
+// Layout of every machine's region.
+/// One line for each machine, written by it: its count of barriers.
+const BARRIER: usize = 0;
+const PARK_BARRIER: usize = BARRIER + LINE_BYTES * MACHINES_MAX as usize;
+const PARK_WAKE: usize = PARK_BARRIER + LINE_BYTES;
+const PARK_LANE: usize = PARK_WAKE + LINE_BYTES;
+const WAKE: usize = PARK_LANE + LINE_BYTES * LANES;
+const STREAM: usize = WAKE + LINE_BYTES;
+const BULK: usize = STREAM + stream::LANE_BYTES * LANES;
+const BULK_BYTES: usize = 1 << 20;
+/// The last line: nothing but the write that just fits may touch it.
+const EDGE: usize = BULK + BULK_BYTES;
+
+/// How much the suite does.
+#[derive(Debug, Clone)]
+pub struct Effort {
+    /// Stamped writes, in all.
+    pub writes: u64,
+    /// Rounds in which one machine sleeps until another wakes it.
+    pub wakes: u64,
+    /// Longest time one machine waits for the next step of another before it fails; ten times that
+    /// for a whole case.
+    pub patience: Duration,
+}
+
+impl Effort {
+    /// A million writes, 100,000 wake-ups.
+    pub fn full() -> Effort {
+        Effort {
+            writes: 1_000_000,
+            wakes: 100_000,
+            patience: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Runs the suite as one of its machines. The fabric must be fresh, with 2 to [`MACHINES_MAX`]
+/// machines and regions of [`REGION_BYTES`]. Uses workers 0 to 2.
+///
+/// # Panics
+/// If the fabric breaks the contract.
+pub fn run(fabric: &dyn Fabric, effort: &Effort) {
+    let mut machine = Machine::new(fabric, effort);
+    machine.is_introduced();
+    machine.barrier();
+    machine.parks_alone();
+    machine.barrier();
+    machine.refuses();
+    machine.barrier();
+    machine.keeps_its_edge();
+    machine.barrier();
+    machine.writes_in_bulk();
+    stream::run(fabric, effort);
+    machine.barrier();
+    machine.wakes_and_sleeps();
+    // Nobody leaves while others still ask.
+    machine.barrier();
+    machine.has_lost_nobody();
+    machine.barrier();
+}
+
+/// Run by all machines of a rack of which the tester kills `victim`, at any time after that machine
+/// called this (it calls `ready` to say so, and never returns there in time). The others check that
+/// they are told.
+///
+/// # Panics
+/// If the death is not noticed, or another machine's is.
+pub fn notices_death(
+    fabric: &dyn Fabric,
+    victim: MachineId,
+    patience: Duration,
+    ready: impl FnOnce(),
+) {
+    if fabric.machine() == victim {
+        ready();
+        let woke = fabric.park(PARK_WAKE, patience, &mut || true);
+        panic!("the tester has not killed {victim}: {woke:?}");
+    }
+    assert_eq!(fabric.watch(patience).unwrap(), Some(victim), "who died");
+    assert_eq!(fabric.lost(victim).unwrap(), Some(Loss::Died));
+    for other in peers(fabric).filter(|peer| *peer != victim) {
+        assert_ne!(
+            fabric.lost(other).unwrap(),
+            Some(Loss::Died),
+            "{other} lives, or left in order"
+        );
+    }
+    // A write to the dead succeeds or is refused, and does no harm.
+    let mut connection = fabric.connect(victim, MAIN).unwrap();
+    let _ = connection
+        .write(&[1; WORD_BYTES], WAKE)
+        .and_then(|()| connection.ring(PARK_WAKE));
+}
+
+fn peers(fabric: &dyn Fabric) -> impl Iterator<Item = MachineId> + use<> {
+    let own = fabric.machine();
+    (0..fabric.machines())
+        .map(MachineId)
+        .filter(move |machine| *machine != own)
+}
+
+fn load(region: &Region, offset: usize) -> u64 {
+    // Acquire of pair W of the contract.
+    region.word(offset).unwrap().load(Ordering::Acquire)
+}
+
+/// The main thread of a machine.
+struct Machine<'a> {
+    fabric: &'a dyn Fabric,
+    effort: &'a Effort,
+    connections: Vec<Box<dyn Connection>>,
+    barriers: u64,
+}
+
+impl<'a> Machine<'a> {
+    fn new(fabric: &'a dyn Fabric, effort: &'a Effort) -> Machine<'a> {
+        assert!(
+            (2..=MACHINES_MAX).contains(&fabric.machines()),
+            "2 to {MACHINES_MAX} machines"
+        );
+        assert_eq!(fabric.region().bytes(), REGION_BYTES);
+        let connections = peers(fabric)
+            .map(|peer| fabric.connect(peer, MAIN).unwrap())
+            .collect();
+        Machine {
+            fabric,
+            effort,
+            connections,
+            barriers: 0,
+        }
+    }
+
+    /// The connection to the next machine, in a ring.
+    fn next(&mut self) -> &mut dyn Connection {
+        let next = MachineId((self.fabric.machine().0 + 1) % self.fabric.machines());
+        let found = self
+            .connections
+            .iter_mut()
+            .find(|connection| connection.peer() == next);
+        found.expect("connected to every peer").as_mut()
+    }
+
+    fn previous(&self) -> MachineId {
+        MachineId((self.fabric.machine().0 + self.fabric.machines() - 1) % self.fabric.machines())
+    }
+
+    /// Waits until every machine has come here.
+    fn barrier(&mut self) {
+        self.barriers += 1;
+        let (fabric, barriers) = (self.fabric, self.barriers);
+        let line_of = |machine: MachineId| BARRIER + LINE_BYTES * usize::from(machine.0);
+        for connection in &mut self.connections {
+            connection
+                .write(&barriers.to_ne_bytes(), line_of(fabric.machine()))
+                .unwrap();
+            connection.ring(PARK_BARRIER).unwrap();
+        }
+        let late = || peers(fabric).find(|peer| load(fabric.region(), line_of(*peer)) < barriers);
+        // The others may be busy with a case that this machine has no part in, step after step.
+        let patience = 10 * self.effort.patience;
+        while late().is_some() {
+            let woke = fabric
+                .park(PARK_BARRIER, patience, &mut || late().is_some())
+                .unwrap();
+            assert_ne!(
+                woke,
+                Wake::TimedOut,
+                "{:?} did not come to barrier {barriers}",
+                late()
+            );
+        }
+    }
+
+    fn is_introduced(&self) {
+        let fabric = self.fabric;
+        assert_eq!(
+            fabric.region().base().addr() % LINE_BYTES,
+            0,
+            "the region starts on a cache line"
+        );
+        let words = fabric.region().words(BULK, REGION_BYTES - BULK).unwrap();
+        assert!(
+            words.iter().all(|word| word.load(Ordering::Relaxed) == 0),
+            "a region is all 0 at first"
+        );
+        for peer in peers(fabric) {
+            assert_eq!(fabric.region_bytes(peer).unwrap(), REGION_BYTES);
+            assert!(
+                matches!(
+                    fabric.connect(peer, MAIN),
+                    Err(Error::AlreadyConnected { .. })
+                ),
+                "one for each pair"
+            );
+        }
+        for stranger in [
+            fabric.machine(),
+            MachineId(fabric.machines()),
+            MachineId(u16::MAX),
+        ] {
+            assert!(
+                matches!(
+                    fabric.connect(stranger, MAIN),
+                    Err(Error::NoSuchPeer { .. })
+                ),
+                "{stranger}"
+            );
+            assert!(
+                matches!(fabric.region_bytes(stranger), Err(Error::NoSuchPeer { .. })),
+                "{stranger}"
+            );
+            assert!(
+                matches!(fabric.lost(stranger), Err(Error::NoSuchPeer { .. })),
+                "{stranger}"
+            );
+        }
+        self.has_lost_nobody();
+    }
+
+    fn has_lost_nobody(&self) {
+        for peer in peers(self.fabric) {
+            assert_eq!(self.fabric.lost(peer).unwrap(), None, "{peer} is there");
+        }
+        assert_eq!(self.fabric.watch(Duration::ZERO).unwrap(), None);
+    }
+
+    /// Parking with no peer involved.
+    fn parks_alone(&self) {
+        let fabric = self.fabric;
+        let timeout = Duration::from_millis(5);
+        let start = Instant::now();
+        assert_eq!(
+            fabric.park(PARK_WAKE, timeout, &mut || true).unwrap(),
+            Wake::TimedOut
+        );
+        assert!(start.elapsed() >= timeout, "the whole time-out is slept");
+        assert_eq!(
+            fabric
+                .park(PARK_WAKE, self.effort.patience, &mut || false)
+                .unwrap(),
+            Wake::Work
+        );
+
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                is_done.store(true, Ordering::Release);
+                fabric.ring(PARK_WAKE).unwrap();
+            });
+            let mut is_idle = || !is_done.load(Ordering::Acquire);
+            let woke = fabric
+                .park(PARK_WAKE, self.effort.patience, &mut is_idle)
+                .unwrap();
+            assert_ne!(woke, Wake::TimedOut, "a thread of the own machine wakes it");
+        });
+        for offset in [REGION_BYTES, usize::MAX - 3] {
+            assert!(matches!(
+                fabric.park(offset, timeout, &mut || true),
+                Err(Error::OutOfRange { .. })
+            ));
+            assert!(matches!(fabric.ring(offset), Err(Error::OutOfRange { .. })));
+        }
+        assert!(matches!(
+            fabric.ring(PARK_WAKE + 2),
+            Err(Error::Misaligned { .. })
+        ));
+    }
+
+    /// Writes that are refused, and must leave no trace (`keeps_its_edge` looks).
+    fn refuses(&mut self) {
+        let next = self.next();
+        let source = vec![0xff; REGION_BYTES + WORD_BYTES];
+        for (offset, bytes) in [
+            (REGION_BYTES, 8),
+            (REGION_BYTES - 8, 16),
+            (REGION_BYTES - 64, 72),
+            (0, REGION_BYTES + 8),
+            (usize::MAX - 7, 8),
+            (usize::MAX - 7, 16),
+        ] {
+            let refused = next.write(&source[..bytes], offset);
+            assert!(
+                matches!(refused, Err(Error::OutOfRange { .. })),
+                "{bytes} at {offset}: {refused:?}"
+            );
+        }
+        for (offset, bytes) in [(EDGE + 4, 8), (EDGE, 12), (EDGE, 4), (EDGE, 0)] {
+            let refused = next.write(&source[..bytes], offset);
+            assert!(
+                matches!(refused, Err(Error::Misaligned { .. })),
+                "{bytes} at {offset}: {refused:?}"
+            );
+        }
+        assert!(matches!(
+            next.ring(REGION_BYTES),
+            Err(Error::OutOfRange { .. })
+        ));
+        assert!(matches!(
+            next.ring(PARK_WAKE + 2),
+            Err(Error::Misaligned { .. })
+        ));
+    }
+
+    /// Refused writes have left the region as it was; the write that just fits goes in.
+    fn keeps_its_edge(&mut self) {
+        let region = self.fabric.region();
+        let words = region.words(BULK, REGION_BYTES - BULK).unwrap();
+        assert!(
+            words.iter().all(|word| word.load(Ordering::Relaxed) == 0),
+            "a refused write was written"
+        );
+        self.barrier();
+        let stamp = 1 + u64::from(self.fabric.machine().0);
+        self.next()
+            .write(&stamp.to_ne_bytes(), REGION_BYTES - WORD_BYTES)
+            .unwrap();
+        self.barrier();
+        assert_eq!(
+            load(region, REGION_BYTES - WORD_BYTES),
+            1 + u64::from(self.previous().0)
+        );
+        let before = region.words(EDGE, LINE_BYTES - WORD_BYTES).unwrap();
+        assert!(
+            before.iter().all(|word| word.load(Ordering::Relaxed) == 0),
+            "a write wrote before its offset"
+        );
+    }
+
+    /// Long writes: the reader polls the flag only.
+    fn writes_in_bulk(&mut self) {
+        let region = self.fabric.region();
+        let (own, previous) = (self.fabric.machine(), self.previous());
+        let flag = BULK + BULK_BYTES - WORD_BYTES;
+        let mut copy = vec![0; BULK_BYTES];
+        for round in 1..=8 {
+            let source = stream::stamped(own, LANES, round, BULK_BYTES);
+            self.next().write(&source, BULK).unwrap();
+            self.next().ring(PARK_WAKE).unwrap();
+            while load(region, flag) != round {
+                let woke = self.fabric.park(PARK_WAKE, self.effort.patience, &mut || {
+                    load(region, flag) != round
+                });
+                assert_ne!(
+                    woke.unwrap(),
+                    Wake::TimedOut,
+                    "bulk write {round} of {previous} did not come"
+                );
+            }
+            region.read(BULK, &mut copy).unwrap();
+            assert!(
+                copy == stream::stamped(previous, LANES, round, BULK_BYTES),
+                "bulk write {round} is not whole"
+            );
+            self.barrier();
+        }
+    }
+
+    /// Machines 0 and 1 wake each other in turn, and each sleeps until then. A wake-up that is lost
+    /// times out.
+    fn wakes_and_sleeps(&mut self) {
+        let own = self.fabric.machine().0;
+        if own > 1 {
+            return;
+        }
+        let (fabric, effort) = (self.fabric, self.effort);
+        let other = MachineId(1 - own);
+        let connection = self
+            .connections
+            .iter_mut()
+            .find(|connection| connection.peer() == other);
+        let connection = connection.expect("connected to every peer");
+        let word = fabric.region().word(WAKE).unwrap();
+        let mut slept: u64 = 0;
+        for round in 1..=effort.wakes {
+            if own == 0 {
+                connection.write(&round.to_ne_bytes(), WAKE).unwrap();
+                connection.ring(PARK_WAKE).unwrap();
+            }
+            // Some turns of waiting first, so that the ring meets every moment of going to sleep.
+            (0..stream::mix(round) % 256).for_each(|_| std::hint::spin_loop());
+            // A ring for the round before, which was seen without it, may come late and end one
+            // sleep too early.
+            while word.load(Ordering::Acquire) != round {
+                let mut is_idle = || word.load(Ordering::Acquire) != round;
+                let woke = fabric
+                    .park(PARK_WAKE, effort.patience, &mut is_idle)
+                    .unwrap();
+                assert_ne!(
+                    woke,
+                    Wake::TimedOut,
+                    "the wake-up of round {round} was lost"
+                );
+                slept += u64::from(woke == Wake::Rung);
+            }
+            if own == 1 {
+                connection.write(&round.to_ne_bytes(), WAKE).unwrap();
+                connection.ring(PARK_WAKE).unwrap();
+            }
+        }
+        assert!(
+            slept > 0,
+            "machine {own} never slept, so nothing was tested"
+        );
+    }
+}

@@ -1,0 +1,216 @@
+//! The case of many writes: each machine streams stamped writes of random sizes to the next, over
+//! two lanes at once, each lane with a thread and connections of its own. The reader checks that
+//! every write is whole, that all come, in order, and that lanes do not touch one another.
+//!
+//! A lane of a region is a ring of slots, then a guard line that must stay 0, then the word in
+//! which the reader of the lane that goes out of this machine says how many writes it has taken. A
+//! write ends at the end of its slot; its flag is its number. Writes come in bursts, and the reader
+//! waits for the flag of the last of a burst only: the others must be there by then, without a look
+//! at their flags (pair W).
+
+use super::{Effort, LANES, LINE_BYTES, PARK_LANE, STREAM, load};
+use crate::{Connection, Fabric, MachineId, WORD_BYTES, Wake, WorkerId};
+
+const SLOTS: u64 = 32;
+const SLOT_BYTES: usize = 1024;
+const BURST_MAX: u64 = 8;
+const GUARD: usize = SLOTS as usize * SLOT_BYTES;
+const TAKEN: usize = GUARD + LINE_BYTES;
+pub(super) const LANE_BYTES: usize = TAKEN + LINE_BYTES;
+/// Looks without success before a lane's thread sleeps.
+const LOOKS: u32 = 16;
+
+/// Scatters the bits of `value` (the finalizer of SplitMix64).
+pub(super) fn mix(value: u64) -> u64 {
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+fn seed(machine: MachineId, lane: usize, number: u64) -> u64 {
+    mix(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        ^ (u64::from(machine.0) << 48)
+        ^ ((lane as u64) << 56))
+}
+
+/// The bytes of write `number` of a lane of `machine`: every word says where it belongs, and the
+/// last one is `number`.
+pub(super) fn stamped(machine: MachineId, lane: usize, number: u64, bytes: usize) -> Vec<u8> {
+    let start = seed(machine, lane, number);
+    let words = bytes / WORD_BYTES;
+    let body = (1..words).map(|index| mix(start.wrapping_add(index as u64)).to_ne_bytes());
+    body.chain([number.to_ne_bytes()]).flatten().collect()
+}
+
+/// Length of write `number`, known to both sides.
+fn bytes_of(machine: MachineId, lane: usize, number: u64) -> usize {
+    let words = SLOT_BYTES / WORD_BYTES;
+    WORD_BYTES * (1 + seed(machine, lane, !number) as usize % words)
+}
+
+/// Last write of the burst that begins with write `first`.
+fn burst_end(machine: MachineId, lane: usize, first: u64, writes: u64) -> u64 {
+    (first + mix(seed(machine, lane, first)) % BURST_MAX).min(writes)
+}
+
+/// Offset just behind the slot of write `number`.
+fn slot_end(lane: usize, number: u64) -> usize {
+    STREAM + lane * LANE_BYTES + ((number % SLOTS) as usize + 1) * SLOT_BYTES
+}
+
+/// Runs the case on one machine, and returns when all its writes are taken and it has taken all.
+pub(super) fn run(fabric: &dyn Fabric, effort: &Effort) {
+    let writes = effort
+        .writes
+        .div_ceil(u64::from(fabric.machines()) * LANES as u64);
+    std::thread::scope(|scope| {
+        for lane in 0..LANES {
+            scope.spawn(move || Lane::new(fabric, lane, writes).run(effort));
+        }
+    });
+    for lane in 0..LANES {
+        let guard = STREAM + lane * LANE_BYTES + GUARD;
+        assert!(
+            (guard..guard + LINE_BYTES)
+                .step_by(WORD_BYTES)
+                .all(|offset| load(fabric.region(), offset) == 0)
+        );
+    }
+}
+
+/// What one thread sends and takes.
+struct Lane<'a> {
+    fabric: &'a dyn Fabric,
+    lane: usize,
+    writes: u64,
+    next: Box<dyn Connection>,
+    /// The way back to the previous machine, where that is not the next.
+    previous: Option<Box<dyn Connection>>,
+    previous_id: MachineId,
+    sent: u64,
+    taken: u64,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Lane<'a> {
+    fn new(fabric: &'a dyn Fabric, lane: usize, writes: u64) -> Lane<'a> {
+        let (own, machines) = (fabric.machine().0, fabric.machines());
+        let worker = WorkerId(1 + lane as u16);
+        let next = MachineId((own + 1) % machines);
+        let previous_id = MachineId((own + machines - 1) % machines);
+        let previous = (previous_id != next).then(|| fabric.connect(previous_id, worker).unwrap());
+        let next = fabric.connect(next, worker).unwrap();
+        Lane {
+            fabric,
+            lane,
+            writes,
+            next,
+            previous,
+            previous_id,
+            sent: 0,
+            taken: 0,
+            buffer: Vec::new(),
+        }
+    }
+
+    fn run(&mut self, effort: &Effort) {
+        let fabric = self.fabric;
+        let mut looks = 0;
+        while !self.is_done() {
+            if self.can_send() {
+                self.send();
+                looks = 0;
+            } else if self.can_take() {
+                self.take();
+                looks = 0;
+            } else if looks < LOOKS {
+                looks += 1;
+                std::thread::yield_now();
+            } else {
+                let mut is_idle = || !(self.can_send() || self.can_take() || self.is_done());
+                let woke = fabric
+                    .park(self.park_word(), effort.patience, &mut is_idle)
+                    .unwrap();
+                assert_ne!(
+                    woke,
+                    Wake::TimedOut,
+                    "lane {}: sent {}, took {}",
+                    self.lane,
+                    self.sent,
+                    self.taken
+                );
+            }
+        }
+    }
+
+    fn park_word(&self) -> usize {
+        PARK_LANE + self.lane * LINE_BYTES
+    }
+
+    /// How many of this machine's writes the next one has taken.
+    fn acknowledged(&self) -> u64 {
+        load(
+            self.fabric.region(),
+            STREAM + self.lane * LANE_BYTES + TAKEN,
+        )
+    }
+
+    fn is_done(&self) -> bool {
+        self.taken == self.writes && self.acknowledged() == self.writes
+    }
+
+    fn can_send(&self) -> bool {
+        let last = burst_end(self.fabric.machine(), self.lane, self.sent + 1, self.writes);
+        self.sent < self.writes && last - self.acknowledged() <= SLOTS
+    }
+
+    fn can_take(&self) -> bool {
+        let last = burst_end(self.previous_id, self.lane, self.taken + 1, self.writes);
+        let flag = load(self.fabric.region(), slot_end(self.lane, last) - WORD_BYTES);
+        // The slot holds a write of an earlier turn of the ring, or this one: never a later one,
+        // never another's.
+        assert!(
+            flag == last || flag + SLOTS == last || flag == 0,
+            "flag {flag} where {last} belongs"
+        );
+        self.taken < self.writes && flag == last
+    }
+
+    fn send(&mut self) {
+        let own = self.fabric.machine();
+        let last = burst_end(own, self.lane, self.sent + 1, self.writes);
+        for number in self.sent + 1..=last {
+            let mut source = stamped(own, self.lane, number, bytes_of(own, self.lane, number));
+            self.next
+                .write(&source, slot_end(self.lane, number) - source.len())
+                .unwrap();
+            // The source is ours again.
+            source.fill(0xee);
+        }
+        self.next.ring(self.park_word()).unwrap();
+        self.sent = last;
+    }
+
+    fn take(&mut self) {
+        let last = burst_end(self.previous_id, self.lane, self.taken + 1, self.writes);
+        for number in self.taken + 1..=last {
+            let bytes = bytes_of(self.previous_id, self.lane, number);
+            self.buffer.resize(bytes, 0);
+            self.fabric
+                .region()
+                .read(slot_end(self.lane, number) - bytes, &mut self.buffer)
+                .unwrap();
+            let expected = stamped(self.previous_id, self.lane, number, bytes);
+            assert!(
+                self.buffer == expected,
+                "write {number} of {} is not whole, or not in order",
+                self.previous_id
+            );
+        }
+        self.taken = last;
+        let (park_word, taken_word) = (self.park_word(), STREAM + self.lane * LANE_BYTES + TAKEN);
+        let back = self.previous.as_mut().unwrap_or(&mut self.next);
+        back.write(&last.to_ne_bytes(), taken_word).unwrap();
+        back.ring(park_word).unwrap();
+    }
+}

@@ -1,0 +1,111 @@
+//! The one error type of this crate. What goes wrong is told with the machine it concerns and what
+//! to do about it.
+
+use crate::fabric::{MachineId, WorkerId};
+
+/// What can go wrong between machines. Nothing has been written, and nothing was half done, when
+/// one is returned.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An access that does not lie inside the region it is meant for.
+    #[error(
+        "{bytes} bytes at offset {offset} are not inside a region of {region_bytes} bytes: \
+         both sides must compute the same layout"
+    )]
+    OutOfRange {
+        /// First byte of the access.
+        offset: usize,
+        /// Its length.
+        bytes: usize,
+        /// Length of the region.
+        region_bytes: usize,
+    },
+    /// An access that is not made of whole words.
+    #[error(
+        "{bytes} bytes at offset {offset} are not whole words: offset and length must be multiples of {align_bytes}, \
+         and at least one word long"
+    )]
+    Misaligned {
+        /// First byte of the access.
+        offset: usize,
+        /// Its length.
+        bytes: usize,
+        /// The word the access must be made of.
+        align_bytes: usize,
+    },
+    /// A machine that is not a peer: not of this rack program, or the own one, for which no fabric
+    /// is needed.
+    #[error("{machine} is no peer of {own} in a program of {machines} machines")]
+    NoSuchPeer {
+        /// The machine asked for.
+        machine: MachineId,
+        /// The machine that asked.
+        own: MachineId,
+        /// How many machines the program has.
+        machines: u16,
+    },
+    /// A second connection for the same worker and machine. The first may be moved, but not made
+    /// again.
+    #[error("worker {} has its connection to {machine} already: use that one", .worker.0)]
+    AlreadyConnected {
+        /// The peer.
+        machine: MachineId,
+        /// The worker that asked twice.
+        worker: WorkerId,
+    },
+    /// A machine did not come up in the time given.
+    #[error(
+        "{machine} did not {step} within {waited_ms} ms: see whether it was started, and what it printed"
+    )]
+    PeerMissing {
+        /// Who is missing.
+        machine: MachineId,
+        /// What it had to do next.
+        step: &'static str,
+        /// How long it was waited for, in milliseconds.
+        waited_ms: u128,
+    },
+    /// A machine ended while it was starting.
+    #[error("{machine} ended while the program was starting: see what it printed")]
+    PeerLost {
+        /// Who ended.
+        machine: MachineId,
+    },
+    /// What the launcher handed over cannot be used.
+    #[error(
+        "cannot join the rack program: {reason}; start the machines with the launcher of the same version"
+    )]
+    Bootstrap {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The operating system refused.
+    #[error("{doing}: {source}")]
+    System {
+        /// What was being done.
+        doing: String,
+        /// Why it did not work.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    /// For `map_err` on system calls: says what was being done.
+    pub(crate) fn system<E: Into<std::io::Error>>(
+        doing: impl Into<String>,
+    ) -> impl FnOnce(E) -> Error {
+        let doing = doing.into();
+        move |source| Error::System {
+            doing,
+            source: source.into(),
+        }
+    }
+
+    /// For `map_err` and `ok_or_else` on what was handed over.
+    pub(crate) fn bootstrap(reason: impl Into<String>) -> Error {
+        Error::Bootstrap {
+            reason: reason.into(),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! One-sided, ordered writes between the machines of a rack program.
+//!
+//! A *machine* is one process of the program. Each owns a [`Region`] of memory that the others
+//! write, at offsets all of them agree on, without any code of the owner taking part (RDMA's memory
+//! semantics, thesis 3.1.1). The owner learns of a write by its last word, the flag, which becomes
+//! visible after the rest (thesis 3.2.7). This is all that delegation to another machine needs: a
+//! client writes a batch of requests, the trustee polls its flag.
+//!
+//! The contract is [`Fabric`] and [`Connection`]; read `fabric.rs` first. [`shm`] carries it
+//! between processes of one host. Every implementation passes the same suite, `conformance` (behind
+//! the feature of that name).
+//!
+//! This crate knows bytes only: no closures, no fibers, no slots.
+//!
+//! # Example
+//! Two machines, here in one process. Machine 0 writes 24 bytes into machine 1's region, which
+//! sleeps until they come.
+//!
+//! ```
+//! use comm::{Fabric, MachineId, Wake, WorkerId, shm};
+//! use std::sync::atomic::Ordering;
+//! use std::time::Duration;
+//!
+//! // The layout both agree on: a park word on its own cache line, and a slot; its last word is its
+//! // flag.
+//! const PARK: usize = 0;
+//! const SLOT: usize = 64;
+//! const SLOT_BYTES: usize = 24;
+//! const FLAG: usize = SLOT + SLOT_BYTES - 8;
+//! const TIMEOUT: Duration = Duration::from_secs(10);
+//!
+//! let segments = shm::create(2)?; // the launcher does this, and hands them to each machine
+//! let open = |machine| {
+//!     shm::ShmFabric::open(segments.bootstrap(MachineId(machine))?, 4096, TIMEOUT)
+//! };
+//!
+//! std::thread::scope(|scope| -> Result<(), comm::Error> {
+//!     let writer = scope.spawn(move || -> Result<(), comm::Error> {
+//!         let fabric = open(0)?;
+//!         let mut connection = fabric.connect(MachineId(1), WorkerId(0))?;
+//!         let mut batch = *b"sixteen bytes..\n\0\0\0\0\0\0\0\0";
+//!         batch[16..].copy_from_slice(&1u64.to_ne_bytes()); // the flag: not the 0 that is there
+//!         connection.write(&batch, SLOT)?;
+//!         connection.ring(PARK)
+//!     });
+//!     let fabric = open(1)?;
+//!     let flag = fabric.region().word(FLAG)?;
+//!     let woke = fabric.park(PARK, TIMEOUT, &mut || flag.load(Ordering::Acquire) == 0)?;
+//!     assert_ne!(woke, Wake::TimedOut);
+//!     assert_eq!(flag.load(Ordering::Acquire), 1);
+//!     let mut text = [0; 16];
+//!     fabric.region().read(SLOT, &mut text)?;
+//!     assert_eq!(&text, b"sixteen bytes..\n");
+//!     writer.join().expect("the writer does not panic")
+//! })?;
+//! # Ok::<(), comm::Error>(())
+//! ```
+
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+mod error;
+mod fabric;
+mod memory;
+#[cfg(target_os = "linux")]
+pub mod shm;
+
+pub use error::Error;
+pub use fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
+pub use memory::{Region, WORD_BYTES};

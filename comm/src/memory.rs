@@ -1,0 +1,220 @@
+//! Registered memory: a mapping that other machines write while this one reads it.
+//!
+//! Here: range and alignment checks, and the one place of the crate that turns bytes of a mapping
+//! into atomics. Not here: who maps what (the fabrics), and what lies where (the user of the
+//! fabric).
+//!
+//! Invariants
+//! - M1 A region is mapped, readable and writable, at one address, from its construction until it
+//!   is dropped, and its bytes exist (the file behind it cannot shrink), so every access in range
+//!   is valid memory.
+//! - M2 Nobody in this process makes a Rust reference other than `&AtomicU64`, `&AtomicU32` to
+//!   bytes of a region, except by the unsafe [`Region::slice`], whose caller answers for it. Memory
+//!   shared between processes has no Rust owner: any value may appear in it at any time, so nothing
+//!   but integers is ever read from it here.
+//! - M3 A byte is used as part of a 64-bit word or of a 32-bit park word, never both: park words
+//!   have cache lines of their own in the layout.
+
+#![allow(unsafe_code)]
+
+use crate::error::Error;
+use memmap2::MmapRaw;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Bytes of a word: every write is made of whole words, and its last word is its flag.
+pub const WORD_BYTES: usize = 8;
+
+/// Memory that peers may write, addressed by offset. The layout is its user's affair, and equal on
+/// all machines.
+#[derive(Debug)]
+pub struct Region {
+    map: MmapRaw,
+}
+
+impl Region {
+    /// Takes a mapping of a file that cannot shrink (M1).
+    pub(crate) fn new(map: MmapRaw) -> Region {
+        Region { map }
+    }
+
+    /// Length in bytes.
+    pub fn bytes(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Address of the first byte, page-aligned, good until the region is dropped.
+    pub fn base(&self) -> *mut u8 {
+        self.map.as_mut_ptr()
+    }
+
+    /// The 64-bit word at `offset`, which is where flags live: an `Acquire` load of it that yields
+    /// the flag of a write shows the whole write ([`Connection::write`](crate::Connection::write),
+    /// pair W).
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Misaligned`].
+    pub fn word(&self, offset: usize) -> Result<&AtomicU64, Error> {
+        Ok(&self.words(offset, WORD_BYTES)?[0])
+    }
+
+    /// The `bytes / 8` words from `offset` on.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Misaligned`] (also for no bytes at all).
+    pub fn words(&self, offset: usize, bytes: usize) -> Result<&[AtomicU64], Error> {
+        let start = self.start_of(offset, bytes, WORD_BYTES)?;
+        // SAFETY: M1 and the check make these bytes valid and 8-aligned for as long as `self` is
+        // borrowed; M2 and M3 say that whoever else touches them does so by atomics of the same
+        // width.
+        Ok(unsafe { std::slice::from_raw_parts(start.cast::<AtomicU64>(), bytes / WORD_BYTES) })
+    }
+
+    /// The 32-bit word at `offset`: park words and the like (M3).
+    pub(crate) fn word32(&self, offset: usize) -> Result<&AtomicU32, Error> {
+        let start = self.start_of(offset, size_of::<AtomicU32>(), align_of::<AtomicU32>())?;
+        // SAFETY: as in `words`, for 4 bytes at a 4-aligned address.
+        Ok(unsafe { &*start.cast::<AtomicU32>() })
+    }
+
+    /// Copies `into.len()` bytes out, starting at the word at `offset`. Call it after an `Acquire`
+    /// load of the flag has shown that they are there. Bytes that a peer overwrites meanwhile come
+    /// out old or new, word by word.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Misaligned`] (`offset` is no multiple of 8).
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), Error> {
+        if into.is_empty() {
+            return Ok(());
+        }
+        let whole_bytes = into.len().next_multiple_of(WORD_BYTES);
+        let words = self.words(offset, whole_bytes)?;
+        for (part, word) in into.chunks_mut(WORD_BYTES).zip(words) {
+            part.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[..part.len()]);
+        }
+        Ok(())
+    }
+
+    /// `bytes` bytes from `offset` on, to be read in place (no copy).
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Misaligned`] (multiples of 8 here too).
+    ///
+    /// # Safety
+    /// No machine, this one included, writes any of these bytes while the slice lives. A slot
+    /// protocol gives that: between its flag and its answer, a slot belongs to the reader.
+    pub unsafe fn slice(&self, offset: usize, bytes: usize) -> Result<&[u8], Error> {
+        let start = self.start_of(offset, bytes, WORD_BYTES)?;
+        // SAFETY: M1 and the check make the bytes valid; that nobody writes them is the caller's
+        // promise.
+        Ok(unsafe { std::slice::from_raw_parts(start, bytes) })
+    }
+
+    /// Stores `source` at `offset`, its last word after all others: what `Connection::write`
+    /// promises, for a peer's memory that is mapped here. Nothing is stored on error.
+    pub(crate) fn publish(&self, offset: usize, source: &[u8]) -> Result<(), Error> {
+        let words = self.words(offset, source.len())?;
+        let (source, _) = source.as_chunks::<WORD_BYTES>();
+        if let (Some((flag, body)), Some((flag_value, body_values))) =
+            (words.split_last(), source.split_last())
+        {
+            for (word, value) in body.iter().zip(body_values) {
+                word.store(u64::from_ne_bytes(*value), Ordering::Relaxed);
+            }
+            // Release of pair W. The Acquire is the reader's load of the flag word, by
+            // `Region::word`.
+            flag.store(u64::from_ne_bytes(*flag_value), Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Checks an access and gives its address.
+    #[inline]
+    fn start_of(&self, offset: usize, bytes: usize, align_bytes: usize) -> Result<*mut u8, Error> {
+        if bytes == 0 || !bytes.is_multiple_of(align_bytes) || !offset.is_multiple_of(align_bytes) {
+            return Err(Error::Misaligned {
+                offset,
+                bytes,
+                align_bytes,
+            });
+        }
+        if offset > self.bytes() || bytes > self.bytes() - offset {
+            return Err(Error::OutOfRange {
+                offset,
+                bytes,
+                region_bytes: self.bytes(),
+            });
+        }
+        Ok(self.base().wrapping_add(offset))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(bytes: usize) -> Region {
+        Region::new(memmap2::MmapMut::map_anon(bytes).unwrap().into())
+    }
+
+    #[test]
+    fn ranges_are_checked_without_overflow() {
+        let region = region(64);
+        for (offset, bytes) in [
+            (64, 8),
+            (0, 72),
+            (56, 16),
+            (usize::MAX - 7, 8),
+            (8, usize::MAX - 7),
+        ] {
+            assert!(
+                matches!(region.words(offset, bytes), Err(Error::OutOfRange { .. })),
+                "{offset} {bytes}"
+            );
+        }
+        for (offset, bytes) in [(4, 8), (0, 12), (0, 0)] {
+            assert!(
+                matches!(region.words(offset, bytes), Err(Error::Misaligned { .. })),
+                "{offset} {bytes}"
+            );
+        }
+        assert_eq!(region.words(0, 64).unwrap().len(), 8);
+        assert!(
+            region.word32(60).is_ok() && region.word32(62).is_err() && region.word32(64).is_err()
+        );
+    }
+
+    #[test]
+    fn what_is_published_is_read() {
+        let region = region(64);
+        let source: Vec<u8> = (1..=24).collect();
+        region.publish(40, &source).unwrap();
+        let mut copy = [0; 21];
+        region.read(40, &mut copy).unwrap();
+        assert_eq!(copy, source[..21]);
+        // SAFETY: only this thread knows this region, and it writes no more.
+        assert_eq!(unsafe { region.slice(40, 24) }.unwrap(), source);
+        assert_eq!(
+            region
+                .word(56)
+                .unwrap()
+                .load(Ordering::Acquire)
+                .to_ne_bytes(),
+            source[16..]
+        );
+        assert_eq!(
+            region.word(32).unwrap().load(Ordering::Relaxed),
+            0,
+            "bytes before the write are as they were"
+        );
+    }
+
+    #[test]
+    fn reading_past_the_end_is_refused() {
+        let region = region(64);
+        assert!(matches!(
+            region.read(56, &mut [0; 9]),
+            Err(Error::OutOfRange { .. })
+        ));
+        assert!(region.read(64, &mut []).is_ok());
+    }
+}

@@ -1,0 +1,231 @@
+//! The control file: one seat for each machine, by which machines of one host find one another when
+//! they start and tell one another that they leave. Not here: anything on the path of a request.
+//!
+//! Layout, in bytes: 0 magic (u64) · 8 machines (u64) · 16 changes (u32, a futex) · then seat `i`
+//! at `64 * (1 + i)`: +0 region_bytes (u64) · +8 pid (u64) · +16 step (u32).
+//!
+//! A machine writes its own seat only, and goes up [`Step`] by step. Pair S: a step is stored with
+//! `Release` after what it stands for, and loaded with `Acquire`.
+//!
+//! Why three steps: a pid may be given to another process once its owner is dead, so a pidfd made
+//! from a pid is only right if the owner lived at that moment. A machine says `Up` after it has
+//! seen every other `Linked`, which each says after it has made its pidfds; so who has seen a peer
+//! `Up` knows that this peer lived when its pidfd was made.
+
+use crate::error::Error;
+use crate::fabric::MachineId;
+use crate::memory::Region;
+use memmap2::MmapOptions;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
+use rustix::thread::futex;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// "gsm" and the version of this layout.
+const MAGIC: u64 = u64::from_le_bytes(*b"gsm-shm1");
+const MACHINES: usize = 8;
+const CHANGES: usize = 16;
+const SEAT_BYTES: usize = 64;
+const SEAT_PID: usize = 8;
+const SEAT_STEP: usize = 16;
+/// Bounds the control file (256 KiB) and, with it, the descriptors a machine holds while it starts.
+const MACHINES_MAX: u16 = 4095;
+
+/// How far a machine is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+pub(super) enum Step {
+    /// Not started.
+    Absent,
+    /// Starting.
+    Claimed,
+    /// Its region has its length, its pid is known.
+    Sized,
+    /// It has mapped all regions and has a pidfd of every peer.
+    Linked,
+    /// It has seen every peer linked.
+    Up,
+    /// It has dropped its fabric.
+    Left,
+    /// It could not start.
+    Failed,
+}
+
+impl Step {
+    fn from_u32(value: u32) -> Option<Step> {
+        use Step::*;
+        [Absent, Claimed, Sized, Linked, Up, Left, Failed]
+            .into_iter()
+            .find(|step| *step as u32 == value)
+    }
+
+    /// What a machine had to do to get here, for messages.
+    pub(super) fn deed(self) -> &'static str {
+        match self {
+            Step::Absent | Step::Claimed => "start",
+            Step::Sized => "size its memory",
+            Step::Linked => "map its peers' memory",
+            Step::Up | Step::Left | Step::Failed => "come up",
+        }
+    }
+}
+
+/// A mapped control file.
+#[derive(Debug)]
+pub(super) struct Control {
+    region: Region,
+    machines: u16,
+}
+
+/// Makes the control file, whole and sealed.
+pub(super) fn create(machines: u16) -> Result<OwnedFd, Error> {
+    if machines == 0 || machines > MACHINES_MAX {
+        return Err(Error::bootstrap(format!(
+            "a program has 1 to {MACHINES_MAX} machines, not {machines}"
+        )));
+    }
+    let doing = "creating the control file of a rack program";
+    let fd = memfd_create(
+        "gossamer-control",
+        MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+    )
+    .map_err(Error::system(doing))?;
+    let mut content = vec![0; SEAT_BYTES * (1 + usize::from(machines))];
+    content[..MACHINES].copy_from_slice(&MAGIC.to_ne_bytes());
+    content[MACHINES..CHANGES].copy_from_slice(&u64::from(machines).to_ne_bytes());
+    let file = std::fs::File::from(fd);
+    file.write_all_at(&content, 0)
+        .map_err(Error::system(doing))?;
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+        .map_err(Error::system(doing))?;
+    Ok(file.into())
+}
+
+impl Control {
+    /// Maps a control file, and checks that it is one.
+    pub(super) fn open(fd: &OwnedFd) -> Result<Control, Error> {
+        let seals = fcntl_get_seals(fd)
+            .map_err(Error::system("asking for the seals of the control file"))?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(Error::bootstrap(
+                "the first memory file is no control file (not sealed)",
+            ));
+        }
+        let map = MmapOptions::new()
+            .map_raw(fd.as_raw_fd())
+            .map_err(Error::system("mapping the control file"))?;
+        let region = Region::new(map);
+        let machines = region.word(MACHINES)?.load(Ordering::Relaxed);
+        let fits = u16::try_from(machines)
+            .ok()
+            .filter(|n| region.bytes() == SEAT_BYTES * (1 + usize::from(*n)));
+        match fits {
+            Some(machines) if region.word(0)?.load(Ordering::Relaxed) == MAGIC => {
+                Ok(Control { region, machines })
+            }
+            _ => Err(Error::bootstrap(
+                "the first memory file is no control file of this version",
+            )),
+        }
+    }
+
+    pub(super) fn machines(&self) -> u16 {
+        self.machines
+    }
+
+    /// Takes the own seat; there is one machine for each.
+    pub(super) fn claim(&self, machine: MachineId) -> Result<(), Error> {
+        let step = self.region.word32(seat(machine) + SEAT_STEP)?;
+        // Relaxed: a claim publishes nothing.
+        step.compare_exchange(
+            Step::Absent as u32,
+            Step::Claimed as u32,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        )
+        .map(drop)
+        .map_err(|_| Error::bootstrap(format!("{machine} was started before")))
+    }
+
+    /// Says who the own machine is; visible with the next step (pair S).
+    pub(super) fn introduce(
+        &self,
+        machine: MachineId,
+        region_bytes: usize,
+        pid: u32,
+    ) -> Result<(), Error> {
+        self.region
+            .word(seat(machine))?
+            .store(region_bytes as u64, Ordering::Relaxed);
+        self.region
+            .word(seat(machine) + SEAT_PID)?
+            .store(u64::from(pid), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Goes a step up, and wakes who waits for it.
+    pub(super) fn advance(&self, machine: MachineId, to: Step) -> Result<(), Error> {
+        // Release of pair S, with the Acquire in `step`.
+        self.region
+            .word32(seat(machine) + SEAT_STEP)?
+            .store(to as u32, Ordering::Release);
+        let changes = self.region.word32(CHANGES)?;
+        // Release of pair C, with the Acquire in `changes`: who sees the count sees the step.
+        changes.fetch_add(1, Ordering::Release);
+        futex::wake(changes, futex::Flags::empty(), i32::MAX as u32)
+            .map(drop)
+            .map_err(Error::system("telling the peers"))
+    }
+
+    /// How far `machine` is.
+    pub(super) fn step(&self, machine: MachineId) -> Result<Step, Error> {
+        // Acquire of pair S, with the Release in `advance`.
+        let value = self
+            .region
+            .word32(seat(machine) + SEAT_STEP)?
+            .load(Ordering::Acquire);
+        Step::from_u32(value).ok_or_else(|| {
+            Error::bootstrap(format!("the control file says step {value} of {machine}"))
+        })
+    }
+
+    /// Length of the region of a machine that is `Sized`.
+    pub(super) fn region_bytes(&self, machine: MachineId) -> Result<u64, Error> {
+        Ok(self.region.word(seat(machine))?.load(Ordering::Relaxed))
+    }
+
+    /// Process of a machine that is `Sized`.
+    pub(super) fn pid(&self, machine: MachineId) -> Result<u64, Error> {
+        Ok(self
+            .region
+            .word(seat(machine) + SEAT_PID)?
+            .load(Ordering::Relaxed))
+    }
+
+    /// Count of all steps so far: load it, look at the seats, then wait for it to change.
+    pub(super) fn changes(&self) -> Result<u32, Error> {
+        // Acquire of pair C, with the Release in `advance`.
+        Ok(self.region.word32(CHANGES)?.load(Ordering::Acquire))
+    }
+
+    /// Sleeps until some machine makes a step after `seen`, or the time is over, or for no reason.
+    pub(super) fn wait_for_change(&self, seen: u32, timeout: Duration) -> Result<(), Error> {
+        use rustix::io::Errno;
+        let timeout = futex::Timespec::try_from(timeout).ok();
+        match futex::wait(
+            self.region.word32(CHANGES)?,
+            futex::Flags::empty(),
+            seen,
+            timeout.as_ref(),
+        ) {
+            Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => Ok(()),
+            Err(error) => Err(Error::system("waiting for the peers")(error)),
+        }
+    }
+}
+
+fn seat(machine: MachineId) -> usize {
+    SEAT_BYTES * (1 + usize::from(machine.0))
+}

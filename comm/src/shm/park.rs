@@ -1,0 +1,139 @@
+//! Sleeping and waking between processes: a shared futex on a park word. Pair P of `fabric.rs`
+//! lives here, both halves.
+//!
+//! A park word is `AWAKE` or `ASLEEP`. Only its sleeper stores `ASLEEP`; whoever swaps it back to
+//! `AWAKE` before the sleeper does has woken it and owes the futex wake. A wake that comes late,
+//! for a sleep that is over, only makes the next sleep look again at its word.
+
+use crate::error::Error;
+use crate::fabric::Wake;
+use rustix::io::Errno;
+use rustix::thread::futex;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::time::{Duration, Instant};
+
+const AWAKE: u32 = 0;
+const ASLEEP: u32 = 1;
+
+/// Sleeps on `word` until it is rung, unless there is work. See `Fabric::park`.
+pub(super) fn park(
+    word: &AtomicU32,
+    timeout: Duration,
+    is_idle: &mut dyn FnMut() -> bool,
+) -> Result<Wake, Error> {
+    // No deadline if it lies beyond what the clock can tell.
+    let deadline = Instant::now().checked_add(timeout);
+    word.store(ASLEEP, Ordering::Relaxed);
+    // P1, with P2 in `ring`.
+    fence(Ordering::SeqCst);
+    if !is_idle() {
+        word.store(AWAKE, Ordering::Relaxed);
+        return Ok(Wake::Work);
+    }
+    let slept = sleep_while_asleep(word, deadline);
+    // Acquire of pair R, with the Release swap in `ring`: also here, when the time was over just as
+    // somebody rang.
+    let was_rung = word.swap(AWAKE, Ordering::Acquire) == AWAKE;
+    slept?;
+    Ok(if was_rung { Wake::Rung } else { Wake::TimedOut })
+}
+
+/// Returns when the word is no more `ASLEEP` or the deadline has passed, whatever wakes it in
+/// between.
+fn sleep_while_asleep(word: &AtomicU32, deadline: Option<Instant>) -> Result<(), Error> {
+    while word.load(Ordering::Relaxed) == ASLEEP {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            break;
+        }
+        let left = left.and_then(|left| futex::Timespec::try_from(left).ok());
+        // No PRIVATE flag: the ringer maps this word at another address, in another process.
+        match futex::wait(word, futex::Flags::empty(), ASLEEP, left.as_ref()) {
+            Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => {}
+            Err(error) => return Err(Error::system("sleeping on a park word")(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Wakes who sleeps, or is about to, on `word`. See `Connection::ring`.
+#[inline]
+pub(super) fn ring(word: &AtomicU32) -> Result<(), Error> {
+    // P2, with P1 in `park`: what the caller wrote comes before this look at the word.
+    fence(Ordering::SeqCst);
+    if word.load(Ordering::Relaxed) == AWAKE {
+        return Ok(());
+    }
+    wake(word)
+}
+
+/// The rare half of `ring`: one of several ringers wins the swap and pays for the system call.
+#[cold]
+fn wake(word: &AtomicU32) -> Result<(), Error> {
+    // Release of pair R, with the Acquire swap in `park`: who was rung sees what was written
+    // before.
+    if word.swap(AWAKE, Ordering::Release) == ASLEEP {
+        futex::wake(word, futex::Flags::empty(), 1)
+            .map_err(Error::system("waking a parked worker"))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_found_late_prevents_the_sleep() {
+        let word = AtomicU32::new(AWAKE);
+        let woke = park(&word, Duration::from_secs(3600), &mut || {
+            assert_eq!(
+                word.load(Ordering::Relaxed),
+                ASLEEP,
+                "the sleep is announced before work is looked for"
+            );
+            false
+        });
+        assert_eq!(woke.unwrap(), Wake::Work);
+        assert_eq!(word.load(Ordering::Relaxed), AWAKE);
+    }
+
+    #[test]
+    fn a_ring_between_the_look_and_the_sleep_is_not_lost() {
+        let word = AtomicU32::new(AWAKE);
+        let woke = park(&word, Duration::from_secs(3600), &mut || {
+            ring(&word).unwrap();
+            true
+        });
+        assert_eq!(woke.unwrap(), Wake::Rung);
+    }
+
+    #[test]
+    fn the_time_out_is_kept_and_withdraws_the_announcement() {
+        let word = AtomicU32::new(AWAKE);
+        let start = Instant::now();
+        let timeout = Duration::from_millis(20);
+        assert_eq!(park(&word, timeout, &mut || true).unwrap(), Wake::TimedOut);
+        assert!(start.elapsed() >= timeout);
+        assert_eq!(word.load(Ordering::Relaxed), AWAKE);
+    }
+
+    #[test]
+    fn a_stale_wake_does_not_end_the_next_sleep() {
+        let word = AtomicU32::new(AWAKE);
+        std::thread::scope(|scope| {
+            let sleeper =
+                scope.spawn(|| park(&word, Duration::from_secs(60), &mut || true).unwrap());
+            // A futex wake that hits the sleeper without anyone having taken back its announcement.
+            while futex::wake(&word, futex::Flags::empty(), 1).unwrap() == 0 {
+                std::thread::yield_now();
+            }
+            // It must be asleep again: the word still says so, and the wait is entered once more.
+            while futex::wake(&word, futex::Flags::empty(), 1).unwrap() == 0 {
+                std::thread::yield_now();
+            }
+            ring(&word).unwrap();
+            assert_eq!(sleeper.join().unwrap(), Wake::Rung);
+        });
+    }
+}

@@ -1,0 +1,106 @@
+//! Whether the peers live: a pidfd of each, and its seat in the control file.
+//!
+//! A pidfd becomes readable when its process ends, however it ends, and reaped or not. A machine
+//! that leaves in order says so in its seat first; so a process that ended while its seat says `Up`
+//! has died.
+
+use super::control::{Control, Step};
+use crate::error::Error;
+use crate::fabric::{Loss, MachineId};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// The processes of the other machines.
+#[derive(Debug)]
+pub(super) struct Peers {
+    pidfds: Vec<(MachineId, OwnedFd)>,
+}
+
+impl Peers {
+    pub(super) fn new() -> Peers {
+        Peers { pidfds: Vec::new() }
+    }
+
+    /// Gets hold of the process of a machine that is `Sized`. `control.rs` says when the pidfd can
+    /// be relied on.
+    pub(super) fn add(&mut self, machine: MachineId, pid: u64) -> Result<(), Error> {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| {
+            Error::bootstrap(format!("the control file gives {machine} no process"))
+        })?;
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| match error {
+            Errno::SRCH => Error::PeerLost { machine },
+            error => Error::system(format!("opening the process of {machine}"))(error),
+        })?;
+        self.pidfds.push((machine, pidfd));
+        Ok(())
+    }
+
+    /// Whether `machine` is gone, and how.
+    pub(super) fn lost(
+        &self,
+        machine: MachineId,
+        control: &Control,
+    ) -> Result<Option<Loss>, Error> {
+        let ended = self
+            .ended(Some(Duration::ZERO), |candidate| candidate == machine)?
+            .is_some();
+        // After the poll: who is seen to have ended has said before that whether it leaves.
+        Ok(match control.step(machine)? {
+            Step::Left => Some(Loss::Left),
+            Step::Failed => Some(Loss::Died),
+            _ if ended => Some(Loss::Died),
+            _ => None,
+        })
+    }
+
+    /// Waits for a peer that ends without having left.
+    pub(super) fn watch(
+        &self,
+        timeout: Duration,
+        control: &Control,
+    ) -> Result<Option<MachineId>, Error> {
+        // No deadline if it lies beyond what the clock can tell.
+        let deadline = Instant::now().checked_add(timeout);
+        let mut have_left = vec![];
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            match self.ended(left, |machine| !have_left.contains(&machine))? {
+                Some(machine) if control.step(machine)? == Step::Left => have_left.push(machine),
+                Some(machine) => return Ok(Some(machine)),
+                None if left == Some(Duration::ZERO) => return Ok(None),
+                None => {}
+            }
+        }
+    }
+
+    /// A machine among the `wanted` whose process has ended, waiting at most `timeout` for it.
+    fn ended(
+        &self,
+        timeout: Option<Duration>,
+        wanted: impl Fn(MachineId) -> bool,
+    ) -> Result<Option<MachineId>, Error> {
+        let watched: Vec<_> = self
+            .pidfds
+            .iter()
+            .filter(|(machine, _)| wanted(*machine))
+            .collect();
+        let mut polled: Vec<_> = watched
+            .iter()
+            .map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN))
+            .collect();
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        match poll(&mut polled, timeout.as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(None),
+            Err(error) => return Err(Error::system("watching the processes of the peers")(error)),
+        }
+        let ended = polled
+            .iter()
+            .position(|polled| !polled.revents().is_empty());
+        Ok(ended.map(|index| watched[index].0))
+    }
+}

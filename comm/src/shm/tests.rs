@@ -1,0 +1,318 @@
+//! The conformance suite over `shm`: machines as threads of this process (each with mappings of its
+//! own), and as real processes, which are this test program started again. And what is special to
+//! `shm`: starting, sealing, dying.
+
+use super::*;
+use crate::conformance::{self, Effort, REGION_BYTES};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// What a machine process does; without it, this is no machine process.
+const ROLE_VARIABLE: &str = "COMM_TEST_ROLE";
+const READY: &str = "the victim is ready";
+const VICTIM: MachineId = MachineId(1);
+
+/// Opens all machines of a program at once, in this process.
+fn open_all(machines: u16, region_bytes: usize) -> Vec<ShmFabric> {
+    let segments = create(machines).unwrap();
+    std::thread::scope(|scope| {
+        let open = |machine| {
+            ShmFabric::open(
+                segments.bootstrap(MachineId(machine)).unwrap(),
+                region_bytes,
+                TIMEOUT,
+            )
+        };
+        let opening: Vec<_> = (0..machines)
+            .map(|machine| scope.spawn(move || open(machine).unwrap()))
+            .collect();
+        opening
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    })
+}
+
+/// A machine in a process of its own, killed (by its own id) and waited for when the test is over.
+struct Process(Child);
+
+impl Process {
+    fn start(segments: &Segments, machine: MachineId, role: &str) -> Process {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([
+            "--exact",
+            "shm::tests::machine_process",
+            "--ignored",
+            "--nocapture",
+        ]);
+        command.env(ROLE_VARIABLE, role).stdout(Stdio::piped());
+        segments.hand_to(&mut command, machine);
+        Process(command.spawn().unwrap())
+    }
+
+    fn start_all(machines: u16, role: &str) -> Vec<Process> {
+        let segments = create(machines).unwrap();
+        (0..machines)
+            .map(|machine| Process::start(&segments, MachineId(machine), role))
+            .collect()
+    }
+
+    /// Reads on until the machine prints `line`.
+    fn wait_for_line(&mut self, line: &str) {
+        let stdout = BufReader::new(self.0.stdout.as_mut().unwrap());
+        assert!(
+            stdout
+                .lines()
+                .any(|printed| printed.unwrap().ends_with(line)),
+            "it never printed {line:?}"
+        );
+    }
+
+    fn wait(mut self) {
+        let mut printed = String::new();
+        std::io::Read::read_to_string(self.0.stdout.as_mut().unwrap(), &mut printed).unwrap();
+        let status = self.0.wait().unwrap();
+        assert!(
+            status.success() && printed.contains("1 passed"),
+            "{status}: {printed}"
+        );
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The body of a machine process. Not a test of its own.
+#[test]
+#[ignore = "what the machine processes run that other tests start"]
+fn machine_process() {
+    let Ok(role) = std::env::var(ROLE_VARIABLE) else {
+        return;
+    };
+    let bootstrap = Bootstrap::from_env()
+        .unwrap()
+        .expect("the parent handed memory over");
+    assert!(
+        matches!(Bootstrap::from_env(), Err(Error::Bootstrap { .. })),
+        "descriptors are taken once"
+    );
+    if role == "quit" && bootstrap.machine == VICTIM {
+        return;
+    }
+    let opened = ShmFabric::open(bootstrap, REGION_BYTES, TIMEOUT);
+    match role.as_str() {
+        "suite" => conformance::run(&opened.unwrap(), &Effort::full()),
+        "death" => {
+            conformance::notices_death(&opened.unwrap(), VICTIM, TIMEOUT, || println!("{READY}"))
+        }
+        role => panic!("no such role: {role}"),
+    }
+}
+
+#[test]
+fn conforms_between_threads() {
+    let fabrics = open_all(3, REGION_BYTES);
+    std::thread::scope(|scope| {
+        for fabric in &fabrics {
+            scope.spawn(|| conformance::run(fabric, &Effort::full()));
+        }
+    });
+}
+
+#[test]
+fn conforms_between_processes() {
+    Process::start_all(2, "suite")
+        .into_iter()
+        .for_each(Process::wait);
+}
+
+#[test]
+fn a_killed_machine_is_noticed() {
+    let mut processes = Process::start_all(3, "death");
+    let mut victim = processes.remove(usize::from(VICTIM.0));
+    victim.wait_for_line(READY);
+    let start = Instant::now();
+    victim.0.kill().unwrap();
+    processes.into_iter().for_each(Process::wait);
+    // The survivors would time out after TIMEOUT; the issue asks for a second, a busy machine gets
+    // a few.
+    assert!(
+        start.elapsed() < Duration::from_secs(10),
+        "noticed after {:?}",
+        start.elapsed()
+    );
+}
+
+#[test]
+fn a_machine_that_never_starts_is_named() {
+    let segments = create(3).unwrap();
+    let timeout = Duration::from_millis(20);
+    let opened = ShmFabric::open(segments.bootstrap(MachineId(0)).unwrap(), 4096, timeout);
+    assert!(
+        matches!(
+            opened,
+            Err(Error::PeerMissing {
+                machine: MachineId(1),
+                ..
+            })
+        ),
+        "{opened:?}"
+    );
+    // The others are told that machine 0 has given up, and do not wait for their own time-out.
+    let opened = ShmFabric::open(segments.bootstrap(MachineId(1)).unwrap(), 4096, TIMEOUT);
+    assert!(
+        matches!(
+            opened,
+            Err(Error::PeerLost {
+                machine: MachineId(0)
+            })
+        ),
+        "{opened:?}"
+    );
+}
+
+#[test]
+fn a_machine_that_ends_while_starting_is_named() {
+    let segments = create(2).unwrap();
+    // Machine 1 sizes its memory in a process that has ended by the time it is asked to go on.
+    let mut process = Command::new("true").spawn().unwrap();
+    let control = Control::open(&segments.bootstrap(VICTIM).unwrap().fds[0]).unwrap();
+    control.claim(VICTIM).unwrap();
+    size(&segments.bootstrap(VICTIM).unwrap().fds[2], 4096).unwrap();
+    control.introduce(VICTIM, 4096, process.id()).unwrap();
+    control.advance(VICTIM, Step::Sized).unwrap();
+    // Not reaped until `wait` below, so that its id stays its own: the pidfd opens, and says that
+    // it has ended.
+    let opened = ShmFabric::open(segments.bootstrap(MachineId(0)).unwrap(), 4096, TIMEOUT);
+    process.wait().unwrap();
+    assert!(
+        matches!(opened, Err(Error::PeerLost { machine: VICTIM })),
+        "{opened:?}"
+    );
+}
+
+#[test]
+fn leaving_in_order_is_no_death() {
+    let mut fabrics = open_all(2, 4096);
+    drop(fabrics.pop());
+    assert_eq!(fabrics[0].lost(MachineId(1)).unwrap(), Some(Loss::Left));
+    assert_eq!(fabrics[0].watch(Duration::ZERO).unwrap(), None);
+}
+
+#[test]
+fn connections_outlive_their_fabric() {
+    let mut fabrics = open_all(2, 4096);
+    let mut connection = fabrics[0].connect(MachineId(1), WorkerId(7)).unwrap();
+    drop(fabrics.remove(0));
+    connection.write(&[7; 8], 8).unwrap();
+    let word = fabrics[0].region().word(8).unwrap();
+    assert_eq!(
+        word.load(std::sync::atomic::Ordering::Acquire),
+        u64::from_ne_bytes([7; 8])
+    );
+}
+
+#[test]
+fn a_lone_machine_needs_no_peers() {
+    let fabrics = open_all(1, 8);
+    assert_eq!((fabrics[0].machines(), fabrics[0].region().bytes()), (1, 8));
+    assert_eq!(fabrics[0].watch(Duration::from_millis(1)).unwrap(), None);
+}
+
+#[test]
+fn regions_may_differ_in_length() {
+    let segments = create(2).unwrap();
+    let open = |machine, bytes| {
+        ShmFabric::open(
+            segments.bootstrap(MachineId(machine)).unwrap(),
+            bytes,
+            TIMEOUT,
+        )
+    };
+    std::thread::scope(|scope| {
+        let small = scope.spawn(|| open(0, 64).unwrap());
+        let large = open(1, 1 << 16).unwrap();
+        let small = small.join().unwrap();
+        assert_eq!(small.region_bytes(MachineId(1)).unwrap(), 1 << 16);
+        let mut connection = large.connect(MachineId(0), WorkerId(0)).unwrap();
+        assert!(matches!(
+            connection.write(&[1; 8], 64),
+            Err(Error::OutOfRange {
+                region_bytes: 64,
+                ..
+            })
+        ));
+    });
+}
+
+#[test]
+fn a_region_cannot_be_taken_away() {
+    let segments = create(1).unwrap();
+    let kept = segments.bootstrap(MachineId(0)).unwrap();
+    let fabric = ShmFabric::open(segments.bootstrap(MachineId(0)).unwrap(), 4096, TIMEOUT).unwrap();
+    for fd in &kept.fds {
+        assert_eq!(
+            rustix::fs::ftruncate(fd, 0),
+            Err(rustix::io::Errno::PERM),
+            "it would be a SIGBUS"
+        );
+    }
+    fabric
+        .region()
+        .word(4088)
+        .unwrap()
+        .store(1, std::sync::atomic::Ordering::Relaxed);
+}
+
+#[test]
+fn a_machine_starts_once() {
+    let segments = create(1).unwrap();
+    let open = || ShmFabric::open(segments.bootstrap(MachineId(0)).unwrap(), 4096, TIMEOUT);
+    drop(open().unwrap());
+    assert!(matches!(open(), Err(Error::Bootstrap { .. })));
+}
+
+#[test]
+fn nonsense_is_refused() {
+    let segments = create(2).unwrap();
+    let bootstrap = |machine| segments.bootstrap(MachineId(machine)).unwrap();
+    let refused = |bootstrap: Bootstrap| {
+        let opened = ShmFabric::open(bootstrap, 4096, TIMEOUT);
+        assert!(matches!(opened, Err(Error::Bootstrap { .. })), "{opened:?}");
+    };
+    refused(bootstrap(2));
+    refused(Bootstrap {
+        machine: MachineId(0),
+        fds: vec![],
+    });
+    let mut too_few = bootstrap(0);
+    too_few.fds.pop();
+    refused(too_few);
+    let mut no_control = bootstrap(0);
+    no_control.fds.remove(0);
+    refused(no_control);
+    assert!(matches!(create(0), Err(Error::Bootstrap { .. })));
+    assert!(matches!(create(u16::MAX), Err(Error::Bootstrap { .. })));
+    for bytes in [0, 12] {
+        assert!(matches!(
+            ShmFabric::open(bootstrap(0), bytes, TIMEOUT),
+            Err(Error::Misaligned { .. })
+        ));
+    }
+}
+
+#[test]
+fn a_peer_that_lies_about_its_length_is_refused() {
+    let segments = create(2).unwrap();
+    let control = Control::open(&segments.bootstrap(VICTIM).unwrap().fds[0]).unwrap();
+    size(&segments.bootstrap(VICTIM).unwrap().fds[2], 4096).unwrap();
+    control.introduce(VICTIM, 8192, std::process::id()).unwrap();
+    control.advance(VICTIM, Step::Sized).unwrap();
+    let opened = ShmFabric::open(segments.bootstrap(MachineId(0)).unwrap(), 4096, TIMEOUT);
+    assert!(matches!(opened, Err(Error::Bootstrap { .. })), "{opened:?}");
+}

@@ -1,0 +1,47 @@
+//! Standard input for machine 0. What the other machines get is `/dev/null`.
+//!
+//! A file or a pipe is simply inherited. A terminal is not: the machines are in process groups of their own, so that
+//! Ctrl-C reaches the launcher alone, and a process outside the terminal's foreground group is stopped when it reads.
+//! So a thread here reads the terminal and passes its input on. It never changes the terminal's modes, and it reads
+//! only while the launcher is in the foreground, so that a launcher in the background is not stopped either.
+
+use std::io::{self, IsTerminal, Read, Write};
+use std::process::{ChildStdin, Stdio};
+use std::time::Duration;
+
+const CHUNK_BYTES: usize = 16 * 1024;
+const FOREGROUND_CHECK: Duration = Duration::from_millis(100);
+
+/// What machine 0 is to be started with.
+pub fn for_machine_0() -> Stdio {
+    if io::stdin().is_terminal() { Stdio::piped() } else { Stdio::inherit() }
+}
+
+/// Passes the terminal's input on, to its end or until the machine reads no more. The thread is left to itself: it may
+/// wait for a key for ever, and ends with the launcher.
+pub fn forward(machine: ChildStdin) -> io::Result<()> {
+    std::thread::Builder::new().name("input".into()).spawn(move || pump(machine)).map(drop)
+}
+
+fn pump(mut machine: ChildStdin) {
+    let mut chunk = [0u8; CHUNK_BYTES];
+    loop {
+        if !in_foreground() {
+            std::thread::sleep(FOREGROUND_CHECK);
+            continue;
+        }
+        match io::stdin().read(&mut chunk) {
+            Ok(0) => return,
+            Ok(bytes) if machine.write_all(&chunk[..bytes]).is_ok() => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            _ => return,
+        }
+    }
+}
+
+fn in_foreground() -> bool {
+    match rustix::termios::tcgetpgrp(rustix::stdio::stdin()) {
+        Ok(group) => group == rustix::process::getpgrp(),
+        Err(_) => true, // not our terminal: reading it stops nobody
+    }
+}

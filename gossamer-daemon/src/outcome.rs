@@ -1,0 +1,162 @@
+//! How a program ended, in words and as an exit status. Nothing is decided here (see [`crate::watch`]).
+
+use std::fmt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use crate::signals;
+
+/// Exit status of the launcher when the command line is wrong.
+pub const USAGE_STATUS: u8 = 2;
+/// Exit status of the launcher for failures that have none of their own (`EX_SOFTWARE` of sysexits.h).
+pub const FAILURE_STATUS: u8 = 70;
+/// Exit status of the launcher when the program was not found or cannot be executed.
+pub const NOT_STARTED_STATUS: u8 = 127;
+const SIGNAL_BASE: i32 = 128;
+const PANIC_STATUS: i32 = 101;
+
+/// How a program ended.
+#[derive(Debug)]
+#[must_use]
+pub enum Outcome {
+    /// Machine 0 finished and all others ended; the exit status.
+    Finished(u8),
+    /// The launcher was told to end by this signal.
+    Interrupted(i32),
+    /// A machine died, so the program was ended.
+    Died(Death),
+}
+
+/// The machine that died first, and how.
+#[derive(Debug)]
+pub struct Death {
+    /// Which machine.
+    pub machine: u16,
+    /// Its process id.
+    pub pid: u32,
+    /// What happened to it.
+    pub cause: Cause,
+    /// How its process exited in the end, where that is known.
+    pub exit: Option<ExitStatus>,
+}
+
+/// Why a machine counts as dead.
+#[derive(Debug)]
+pub enum Cause {
+    /// Its process ended before the program had finished.
+    Exited {
+        /// How.
+        status: ExitStatus,
+        /// Whether gossamer ran in it.
+        ready: bool,
+    },
+    /// It said itself that it cannot go on.
+    Failed(String),
+    /// What it said on the control channel made no sense.
+    Protocol(String),
+    /// It was still there this long after the program had finished.
+    Lingered(Duration),
+}
+
+impl Outcome {
+    /// The exit status for the launcher; 0 only for a program that finished with status 0.
+    #[must_use]
+    pub fn status(&self) -> u8 {
+        match self {
+            Outcome::Finished(status) => *status,
+            Outcome::Interrupted(signal) => signal_status(*signal),
+            Outcome::Died(death) => death.status(),
+        }
+    }
+
+    /// What to tell the user; `None` when all is well.
+    #[must_use]
+    pub fn message(&self) -> Option<String> {
+        match self {
+            Outcome::Finished(_) => None,
+            Outcome::Interrupted(signal) => Some(format!("the program was ended by {}", signals::describe(*signal))),
+            Outcome::Died(death) => Some(format!("{death}; the program was ended")),
+        }
+    }
+}
+
+impl Death {
+    fn status(&self) -> u8 {
+        match self.exit.map(|exit| (exit.code(), exit.signal())) {
+            Some((Some(code), _)) if code != 0 => u8::try_from(code).unwrap_or(FAILURE_STATUS),
+            // A signal counts when it was the cause; otherwise it was the launcher that sent it.
+            Some((None, Some(signal))) if matches!(self.cause, Cause::Exited { .. }) => signal_status(signal),
+            _ => FAILURE_STATUS,
+        }
+    }
+}
+
+impl fmt::Display for Death {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "machine {} (pid {}) ", self.machine, self.pid)?;
+        match &self.cause {
+            Cause::Exited { status, ready } => describe_exit(f, *status, *ready),
+            Cause::Failed(reason) => write!(f, "failed: {reason}"),
+            Cause::Protocol(reason) => write!(f, "did not keep to the control protocol: {reason}"),
+            Cause::Lingered(bound) => write!(f, "was still running {bound:?} after the program had finished"),
+        }
+    }
+}
+
+fn describe_exit(f: &mut fmt::Formatter<'_>, status: ExitStatus, ready: bool) -> fmt::Result {
+    match (status.code(), status.signal()) {
+        (_, Some(signal)) => {
+            write!(f, "was killed by {}", signals::describe(signal))?;
+            if status.core_dumped() { write!(f, ", core dumped") } else { Ok(()) }
+        }
+        (Some(PANIC_STATUS), _) => write!(f, "panicked (exit status {PANIC_STATUS})"),
+        (Some(code), _) if ready => write!(f, "exited with status {code} before the program had finished"),
+        (Some(code), _) => write!(f, "exited with status {code} before it had reached gossamer::main"),
+        (None, None) => write!(f, "ended in an unknown way ({status})"),
+    }
+}
+
+fn signal_status(signal: i32) -> u8 {
+    u8::try_from(SIGNAL_BASE + signal).unwrap_or(FAILURE_STATUS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn died(cause: Cause, raw_exit: Option<i32>) -> Outcome {
+        let exit = raw_exit.map(ExitStatus::from_raw);
+        Outcome::Died(Death { machine: 1, pid: 123, cause, exit })
+    }
+
+    fn exited(raw: i32, ready: bool) -> Outcome {
+        died(Cause::Exited { status: ExitStatus::from_raw(raw), ready }, Some(raw))
+    }
+
+    #[test]
+    fn each_end_has_its_words_and_its_status() {
+        let cases = [
+            (exited(9, true), "was killed by signal 9 (SIGKILL);", 137),
+            (exited(11 | 0x80, true), "was killed by signal 11 (SIGSEGV), core dumped;", 139),
+            (exited(3 << 8, true), "exited with status 3 before the program had finished;", 3),
+            (exited(101 << 8, true), "panicked (exit status 101);", 101),
+            (exited(0, true), "exited with status 0 before the program had finished;", 70),
+            (exited(0, false), "exited with status 0 before it had reached gossamer::main;", 70),
+            (died(Cause::Failed("no memory".into()), Some(4 << 8)), "failed: no memory;", 4),
+            (died(Cause::Failed("no memory".into()), Some(9)), "failed: no memory;", 70),
+            (died(Cause::Lingered(Duration::from_secs(5)), Some(9)), "was still running 5s after", 70),
+            (died(Cause::Protocol("x".into()), None), "control protocol: x;", 70),
+        ];
+        for (outcome, words, status) in cases {
+            let message = outcome.message().unwrap();
+            assert!(message.starts_with("machine 1 (pid 123) ") && message.contains(words), "{message}");
+            assert!(message.ends_with("the program was ended"), "{message}");
+            assert_eq!(outcome.status(), status, "{message}");
+        }
+        assert_eq!(Outcome::Interrupted(2).status(), 130);
+        assert!(Outcome::Interrupted(15).message().unwrap().contains("SIGTERM"));
+        assert!(Outcome::Finished(0).message().is_none());
+        assert_eq!(Outcome::Finished(7).status(), 7);
+    }
+}

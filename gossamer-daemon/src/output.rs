@@ -1,0 +1,250 @@
+//! The machines' stdout and stderr, passed on line by line with the machine's name.
+//!
+//! One thread for each of the two streams reads that stream of all machines, and alone writes to the launcher's. They
+//! are threads of their own because whoever reads the launcher's output may be slow or paused (a pager), and watching
+//! the machines must go on meanwhile.
+//!
+//! Invariants: each write is a sequence of whole lines; nothing that a machine wrote before it ended is lost; a stream
+//! of the launcher that nobody reads any more closes that stream of all machines, so that they see what they would see
+//! without a launcher.
+
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::signals::Signals;
+
+const CHUNK_BYTES: usize = 64 * 1024;
+/// A line that is longer is passed on in pieces of this length, each as a line.
+const MAX_LINE_BYTES: usize = 1024 * 1024;
+
+/// One stream of one machine, to be passed on.
+pub struct Source {
+    stream: File,
+    lines: Lines,
+}
+
+impl Source {
+    /// `stream` is the reading end of a pipe; `prefix` goes before each line.
+    pub fn new(stream: impl Into<OwnedFd>, prefix: &str) -> Source {
+        Source { stream: File::from(stream.into()), lines: Lines::new(prefix) }
+    }
+}
+
+/// The two threads, at work.
+pub struct Forwarding {
+    stop: PipeWriter,     // dropped: the machines are gone, pass on what is there and end
+    running: PipeReader,  // end of file: both threads have ended
+}
+
+impl Forwarding {
+    /// Starts passing on what the machines write.
+    pub fn start(stdout: Vec<Source>, stderr: Vec<Source>) -> io::Result<Forwarding> {
+        let (stopped, stop) = io::pipe()?;
+        let (running, alive) = io::pipe()?;
+        let (to_stdout, to_stderr) = (rustix::stdio::stdout(), rustix::stdio::stderr());
+        let lock = Arc::new(Mutex::new(()));
+        // Two locks let stderr pass while stdout is stuck; one keeps lines whole where both are the same pipe.
+        let other_lock = if same_file(to_stdout, to_stderr) { Arc::clone(&lock) } else { Arc::default() };
+        let streams = [("stdout", stdout, to_stdout, lock), ("stderr", stderr, to_stderr, other_lock)];
+        for (name, sources, fd, lock) in streams {
+            let (stopped, alive) = (stopped.try_clone()?, alive.try_clone()?);
+            let forward = move || {
+                forward(sources, &Target { fd, lock }, stopped);
+                drop(alive);
+            };
+            std::thread::Builder::new().name(name.into()).spawn(forward)?;
+        }
+        Ok(Forwarding { stop, running })
+    }
+
+    /// To be called when all machines are gone: waits until all they wrote is passed on, or until a signal comes.
+    pub fn finish(self, signals: &Signals) {
+        drop(self.stop);
+        loop {
+            let mut fds: Vec<PollFd<'_>> =
+                signals.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+            fds.push(PollFd::new(&self.running, PollFlags::IN));
+            match poll(&mut fds, None) {
+                Err(Errno::INTR) => {}
+                _ => return,
+            }
+        }
+    }
+}
+
+fn same_file(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> bool {
+    match (rustix::fs::fstat(a), rustix::fs::fstat(b)) {
+        (Ok(a), Ok(b)) => (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino),
+        _ => false,
+    }
+}
+
+fn forward(mut sources: Vec<Source>, target: &Target, stopped: PipeReader) {
+    let mut chunk = vec![0u8; CHUNK_BYTES];
+    let mut out = Vec::new();
+    let mut stopping = false;
+    while !sources.is_empty() {
+        let Ok(ready) = wait(&sources, &stopped, &mut stopping) else { return };
+        if stopping && ready.is_empty() {
+            break; // the machines are gone; a process they left behind may still hold the pipes
+        }
+        for index in ready.into_iter().rev() {
+            let source = &mut sources[index];
+            match source.stream.read(&mut chunk) {
+                Ok(0) => {
+                    source.lines.end(&mut out);
+                    sources.remove(index);
+                }
+                Ok(bytes) => source.lines.push(&chunk[..bytes], &mut out),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => drop(sources.remove(index)),
+            }
+            if target.write(&out).is_err() {
+                return; // closes the pipes
+            }
+            out.clear();
+        }
+    }
+    sources.iter_mut().for_each(|source| source.lines.end(&mut out));
+    let _ = target.write(&out); // nothing comes after it
+}
+
+/// Waits for input; the indices of the sources that have some, in rising order.
+fn wait(sources: &[Source], stopped: &PipeReader, stopping: &mut bool) -> Result<Vec<usize>, Errno> {
+    let mut fds: Vec<PollFd<'_>> = sources.iter().map(|source| PollFd::new(&source.stream, PollFlags::IN)).collect();
+    if !*stopping {
+        fds.push(PollFd::new(stopped, PollFlags::IN));
+    }
+    let no_time = Timespec { tv_sec: 0, tv_nsec: 0 };
+    match poll(&mut fds, if *stopping { Some(&no_time) } else { None }) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(error),
+    }
+    let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+    if !*stopping && ready(&fds[sources.len()]) {
+        *stopping = true;
+    }
+    let mut indices: Vec<usize> = (0..sources.len()).collect();
+    indices.retain(|index| ready(&fds[*index]));
+    Ok(indices)
+}
+
+/// A stream of the launcher.
+struct Target {
+    fd: BorrowedFd<'static>,
+    lock: Arc<Mutex<()>>,
+}
+
+impl Target {
+    fn write(&self, mut bytes: &[u8]) -> Result<(), Errno> {
+        let _guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        while !bytes.is_empty() {
+            match rustix::io::write(self.fd, bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    // Somebody who shares the stream has made it non-blocking.
+                    match poll(&mut [PollFd::from_borrowed_fd(self.fd.as_fd(), PollFlags::OUT)], None) {
+                        Ok(_) | Err(Errno::INTR) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Cuts a stream of bytes into lines with a prefix.
+struct Lines {
+    prefix: Vec<u8>,
+    begun: Vec<u8>,
+}
+
+impl Lines {
+    fn new(prefix: &str) -> Lines {
+        Lines { prefix: prefix.as_bytes().to_vec(), begun: Vec::new() }
+    }
+
+    /// Takes the next bytes; appends to `out` the lines that are whole now.
+    fn push(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
+        while !bytes.is_empty() {
+            let room = MAX_LINE_BYTES - self.begun.len();
+            let line = bytes.split_inclusive(|byte| *byte == b'\n').next().unwrap_or(bytes);
+            let (piece, rest) = match line.strip_suffix(b"\n") {
+                Some(text) if text.len() <= room => (text, &bytes[line.len()..]),
+                None if line.len() < room => {
+                    self.begun.extend_from_slice(line);
+                    return;
+                }
+                _ => bytes.split_at(room),
+            };
+            self.emit(piece, out);
+            bytes = rest;
+        }
+    }
+
+    /// The stream has ended: a line without its end becomes a whole one.
+    fn end(&mut self, out: &mut Vec<u8>) {
+        if !self.begun.is_empty() {
+            self.emit(&[], out);
+        }
+    }
+
+    fn emit(&mut self, rest: &[u8], out: &mut Vec<u8>) {
+        for part in [&self.prefix, &self.begun, rest, b"\n"] {
+            out.extend_from_slice(part);
+        }
+        self.begun.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(prefix: &str, chunks: &[&[u8]]) -> Vec<u8> {
+        let (mut lines, mut out) = (Lines::new(prefix), Vec::new());
+        chunks.iter().for_each(|chunk| lines.push(chunk, &mut out));
+        lines.end(&mut out);
+        out
+    }
+
+    #[test]
+    fn lines_are_whole_whatever_the_chunks() {
+        let text = b"one\n\nthree \xff\xfe\nlast";
+        let expected = b"m0 | one\nm0 | \nm0 | three \xff\xfe\nm0 | last\n".to_vec();
+        for bytes in 1..=text.len() {
+            let chunks: Vec<&[u8]> = text.chunks(bytes).collect();
+            assert_eq!(cut("m0 | ", &chunks), expected, "chunks of {bytes}");
+        }
+        assert_eq!(cut("m0 | ", &[]), b"");
+        assert_eq!(cut("", &[b"a\n", b"b"]), b"a\nb\n");
+    }
+
+    #[test]
+    fn nothing_comes_out_before_the_line_is_whole() {
+        let (mut lines, mut out) = (Lines::new("p "), Vec::new());
+        lines.push(b"begun", &mut out);
+        assert!(out.is_empty());
+        lines.push(b" and done\nnext", &mut out);
+        assert_eq!(out, b"p begun and done\n");
+    }
+
+    #[test]
+    fn a_line_without_end_is_cut_and_loses_nothing() {
+        let long = vec![b'x'; 2 * MAX_LINE_BYTES + 10];
+        for bytes in [1000, CHUNK_BYTES, MAX_LINE_BYTES, long.len()] {
+            let chunks: Vec<&[u8]> = long.chunks(bytes).collect();
+            let out = cut("", &chunks);
+            let lengths: Vec<usize> = out.split(|byte| *byte == b'\n').map(<[u8]>::len).collect();
+            assert_eq!(lengths, [MAX_LINE_BYTES, MAX_LINE_BYTES, 10, 0], "chunks of {bytes}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Signals to the launcher as readable descriptors, and the names of signals. What a signal means is decided in
+//! [`crate::watch`].
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::process::Signal;
+use signal_hook::SigId;
+use signal_hook::low_level::{pipe, signal_name, unregister};
+
+/// The signals that end a program.
+const CAUGHT: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
+
+/// Catches the ending signals as long as it lives. Signals that the process was started with as ignored stay ignored
+/// (`nohup`, background jobs of scripts).
+pub struct Signals {
+    caught: Vec<Caught>,
+}
+
+struct Caught {
+    signal: Signal,
+    arrivals: UnixStream,
+    id: SigId,
+}
+
+impl Signals {
+    /// Starts catching.
+    pub fn catch() -> io::Result<Signals> {
+        let ignored = ignored_signals();
+        let mut signals = Signals { caught: Vec::new() };
+        for signal in CAUGHT.into_iter().filter(|signal| ignored & (1 << (signal.as_raw() - 1)) == 0) {
+            let (arrivals, handler) = UnixStream::pair()?;
+            arrivals.set_nonblocking(true)?;
+            let id = pipe::register(signal.as_raw(), handler)?;
+            signals.caught.push(Caught { signal, arrivals, id });
+        }
+        Ok(signals)
+    }
+
+    /// One descriptor for each signal, readable when it has arrived.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.caught.iter().map(|caught| caught.arrivals.as_fd())
+    }
+
+    /// A signal that has arrived and was not returned yet; how often it arrived since does not count.
+    pub fn take(&self) -> Option<Signal> {
+        let mut bytes = [0u8; 64];
+        let arrived = |caught: &&Caught| matches!((&caught.arrivals).read(&mut bytes), Ok(count) if count > 0);
+        self.caught.iter().find(arrived).map(|caught| caught.signal)
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        for caught in &self.caught {
+            unregister(caught.id);
+        }
+    }
+}
+
+/// Bit S - 1 is set when signal S is ignored; 0 where the system does not say.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// "signal 9 (SIGKILL)"
+pub fn describe(signal: i32) -> String {
+    match signal_name(signal) {
+        Some(name) => format!("signal {signal} ({name})"),
+        None => format!("signal {signal}"),
+    }
+}

@@ -1,0 +1,4 @@
+//! gossamer
+
+pub mod bootstrap;
+pub mod control;

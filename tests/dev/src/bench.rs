@@ -1,0 +1,57 @@
+//! The figures of docs/benchmarks: measured at full size, kept as JSON, drawn as SVG.
+//!
+//! Here: the documented arguments of each measurement. Not here: the measuring and the drawing
+//! (package `gossamer-bench`).
+//!
+//! Invariant: what is drawn was measured by the same run of this tier.
+
+use crate::command::Context;
+use crate::tier::Verdict;
+
+/// Where figures and their data are kept, under the workspace root.
+const FOLDER: &str = "docs/benchmarks";
+
+/// The measurements: name of the JSON file, and the arguments that make it.
+const MEASUREMENTS: [(&str, &[&str]); 2] = [
+    (
+        "fetch-add.json",
+        &[
+            "fetch-add",
+            "--threads",
+            "2",
+            "--objects",
+            "1,16,64,1024,1000000",
+            "--dist",
+            "uniform,zipf",
+        ],
+    ),
+    ("latency.json", &["latency"]),
+];
+
+/// Measures, then draws.
+pub fn figures(context: &Context) -> anyhow::Result<Verdict> {
+    std::fs::create_dir_all(context.root.join(FOLDER))?;
+    let mut verdict = Verdict::passed();
+    for (file, arguments) in MEASUREMENTS {
+        let json = format!("{FOLDER}/{file}");
+        let measured = bench(context, arguments, &["--json", &json])?;
+        let drawn = bench(context, &["plot"], &[&json, "--out", FOLDER])?;
+        verdict = verdict.and(measured).and(drawn);
+    }
+    Ok(verdict)
+}
+
+fn bench(context: &Context, arguments: &[&str], more: &[&str]) -> anyhow::Result<Verdict> {
+    context
+        .cargo(&[
+            "run",
+            "--quiet",
+            "--release",
+            "--package",
+            "gossamer-bench",
+            "--",
+        ])
+        .args(arguments)
+        .args(more)
+        .check()
+}

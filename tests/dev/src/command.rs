@@ -1,0 +1,376 @@
+//! Running a program: said aloud first, its output shown and kept, with a time limit where nobody watches.
+//!
+//! Here: `Context` (where the workspace is) and `Command`. Not here: which programs, or what their end means.
+//!
+//! Invariant: every program runs in the workspace root, and without the variables `cargo run` gave to
+//! this one (package name, manifest path), so that a tier sees what the same command typed by hand sees.
+
+use crate::count;
+use crate::tier::Verdict;
+use anyhow::Context as _;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+/// How long one command may take when no terminal is attached, in seconds.
+const LIMIT_S: u64 = 900;
+
+/// Where things are.
+pub struct Context {
+    /// The workspace root.
+    pub root: PathBuf,
+    /// The target folder of the default build.
+    pub target: PathBuf,
+    limit_s: Option<u64>,
+}
+
+impl Context {
+    /// Finds the workspace from the manifest that `cargo run` names.
+    ///
+    /// # Errors
+    /// Without that variable: the program was not started through `cargo dev`.
+    pub fn new() -> anyhow::Result<Context> {
+        let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
+            .context("CARGO_MANIFEST_DIR is not set: start this program as `cargo dev`")?;
+        let root = Path::new(&manifest)
+            .ancestors()
+            .nth(2)
+            .context("the `dev` package is expected in tests/dev of the workspace")?
+            .to_path_buf();
+        let target = match std::env::var_os("CARGO_TARGET_DIR") {
+            Some(dir) => std::path::absolute(dir)?,
+            None => root.join("target"),
+        };
+        // With a terminal Ctrl-C is at hand; `timeout` would put the command out of its reach.
+        let limit_s = (!std::io::stdin().is_terminal()).then_some(LIMIT_S);
+        Ok(Context {
+            root,
+            target,
+            limit_s,
+        })
+    }
+
+    /// A command of this workspace's cargo.
+    pub fn cargo(&self, arguments: &[&str]) -> Command<'_> {
+        self.command("cargo", arguments)
+    }
+
+    /// A command.
+    pub fn command(&self, program: &str, arguments: &[&str]) -> Command<'_> {
+        Command {
+            context: self,
+            program: program.to_owned(),
+            arguments: arguments.iter().map(|&word| word.to_owned()).collect(),
+            variables: Vec::new(),
+        }
+    }
+}
+
+/// A program to run.
+pub struct Command<'a> {
+    context: &'a Context,
+    program: String,
+    arguments: Vec<String>,
+    variables: Vec<(String, String)>,
+}
+
+/// What became of a program.
+#[derive(Debug)]
+pub struct Done {
+    /// Whether its exit status was 0.
+    pub success: bool,
+    /// The exit status in words.
+    pub status: String,
+    /// What it wrote to standard output.
+    pub stdout: String,
+    /// What it wrote to standard error; empty where that was shown instead of kept.
+    pub stderr: String,
+}
+
+impl Command<'_> {
+    /// Sets a variable of its environment.
+    pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.variables.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args(mut self, arguments: &[&str]) -> Self {
+        self.arguments
+            .extend(arguments.iter().map(|&word| word.to_owned()));
+        self
+    }
+
+    /// Adds one flag to RUSTFLAGS, keeping those the user has set.
+    pub fn rustflag(self, flag: &str) -> Self {
+        let flags = match std::env::var("RUSTFLAGS") {
+            Ok(known) if !known.trim().is_empty() => format!("{known} {flag}"),
+            _ => flag.to_owned(),
+        };
+        self.env("RUSTFLAGS", flags)
+    }
+
+    /// As one would type it.
+    fn spelled(&self) -> String {
+        let mut words: Vec<String> = self
+            .variables
+            .iter()
+            .map(|(name, value)| format!("{name}={}", quoted(value)))
+            .collect();
+        words.push(quoted(&self.program));
+        words.extend(self.arguments.iter().map(|word| quoted(word)));
+        words.join(" ")
+    }
+
+    fn prepared(&self, limit_s: Option<u64>) -> std::process::Command {
+        let mut command = match limit_s {
+            Some(limit_s) => {
+                let mut timeout = std::process::Command::new("timeout");
+                timeout
+                    .arg("--kill-after=10")
+                    .arg(limit_s.to_string())
+                    .arg(&self.program);
+                timeout
+            }
+            None => std::process::Command::new(&self.program),
+        };
+        command
+            .args(&self.arguments)
+            .current_dir(&self.context.root);
+        for (name, _) in std::env::vars_os() {
+            if given_by_cargo_run(&name) {
+                command.env_remove(name);
+            }
+        }
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// Runs it: says the command, shows its output as it comes and keeps standard output.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn run(&self) -> anyhow::Result<Done> {
+        println!("$ {}", self.spelled());
+        let limit_s = self.context.limit_s;
+        let mut child = self
+            .prepared(limit_s)
+            .stdout(Stdio::piped())
+            .stdin(Stdio::null())
+            .spawn()
+            .with_context(|| format!("cannot start `{}`", self.program))?;
+        let mut kept = Vec::new();
+        if let Some(stdout) = child.stdout.take() {
+            let mut reader = BufReader::new(stdout);
+            let mut line = Vec::new();
+            while reader.read_until(b'\n', &mut line)? > 0 {
+                let mut out = std::io::stdout().lock();
+                out.write_all(&line)?;
+                out.flush()?;
+                kept.append(&mut line);
+            }
+        }
+        let status = child.wait()?;
+        let overdue = limit_s.filter(|_| matches!(status.code(), Some(124 | 137)));
+        Ok(Done {
+            success: status.success(),
+            status: match overdue {
+                Some(limit_s) => format!("stopped: not done after {limit_s} s"),
+                None => status.to_string(),
+            },
+            stdout: String::from_utf8_lossy(&kept).into_owned(),
+            stderr: String::new(),
+        })
+    }
+
+    /// Runs it silently and keeps both outputs.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn capture(&self) -> anyhow::Result<Done> {
+        let output = self
+            .prepared(None)
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("cannot start `{}`", self.program))?;
+        Ok(Done {
+            success: output.status.success(),
+            status: output.status.to_string(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        })
+    }
+
+    /// As `capture`, but says the command first.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn capture_aloud(&self) -> anyhow::Result<Done> {
+        println!("$ {}", self.spelled());
+        self.capture()
+    }
+
+    /// Runs a command that is one check.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn check(&self) -> anyhow::Result<Verdict> {
+        let done = self.run()?;
+        Ok(if done.success {
+            Verdict::passed()
+        } else {
+            Verdict::failed(self.failure(&done))
+        })
+    }
+
+    /// Runs a command that runs tests, and counts them. One that ran none at all has failed: nothing was
+    /// checked.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn tests(&self) -> anyhow::Result<Verdict> {
+        let done = self.run()?;
+        Ok(judge_tests(&done, &self.failure(&done)))
+    }
+
+    fn failure(&self, done: &Done) -> String {
+        format!("`{}` ended with {}", self.spelled(), done.status)
+    }
+}
+
+/// The verdict on a run of tests.
+fn judge_tests(done: &Done, failure: &str) -> Verdict {
+    let tests = count::results(&done.stdout);
+    let names = count::failed_names(&done.stdout);
+    let verdict = if !names.is_empty() {
+        Verdict::failed(names.join(", "))
+    } else if !done.success || tests.failed > 0 {
+        Verdict::failed(failure)
+    } else if tests.passed == 0 {
+        Verdict::failed(format!("no test ran; {failure}"))
+    } else {
+        Verdict::passed()
+    };
+    verdict.with_tests(tests)
+}
+
+/// Variables that `cargo run` sets for the program it starts, and that a command typed by hand lacks.
+fn given_by_cargo_run(name: &OsString) -> bool {
+    let name = name.to_string_lossy();
+    name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+}
+
+/// A word as a shell wants it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tier::State;
+
+    fn context(limit_s: Option<u64>) -> Context {
+        Context {
+            root: std::env::temp_dir(),
+            target: std::env::temp_dir(),
+            limit_s,
+        }
+    }
+
+    fn done(success: bool, stdout: &str) -> Done {
+        Done {
+            success,
+            status: "exit status: 101".into(),
+            stdout: stdout.into(),
+            stderr: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_command_is_spelled_as_one_would_type_it() {
+        let context = context(None);
+        let command = context
+            .cargo(&["test", "it's"])
+            .env("RUSTFLAGS", "--cfg loom");
+        assert_eq!(
+            command.spelled(),
+            r"RUSTFLAGS='--cfg loom' cargo test 'it'\''s'"
+        );
+    }
+
+    #[test]
+    fn output_and_status_are_kept() {
+        let context = context(None);
+        let ran = context
+            .command("sh", &["-c", "echo out; printf '\\377' >&2; exit 3"])
+            .capture()
+            .expect("sh");
+        assert_eq!(
+            (ran.success, ran.stdout.as_str(), ran.stderr.as_str()),
+            (false, "out\n", "\u{fffd}")
+        );
+        let ran = context
+            .command("sh", &["-c", "printf 'shown\\nand kept'"])
+            .run()
+            .expect("sh");
+        assert!(ran.success && ran.stdout.ends_with("and kept"));
+    }
+
+    #[test]
+    fn a_command_over_its_limit_is_stopped_and_said_so() {
+        let ran = context(Some(1))
+            .command("sleep", &["600"])
+            .run()
+            .expect("sleep");
+        assert!(!ran.success);
+        assert!(ran.status.contains("not done after 1 s"), "{}", ran.status);
+    }
+
+    #[test]
+    fn a_missing_program_is_an_error() {
+        let error = context(None)
+            .command("no-such-program-here", &[])
+            .run()
+            .expect_err("is missing");
+        assert!(format!("{error:#}").contains("cannot start `no-such-program-here`"));
+    }
+
+    #[test]
+    fn a_run_that_ran_no_test_has_failed() {
+        assert!(matches!(
+            judge_tests(&done(true, ""), "it").state,
+            State::Failed(_)
+        ));
+        let none = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out";
+        assert!(matches!(
+            judge_tests(&done(true, none), "it").state,
+            State::Failed(_)
+        ));
+    }
+
+    #[test]
+    fn a_test_process_that_died_fails_the_tier() {
+        let some = "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
+        assert_eq!(judge_tests(&done(true, some), "it").state, State::Passed);
+        assert_eq!(
+            judge_tests(&done(false, some), "it").state,
+            State::Failed("it".into())
+        );
+    }
+
+    #[test]
+    fn failed_tests_are_named() {
+        let out =
+            "test a ... FAILED\ntest result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured";
+        let verdict = judge_tests(&done(false, out), "it");
+        assert_eq!(verdict.state, State::Failed("a".into()));
+        assert_eq!(verdict.tests.failed, 1);
+    }
+}

@@ -1,0 +1,155 @@
+//! Counting libtest's output: how many tests passed, failed and were ignored, and which failed.
+//!
+//! Here: text in, numbers out. Not here: running anything, or what the numbers mean for a tier.
+//!
+//! Invariant: lines that are not a whole `test result:` line count nothing, wherever they come from.
+
+use std::iter::Sum;
+use std::ops::Add;
+
+/// Tests by their end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Ran and held.
+    pub passed: usize,
+    /// Ran and did not hold, or did not finish.
+    pub failed: usize,
+    /// Did not run: ignored tests and skipped tiers.
+    pub skipped: usize,
+}
+
+impl Counts {
+    /// One thing that passed.
+    pub const PASSED: Counts = Counts {
+        passed: 1,
+        failed: 0,
+        skipped: 0,
+    };
+    /// One thing that failed.
+    pub const FAILED: Counts = Counts {
+        passed: 0,
+        failed: 1,
+        skipped: 0,
+    };
+    /// One thing that did not run.
+    pub const SKIPPED: Counts = Counts {
+        passed: 0,
+        failed: 0,
+        skipped: 1,
+    };
+}
+
+impl Add for Counts {
+    type Output = Counts;
+    fn add(self, other: Counts) -> Counts {
+        Counts {
+            passed: self.passed + other.passed,
+            failed: self.failed + other.failed,
+            skipped: self.skipped + other.skipped,
+        }
+    }
+}
+
+impl Sum for Counts {
+    fn sum<I: Iterator<Item = Counts>>(all: I) -> Counts {
+        all.fold(Counts::default(), Add::add)
+    }
+}
+
+/// The sum of all `test result:` lines of `output`.
+pub fn results(output: &str) -> Counts {
+    output.lines().filter_map(result_line).sum()
+}
+
+/// One `test result: ok. 3 passed; 0 failed; 1 ignored; …` line. A program under test may have left
+/// text before it on the same line.
+fn result_line(line: &str) -> Option<Counts> {
+    let (_, rest) = line.split_once("test result: ")?;
+    let (_, numbers) = rest.split_once(". ")?;
+    let number = |word: &str| {
+        let part = numbers
+            .split(';')
+            .find_map(|part| part.trim().strip_suffix(word))?;
+        part.trim().parse::<usize>().ok()
+    };
+    Some(Counts {
+        passed: number(" passed")?,
+        failed: number(" failed")?,
+        skipped: number(" ignored")?,
+    })
+}
+
+/// The names of the tests that `output` reports as failed, in its order, each once.
+pub fn failed_names(output: &str) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for line in output.lines() {
+        let Some(name) = line
+            .strip_prefix("test ")
+            .and_then(|rest| rest.strip_suffix(" ... FAILED"))
+        else {
+            continue;
+        };
+        if !names.iter().any(|known| known == name) {
+            names.push(name.to_owned());
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TWO_BINARIES: &str = "\
+running 3 tests
+test slot::tests::a ... ok
+test slot::tests::b ... ignored, needs a nic
+test slot::tests::c ... FAILED
+
+test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
+
+   Doc-tests trust
+test trust/src/lib.rs - f (line 3) ... ok
+test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 7 filtered out; finished in 1.20s
+";
+
+    #[test]
+    fn sums_every_binary() {
+        assert_eq!(
+            results(TWO_BINARIES),
+            Counts {
+                passed: 13,
+                failed: 1,
+                skipped: 1
+            }
+        );
+        assert_eq!(failed_names(TWO_BINARIES), ["slot::tests::c"]);
+    }
+
+    #[test]
+    fn counts_a_result_behind_other_text() {
+        let line =
+            "no newline at the end test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured";
+        assert_eq!(results(line).passed, 2);
+    }
+
+    #[test]
+    fn other_text_counts_nothing() {
+        for text in [
+            "",
+            "test result: ",
+            "test result: ok. many passed; 0 failed; 0 ignored",
+            "4 passed; 1 failed",
+        ] {
+            assert_eq!(results(text), Counts::default(), "{text:?}");
+        }
+        assert!(failed_names("test result: FAILED. 1 passed\ntesting ... FAILED").is_empty());
+    }
+
+    #[test]
+    fn a_name_is_listed_once() {
+        let twice =
+            "test a::b ... FAILED\ntest a::b ... FAILED\ntest c - should panic ... FAILED\n";
+        assert_eq!(failed_names(twice), ["a::b", "c - should panic"]);
+    }
+}

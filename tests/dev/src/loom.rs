@@ -1,0 +1,90 @@
+//! Interleavings: every one of them in a small model (loom), very many of them in the real thing (stress).
+//!
+//! Here: how the two are built and bounded. Not here: the models (`loom_…` in trust and comm) and the
+//! stress tests (`stress_…`).
+//!
+//! Invariant: loom builds have a target folder of their own, because `--cfg loom` changes every crate.
+
+use crate::command::Context;
+use crate::tier::Verdict;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The packages that hold models; one without any is named and left out.
+const MODELLED: [&str; 2] = ["trust", "comm"];
+
+/// Loom over the models, which are the tests named `loom_…`.
+pub fn models(context: &Context) -> anyhow::Result<Verdict> {
+    let preemptions = variable("LOOM_MAX_PREEMPTIONS", "3");
+    let mut verdict = Verdict::passed();
+    for package in MODELLED {
+        if !has_models(context, package)? {
+            // `trust` without its models is a mistake; the others may have no protocol of their own.
+            if package == "trust" {
+                verdict = verdict.and(Verdict::failed(
+                    "trust has no loom model (a test named loom_…)",
+                ));
+            } else {
+                println!("{package} has no loom model");
+            }
+            continue;
+        }
+        let tests = context
+            .cargo(&[
+                "test",
+                "--release",
+                "--no-fail-fast",
+                "--package",
+                package,
+                "--lib",
+            ])
+            .args(&[
+                "--target-dir",
+                &context.target.join("loom").to_string_lossy(),
+                "loom_",
+            ])
+            .rustflag("--cfg loom")
+            .env("LOOM_MAX_PREEMPTIONS", preemptions.as_str())
+            // The models want an optimised build, not the minutes that whole-program linking takes.
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+            .tests()?;
+        verdict = verdict.and(tests);
+    }
+    Ok(verdict)
+}
+
+/// The stress tests in release mode, for longer than `cargo test` gives them.
+pub fn stress(context: &Context) -> anyhow::Result<Verdict> {
+    let clock = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(1, |since| since.as_secs());
+    let seed = variable("STRESS_SEED", &clock.to_string());
+    let seconds = variable("STRESS_SECONDS", "60");
+    context
+        .cargo(&[
+            "test",
+            "--release",
+            "--no-fail-fast",
+            "--package",
+            "trust",
+            "stress_",
+        ])
+        .env("STRESS_SEED", seed)
+        .env("STRESS_SECONDS", seconds)
+        .tests()
+}
+
+/// Whether a source file of the package declares a test named `loom_…`.
+fn has_models(context: &Context, package: &str) -> anyhow::Result<bool> {
+    for file in crate::house::rust_files(&context.root.join(package).join("src"))? {
+        if std::fs::read_to_string(&file)?.contains("fn loom_") {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// A variable of the environment, or what it is by default.
+fn variable(name: &str, default: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| default.to_owned())
+}

@@ -1,0 +1,181 @@
+//! `cargo dev <what>`: the one way to run any check of this project; CI runs the same.
+//!
+//! Here: the command line, and the order in which `ci` runs the tiers. Not here: what a tier does
+//! (`basic`, `loom`, `fallback`, `sanitize`, `bench`, `house`), how a program is run (`command`), how
+//! libtest's output is counted (`count`), how verdicts are reported (`tier`).
+//!
+//! Invariant: a tier ends as passed, failed or SKIPPED with its reason, and only the first counts as
+//! passed; with `--require` a skipped tier is a failed one.
+
+mod basic;
+mod bench;
+mod command;
+mod count;
+mod fallback;
+mod house;
+mod loom;
+mod sanitize;
+mod tier;
+mod tools;
+
+use clap::{Parser, Subcommand};
+use command::Context;
+use std::process::ExitCode;
+use tier::{Report, Verdict};
+
+/// Runs the checks of this project, each by name, or all of them as CI does.
+#[derive(Parser)]
+#[command(name = "cargo dev", bin_name = "cargo dev")]
+struct Cli {
+    /// Treats a tier that cannot run here as failed.
+    #[arg(long, global = true)]
+    require: bool,
+    #[command(subcommand)]
+    what: What,
+}
+
+/// What can be run.
+#[derive(Subcommand, Clone, Copy, PartialEq, Eq, Debug)]
+enum What {
+    /// Every tier that CI runs, in order, with a table at the end; a failing tier does not stop the rest
+    Ci,
+    /// Formatting: cargo fmt --check
+    Fmt,
+    /// Clippy over all targets of the workspace, then the documentation; warnings are errors
+    Lint,
+    /// Unit, integration, compile-fail and documentation tests of the default members
+    Test,
+    /// Loom models of `trust` and `comm` (LOOM_MAX_PREEMPTIONS, default 3)
+    Loom,
+    /// `trust` without the auto trait (`Send + 'static` only), and `gossamer` refusing that build
+    Fallback,
+    /// AddressSanitizer over the tests of `trust`
+    Asan,
+    /// Miri over the parts of `trust` that switch no stacks
+    Miri,
+    /// The benchmarks at their smallest size: they build, run and verify their own answers
+    BenchSmoke,
+    /// The figures of docs/benchmarks, at full size (many minutes)
+    Bench,
+    /// The stress tests in release mode (STRESS_SEED, STRESS_SECONDS for each test; default: clock, 60)
+    Stress,
+    /// House rules: SAFETY comments, Release beside Acquire, file sizes, opening lines, unfinished marks
+    Unsafe,
+    /// Lines of code, comments and tests of each file
+    Size,
+    /// Adds the toolchain components that the tiers need (rustfmt, clippy; miri where a nightly is)
+    InstallTools,
+}
+
+/// The tiers of `ci`: the quick ones first.
+const CI: [What; 9] = [
+    What::Fmt,
+    What::Unsafe,
+    What::Lint,
+    What::Test,
+    What::BenchSmoke,
+    What::Loom,
+    What::Fallback,
+    What::Asan,
+    What::Miri,
+];
+
+impl What {
+    /// The name typed on the command line.
+    fn name(self) -> &'static str {
+        match self {
+            What::Ci => "ci",
+            What::Fmt => "fmt",
+            What::Lint => "lint",
+            What::Test => "test",
+            What::Loom => "loom",
+            What::Fallback => "fallback",
+            What::Asan => "asan",
+            What::Miri => "miri",
+            What::BenchSmoke => "bench-smoke",
+            What::Bench => "bench",
+            What::Stress => "stress",
+            What::Unsafe => "unsafe",
+            What::Size => "size",
+            What::InstallTools => "install-tools",
+        }
+    }
+
+    /// Runs one tier. `Ci` is no tier: its tiers are run one by one by `main`.
+    fn run(self, context: &Context) -> anyhow::Result<Verdict> {
+        match self {
+            What::Ci => anyhow::bail!("ci is a list of tiers"),
+            What::Fmt => basic::fmt(context),
+            What::Lint => basic::lint(context),
+            What::Test => basic::test(context),
+            What::BenchSmoke => basic::bench_smoke(context),
+            What::Loom => loom::models(context),
+            What::Stress => loom::stress(context),
+            What::Fallback => fallback::check(context),
+            What::Asan => sanitize::asan(context),
+            What::Miri => sanitize::miri(context),
+            What::Bench => bench::figures(context),
+            What::Unsafe => house::check(context),
+            What::Size => house::size(context),
+            What::InstallTools => tools::install(context),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let context = match Context::new() {
+        Ok(context) => context,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            return ExitCode::from(2);
+        }
+    };
+    let tiers = match cli.what {
+        What::Ci => CI.to_vec(),
+        one => vec![one],
+    };
+    let mut report = Report::new(cli.require);
+    for what in tiers {
+        report.run(what.name(), || what.run(&context));
+    }
+    print!("{}", report.summary());
+    if report.succeeded() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn names_are_those_of_the_command_line() {
+        for command in Cli::command().get_subcommands() {
+            let cli = Cli::try_parse_from(["dev", command.get_name()]).expect("a subcommand");
+            assert_eq!(cli.what.name(), command.get_name());
+        }
+    }
+
+    #[test]
+    fn require_is_accepted_after_the_subcommand() {
+        assert!(
+            Cli::try_parse_from(["dev", "asan", "--require"])
+                .expect("parses")
+                .require
+        );
+        assert!(
+            !Cli::try_parse_from(["dev", "asan"])
+                .expect("parses")
+                .require
+        );
+    }
+}

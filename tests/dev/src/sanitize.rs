@@ -1,0 +1,177 @@
+//! Tools that watch memory while the tests of `trust` run: AddressSanitizer and miri.
+//!
+//! Here: whether each works on this machine, and its command. Not here: how to install them (`tools`).
+//!
+//! Invariant: a tool counts as working only after it caught a mistake that was planted for it.
+
+use crate::command::Context;
+use crate::tier::Verdict;
+use anyhow::Context as _;
+use std::fs;
+use std::path::Path;
+
+/// The target named outright, so that build scripts and procedural macros stay without the sanitizer.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// The tests that miri can run: no stack switches, no threads in numbers, no system calls.
+const MIRI_TESTS: [&str; 3] = ["slot", "count", "request"];
+
+/// A read of freed memory; with the argument `sound` it leaves that out.
+const PLANTED: &str = r#"fn main() {
+    let boxed = Box::new(7u8);
+    let pointer: *const u8 = &*boxed;
+    drop(boxed);
+    if std::env::args().nth(1).as_deref() != Some("sound") {
+        println!("{}", unsafe { std::hint::black_box(pointer).read() });
+    }
+}
+"#;
+
+/// AddressSanitizer over the unit and integration tests of `trust`.
+pub fn asan(context: &Context) -> anyhow::Result<Verdict> {
+    let folder = context.target.join("asan");
+    if let Some(why) = asan_does_not_work(context, &folder)? {
+        return Ok(Verdict::skipped(why));
+    }
+    // What is kept only on a fiber's own stack would look lost to the leak check, which knows the
+    // stacks of threads alone.
+    let options = std::env::var("ASAN_OPTIONS").unwrap_or_else(|_| "detect_leaks=0".to_owned());
+    context
+        .cargo(&[
+            "test",
+            "--no-fail-fast",
+            "--package",
+            "trust",
+            "--lib",
+            "--tests",
+        ])
+        .args(&[
+            "--target",
+            TARGET,
+            "--target-dir",
+            &folder.to_string_lossy(),
+        ])
+        .rustflag("-Zsanitizer=address")
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("ASAN_OPTIONS", options)
+        .tests()
+}
+
+/// Why AddressSanitizer cannot be used here, if so: it has to build a program, let it run when it is
+/// sound and stop it when it is not.
+fn asan_does_not_work(context: &Context, folder: &Path) -> anyhow::Result<Option<String>> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let (source, program) = (folder.join("planted.rs"), folder.join("planted"));
+    fs::write(&source, PLANTED)?;
+    let built = context
+        .command("rustc", &["-Zsanitizer=address", "--target", TARGET, "-o"])
+        .args(&[&program.to_string_lossy(), &source.to_string_lossy()])
+        .env("RUSTC_BOOTSTRAP", "1")
+        .capture()?;
+    if !built.success {
+        return Ok(Some(format!(
+            "rustc cannot build with it: {}",
+            first_error(&built.stderr)
+        )));
+    }
+    let program = program.to_string_lossy();
+    let sound = context.command(&program, &["sound"]).capture()?;
+    if !sound.success {
+        return Ok(Some(format!(
+            "a sound program dies under it: {}",
+            first_error(&sound.stderr)
+        )));
+    }
+    let caught = context.command(&program, &[]).capture()?;
+    Ok(if caught.stderr.contains("heap-use-after-free") {
+        None
+    } else {
+        Some(format!(
+            "it missed a planted use after free ({})",
+            caught.status
+        ))
+    })
+}
+
+/// Miri over the parts of `trust` that it can run.
+pub fn miri(context: &Context) -> anyhow::Result<Verdict> {
+    let Some(toolchain) = toolchain_with_miri(context)? else {
+        return Ok(Verdict::skipped(
+            "no installed toolchain has miri: `rustup toolchain install nightly`, `cargo dev install-tools`",
+        ));
+    };
+    let folder = context.target.join("miri");
+    let prepared = context
+        .command("rustup", &["run", &toolchain, "cargo", "miri", "setup"])
+        .capture_aloud()?;
+    if !prepared.success {
+        let why = first_error(&prepared.stderr);
+        return Ok(Verdict::skipped(format!(
+            "miri of {toolchain} cannot be set up: {why}"
+        )));
+    }
+    let flags =
+        std::env::var("MIRIFLAGS").unwrap_or_else(|_| "-Zmiri-disable-isolation".to_owned());
+    context
+        .command(
+            "rustup",
+            &["run", &toolchain, "cargo", "miri", "test", "--no-fail-fast"],
+        )
+        .args(&[
+            "--package",
+            "trust",
+            "--lib",
+            "--target-dir",
+            &folder.to_string_lossy(),
+            "--",
+        ])
+        .args(&MIRI_TESTS)
+        .env("MIRIFLAGS", flags)
+        .tests()
+}
+
+/// The first installed toolchain with a working miri.
+fn toolchain_with_miri(context: &Context) -> anyhow::Result<Option<String>> {
+    let Ok(listed) = context
+        .command("rustup", &["toolchain", "list", "--quiet"])
+        .capture()
+    else {
+        return Ok(None);
+    };
+    for toolchain in crate::tools::toolchains(&listed.stdout) {
+        let probe = ["run", &toolchain, "cargo", "miri", "--version"];
+        if context.command("rustup", &probe).capture()?.success {
+            return Ok(Some(toolchain));
+        }
+    }
+    Ok(None)
+}
+
+/// The line of a program's complaint that says most.
+fn first_error(stderr: &str) -> &str {
+    let lines = || {
+        stderr
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+    };
+    lines()
+        .find(|line| line.contains("error") || line.contains("ERROR"))
+        .or(lines().next())
+        .unwrap_or("no reason given")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_that_says_most() {
+        assert_eq!(
+            first_error("warning: x\n  error: no runtime \nmore"),
+            "error: no runtime"
+        );
+        assert_eq!(first_error("\nSegmentation fault\n"), "Segmentation fault");
+        assert_eq!(first_error(""), "no reason given");
+    }
+}

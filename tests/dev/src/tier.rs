@@ -1,0 +1,250 @@
+//! A tier of checks, how it ended, and the table at the end of a run.
+//!
+//! Here: verdicts, their sum, their words. Not here: how a tier comes to its verdict.
+//!
+//! Invariant: a failed tier counts at least one failure and a skipped tier at least one skip, so the
+//! last line can never read better than the table above it.
+
+use crate::count::Counts;
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+/// How a tier ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It ran and everything held.
+    Passed,
+    /// Something did not hold, and what.
+    Failed(String),
+    /// It cannot run here, and why.
+    Skipped(String),
+}
+
+/// What a tier returns: its end and the tests it counted.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// How it ended.
+    pub state: State,
+    /// The tests it ran; all zero for a tier that is one check.
+    pub tests: Counts,
+}
+
+impl Verdict {
+    /// A tier that is one check and held.
+    pub fn passed() -> Verdict {
+        Verdict {
+            state: State::Passed,
+            tests: Counts::default(),
+        }
+    }
+
+    /// A tier that did not hold.
+    pub fn failed(why: impl Into<String>) -> Verdict {
+        Verdict {
+            state: State::Failed(why.into()),
+            tests: Counts::default(),
+        }
+    }
+
+    /// A tier that cannot run here.
+    pub fn skipped(why: impl Into<String>) -> Verdict {
+        Verdict {
+            state: State::Skipped(why.into()),
+            tests: Counts::default(),
+        }
+    }
+
+    /// Adds the tests of a part to what this tier counted.
+    pub fn with_tests(mut self, tests: Counts) -> Verdict {
+        self.tests = self.tests + tests;
+        self
+    }
+
+    /// Both parts of a tier: passed only if both are, with the tests of both.
+    pub fn and(self, other: Verdict) -> Verdict {
+        let tests = self.tests + other.tests;
+        let state = match (self.state, other.state) {
+            (State::Failed(a), State::Failed(b)) => State::Failed(format!("{a}; {b}")),
+            (State::Failed(why), _) | (_, State::Failed(why)) => State::Failed(why),
+            (State::Skipped(why), _) | (_, State::Skipped(why)) => State::Skipped(why),
+            (State::Passed, State::Passed) => State::Passed,
+        };
+        Verdict { state, tests }
+    }
+
+    /// What this tier adds to the last line of the summary.
+    fn counted(&self) -> Counts {
+        let mut counts = self.tests;
+        match self.state {
+            State::Passed if counts == Counts::default() => counts = Counts::PASSED,
+            State::Failed(_) if counts.failed == 0 => counts = counts + Counts::FAILED,
+            State::Skipped(_) => counts = counts + Counts::SKIPPED,
+            State::Passed | State::Failed(_) => {}
+        }
+        counts
+    }
+}
+
+/// The tiers run so far.
+pub struct Report {
+    require: bool,
+    rows: Vec<(&'static str, Verdict, Duration)>,
+}
+
+impl Report {
+    /// An empty report; with `require` a skipped tier becomes a failed one.
+    pub fn new(require: bool) -> Report {
+        Report {
+            require,
+            rows: Vec::new(),
+        }
+    }
+
+    /// Runs one tier, says how it ended and keeps that.
+    pub fn run(&mut self, tier: &'static str, body: impl FnOnce() -> anyhow::Result<Verdict>) {
+        println!("\n=== {tier}");
+        let start = Instant::now();
+        let mut verdict = body().unwrap_or_else(|error| Verdict::failed(format!("{error:#}")));
+        if let State::Skipped(why) = &verdict.state
+            && self.require
+        {
+            verdict.state = State::Failed(format!("could not run, and --require was given: {why}"));
+        }
+        match &verdict.state {
+            State::Passed => println!("passed: {tier}"),
+            State::Failed(why) => println!("FAILED: {tier}: {why}"),
+            State::Skipped(why) => println!("SKIPPED: {tier}: {why}"),
+        }
+        self.rows.push((tier, verdict, start.elapsed()));
+    }
+
+    /// Whether no tier failed.
+    pub fn succeeded(&self) -> bool {
+        !self
+            .rows
+            .iter()
+            .any(|(_, verdict, _)| matches!(verdict.state, State::Failed(_)))
+    }
+
+    /// The table of tiers (where there are several) and the line that sums them.
+    pub fn summary(&self) -> String {
+        let mut out = String::from("\n");
+        if self.rows.len() > 1 {
+            let _ = writeln!(
+                out,
+                "{:<13} {:<8} {:>6} {:>6} {:>7} {:>8}  why",
+                "tier", "end", "passed", "failed", "skipped", "seconds"
+            );
+        }
+        let mut total = Counts::default();
+        for (tier, verdict, taken) in &self.rows {
+            let counts = verdict.counted();
+            total = total + counts;
+            if self.rows.len() == 1 {
+                continue;
+            }
+            let (end, why) = match &verdict.state {
+                State::Passed => ("passed", ""),
+                State::Failed(why) => ("FAILED", why.as_str()),
+                State::Skipped(why) => ("SKIPPED", why.as_str()),
+            };
+            let row = format!(
+                "{tier:<13} {end:<8} {:>6} {:>6} {:>7} {:>8.1}  {why}",
+                counts.passed,
+                counts.failed,
+                counts.skipped,
+                taken.as_secs_f64()
+            );
+            let _ = writeln!(out, "{}", row.trim_end());
+        }
+        let _ = writeln!(
+            out,
+            "{} passed, {} failed, {} skipped",
+            total.passed, total.failed, total.skipped
+        );
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tests(passed: usize, failed: usize, skipped: usize) -> Counts {
+        Counts {
+            passed,
+            failed,
+            skipped,
+        }
+    }
+
+    fn last_line(report: &Report) -> String {
+        report
+            .summary()
+            .lines()
+            .last()
+            .unwrap_or_default()
+            .to_owned()
+    }
+
+    #[test]
+    fn the_last_line_sums_tests_and_single_checks() {
+        let mut report = Report::new(false);
+        report.run("fmt", || Ok(Verdict::passed()));
+        report.run("test", || Ok(Verdict::passed().with_tests(tests(40, 0, 2))));
+        report.run("asan", || Ok(Verdict::skipped("no runtime")));
+        assert_eq!(last_line(&report), "41 passed, 0 failed, 3 skipped");
+        assert!(report.succeeded());
+        let table = report.summary();
+        assert!(
+            table
+                .lines()
+                .any(|line| line.starts_with("asan") && line.ends_with("no runtime"))
+        );
+    }
+
+    #[test]
+    fn a_failed_tier_counts_even_when_no_test_reported() {
+        let mut report = Report::new(false);
+        report.run("test", || {
+            Ok(Verdict::failed("a test process died").with_tests(tests(7, 0, 0)))
+        });
+        report.run("lint", || anyhow::bail!("no cargo"));
+        assert_eq!(last_line(&report), "7 passed, 2 failed, 0 skipped");
+        assert!(!report.succeeded());
+    }
+
+    #[test]
+    fn a_failed_tier_with_failed_tests_is_not_counted_twice() {
+        let mut report = Report::new(false);
+        report.run("test", || {
+            Ok(Verdict::failed("x").with_tests(tests(7, 2, 0)))
+        });
+        assert_eq!(last_line(&report), "7 passed, 2 failed, 0 skipped");
+    }
+
+    #[test]
+    fn require_turns_a_skip_into_a_failure() {
+        let mut report = Report::new(true);
+        report.run("miri", || Ok(Verdict::skipped("no miri")));
+        assert!(!report.succeeded());
+        assert_eq!(last_line(&report), "0 passed, 1 failed, 0 skipped");
+    }
+
+    #[test]
+    fn a_skipped_tier_is_never_a_pass() {
+        let verdict = Verdict::passed()
+            .with_tests(tests(3, 0, 0))
+            .and(Verdict::skipped("half"));
+        assert_eq!(verdict.state, State::Skipped("half".into()));
+        assert_eq!(verdict.counted(), tests(3, 0, 1));
+    }
+
+    #[test]
+    fn a_failure_outweighs_the_rest() {
+        let both = Verdict::skipped("s")
+            .and(Verdict::failed("f"))
+            .and(Verdict::passed());
+        assert_eq!(both.state, State::Failed("f".into()));
+    }
+}

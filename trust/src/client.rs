@@ -1,0 +1,446 @@
+//! The client's half of one pair: the batch that is being filled, those in flight, and what to do with their
+//! responses. Encodes straight into the slot. Does not know fibers: who waits is `worker.rs`'s business.
+//!
+//! Requests of this client to this trustee run in the order they were pushed: batches are a ring in order, and
+//! while anything is queued for lack of a slot, later requests queue behind it.
+
+#![allow(unsafe_code)]
+
+use std::cell::{Cell, RefCell, UnsafeCell};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::Arc;
+
+use crate::config::SLOTS;
+use crate::fiber::FiberQueue;
+use crate::park::{Parker, Presence};
+use crate::property::Header;
+use crate::registry::{Shared, TrusteeId};
+use crate::request::{
+    CONTINUATION_HEAD, Continuation, ContinuationOf, Fault, Operation, OperationOf, REQUEST_HEAD, Request, Response,
+    Resuming, capture_bytes, travels_inline, write_captures,
+};
+use crate::slot::{Body, ClientSide, Pair, Reader};
+
+/// What [`Outgoing::make_room`] found.
+#[must_use]
+pub(crate) enum Room {
+    /// There is room now.
+    Made,
+    /// Every slot is with the trustee, or earlier requests are queued.
+    Full,
+    /// The trustee is gone.
+    Gone,
+}
+
+/// A request that found no slot: everything in allocations of its own, as the boxed operation expects.
+struct Queued {
+    operation: &'static Operation,
+    property: *mut Header,
+    captures: *mut u8,
+    continuation: &'static Continuation,
+    then: *mut u8,
+}
+
+/// The client's half of one pair.
+pub(crate) struct Outgoing {
+    pub(crate) trustee: TrusteeId,
+    peer: Arc<Shared>,
+    side: ClientSide,
+    /// Where the next request goes, and the end of the part it must fit; both null if no batch is open.
+    at: Cell<*mut u8>,
+    end: Cell<*mut u8>,
+    body: Cell<*mut Body>,
+    slot: Cell<usize>,
+    made: Cell<u32>,
+    made_in_primary: Cell<u32>,
+    /// Where the next continuation goes, and the end of the room for it.
+    then_at: Cell<*mut u8>,
+    then_end: Cell<*mut u8>,
+    thens: [UnsafeCell<Vec<u64>>; SLOTS],
+    counts: [Cell<u32>; SLOTS],
+    submitted: Cell<u64>,
+    queue: RefCell<VecDeque<Queued>>,
+    gone: Cell<bool>,
+    /// Fibers that wait for room.
+    pub(crate) waiters: FiberQueue,
+    /// In the worker's list of pairs with something outstanding.
+    pub(crate) listed: Cell<bool>,
+}
+
+impl Outgoing {
+    pub(crate) fn new(peer: Arc<Shared>, pair: Arc<Pair>) -> Self {
+        Outgoing {
+            trustee: peer.id,
+            peer,
+            side: ClientSide::new(pair),
+            at: Cell::new(ptr::null_mut()),
+            end: Cell::new(ptr::null_mut()),
+            body: Cell::new(ptr::null_mut()),
+            slot: Cell::new(0),
+            made: Cell::new(0),
+            made_in_primary: Cell::new(0),
+            then_at: Cell::new(ptr::null_mut()),
+            then_end: Cell::new(ptr::null_mut()),
+            thens: std::array::from_fn(|_| UnsafeCell::new(vec![0; 256])),
+            counts: std::array::from_fn(|_| Cell::new(0)),
+            submitted: Cell::new(0),
+            queue: RefCell::default(),
+            gone: Cell::new(false),
+            waiters: FiberQueue::new(),
+            listed: Cell::new(false),
+        }
+    }
+
+    /// Is there a request that has not been answered?
+    #[inline]
+    pub(crate) fn is_outstanding(&self) -> bool {
+        self.side.in_flight() > 0 || self.made.get() > 0 || !self.queue.borrow().is_empty()
+    }
+
+    /// Is there no slot to fill, or a queue to stand in?
+    pub(crate) fn is_full(&self) -> bool {
+        !self.gone.get()
+            && (!self.queue.borrow().is_empty() || (self.body.get().is_null() && self.side.filling().is_none()))
+    }
+
+    /// The trustee is known to be closed.
+    pub(crate) fn abandon_if_outstanding(&self) {
+        if !self.gone.get() && self.is_outstanding() {
+            self.abandon();
+        }
+    }
+
+    /// For the check before sleep: is there anything `collect` would act on?
+    pub(crate) fn has_news(&self) -> bool {
+        self.side.has_response() || (self.is_outstanding() && self.peer.parker.presence() == Presence::Closed)
+    }
+
+    /// Puts a request into the open batch. False, and nothing taken, if there is no room: see [`make_room`].
+    ///
+    /// [`make_room`]: Outgoing::make_room
+    ///
+    /// # Safety
+    /// On true the values behind `request` and `response` have been moved out. The response must fit what
+    /// the request puts (see [`Response`]).
+    #[inline(always)]
+    pub(crate) unsafe fn try_push<C: Request, R: Response>(
+        &self,
+        property: *mut Header,
+        request: *mut C,
+        response: *mut R,
+    ) -> bool {
+        if const { travels_inline::<C>() && travels_inline::<R>() } {
+            if !self.has_room(capture_bytes::<C>(), capture_bytes::<R>()) {
+                return false;
+            }
+            // SAFETY: the caller gives both values up.
+            let (request, response) = unsafe { (request.read(), response.read()) };
+            let (operation, continuation) = (OperationOf::<C>::INLINE, ContinuationOf::<R>::INLINE);
+            // SAFETY: there is room.
+            unsafe { self.place(operation, property, request, continuation, response) };
+        } else {
+            if !self.has_room(8, 8) {
+                return false;
+            }
+            // SAFETY: the caller gives both values up.
+            let (request, response) = unsafe { (Box::new(request.read()), Box::new(response.read())) };
+            let (operation, continuation) = (OperationOf::<C>::BOXED, ContinuationOf::<R>::BOXED);
+            // SAFETY: there is room.
+            unsafe { self.place(operation, property, request, continuation, response) };
+        }
+        self.count_submitted();
+        true
+    }
+
+    #[inline(always)]
+    fn has_room(&self, captures: usize, then_captures: usize) -> bool {
+        let next = self.at.get().wrapping_add(REQUEST_HEAD + captures);
+        let then_next = self.then_at.get().wrapping_add(CONTINUATION_HEAD + then_captures);
+        next.addr() <= self.end.get().addr() && then_next.addr() <= self.then_end.get().addr()
+    }
+
+    #[inline(always)]
+    unsafe fn place<C, R>(
+        &self,
+        operation: &'static Operation,
+        property: *mut Header,
+        captures: C,
+        continuation: &'static Continuation,
+        then: R,
+    ) {
+        let (at, then_at) = (self.at.get(), self.then_at.get());
+        // SAFETY: the caller has seen that there is room; the open request body and the buffer of
+        // continuations are this client's (slot/mod.rs), and all records are multiples of 8 bytes.
+        unsafe {
+            at.cast::<&'static Operation>().write(operation);
+            at.add(8).cast::<*mut Header>().write(property);
+            write_captures(at.add(REQUEST_HEAD), captures);
+            then_at.cast::<&'static Continuation>().write(continuation);
+            write_captures(then_at.add(CONTINUATION_HEAD), then);
+        }
+        self.at.set(at.wrapping_add(REQUEST_HEAD + capture_bytes::<C>()));
+        self.then_at.set(then_at.wrapping_add(CONTINUATION_HEAD + capture_bytes::<R>()));
+        self.made.set(self.made.get() + 1);
+    }
+
+    #[inline(always)]
+    fn count_submitted(&self) {
+        let submitted = self.submitted.get() + 1;
+        self.submitted.set(submitted);
+        self.side.note_submitted(submitted);
+    }
+
+    /// Makes room for one request: moves on to the overflow part, publishes a full batch, opens the next.
+    pub(crate) fn make_room<C, R>(&self) -> Room {
+        let (captures, then_captures) = if travels_inline::<C>() && travels_inline::<R>() {
+            (capture_bytes::<C>(), capture_bytes::<R>())
+        } else {
+            (8, 8)
+        };
+        if self.gone.get() {
+            Room::Gone
+        } else if !self.queue.borrow().is_empty() {
+            Room::Full
+        } else {
+            self.make_room_for(captures, then_captures)
+        }
+    }
+
+    fn make_room_for(&self, captures: usize, then_captures: usize) -> Room {
+        loop {
+            if self.body.get().is_null() {
+                let Some((slot, body)) = self.side.filling() else { return Room::Full };
+                self.open(slot, body);
+            }
+            self.grow_thens(CONTINUATION_HEAD + then_captures);
+            if self.has_room(captures, then_captures) {
+                return Room::Made;
+            }
+            if !self.move_to_overflow() {
+                self.publish();
+            }
+        }
+    }
+
+    fn open(&self, slot: usize, body: *mut Body) {
+        // SAFETY: the body is this client's to fill (slot/mod.rs); so is the buffer at the same index, whose
+        // continuations were handled before the slot was released.
+        let (primary, thens) = unsafe { (&raw mut (*body).primary, &mut *self.thens[slot].get()) };
+        self.body.set(body);
+        self.slot.set(slot);
+        self.at.set(primary.cast());
+        self.end.set(primary.wrapping_add(1).cast());
+        let thens = thens.as_mut_ptr_range();
+        self.then_at.set(thens.start.cast());
+        self.then_end.set(thens.end.cast());
+    }
+
+    /// From the primary part of the open slot to the overflow part. False if it is there already.
+    fn move_to_overflow(&self) -> bool {
+        // SAFETY: the open body is this client's.
+        let overflow = unsafe { &raw mut (*self.body.get()).overflow };
+        if self.end.get() == overflow.wrapping_add(1).cast() {
+            return false;
+        }
+        self.made_in_primary.set(self.made.get());
+        self.at.set(overflow.cast());
+        self.end.set(overflow.wrapping_add(1).cast());
+        true
+    }
+
+    fn grow_thens(&self, bytes: usize) {
+        let used = self.then_at.get().addr();
+        if used + bytes <= self.then_end.get().addr() {
+            return;
+        }
+        // SAFETY: the buffer of the open slot is used by this client's thread alone, and not while a
+        // continuation of another slot runs (that one has a buffer of its own).
+        let thens = unsafe { &mut *self.thens[self.slot.get()].get() };
+        let offset = used - thens.as_ptr().addr();
+        thens.resize((thens.len() * 2).max((offset + bytes).div_ceil(8)), 0);
+        let range = thens.as_mut_ptr_range();
+        self.then_at.set(range.start.cast::<u8>().wrapping_add(offset));
+        self.then_end.set(range.end.cast());
+    }
+
+    /// Sends the open batch if it holds anything and nothing else is in flight: what is pending goes as soon
+    /// as it may, and batches grow by themselves while an earlier one is with the trustee.
+    #[inline]
+    pub(crate) fn flush(&self) {
+        if self.made.get() > 0 && self.side.in_flight() == 0 {
+            self.publish();
+        }
+    }
+
+    fn publish(&self) {
+        let made = self.made.replace(0);
+        // SAFETY: the open body is this client's until it is published just below.
+        let (body, overflow) = unsafe { (&mut *self.body.get(), &raw mut (*self.body.get()).overflow) };
+        let in_primary = if self.end.get() == overflow.wrapping_add(1).cast() { self.made_in_primary.get() } else { made };
+        body.head = u64::from(in_primary) | (u64::from(made) << 32);
+        self.counts[self.slot.get()].set(made);
+        self.body.set(ptr::null_mut());
+        self.at.set(ptr::null_mut());
+        self.end.set(ptr::null_mut());
+        self.side.publish();
+        Parker::publish_fence();
+        // A trustee that is closing is dealt with in `collect`.
+        let _ = self.peer.parker.wake();
+        crate::local::counters(|counters| {
+            counters.requests_sent.add(u64::from(made));
+            counters.batches_sent.add(1);
+        });
+    }
+
+    /// Queues a request for which there is no slot, for callers who must not wait.
+    pub(crate) fn enqueue<C: Request, R: Response>(&self, property: *mut Header, request: C, response: R) {
+        self.queue.borrow_mut().push_back(Queued {
+            operation: OperationOf::<C>::BOXED,
+            property,
+            captures: Box::into_raw(Box::new(request)).cast(),
+            continuation: ContinuationOf::<R>::BOXED,
+            then: Box::into_raw(Box::new(response)).cast(),
+        });
+        self.count_submitted();
+        crate::local::counters(|counters| counters.requests_queued.add(1));
+    }
+
+    /// Handles all responses that have come, and sends what was waiting for a slot. True if there were any.
+    #[inline]
+    pub(crate) fn collect(&self) -> bool {
+        let mut any = false;
+        while let Some((slot, body)) = self.side.response() {
+            any = true;
+            self.resume(slot, body);
+            self.side.release();
+            self.drain_queue();
+        }
+        if self.side.in_flight() > 0 && !any && self.peer.parker.presence() == Presence::Closed {
+            // The last answers may have come just before the end (visible now: `presence` is an Acquire).
+            any = self.side.has_response() || self.abandon();
+        }
+        any
+    }
+
+    fn drain_queue(&self) {
+        loop {
+            let Some(queued) = self.queue.borrow_mut().pop_front() else { return };
+            if !self.has_room(8, 8) && !matches!(self.make_room_for(8, 8), Room::Made) {
+                return self.queue.borrow_mut().push_front(queued);
+            }
+            // SAFETY: there is room; pointers to boxes are what the boxed forms were made to read.
+            unsafe {
+                self.place(queued.operation, queued.property, queued.captures, queued.continuation, queued.then);
+            }
+        }
+    }
+
+    fn resume(&self, slot: usize, body: *mut Body) {
+        // SAFETY: the answered body is this client's, and each batch is read once.
+        let mut resuming = Resuming { responses: unsafe { Reader::new(body) }, next: self.thens(slot) };
+        let mut faults = resuming.responses.take_faults().into_iter().peekable();
+        let count = self.counts[slot].get();
+        let mut index = 0;
+        while index < count {
+            let run = || {
+                while index < count {
+                    let at = resuming.next;
+                    let fault = faults.next_if(|(failed, _)| *failed == index).map(|(_, fault)| fault);
+                    index += 1;
+                    // SAFETY: E2; the continuations of a batch lie in the order of its responses.
+                    unsafe {
+                        let continuation = *at.cast::<&'static Continuation>();
+                        (continuation.resume)(at.add(CONTINUATION_HEAD), &mut resuming, fault);
+                    }
+                }
+            };
+            // A callback that panicked has said so through the panic hook; the next ones run.
+            let _ = catch_unwind(AssertUnwindSafe(run));
+        }
+    }
+
+    fn thens(&self, slot: usize) -> *mut u8 {
+        // SAFETY: the buffer of a slot in flight is not touched while its continuations run.
+        unsafe { (*self.thens[slot].get()).as_mut_ptr().cast() }
+    }
+
+    /// The trustee is closed: refuses everything it did not answer.
+    #[cold]
+    fn abandon(&self) -> bool {
+        self.gone.set(true);
+        // SAFETY: closed (Acquire, in `collect`), and the oldest slot has no answer.
+        while let Some((slot, body)) = unsafe { self.side.reclaim() } {
+            self.refuse(slot, body);
+            self.side.release();
+        }
+        if !self.body.get().is_null() {
+            let made = self.made.replace(0);
+            let body = self.body.replace(ptr::null_mut());
+            // SAFETY: the open body is this client's.
+            unsafe {
+                let in_overflow = self.end.get() == (&raw mut (*body).overflow).wrapping_add(1).cast();
+                let in_primary = if in_overflow { self.made_in_primary.get() } else { made };
+                (*body).head = u64::from(in_primary) | (u64::from(made) << 32);
+            }
+            self.at.set(ptr::null_mut());
+            self.end.set(ptr::null_mut());
+            self.counts[self.slot.get()].set(made);
+            self.refuse(self.slot.get(), body);
+        }
+        while let Some(mut queued) = { self.queue.borrow_mut().pop_front() } {
+            let (captures, then) = ((&raw mut queued.captures).cast(), (&raw mut queued.then).cast());
+            // SAFETY: E1, E2: pointers to boxes, each given to its boxed form once.
+            let _ = catch_unwind(AssertUnwindSafe(|| unsafe {
+                (queued.operation.refuse)(captures);
+                let mut resuming = Resuming { responses: Reader::empty(), next: then };
+                (queued.continuation.resume)(then, &mut resuming, Some(Fault::Gone));
+            }));
+        }
+        true
+    }
+
+    fn refuse(&self, slot: usize, body: *mut Body) {
+        let mut resuming = Resuming { responses: Reader::empty(), next: self.thens(slot) };
+        // SAFETY: E1: nobody will run these requests; the body is this client's again.
+        unsafe {
+            for_each_request(body, |operation, at| {
+                let next = (operation.refuse)(at);
+                let at = resuming.next;
+                let continuation = *at.cast::<&'static Continuation>();
+                let gone = Some(Fault::Gone);
+                // E2: the continuations of a batch lie in the order of its requests.
+                let run = || (continuation.resume)(at.add(CONTINUATION_HEAD), &mut resuming, gone);
+                let _ = catch_unwind(AssertUnwindSafe(run));
+                next
+            });
+        }
+    }
+
+    /// Tells the trustee that this client goes away. Nothing may be outstanding.
+    pub(crate) fn leave(&self) {
+        self.side.leave();
+        Parker::publish_fence();
+        let _ = self.peer.parker.wake();
+    }
+}
+
+/// Walks the requests of a batch; `visit` says where the next one begins.
+///
+/// # Safety
+/// The caller owns the published request body.
+pub(crate) unsafe fn for_each_request(body: *mut Body, mut visit: impl FnMut(&'static Operation, *mut u8) -> *mut u8) {
+    // SAFETY: the caller's promise; the parts hold as many requests as the head says.
+    unsafe {
+        let (in_primary, made) = ((*body).head as u32, ((*body).head >> 32) as u32);
+        let mut at: *mut u8 = (&raw mut (*body).primary).cast();
+        for index in 0..made {
+            if index == in_primary {
+                at = (&raw mut (*body).overflow).cast();
+            }
+            let operation = *at.cast::<&'static Operation>();
+            at = visit(operation, at.add(REQUEST_HEAD));
+        }
+    }
+}

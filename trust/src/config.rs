@@ -1,0 +1,34 @@
+//! Every knob of the crate, in one place, with the reasons.
+
+/// Bytes of the first part of a slot, its 16-byte head included (thesis 2.5.3.1): what a trustee touches when
+/// it scans its clients, so it is small.
+pub(crate) const PRIMARY_BYTES: usize = 128;
+/// Bytes of the second part of a slot: room for a large batch.
+pub(crate) const OVERFLOW_BYTES: usize = 1024;
+/// Bytes at the start of the primary part: ready bit, then counts (requests) or extra pointer (responses).
+pub(crate) const HEAD_BYTES: usize = 16;
+/// Slots of one client-trustee pair. With two, a client fills one while the trustee serves the other.
+pub(crate) const SLOTS: usize = 2;
+/// A capture or result larger than this gets an allocation of its own and travels as a pointer.
+pub(crate) const INLINE_BYTES: usize = 256;
+/// A capture or result aligned more strictly than this gets an allocation of its own.
+pub(crate) const INLINE_ALIGN: usize = 64;
+/// Bytes of each allocation that takes the responses which do not fit the response slot.
+pub(crate) const CHUNK_BYTES: usize = 4096;
+/// Largest serialised argument or result of one request.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 30;
+/// Stack of a fiber unless the builder says otherwise. Only touched pages cost memory.
+pub(crate) const STACK_BYTES: usize = 256 * 1024;
+/// How long an idle worker polls before it begins to give its core away.
+pub(crate) const SPIN_NS: u64 = 20_000;
+/// How often it then gives its core away before it sleeps.
+pub(crate) const YIELDS: u32 = 16;
+/// How long an exiting thread waits for the answers to its last requests before it abandons them.
+pub(crate) const EXIT_WAIT_MS: u64 = 5_000;
+
+const _: () = assert!(PRIMARY_BYTES.is_power_of_two() && PRIMARY_BYTES >= 128);
+const _: () = assert!(OVERFLOW_BYTES.is_multiple_of(PRIMARY_BYTES));
+const _: () = assert!(SLOTS >= 1 && SLOTS <= 32);
+// The largest inline request (head, over-alignment, captures) fits an empty overflow part.
+const _: () = assert!(16 + INLINE_ALIGN + INLINE_BYTES + 8 + INLINE_BYTES <= OVERFLOW_BYTES);
+const _: () = assert!(INLINE_BYTES + INLINE_ALIGN <= CHUNK_BYTES);

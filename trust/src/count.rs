@@ -1,0 +1,204 @@
+//! Who still holds a trust (T2), and when a property may be buried.
+//!
+//! A trust is counted where its property is: cloning sends +1 to the trustee, dropping sends -1, as requests
+//! without a response, or as plain additions on the trustee's own thread. Nobody waits, there is no atomic
+//! read-modify-write. The messages of different clients arrive in any order, so a count of 0 alone proves
+//! nothing: a clone's +1 may be on its way while the -1 of the trust it was cloned from has arrived, and so
+//! may an `apply_then` made through a trust that was dropped elsewhere since. (The thesis' set of ids,
+//! 2.5.4, has the same gap: an original that is dropped on a third thread empties the set while its clone's
+//! id is still on its way.)
+//!
+//! Burial. Each client keeps, in memory that the trustee can read, the number of requests it has made to this
+//! trustee, those it has not sent yet included (`Pair::submitted`). When a count reaches 0 the trustee
+//! (1) clears the property's `counted` mark and notes the submitted number of each of its clients,
+//! (2) waits, serving as ever, until it has served that many of each, and
+//! (3) buries the property if its count is 0 and did not change since (1); if it changed and is 0 again it
+//! begins anew at (1); if it is not 0 the property lives.
+//!
+//! Proof. Write a => b for "happens before". Let D be the set of trusts whose -1 the trustee had processed at
+//! (1), and S those whose +1 it had (the first trust counts as processed). No count changed up to (3).
+//! - For each X in D: making X (its +1, a store to `submitted`) => moving X to where it was dropped => its -1
+//!   => (1). So (1) sees that store, by coherence, though it is a Relaxed load, and (2) serves the +1. As no
+//!   count changed, it had been served: D is a subset of S. The count is |S| - |D| = 0, hence D = S.
+//! - Suppose some trust is alive or a request through one is unserved at (3). Trusts come from trusts: take
+//!   an X not in S, cloned from a P in S = D (the first trust is in S, and every trust in S has been dropped).
+//!   `clone` borrows P, so X's +1 => P's drop => P's -1 => (1), so (2) served X's +1: X is in S. Contradiction.
+//!   So all trusts are in D. A request through P borrows P likewise, so it => (1), and (2) served it. QED.
+//!
+//! Trusts dropped by threads that have no slots any more, and new clients, reach the trustee by its inbox; it
+//! empties the inbox before (1), and the lock of the inbox orders them. `model.rs` checks the scheme.
+//!
+//! Invariant C1: a request that runs finds its property live.
+
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use crate::property::{self, Header};
+use crate::request::{Request, Serving};
+use crate::trustee::Incoming;
+use crate::worker::{self, Worker};
+
+/// Properties of one trustee, and those among them that may have to go.
+#[derive(Default)]
+pub(crate) struct Estate {
+    /// All properties; a property knows its place in the list.
+    owned: RefCell<Vec<*mut Header>>,
+    /// Count reached 0; step (1) is to come.
+    dying: RefCell<Vec<*mut Header>>,
+    /// Between (1) and (3).
+    burial: RefCell<Option<Burial>>,
+}
+
+struct Burial {
+    properties: Vec<*mut Header>,
+    /// Clients that have yet to be served up to a number of requests.
+    awaited: Vec<(Rc<Incoming>, u64)>,
+}
+
+impl Estate {
+    /// Takes a property into the list.
+    pub(crate) fn adopt(&self, property: *mut Header) {
+        let mut owned = self.owned.borrow_mut();
+        // SAFETY: live: its trust or this very request keeps it.
+        unsafe { (*property).set_place(owned.len().try_into().unwrap_or(u32::MAX)) };
+        owned.push(property);
+    }
+
+    /// Counts trusts of a property of this trustee.
+    ///
+    /// # Safety
+    /// The property is live (C1), and this is its trustee's thread.
+    pub(crate) unsafe fn count(&self, property: *mut Header, delta: i32) {
+        // SAFETY: the caller's promise.
+        let header = unsafe { &*property };
+        if header.add_count(delta) == 0 && !header.is_dying() {
+            header.set_dying(true);
+            self.dying.borrow_mut().push(property);
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn has_dying(&self) -> bool {
+        !self.dying.borrow().is_empty() || self.burial.borrow().is_some()
+    }
+
+    /// Does what can be done now of steps (1) to (3). True if a property was buried.
+    pub(crate) fn bury(&self, worker: &Worker) -> bool {
+        let mut any = false;
+        loop {
+            if self.burial.borrow().is_none() {
+                let properties = std::mem::take(&mut *self.dying.borrow_mut());
+                if properties.is_empty() {
+                    return any;
+                }
+                self.begin(worker, properties);
+            }
+            if !self.awaited_are_served() {
+                return any;
+            }
+            let burial = self.burial.borrow_mut().take();
+            any |= burial.is_some_and(|burial| self.end(burial.properties));
+        }
+    }
+
+    /// Step (1).
+    fn begin(&self, worker: &Worker, properties: Vec<*mut Header>) {
+        worker.read_mail();
+        for &property in &properties {
+            // SAFETY: live: it is buried in step (3) at the earliest.
+            unsafe { (*property).set_counted(false) };
+        }
+        let behind = |client: &Rc<Incoming>| {
+            let submitted = client.submitted();
+            (submitted > client.served()).then(|| (Rc::clone(client), submitted))
+        };
+        let awaited = worker.incoming().iter().filter_map(behind).collect();
+        *self.burial.borrow_mut() = Some(Burial { properties, awaited });
+    }
+
+    /// Step (2).
+    fn awaited_are_served(&self) -> bool {
+        let mut burial = self.burial.borrow_mut();
+        let Some(burial) = burial.as_mut() else { return false };
+        burial.awaited.retain(|(client, submitted)| client.served() < *submitted && !client.has_left());
+        burial.awaited.is_empty()
+    }
+
+    /// Step (3).
+    fn end(&self, properties: Vec<*mut Header>) -> bool {
+        let mut any = false;
+        for property in properties {
+            // SAFETY: live: nothing else buries it.
+            let header = unsafe { &*property };
+            if header.count() != 0 {
+                header.set_dying(false);
+            } else if header.is_counted() {
+                self.dying.borrow_mut().push(property);
+            } else {
+                any = true;
+                self.forget(property);
+                destroy(property);
+            }
+        }
+        any
+    }
+
+    fn forget(&self, property: *mut Header) {
+        let mut owned = self.owned.borrow_mut();
+        // SAFETY: live, and in the list: whoever entrusted it did so before it dropped the trust.
+        let place = unsafe { (*property).place() };
+        owned.swap_remove(place as usize);
+        if let Some(&moved) = owned.get(place as usize) {
+            // SAFETY: in the list, so live.
+            unsafe { (*moved).set_place(place) };
+        }
+        worker::with(|worker| worker.forget_poison(property));
+    }
+
+    /// The trustee ends: drops every property, also those whose trusts are alive (their requests will fail).
+    pub(crate) fn close(&self) {
+        self.dying.borrow_mut().clear();
+        *self.burial.borrow_mut() = None;
+        while let Some(property) = { self.owned.borrow_mut().pop() } {
+            destroy(property);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.owned.borrow().is_empty()
+    }
+}
+
+/// Drops a property in delegated context; a panic of its `Drop` ends here (the panic hook has told of it).
+fn destroy(property: *mut Header) {
+    worker::with(|worker| {
+        let before = worker.enter_delegated();
+        // SAFETY: the proof above, or the trustee's end.
+        let _ = catch_unwind(AssertUnwindSafe(|| unsafe { property::destroy(property) }));
+        worker.leave_delegated(before);
+    });
+}
+
+/// +1 or -1 on its way to the trustee.
+pub(crate) struct Count(pub(crate) i32);
+
+impl Request for Count {
+    unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
+        // SAFETY: C1.
+        worker::with(|worker| unsafe { worker.count(property, self.0) });
+        serving.out.put(());
+    }
+}
+
+/// A property that another thread has entrusted to this trustee.
+pub(crate) struct Adopt;
+
+impl Request for Adopt {
+    unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
+        worker::with(|worker| worker.adopt(property));
+        serving.out.put(());
+    }
+}

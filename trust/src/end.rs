@@ -1,0 +1,74 @@
+//! The end of a worker: nothing that others have sent is lost without a word, nothing of it is touched after.
+//!
+//! In order: its own work is finished (as far as it can be: a fiber that waits for ever is left), it announces
+//! that it closes, serves what was published before, drops its properties, refuses what came in between,
+//! says that it is closed, and leaves the trustees it was a client of. A client that finds it closing waits
+//! until it is closed; from then on the client owns the slots and refuses its own unanswered requests.
+
+use std::time::{Duration, Instant};
+
+use crate::config::EXIT_WAIT_MS;
+use crate::park::Parker;
+use crate::registry::{self, Message};
+use crate::worker::Worker;
+
+impl Worker {
+    /// Ends this worker. Called once, on its thread, outside any fiber.
+    pub(crate) fn end(&self) {
+        let deadline = Instant::now() + Duration::from_millis(EXIT_WAIT_MS);
+        self.finish_own(deadline);
+
+        self.shared.parker.begin_closing();
+        for message in self.shared.close_inbox() {
+            if !matches!(message, Message::Spawn(_) | Message::Ready(_)) {
+                self.handle(message);
+            }
+        }
+        while self.serve() {}
+        self.settle();
+        self.launches.abandon(self);
+        while !self.estate().is_empty() {
+            self.estate().close();
+            self.settle();
+        }
+        self.refuse_and_close();
+        registry::unregister(self.id);
+
+        // Dropped properties may have held trusts of others.
+        self.finish_outgoing(deadline);
+        self.leave();
+    }
+
+    fn finish_own(&self, deadline: Instant) {
+        while self.is_outstanding() || self.scheduler.has_ready() || self.shared.has_mail() {
+            if self.turn() {
+                self.idle.reset();
+            } else if Instant::now() > deadline {
+                eprintln!("trust: a thread ends with requests that its trustees did not answer in {EXIT_WAIT_MS} ms");
+                break;
+            } else {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    fn finish_outgoing(&self, deadline: Instant) {
+        while self.has_outgoing() && Instant::now() < deadline {
+            if !self.exchange() {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    fn refuse_and_close(&self) {
+        let incoming = self.incoming();
+        for client in incoming.iter() {
+            while client.refuse() {}
+        }
+        self.shared.parker.close();
+        Parker::publish_fence();
+        for client in incoming.iter() {
+            let _ = client.client.parker.wake();
+        }
+    }
+}

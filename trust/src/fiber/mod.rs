@@ -1,0 +1,250 @@
+//! Fibers: user-level threads with stacks of their own, pinned to their worker (T9, thesis 2.3.3).
+//!
+//! The switch is the `context` crate's. A fiber that suspends switches straight to the next ready one; the
+//! worker's loop (on the thread's own stack, the *root*) gets its turn when the fibers that were ready at its
+//! last turn have run. Fibers know nothing of slots: `worker.rs` brings the two together.
+//!
+//! Invariants: (S1) a fiber is resumed on the thread that made it, and only while it is suspended or new;
+//! (S2) a suspended fiber is in at most one queue or has promised its pointer to exactly one waker; (S3) the
+//! stack of a fiber goes back to the pool only after its entry has returned and the root runs.
+
+#![allow(unsafe_code)]
+
+pub(crate) mod overflow;
+mod queue;
+pub(crate) mod stack;
+
+pub(crate) use queue::FiberQueue;
+
+use std::cell::{Cell, RefCell};
+use std::ptr;
+
+use context::{Context, Transfer};
+
+use self::overflow::FiberInfo;
+use self::stack::{Stack, StackError, StackPool};
+
+/// A fiber, for those who may make it ready again. The pointer is used on the fiber's own thread only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FiberRef(*mut Fiber);
+
+// SAFETY: only the worker that owns the fiber follows the pointer (S1); others carry it back to that worker.
+unsafe impl Send for FiberRef {}
+
+/// What a new fiber runs. It does not unwind.
+pub(crate) struct Entry {
+    pub(crate) run: Box<dyn FnOnce() + Send>,
+    pub(crate) name: Option<Box<str>>,
+}
+
+/// A fiber's record.
+pub(crate) struct Fiber {
+    /// Where to resume it; empty while it runs.
+    context: Cell<Option<Context>>,
+    next: Cell<*mut Fiber>,
+    run: Cell<Option<Box<dyn FnOnce()>>>,
+    info: FiberInfo,
+    stack: Cell<Option<Stack>>,
+}
+
+/// The fibers of one worker.
+pub(crate) struct Scheduler {
+    ready: FiberQueue,
+    current: Cell<*mut Fiber>,
+    root: Cell<Option<Context>>,
+    /// How many more fibers may run before the root's turn.
+    budget: Cell<usize>,
+    finished: Cell<*mut Fiber>,
+    stacks: RefCell<StackPool>,
+    /// Fibers that have been started and have not ended.
+    live: Cell<usize>,
+    switches: Cell<u64>,
+    next_id: Cell<u64>,
+}
+
+impl Scheduler {
+    pub(crate) fn new(stack_bytes: usize) -> Result<Self, StackError> {
+        overflow::install();
+        Ok(Scheduler {
+            ready: FiberQueue::new(),
+            current: Cell::new(ptr::null_mut()),
+            root: Cell::new(None),
+            budget: Cell::new(0),
+            finished: Cell::new(ptr::null_mut()),
+            stacks: RefCell::new(StackPool::new(stack_bytes)?),
+            live: Cell::new(0),
+            switches: Cell::new(0),
+            next_id: Cell::new(0),
+        })
+    }
+
+    /// The running fiber, or `None` on the root.
+    #[inline(always)]
+    pub(crate) fn current(&self) -> Option<FiberRef> {
+        let current = self.current.get();
+        (!current.is_null()).then_some(FiberRef(current))
+    }
+
+    pub(crate) fn live(&self) -> usize {
+        self.live.get()
+    }
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+    /// Switches since the last call.
+    pub(crate) fn take_switches(&self) -> u64 {
+        self.switches.replace(0)
+    }
+
+    /// Makes a fiber that will run `run`, which must not unwind.
+    pub(crate) fn spawn(&self, run: Box<dyn FnOnce()>, name: Option<Box<str>>) -> Result<(), StackError> {
+        let mut stacks = self.stacks.borrow_mut();
+        let stack = stacks.take()?;
+        let id = self.next_id.get();
+        self.next_id.set(id + 1);
+        let info = FiberInfo { guard: stack.guard(), stack_bytes: stacks.stack_bytes(), id, name };
+        // SAFETY: the stack is ours, mapped and at least the minimum; `start` never returns.
+        let context = unsafe {
+            Context::new(&context::stack::Stack::new(stack.top().cast(), stack.bottom().cast()), start)
+        };
+        let fiber = Box::new(Fiber {
+            context: Cell::new(Some(context)),
+            next: Cell::new(ptr::null_mut()),
+            run: Cell::new(Some(run)),
+            info,
+            stack: Cell::new(Some(stack)),
+        });
+        self.live.set(self.live.get() + 1);
+        self.ready.push(FiberRef(Box::into_raw(fiber)));
+        Ok(())
+    }
+
+    /// Puts a suspended fiber behind the ready ones.
+    #[inline]
+    pub(crate) fn ready(&self, fiber: FiberRef) {
+        self.ready.push(fiber);
+    }
+
+    /// Root: runs each fiber that is ready now, once. True if there was one.
+    #[inline]
+    pub(crate) fn run_ready(&self) -> bool {
+        let Some(first) = self.ready.pop() else { return false };
+        self.budget.set(self.ready.len());
+        let mut next = Some(first);
+        while let Some(fiber) = next.take() {
+            // SAFETY: ready, so suspended or new (S1, S2); the root is what runs now.
+            unsafe { self.switch(&self.root, fiber.0) };
+            let finished = self.finished.replace(ptr::null_mut());
+            if !finished.is_null() {
+                self.recycle(finished);
+                next = self.pop_budget();
+            }
+        }
+        true
+    }
+
+    #[inline(always)]
+    fn pop_budget(&self) -> Option<FiberRef> {
+        let budget = self.budget.get();
+        if budget == 0 {
+            return None;
+        }
+        self.budget.set(budget - 1);
+        self.ready.pop()
+    }
+
+    /// Fiber: runs others until someone makes this fiber ready again.
+    #[inline]
+    pub(crate) fn suspend(&self) {
+        let me = self.current.get();
+        debug_assert!(!me.is_null(), "only fibers suspend");
+        // SAFETY: the current fiber lives; a ready one is suspended or new (S1, S2).
+        unsafe {
+            match self.pop_budget() {
+                Some(next) if next.0 == me => {}
+                Some(next) => self.switch(&(*me).context, next.0),
+                None => self.switch_to_root(&(*me).context),
+            }
+        }
+    }
+
+    /// Fiber: lets the other ready fibers run first.
+    pub(crate) fn yield_now(&self) {
+        self.ready.push(FiberRef(self.current.get()));
+        self.suspend();
+    }
+
+    /// Leaves what runs now, to be resumed through `from`, for `to`.
+    #[inline(always)]
+    unsafe fn switch(&self, from: &Cell<Option<Context>>, to: *mut Fiber) {
+        self.switches.set(self.switches.get() + 1);
+        self.current.set(to);
+        // SAFETY: `to` lives (S3); it is not running, so its context is there (S1).
+        unsafe {
+            overflow::set_current(&raw const (*to).info);
+            if let Some(context) = (*to).context.take() {
+                resume(from, context);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn switch_to_root(&self, from: &Cell<Option<Context>>) {
+        self.switches.set(self.switches.get() + 1);
+        self.current.set(ptr::null_mut());
+        // SAFETY: no fiber is current from here on; a fiber runs, so the root left its context.
+        unsafe {
+            overflow::set_current(ptr::null());
+            if let Some(root) = self.root.take() {
+                resume(from, root);
+            }
+        }
+    }
+
+    /// Root: the fiber's entry has returned.
+    fn recycle(&self, fiber: *mut Fiber) {
+        // SAFETY: finished: nothing refers to it any more (S2), and its stack is not in use (S3).
+        let fiber = unsafe { Box::from_raw(fiber) };
+        if let Some(stack) = fiber.stack.take() {
+            self.stacks.borrow_mut().put(stack);
+        }
+        self.live.set(self.live.get() - 1);
+    }
+}
+
+/// Saves what runs now in `from` and goes on in `to`; returns when someone resumes `from`.
+#[inline(always)]
+unsafe fn resume(from: &Cell<Option<Context>>, to: Context) {
+    // SAFETY: `to` was saved by a switch (or is new) and is resumed once, since it was taken out of its cell.
+    let transfer = unsafe { to.resume(ptr::from_ref(from).expose_provenance()) };
+    // SAFETY: as in `save`.
+    unsafe { save(transfer) }
+}
+
+/// Stores the context that a switch left behind where that side will be resumed from.
+#[inline(always)]
+unsafe fn save(transfer: Transfer) {
+    // SAFETY: every switch passes the address of the cell of the side it leaves, and that side (a fiber's
+    // record or the scheduler) outlives its suspension.
+    unsafe {
+        let cell = ptr::with_exposed_provenance::<Cell<Option<Context>>>(transfer.data);
+        (*cell).set(Some(transfer.context));
+    }
+}
+
+/// Where a fiber begins, on its own stack.
+extern "C" fn start(transfer: Transfer) -> ! {
+    // SAFETY: a switch to a new fiber brought us here.
+    unsafe { save(transfer) };
+    crate::local::scheduler(|scheduler| {
+        let me = scheduler.current.get();
+        // SAFETY: the current fiber lives.
+        if let Some(run) = unsafe { (*me).run.take() } {
+            run();
+        }
+        scheduler.finished.set(me);
+        // SAFETY: `me` lives until the root recycles it, and is not resumed after.
+        unsafe { scheduler.switch_to_root(&(*me).context) };
+    });
+    std::process::abort();
+}

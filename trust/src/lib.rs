@@ -1,0 +1,74 @@
+//! Delegation instead of locks, on one machine.
+//!
+//! Put an object into the care of a thread, its *trustee*, and keep a [`Trust`] to it. To touch the object,
+//! send the trustee a closure. Nothing is locked and nothing is shared by reference:
+//!
+//! ```
+//! use trust::{Threadpool, local_trustee};
+//!
+//! let counter = local_trustee().entrust(17);
+//! counter.apply(|c| *c += 1);                          // this thread's own: runs at once
+//!
+//! let pool = Threadpool::new(2);
+//! let other = counter.clone();
+//! let fiber = pool.spawn(move || other.apply(|c| *c += 1));   // sent to us, from a worker
+//! fiber.join().unwrap();                               // meanwhile this thread serves
+//! assert_eq!(counter.apply(|c| *c), 19);
+//! ```
+//!
+//! - [`Trust::apply`] waits for the result while other fibers run; [`Trust::apply_then`] goes on and has a
+//!   callback called; [`Trust::apply_with`] takes arguments that hold pointers, serialised.
+//! - [`Trust::launch`] runs a closure that may itself wait, on a [`Latch`].
+//! - [`spawn`], [`spawn_on`], [`yield_now`], [`sleep`] and [`JoinHandle`] are for fibers, which stay on their
+//!   thread.
+//! - [`Threadpool`] has workers with nothing else to do; every other thread that uses the library has a trustee
+//!   as well, and serves it while it waits.
+//!
+//! A thread's own code that computes without waiting does not serve its trustee meanwhile: entrust what others
+//! need to a pool, or call [`yield_now`] now and then.
+//!
+//! How it works inside: `docs/ARCHITECTURE.md` of the repository follows one request from here to the trustee
+//! and back. The design is that of Trust<T> (N. Ahmad, *Gossamer*, University of Illinois Chicago 2025,
+//! chapter 2), cited as "thesis".
+
+#![cfg_attr(noref_auto, feature(auto_traits, negative_impls))]
+#![cfg_attr(loom, allow(dead_code, unused_imports))]
+#![allow(missing_docs)]
+
+mod client;
+mod config;
+mod count;
+mod end;
+mod error;
+mod fiber;
+mod idle;
+mod join;
+mod latch;
+mod launch;
+mod local;
+mod noref;
+mod park;
+mod pool;
+mod property;
+mod registry;
+mod request;
+mod serial;
+mod shared;
+mod slot;
+mod stats;
+mod sync;
+mod timer;
+mod trust;
+mod trustee;
+mod worker;
+
+pub use error::Error;
+pub use join::{JoinHandle, Outcome, spawn, spawn_named, spawn_on, yield_now};
+pub use latch::{Latch, LatchGuard};
+pub use noref::NoRef;
+pub use pool::{BuildError, Builder, Threadpool};
+pub use registry::TrusteeId;
+pub use shared::Shared;
+pub use stats::{Stats, stats};
+pub use timer::sleep;
+pub use trust::{Trust, TrusteeReference, local_trustee};

@@ -1,0 +1,144 @@
+//! How an idle worker sleeps and is woken (T14).
+//!
+//! One word per worker says what it is doing. A worker that finds nothing to do announces that it sleeps,
+//! looks once more, and sleeps; whoever has made work for it looks at the word afterwards. Between "I sleep"
+//! and "is there work?" on one side (F1), and between "here is work" and "do you sleep?" on the other (F2),
+//! stands a sequentially consistent fence, so at least one side sees the other: no wake-up is lost. `model.rs`
+//! of this folder checks it. The worker's end is told through the same word, so that a client needs one load.
+//!
+//! The word is written by its worker; only a waker that found it asleep changes it from outside, with a
+//! compare-and-swap just before the system call that wakes (not on the path of a request).
+
+#![allow(unsafe_code)]
+
+use std::time::Duration;
+
+use crate::sync::{AtomicU32, Ordering, fence};
+
+const AWAKE: u32 = 0;
+const ASLEEP: u32 = 1;
+const CLOSING: u32 = 2;
+const CLOSED: u32 = 3;
+
+/// What a look at another worker's word told.
+#[must_use]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// Runs, or has been woken: it will see the work.
+    Here,
+    /// Its thread is ending: it may or may not serve what it has been sent.
+    Closing,
+    /// It has ended and will never touch a slot again.
+    Closed,
+}
+
+/// What one worker is doing, for those who send to it.
+#[repr(align(128))]
+pub(crate) struct Parker {
+    word: AtomicU32,
+}
+
+impl Parker {
+    pub(crate) fn new() -> Self {
+        Parker { word: AtomicU32::new(AWAKE) }
+    }
+
+    /// Worker: sleeps until woken, or for `limit`, unless `has_work` finds something after the announcement.
+    /// True if it did sleep.
+    pub(crate) fn park(&self, limit: Option<Duration>, has_work: impl FnOnce() -> bool) -> bool {
+        self.word.store(ASLEEP, Ordering::Relaxed);
+        // F1: pairs with F2 in `notify_all`'s and `notify`'s callers.
+        fence(Ordering::SeqCst);
+        let sleep = !has_work();
+        if sleep {
+            wait(&self.word, ASLEEP, limit);
+        }
+        self.word.store(AWAKE, Ordering::Relaxed);
+        sleep
+    }
+
+    /// F2: to be called once after work has been made visible and before [`Parker::wake`].
+    #[inline]
+    pub(crate) fn publish_fence() {
+        // F2: pairs with F1 in `park`, and with the fence in `begin_closing`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Sender: after [`Parker::publish_fence`], wakes the worker if it sleeps.
+    #[inline]
+    pub(crate) fn wake(&self) -> Presence {
+        match self.word.load(Ordering::Relaxed) {
+            AWAKE => Presence::Here,
+            word => self.wake_slow(word),
+        }
+    }
+
+    #[cold]
+    fn wake_slow(&self, word: u32) -> Presence {
+        if word == ASLEEP {
+            let woken = self.word.compare_exchange(ASLEEP, AWAKE, Ordering::Relaxed, Ordering::Relaxed);
+            if woken.is_ok() {
+                wake(&self.word);
+            }
+        }
+        self.presence()
+    }
+
+    /// What the worker is doing now. Acquire: after `Closed` everything the worker did is visible.
+    #[inline]
+    pub(crate) fn presence(&self) -> Presence {
+        // Pairs with the Release in `close`.
+        match self.word.load(Ordering::Acquire) {
+            CLOSING => Presence::Closing,
+            CLOSED => Presence::Closed,
+            _ => Presence::Here,
+        }
+    }
+
+    /// Worker: from here on senders may find it closing; what they published before is served or refused.
+    pub(crate) fn begin_closing(&self) {
+        self.word.store(CLOSING, Ordering::Relaxed);
+        // Orders the announcement before the last look at the slots; pairs with F2.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Worker: it will never touch a slot again.
+    pub(crate) fn close(&self) {
+        // Pairs with the Acquire in `presence`.
+        self.word.store(CLOSED, Ordering::Release);
+    }
+}
+
+#[cfg(not(loom))]
+fn wait(word: &AtomicU32, expected: u32, limit: Option<Duration>) {
+    let timeout = limit.map(|limit| libc::timespec {
+        tv_sec: limit.as_secs().min(i32::MAX as u64) as libc::time_t,
+        tv_nsec: libc::c_long::from(limit.subsec_nanos() as i32),
+    });
+    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the word outlives the call; the timeout is null or valid. Every outcome (woken, changed,
+    // interrupted, timed out) means the same to the caller: look again.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            std::ptr::from_ref(word),
+            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+            expected,
+            timeout,
+        );
+    }
+}
+
+#[cfg(not(loom))]
+fn wake(word: &AtomicU32) {
+    // SAFETY: the word outlives the call; waking touches no memory.
+    unsafe {
+        libc::syscall(libc::SYS_futex, std::ptr::from_ref(word), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1);
+    }
+}
+
+#[cfg(loom)]
+use model::{wait, wake};
+
+#[cfg(loom)]
+mod model;

@@ -1,0 +1,352 @@
+//! `Threadpool`: workers with nothing else to do (T10), and how it comes to an end with nothing lost.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use crate::config::{SPIN_NS, STACK_BYTES};
+use crate::fiber::stack::round_stack_bytes;
+use crate::registry::{Message, Shared};
+use crate::worker::{self, Settings, Worker};
+use crate::{JoinHandle, Trust, TrusteeReference, local, spawn_on};
+
+/// Whether a worker has anything of its own to do, for the end of a pool.
+#[derive(Default)]
+pub(crate) struct Quiet {
+    idle: AtomicBool,
+    /// How often it has had something to do again.
+    woken: AtomicU64,
+}
+
+impl Quiet {
+    pub(crate) fn enter(&self) {
+        self.idle.store(true, Ordering::SeqCst);
+    }
+    pub(crate) fn leave(&self) {
+        self.woken.store(self.woken.load(Ordering::Relaxed) + 1, Ordering::SeqCst);
+        self.idle.store(false, Ordering::SeqCst);
+    }
+    /// The number of its quiet spell, if it is in one.
+    fn spell(&self) -> Option<u64> {
+        let woken = self.woken.load(Ordering::SeqCst);
+        self.idle.load(Ordering::SeqCst).then_some(woken)
+    }
+}
+
+/// A number of worker threads, each client and trustee at once unless it is dedicated to serving.
+///
+/// Dropping it waits until every fiber has ended and every request is answered, then ends the workers; each
+/// drops its properties. Trusts that outlive the pool give [`Error::Gone`](crate::Error::Gone).
+///
+/// ```
+/// let pool = trust::Threadpool::new(2);
+/// let counter = pool.entrust(0);
+/// let fibers: Vec<_> = (0..10)
+///     .map(|_| { let counter = counter.clone(); pool.spawn(move || counter.apply(|c| *c += 1)) })
+///     .collect();
+/// for fiber in fibers { fiber.join().unwrap(); }
+/// assert_eq!(counter.apply(|c| *c), 10);
+/// ```
+///
+/// Source: thesis 2.3.2, 3.2.2.
+pub struct Threadpool {
+    workers: Vec<PoolWorker>,
+    trustees: Vec<TrusteeReference>,
+    dedicated: usize,
+    next_entrust: AtomicUsize,
+    next_spawn: AtomicUsize,
+    stop: Arc<AtomicBool>,
+}
+
+struct PoolWorker {
+    shared: Arc<Shared>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+/// How a [`Threadpool`] is to be.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    workers: usize,
+    dedicated: usize,
+    stack_bytes: usize,
+    spin: Duration,
+    pin: bool,
+    name: String,
+}
+
+/// Why a pool could not be built.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A number is out of range; the text says which and what to give instead.
+    Setting(String),
+    /// The operating system did not start a thread.
+    Thread(std::io::Error),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BuildError::Setting(text) => f.write_str(text),
+            BuildError::Thread(error) => write!(f, "a worker thread could not be started: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+impl Builder {
+    /// Number of workers; as many as there are cores unless set.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers;
+        self
+    }
+    /// How many of the workers, the last ones, only serve: [`Threadpool::spawn`] starts no fibers there, and
+    /// [`Threadpool::entrust`] entrusts to them alone. None unless set.
+    pub fn dedicated(mut self, dedicated: usize) -> Self {
+        self.dedicated = dedicated;
+        self
+    }
+    /// Bytes of each fiber's stack, rounded up to pages; 256 KiB unless set. Only touched pages cost memory.
+    pub fn stack_bytes(mut self, stack_bytes: usize) -> Self {
+        self.stack_bytes = stack_bytes;
+        self
+    }
+    /// How long an idle worker polls before it gives its core away and then sleeps; 20 us unless set, nothing
+    /// if there are more workers than cores.
+    pub fn spin(mut self, spin: Duration) -> Self {
+        self.spin = spin;
+        self
+    }
+    /// Pins worker `i` to core `i` where the machine has a core for each. Set unless told otherwise.
+    pub fn pin(mut self, pin: bool) -> Self {
+        self.pin = pin;
+        self
+    }
+    /// Name of the threads, followed by a number; `trust` unless set.
+    pub fn name(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self
+    }
+
+    /// Starts the workers.
+    ///
+    /// # Errors
+    /// [`BuildError`], if a setting is out of range or a thread cannot be started.
+    pub fn try_build(self) -> Result<Threadpool, BuildError> {
+        if self.workers == 0 || self.dedicated > self.workers {
+            return Err(BuildError::Setting(format!(
+                "a pool of {} workers, {} of them dedicated: give at least one worker, and no more dedicated ones",
+                self.workers, self.dedicated
+            )));
+        }
+        round_stack_bytes(self.stack_bytes).map_err(|error| BuildError::Setting(error.to_string()))?;
+        let cores = cores();
+        let crowded = self.workers > cores.len();
+        let spin_ns = if crowded { 0 } else { self.spin.as_nanos().try_into().unwrap_or(u64::MAX) };
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut pool = Threadpool {
+            workers: Vec::with_capacity(self.workers),
+            trustees: Vec::with_capacity(self.workers),
+            dedicated: self.dedicated,
+            next_entrust: AtomicUsize::new(0),
+            next_spawn: AtomicUsize::new(0),
+            stop: Arc::clone(&stop),
+        };
+        for index in 0..self.workers {
+            let core = (self.pin && !crowded).then(|| cores[index]);
+            let settings = Settings { stack_bytes: self.stack_bytes, spin_ns };
+            let stop = Arc::clone(&stop);
+            let (started, start) = mpsc::channel();
+            let run = move || {
+                if let Some(core) = core {
+                    pin_to(core);
+                }
+                let _ = local::start(settings);
+                worker::with(|worker| {
+                    let _ = started.send(Arc::clone(&worker.shared));
+                    work(worker, &stop);
+                });
+            };
+            let thread = thread::Builder::new().name(format!("{}-{index}", self.name));
+            let thread = thread.spawn(run).map_err(BuildError::Thread)?;
+            let Ok(shared) = start.recv() else {
+                return Err(BuildError::Setting(format!("worker {index} ended before it began; its panic says why")));
+            };
+            pool.trustees.push(TrusteeReference::from_id(shared.id));
+            pool.workers.push(PoolWorker { shared, thread: Some(thread) });
+        }
+        Ok(pool)
+    }
+
+    /// As [`try_build`](Self::try_build).
+    ///
+    /// # Panics
+    /// With the text of the [`BuildError`].
+    pub fn build(self) -> Threadpool {
+        self.try_build().unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+/// The loop of a pool's worker.
+fn work(worker: &Worker, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        if worker.turn() {
+            worker.idle.reset();
+        } else {
+            worker.idle.rest(worker);
+        }
+    }
+}
+
+impl Threadpool {
+    /// A pool of this many workers.
+    ///
+    /// # Panics
+    /// If `workers` is 0, or a thread cannot be started.
+    pub fn new(workers: usize) -> Threadpool {
+        Threadpool::builder().workers(workers).build()
+    }
+
+    /// A pool with other settings.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::builder().workers(2).dedicated(1).stack_bytes(64 * 1024).build();
+    /// assert_eq!(pool.entrust(1).trustee(), pool.trustees()[1]);
+    /// ```
+    pub fn builder() -> Builder {
+        Builder {
+            workers: cores().len(),
+            dedicated: 0,
+            stack_bytes: STACK_BYTES,
+            spin: Duration::from_nanos(SPIN_NS),
+            pin: true,
+            name: "trust".to_owned(),
+        }
+    }
+
+    /// Entrusts a value to the next trustee in turn. See [`TrusteeReference::entrust`].
+    pub fn entrust<T: Send + 'static>(&self, value: T) -> Trust<T> {
+        let trustees = if self.dedicated > 0 { self.dedicated } else { self.trustees.len() };
+        let turn = self.next_entrust.fetch_add(1, Ordering::Relaxed) % trustees;
+        self.trustees[self.trustees.len() - trustees + turn].entrust(value)
+    }
+
+    /// Starts a fiber on the next worker in turn. Callable from anywhere.
+    pub fn spawn<F, R>(&self, f: F) -> JoinHandle<R>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let serving = self.trustees.len() - self.dedicated;
+        // A pool that only serves still takes fibers, rather than lose them.
+        let places = if serving == 0 { self.trustees.len() } else { serving };
+        let turn = self.next_spawn.fetch_add(1, Ordering::Relaxed) % places;
+        self.spawn_on(turn, f)
+    }
+
+    /// Starts a fiber on the worker with this index.
+    ///
+    /// # Panics
+    /// If there is no such worker.
+    pub fn spawn_on<F, R>(&self, worker: usize, f: F) -> JoinHandle<R>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let trustees = self.trustees.len();
+        assert!(worker < trustees, "there is no worker {worker}: the pool has {trustees}, from 0 on");
+        spawn_on(&self.trustees[worker], f)
+    }
+
+    /// The trustees of the workers, in order; dedicated ones are last.
+    pub fn trustees(&self) -> &[TrusteeReference] {
+        &self.trustees
+    }
+
+    /// Every worker has nothing to do, at one and the same moment: each was in the same quiet spell when asked
+    /// a first and a second time, and no first question came after a second one. Nothing is on its way then,
+    /// for a worker with an unanswered request is not quiet.
+    fn is_quiet(&self) -> bool {
+        let spells = || self.workers.iter().map(|worker| worker.shared.quiet.spell()).collect::<Vec<_>>();
+        let first = spells();
+        let mail = self.workers.iter().any(|worker| worker.shared.has_mail());
+        first.iter().all(Option::is_some) && !mail && first == spells()
+    }
+}
+
+impl Drop for Threadpool {
+    fn drop(&mut self) {
+        let ends_itself = worker::try_with(|here| {
+            let own = self.workers.iter().any(|worker| worker.shared.id == here.id);
+            if !own {
+                // This thread's own trustee may be needed for the pool to come to rest.
+                patiently(here, || !here.is_outstanding() && self.is_quiet());
+            }
+            own
+        });
+        if ends_itself == Some(true) {
+            eprintln!("trust: a pool was dropped by one of its own fibers; its workers run on");
+            return;
+        }
+        self.stop.store(true, Ordering::Relaxed);
+        for worker in &self.workers {
+            let _ = worker.shared.send(Message::Nudge);
+        }
+        for worker in &mut self.workers {
+            let Some(thread) = worker.thread.take() else { continue };
+            worker::try_with(|here| patiently(here, || thread.is_finished()));
+            if thread.join().is_err() {
+                eprintln!("trust: a worker of a pool panicked; please report this");
+            }
+        }
+    }
+}
+
+/// Serves this thread until something that does not wake it has happened. In delegated context it only waits.
+fn patiently(here: &Worker, done: impl Fn() -> bool) {
+    const LOOK_EVERY: Duration = Duration::from_micros(100);
+    while !done() {
+        if here.context() != worker::Context::Free {
+            thread::sleep(LOOK_EVERY);
+        } else if here.fiber().is_some() {
+            crate::sleep(LOOK_EVERY);
+        } else if !here.turn() {
+            let _ = here.shared.parker.park(Some(LOOK_EVERY), || here.has_work());
+        }
+    }
+}
+
+/// The cores this process may run on.
+fn cores() -> Vec<usize> {
+    #[expect(unsafe_code, reason = "a system call")]
+    // SAFETY: an all-zero set is valid; the call fills it; the macro reads it.
+    let cores: Vec<usize> = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) == 0 {
+            (0..libc::CPU_SETSIZE as usize).filter(|&core| libc::CPU_ISSET(core, &set)).collect()
+        } else {
+            Vec::new()
+        }
+    };
+    if cores.is_empty() { vec![0] } else { cores }
+}
+
+fn pin_to(core: usize) {
+    #[expect(unsafe_code, reason = "a system call")]
+    // SAFETY: an all-zero set is valid, and the core is one that `cores` found. A failure leaves the thread where it is.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(core, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+    }
+}
+
+impl fmt::Debug for Threadpool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Threadpool").field("trustees", &self.trustees).field("dedicated", &self.dedicated).finish()
+    }
+}
+

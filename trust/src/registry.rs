@@ -1,0 +1,191 @@
+//! Who is there: trustees by id, and the inbox through which a stranger reaches a worker for the first time.
+//!
+//! Nothing here is on the path of a request. Locks are short and never held across user code.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::fiber::FiberRef;
+use crate::park::Parker;
+use crate::property::Header;
+use crate::slot::Pair;
+use crate::stats::Counters;
+
+/// Names a trustee: machine, index among the threads of the machine, and which thread at that index.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TrusteeId(u64);
+
+impl TrusteeId {
+    fn new(machine: u16, index: u16, generation: u32) -> Self {
+        TrusteeId((u64::from(machine) << 48) | (u64::from(index) << 32) | u64::from(generation))
+    }
+    /// The machine (process) of a rack program; 0 in a program of one process.
+    pub fn machine(self) -> u16 {
+        (self.0 >> 48) as u16
+    }
+    /// Index among the threads of its machine. Reused after the thread has ended.
+    #[inline(always)]
+    pub fn index(self) -> usize {
+        usize::from((self.0 >> 32) as u16)
+    }
+    /// All of it, as one number.
+    pub fn to_bits(self) -> u64 {
+        self.0
+    }
+    /// The inverse of [`to_bits`](Self::to_bits). An id of no trustee is harmless: requests to it fail.
+    pub fn from_bits(bits: u64) -> Self {
+        TrusteeId(bits)
+    }
+}
+
+impl fmt::Debug for TrusteeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "m{}w{}", self.machine(), self.index())?;
+        if self.0 as u32 == 0 { Ok(()) } else { write!(f, ".{}", self.0 as u32) }
+    }
+}
+
+/// What others know of a worker.
+pub(crate) struct Shared {
+    pub(crate) id: TrusteeId,
+    pub(crate) parker: Parker,
+    pub(crate) counters: Counters,
+    pub(crate) quiet: crate::pool::Quiet,
+    inbox: Mutex<Inbox>,
+    has_mail: AtomicBool,
+}
+
+#[derive(Default)]
+struct Inbox {
+    messages: VecDeque<Message>,
+    closed: bool,
+}
+
+/// What reaches a worker other than by a slot.
+pub(crate) enum Message {
+    /// A new client, with the slots it will use.
+    Client(Arc<Shared>, Arc<Pair>),
+    /// The fiber may go on.
+    Ready(FiberRef),
+    /// Runs in a new fiber.
+    Spawn(crate::fiber::Entry),
+    /// A trust was cloned or dropped by a thread that has no slots any more.
+    Count(PropertyRef, i32),
+    /// Look around: something that you wait for has changed.
+    Nudge,
+}
+
+/// A property on its way to its trustee.
+pub(crate) struct PropertyRef(pub(crate) *mut Header);
+#[expect(unsafe_code, reason = "the pointer is only used by the property's own thread")]
+// SAFETY: only the trustee that receives it looks behind the pointer.
+unsafe impl Send for PropertyRef {}
+
+impl Shared {
+    /// Delivers a message and wakes the worker; gives it back if the worker takes no more.
+    pub(crate) fn send(&self, message: Message) -> Result<(), Message> {
+        {
+            let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+            if inbox.closed {
+                return Err(message);
+            }
+            inbox.messages.push_back(message);
+            // Pairs with the Acquire in `has_mail`.
+            self.has_mail.store(true, Ordering::Release);
+        }
+        Parker::publish_fence();
+        let _ = self.parker.wake();
+        Ok(())
+    }
+
+    /// Worker: is there a message?
+    #[inline(always)]
+    pub(crate) fn has_mail(&self) -> bool {
+        // Pairs with the Release in `send`.
+        self.has_mail.load(Ordering::Acquire)
+    }
+
+    /// Worker: all messages that have arrived.
+    pub(crate) fn take_mail(&self) -> VecDeque<Message> {
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        self.has_mail.store(false, Ordering::Relaxed);
+        std::mem::take(&mut inbox.messages)
+    }
+
+    /// Worker: takes no more messages; those that came are returned.
+    pub(crate) fn close_inbox(&self) -> VecDeque<Message> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+        self.take_mail()
+    }
+}
+
+#[derive(Default)]
+struct Table {
+    entries: Vec<Entry>,
+    free: Vec<u16>,
+}
+
+#[derive(Default)]
+struct Entry {
+    generation: u32,
+    worker: Option<Arc<Shared>>,
+}
+
+static TABLE: Mutex<Table> = Mutex::new(Table { entries: Vec::new(), free: Vec::new() });
+static MACHINE: AtomicU16 = AtomicU16::new(0);
+
+/// Which machine of a rack program this process is.
+pub(crate) fn machine() -> u16 {
+    MACHINE.load(Ordering::Relaxed)
+}
+
+/// Says which machine this process is. To be called before any thread has a trustee.
+pub(crate) fn set_machine(machine: u16) -> Result<(), usize> {
+    let table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !table.entries.is_empty() {
+        return Err(table.entries.len());
+    }
+    MACHINE.store(machine, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Gives the calling thread an id.
+///
+/// # Panics
+/// If 65,536 threads of this process have a trustee at the same time.
+pub(crate) fn register() -> Arc<Shared> {
+    let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let index = table.free.pop().unwrap_or_else(|| {
+        table.entries.push(Entry::default());
+        u16::try_from(table.entries.len() - 1).expect("at most 65,536 threads of a process can have a trustee")
+    });
+    let entry = &mut table.entries[usize::from(index)];
+    let shared = Arc::new(Shared {
+        id: TrusteeId::new(machine(), index, entry.generation),
+        parker: Parker::new(),
+        counters: Counters::default(),
+        quiet: crate::pool::Quiet::default(),
+        inbox: Mutex::default(),
+        has_mail: AtomicBool::new(false),
+    });
+    entry.worker = Some(Arc::clone(&shared));
+    shared
+}
+
+/// Takes back the id of a worker that has ended.
+pub(crate) fn unregister(id: TrusteeId) {
+    let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let entry = &mut table.entries[id.index()];
+    entry.worker = None;
+    entry.generation = entry.generation.wrapping_add(1);
+    table.free.push(id.index() as u16);
+}
+
+/// The worker with this id, if it is still there.
+pub(crate) fn find(id: TrusteeId) -> Option<Arc<Shared>> {
+    let table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let worker = table.entries.get(id.index())?.worker.as_ref()?;
+    (worker.id == id).then(|| Arc::clone(worker))
+}

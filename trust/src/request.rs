@@ -1,0 +1,277 @@
+//! A closure into bytes and back: the only type erasure of the crate.
+//!
+//! A request is `[operation: 8 bytes][property: 8][captures]`, padded to 8. The [`Operation`] is one static
+//! per closure type; it knows how to run the captured bytes and how to drop them unrun. On the client's side
+//! each request leaves `[continuation: 8 bytes][captures of what to do with the response]`, in the same order.
+//!
+//! What is captured implements [`Request`] or [`Response`]; each such type has two forms, itself inline or a
+//! pointer to its own allocation (too large, too aligned, or no slot was free).
+//!
+//! Invariants: (E1) bytes written for an operation are read once, by `run` or by `refuse` of that operation;
+//! (E2) likewise for continuations and `resume`; (E3) `next` is set before anything that may panic, so that a
+//! batch goes on behind a request that panicked.
+
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::ptr;
+
+use crate::config::MESSAGE_BYTES_MAX;
+use crate::error::{Error, panic_text};
+use crate::property::{Header, Property};
+use crate::registry::TrusteeId;
+use crate::slot::{Reader, Writer, align_up, is_inline};
+
+/// Bytes of a request before its captures.
+pub(crate) const REQUEST_HEAD: usize = 16;
+/// Bytes of a continuation before its captures.
+pub(crate) const CONTINUATION_HEAD: usize = 8;
+
+/// Why a request has no response.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    Panicked(Box<dyn Any + Send>),
+    Poisoned(String),
+    Gone,
+    Codec(String),
+    Refused(String),
+    TooLarge(usize),
+}
+
+impl Fault {
+    /// As the error of a property of type `T`.
+    pub(crate) fn into_error<T>(self) -> Error {
+        let property = std::any::type_name::<T>();
+        match self {
+            Fault::Panicked(payload) => Error::Panicked { property, panic: panic_text(&*payload) },
+            Fault::Poisoned(panic) => Error::Poisoned { property, panic },
+            Fault::Gone => Error::Gone { property },
+            Fault::Codec(cause) => Error::Codec { property, cause },
+            Fault::Refused(cause) => Error::Refused { property, cause },
+            Fault::TooLarge(bytes) => Error::TooLarge { bytes, limit_bytes: MESSAGE_BYTES_MAX },
+        }
+    }
+
+    /// Goes on with it in the client: the closure's own panic as it was, anything else as a panic with its text.
+    pub(crate) fn resume<T>(self) -> ! {
+        match self {
+            Fault::Panicked(payload) => std::panic::resume_unwind(payload),
+            other => panic!("{}", other.into_error::<T>()),
+        }
+    }
+
+    /// Tells of it where nobody waits for it (`apply_then`).
+    #[cold]
+    pub(crate) fn report<T>(self, call: &str) {
+        eprintln!("trust: the callback of an `{call}` does not run: {}", self.into_error::<T>());
+    }
+}
+
+/// What a client asks of a trustee: the captured part of a request.
+pub(crate) trait Request: Sized {
+    /// Runs it at the trustee and puts exactly one response or fault into `serving`.
+    ///
+    /// # Safety
+    /// `property` is the live property that the request was made for (C1 in `count.rs`), or null where the
+    /// request has none; no other closure of this trustee is running (D1 in `worker.rs`).
+    unsafe fn run(self, property: *mut Header, serving: &mut Serving);
+}
+
+/// What the client does with the response to one request.
+pub(crate) trait Response: Sized {
+    /// # Safety
+    /// `resuming` stands at the response of the request this was submitted with.
+    unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>);
+}
+
+/// What the trustee does with the captured bytes of one type of request.
+pub(crate) struct Operation {
+    /// Runs the request whose captures lie at the pointer (not yet aligned for them) on the property.
+    pub(crate) run: unsafe fn(*mut u8, *mut Header, &mut Serving),
+    /// Drops the captures unrun, and says where the next request begins.
+    pub(crate) refuse: unsafe fn(*mut u8) -> *mut u8,
+}
+
+/// What the client does when the response to one request is there.
+pub(crate) struct Continuation {
+    /// Takes its captures from the pointer (not yet aligned for them) and the response from the responses.
+    pub(crate) resume: unsafe fn(*mut u8, &mut Resuming, Option<Fault>),
+}
+
+/// The trustee's state while it serves one batch.
+pub(crate) struct Serving {
+    pub(crate) out: Writer,
+    /// Where the request after the current one begins.
+    pub(crate) next: *mut u8,
+    pub(crate) index: u32,
+    /// Property of the closure that runs now; null between closures.
+    pub(crate) property: *mut Header,
+    pub(crate) client: TrusteeId,
+}
+
+impl Serving {
+    #[cold]
+    pub(crate) fn fault(&mut self, fault: Fault) {
+        self.out.put_fault(self.index, fault);
+    }
+}
+
+/// The client's state while it handles the responses of one batch.
+pub(crate) struct Resuming {
+    pub(crate) responses: Reader,
+    /// Where the continuation after the current one begins.
+    pub(crate) next: *mut u8,
+}
+
+/// Is a `C` captured as itself, or as a pointer to an allocation of its own?
+pub(crate) const fn travels_inline<C>() -> bool {
+    is_inline(size_of::<C>(), align_of::<C>())
+}
+
+/// Bytes that captures of type `C` take behind a head, where they begin at a multiple of 8.
+pub(crate) const fn capture_bytes<C>() -> usize {
+    let over = if align_of::<C>() > 8 { align_of::<C>() - 8 } else { 0 };
+    over + size_of::<C>().next_multiple_of(8)
+}
+
+/// Reads captures of type `C` that begin at or behind `at`, and says where the next record begins.
+///
+/// # Safety
+/// Captures of type `C` were written there by [`write_captures`], and are read once.
+#[inline(always)]
+pub(crate) unsafe fn read_captures<C>(at: *mut u8) -> (C, *mut u8) {
+    // SAFETY: the caller's promise.
+    let value = unsafe { align_up(at, align_of::<C>()).cast::<C>().read() };
+    (value, at.wrapping_add(capture_bytes::<C>()))
+}
+
+/// # Safety
+/// `capture_bytes::<C>()` bytes at `at`, a multiple of 8, may be written.
+#[inline(always)]
+pub(crate) unsafe fn write_captures<C>(at: *mut u8, value: C) {
+    // SAFETY: the caller's promise.
+    unsafe { align_up(at, align_of::<C>()).cast::<C>().write(value) }
+}
+
+/// The operations of requests of type `C`.
+pub(crate) struct OperationOf<C>(std::marker::PhantomData<C>);
+
+impl<C: Request> OperationOf<C> {
+    pub(crate) const INLINE: &'static Operation =
+        &Operation { run: Self::run_inline, refuse: refuse_captures::<C> };
+    pub(crate) const BOXED: &'static Operation =
+        &Operation { run: Self::run_boxed, refuse: refuse_captures::<Box<C>> };
+
+    unsafe fn run_inline(at: *mut u8, property: *mut Header, serving: &mut Serving) {
+        // SAFETY: E1; this operation is written with captures `C`.
+        let (request, next) = unsafe { read_captures::<C>(at) };
+        serving.next = next;
+        // SAFETY: the caller of an operation gives what `Request::run` asks for.
+        unsafe { request.run(property, serving) }
+    }
+
+    unsafe fn run_boxed(at: *mut u8, property: *mut Header, serving: &mut Serving) {
+        // SAFETY: E1; this operation is written with captures `Box<C>`.
+        let (request, next) = unsafe { read_captures::<Box<C>>(at) };
+        serving.next = next;
+        // SAFETY: as in `run_inline`.
+        unsafe { request.run(property, serving) }
+    }
+}
+
+/// Drops captures of type `C` that will not run.
+unsafe fn refuse_captures<C>(at: *mut u8) -> *mut u8 {
+    // SAFETY: E1; the operation is written with captures `C`.
+    let (value, next) = unsafe { read_captures::<C>(at) };
+    drop(value);
+    next
+}
+
+/// The continuations of type `R`.
+pub(crate) struct ContinuationOf<R>(std::marker::PhantomData<R>);
+
+impl<R: Response> ContinuationOf<R> {
+    pub(crate) const INLINE: &'static Continuation = &Continuation { resume: Self::resume_inline };
+    pub(crate) const BOXED: &'static Continuation = &Continuation { resume: Self::resume_boxed };
+
+    unsafe fn resume_inline(at: *mut u8, resuming: &mut Resuming, fault: Option<Fault>) {
+        // SAFETY: E2; this continuation is written with captures `R`.
+        let (response, next) = unsafe { read_captures::<R>(at) };
+        resuming.next = next;
+        // SAFETY: the caller of a continuation stands at its response.
+        unsafe { response.resume(resuming, fault) }
+    }
+
+    unsafe fn resume_boxed(at: *mut u8, resuming: &mut Resuming, fault: Option<Fault>) {
+        // SAFETY: E2; this continuation is written with captures `Box<R>`.
+        let (response, next) = unsafe { read_captures::<Box<R>>(at) };
+        resuming.next = next;
+        // SAFETY: as in `resume_inline`.
+        unsafe { response.resume(resuming, fault) }
+    }
+}
+
+/// A closure on the property: the request of every `apply`.
+pub(crate) struct Apply<T, F> {
+    pub(crate) f: F,
+    pub(crate) property: std::marker::PhantomData<fn(&mut T)>,
+}
+
+impl<T, F> Apply<T, F> {
+    #[inline(always)]
+    pub(crate) fn new(f: F) -> Self {
+        Apply { f, property: std::marker::PhantomData }
+    }
+}
+
+impl<T, U, F: FnOnce(&mut T) -> U> Request for Apply<T, F> {
+    #[inline(always)]
+    unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
+        // SAFETY: live (C1); only this thread looks at it.
+        if unsafe { (*property).is_poisoned() } {
+            return serving.fault(poisoned(property));
+        }
+        serving.property = property;
+        // SAFETY: live (C1), of type `T` by the type of the trust; the borrow is unique (D1).
+        let value = (self.f)(unsafe { Property::<T>::value(property) });
+        serving.property = ptr::null_mut();
+        serving.out.put(value);
+    }
+}
+
+#[cold]
+pub(crate) fn poisoned(property: *mut Header) -> Fault {
+    Fault::Poisoned(crate::worker::with(|worker| worker.poison_text(property)))
+}
+
+/// Hands the outcome of a request to a closure.
+pub(crate) struct Then<U, H> {
+    pub(crate) then: H,
+    pub(crate) value: std::marker::PhantomData<fn(U)>,
+}
+
+impl<U, H> Then<U, H> {
+    #[inline(always)]
+    pub(crate) fn new(then: H) -> Self {
+        Then { then, value: std::marker::PhantomData }
+    }
+}
+
+impl<U, H: FnOnce(Result<U, Fault>)> Response for Then<U, H> {
+    #[inline(always)]
+    unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
+        match fault {
+            // SAFETY: no fault, so the operation put a `U`: whoever submits pairs the two types.
+            None => (self.then)(Ok(unsafe { resuming.responses.take::<U>() })),
+            Some(fault) => (self.then)(Err(fault)),
+        }
+    }
+}
+
+/// The response of requests that have no value and nobody who waits (counting, entrusting).
+pub(crate) struct Ignore;
+
+impl Response for Ignore {
+    #[inline(always)]
+    unsafe fn resume(self, _resuming: &mut Resuming, _fault: Option<Fault>) {}
+}

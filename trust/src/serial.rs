@@ -1,0 +1,153 @@
+//! Arguments and results that travel serialised (T5, thesis 2.4.3.3): serde, in bincode 2's standard format.
+//!
+//! Short arguments travel in the slot, in an array of the next size up; long ones in an allocation of their
+//! own. Results follow in the response slot, with their length.
+
+#![allow(unsafe_code)]
+
+use std::marker::PhantomData;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::config::MESSAGE_BYTES_MAX;
+use crate::property::{Header, Property};
+use crate::registry::TrusteeId;
+use crate::request::{Fault, Request, Response, Resuming, Serving, poisoned};
+use crate::worker::{Context, Worker};
+
+const FORMAT: bincode::config::Configuration = bincode::config::standard();
+
+/// A value's bytes.
+pub(crate) fn encode<A: Serialize>(value: &A) -> Result<Vec<u8>, Fault> {
+    let bytes = bincode::serde::encode_to_vec(value, FORMAT).map_err(|error| Fault::Codec(error.to_string()))?;
+    if bytes.len() > MESSAGE_BYTES_MAX { Err(Fault::TooLarge(bytes.len())) } else { Ok(bytes) }
+}
+
+/// The value of these bytes.
+pub(crate) fn decode<A: DeserializeOwned>(bytes: &[u8]) -> Result<A, Fault> {
+    match bincode::serde::decode_from_slice(bytes, FORMAT) {
+        Ok((value, used)) if used == bytes.len() => Ok(value),
+        Ok(_) => Err(Fault::Codec("it reads less than it wrote".to_owned())),
+        Err(error) => Err(Fault::Codec(error.to_string())),
+    }
+}
+
+/// Submits `f` with a serialised argument; `then` is called with the outcome.
+pub(crate) fn submit<T, A, U, F>(
+    worker: &Worker,
+    trustee: TrusteeId,
+    property: *mut Header,
+    f: F,
+    argument: &A,
+    then: impl FnOnce(Result<U, Fault>) + 'static,
+) where
+    T: 'static,
+    F: FnOnce(&mut T, A) -> U + 'static,
+    A: Serialize + DeserializeOwned + 'static,
+    U: Serialize + DeserializeOwned + 'static,
+{
+    let may_wait = worker.context() == Context::Free;
+    let then = ThenDecode { then, value: PhantomData };
+    let mut short = [0; LONGEST_SHORT];
+    match bincode::serde::encode_into_slice(argument, &mut short, FORMAT) {
+        Ok(len @ 0..=SHORT_0) => {
+            let bytes = Short::<SHORT_0>::new(&short[..len]);
+            worker.submit(trustee, property, With::<T, A, U, F, _>::new(f, bytes), then, may_wait);
+        }
+        Ok(len @ 0..=SHORT_1) => {
+            let bytes = Short::<SHORT_1>::new(&short[..len]);
+            worker.submit(trustee, property, With::<T, A, U, F, _>::new(f, bytes), then, may_wait);
+        }
+        Ok(len) => {
+            let bytes = Short::<LONGEST_SHORT>::new(&short[..len]);
+            worker.submit(trustee, property, With::<T, A, U, F, _>::new(f, bytes), then, may_wait);
+        }
+        Err(_) => match encode(argument) {
+            Ok(bytes) => worker.submit(trustee, property, With::<T, A, U, F, _>::new(f, bytes), then, may_wait),
+            Err(fault) => worker.call_back(|| (then.then)(Err(fault))),
+        },
+    }
+}
+
+const SHORT_0: usize = 23;
+const SHORT_1: usize = 63;
+const LONGEST_SHORT: usize = 191;
+
+/// Up to `N` bytes in place.
+struct Short<const N: usize> {
+    len: u8,
+    bytes: [u8; N],
+}
+
+impl<const N: usize> Short<N> {
+    fn new(from: &[u8]) -> Self {
+        let mut bytes = [0; N];
+        bytes[..from.len()].copy_from_slice(from);
+        Short { len: from.len() as u8, bytes }
+    }
+}
+
+impl<const N: usize> AsRef<[u8]> for Short<N> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+/// A closure on the property and its serialised argument.
+struct With<T, A, U, F, B> {
+    f: F,
+    argument: B,
+    types: PhantomData<fn(&mut T, A) -> U>,
+}
+
+impl<T, A, U, F, B> With<T, A, U, F, B> {
+    fn new(f: F, argument: B) -> Self {
+        With { f, argument, types: PhantomData }
+    }
+}
+
+impl<T, A, U, F, B> Request for With<T, A, U, F, B>
+where
+    F: FnOnce(&mut T, A) -> U,
+    A: DeserializeOwned,
+    U: Serialize,
+    B: AsRef<[u8]>,
+{
+    unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
+        // SAFETY: live (C1); only this thread looks at it.
+        if unsafe { (*property).is_poisoned() } {
+            return serving.fault(poisoned(property));
+        }
+        // Reading the argument is the argument's code, not the property's: a panic there poisons nothing.
+        let argument = match decode::<A>(self.argument.as_ref()) {
+            Ok(argument) => argument,
+            Err(fault) => return serving.fault(fault),
+        };
+        serving.property = property;
+        // SAFETY: live (C1), of type `T` by the type of the trust; the borrow is unique (D1).
+        let value = (self.f)(unsafe { Property::<T>::value(property) }, argument);
+        serving.property = std::ptr::null_mut();
+        match encode(&value) {
+            Ok(bytes) => serving.out.put_bytes(&bytes),
+            Err(fault) => serving.fault(fault),
+        }
+    }
+}
+
+/// Reads the result back and hands it on.
+struct ThenDecode<U, H> {
+    then: H,
+    value: PhantomData<fn(U)>,
+}
+
+impl<U: DeserializeOwned, H: FnOnce(Result<U, Fault>)> Response for ThenDecode<U, H> {
+    unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
+        let outcome = match fault {
+            // SAFETY: no fault, so `With` put bytes.
+            None => unsafe { resuming.responses.take_bytes(decode::<U>) },
+            Some(fault) => Err(fault),
+        };
+        (self.then)(outcome);
+    }
+}

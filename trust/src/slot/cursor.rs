@@ -1,0 +1,262 @@
+//! Where the next request or response lies: first the primary part, then the overflow part, then (responses
+//! only) chunks of their own. Writer and reader follow the same rule, so no positions travel: an item goes to
+//! the first place in this order, at or after the last item, that has room for the whole of it.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+
+use super::Body;
+use crate::config::{CHUNK_BYTES, INLINE_ALIGN, INLINE_BYTES};
+use crate::request::Fault;
+
+/// What a batch of responses needs beyond its slot: the responses that did not fit, and the faults.
+#[derive(Default)]
+pub(crate) struct Extra {
+    chunks: Vec<Chunk>,
+    /// Which requests of the batch failed, in order, and how.
+    pub(crate) faults: Vec<(u32, Fault)>,
+}
+
+struct Chunk(NonNull<u8>);
+
+impl Chunk {
+    const LAYOUT: Layout = match Layout::from_size_align(CHUNK_BYTES, INLINE_ALIGN) {
+        Ok(layout) => layout,
+        Err(_) => panic!("chunk layout"),
+    };
+    fn new() -> Self {
+        // SAFETY: the layout has a size.
+        let memory = unsafe { alloc(Self::LAYOUT) };
+        Chunk(NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(Self::LAYOUT)))
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with the same layout.
+        unsafe { dealloc(self.0.as_ptr(), Self::LAYOUT) }
+    }
+}
+
+/// `pointer` moved up to a multiple of `align`, a power of two.
+#[inline(always)]
+pub(crate) fn align_up(pointer: *mut u8, align: usize) -> *mut u8 {
+    let pad = pointer.addr().wrapping_neg() & (align - 1);
+    pointer.wrapping_add(pad)
+}
+
+/// Is a value of this layout carried inline? If not, it is boxed and its pointer is.
+pub(crate) const fn is_inline(size: usize, align: usize) -> bool {
+    size <= INLINE_BYTES && align <= INLINE_ALIGN
+}
+
+/// A walk over the places of one response body.
+struct Places {
+    at: *mut u8,
+    end: *mut u8,
+    body: *mut Body,
+}
+
+impl Places {
+    /// # Safety
+    /// The caller owns the response body `body` for as long as it uses what this gives out.
+    #[inline]
+    unsafe fn new(body: *mut Body) -> Self {
+        // SAFETY: the caller's promise.
+        let primary = unsafe { &raw mut (*body).primary };
+        Places { at: primary.cast(), end: primary.wrapping_add(1).cast(), body }
+    }
+
+    /// The next place for an item. Beyond the two parts of the body it asks for a chunk.
+    #[inline(always)]
+    fn next(&mut self, size: usize, align: usize, chunk: impl FnMut() -> *mut u8) -> *mut u8 {
+        let at = align_up(self.at, align);
+        if at.addr() + size <= self.end.addr() {
+            self.at = at.wrapping_add(size);
+            at
+        } else {
+            self.next_part(size, align, chunk)
+        }
+    }
+
+    #[cold]
+    fn next_part(&mut self, size: usize, align: usize, mut chunk: impl FnMut() -> *mut u8) -> *mut u8 {
+        // SAFETY: the body is the caller's (see `new`).
+        let (primary, overflow) = unsafe { (&raw mut (*self.body).primary, &raw mut (*self.body).overflow) };
+        if self.end == primary.wrapping_add(1).cast() {
+            self.at = overflow.cast();
+            self.end = overflow.wrapping_add(1).cast();
+        }
+        let mut at = align_up(self.at, align);
+        if at.addr() + size > self.end.addr() {
+            at = chunk();
+            self.end = at.wrapping_add(CHUNK_BYTES);
+        }
+        self.at = at.wrapping_add(size);
+        at
+    }
+}
+
+/// Writes the responses of one batch.
+pub(crate) struct Writer {
+    places: Places,
+    extra: Option<Box<Extra>>,
+}
+
+impl Writer {
+    /// # Safety
+    /// The caller owns the response body `body` until it publishes it.
+    #[inline]
+    pub(crate) unsafe fn new(body: *mut Body) -> Self {
+        // SAFETY: the caller's promise.
+        Writer { places: unsafe { Places::new(body) }, extra: None }
+    }
+
+    #[inline(always)]
+    fn place(&mut self, size: usize, align: usize) -> *mut u8 {
+        let extra = &mut self.extra;
+        self.places.next(size, align, || {
+            let chunk = Chunk::new();
+            let at = chunk.0.as_ptr();
+            extra.get_or_insert_default().chunks.push(chunk);
+            at
+        })
+    }
+
+    /// Moves `value` into the batch.
+    #[inline(always)]
+    pub(crate) fn put<U>(&mut self, value: U) {
+        if const { is_inline(size_of::<U>(), align_of::<U>()) } {
+            self.put_inline(value);
+        } else {
+            self.put_inline(Box::into_raw(Box::new(value)));
+        }
+    }
+
+    #[inline(always)]
+    fn put_inline<U>(&mut self, value: U) {
+        if const { size_of::<U>() == 0 } {
+            return std::mem::forget(value);
+        }
+        let at = self.place(size_of::<U>(), align_of::<U>());
+        // SAFETY: `place` gave out room for a `U`, aligned, in memory this writer owns.
+        unsafe { at.cast::<U>().write(value) }
+    }
+
+    /// Copies bytes of a length that the reader does not know: the length, then the bytes or a pointer to them.
+    pub(crate) fn put_bytes(&mut self, bytes: &[u8]) {
+        self.put_inline(bytes.len());
+        if bytes.len() <= INLINE_BYTES {
+            let at = self.place(bytes.len(), 1);
+            // SAFETY: `place` gave out `len` bytes that this writer owns.
+            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) }
+        } else {
+            self.put_inline(Box::into_raw(Box::<[u8]>::from(bytes)).cast::<u8>());
+        }
+    }
+
+    /// The request at `index` of the batch has no response but a fault.
+    #[cold]
+    pub(crate) fn put_fault(&mut self, index: u32, fault: Fault) {
+        self.extra.get_or_insert_default().faults.push((index, fault));
+    }
+
+    /// Completes the body. True if the batch went beyond its slot.
+    #[inline]
+    pub(crate) fn finish(self) -> bool {
+        let beyond = self.extra.as_ref().is_some_and(|extra| !extra.chunks.is_empty());
+        let head = self.extra.map_or(0, |extra| Box::into_raw(extra).expose_provenance() as u64);
+        // SAFETY: the body is ours and valid (see `new`).
+        unsafe { (*self.places.body).head = head }
+        beyond
+    }
+}
+
+/// Reads the responses of one batch, in the order they were written.
+pub(crate) struct Reader {
+    places: Places,
+    extra: Option<Box<Extra>>,
+    next_chunk: usize,
+}
+
+impl Reader {
+    /// # Safety
+    /// The caller owns the answered response body `body`, and reads each batch once.
+    #[inline]
+    pub(crate) unsafe fn new(body: *mut Body) -> Self {
+        // SAFETY: the body is ours and valid; a head that is not 0 is the box that `Writer::finish` let go.
+        let (places, extra) = unsafe {
+            let head = (*body).head as usize;
+            let extra = (head != 0).then(|| Box::from_raw(ptr::with_exposed_provenance_mut::<Extra>(head)));
+            (Places::new(body), extra)
+        };
+        Reader { places, extra, next_chunk: 0 }
+    }
+
+    /// A batch with no responses: for continuations that are only given faults.
+    pub(crate) fn empty() -> Self {
+        let none = ptr::null_mut();
+        Reader { places: Places { at: none, end: none, body: ptr::null_mut() }, extra: None, next_chunk: 0 }
+    }
+
+    /// The faults of the batch, in order of their requests.
+    #[inline]
+    pub(crate) fn take_faults(&mut self) -> Vec<(u32, Fault)> {
+        self.extra.as_mut().map_or_else(Vec::new, |extra| std::mem::take(&mut extra.faults))
+    }
+
+    #[inline(always)]
+    fn place(&mut self, size: usize, align: usize) -> *mut u8 {
+        let (extra, next_chunk) = (&self.extra, &mut self.next_chunk);
+        self.places.next(size, align, || {
+            let chunk = extra.as_ref().and_then(|extra| extra.chunks.get(*next_chunk));
+            *next_chunk += 1;
+            chunk.expect("the writer made a chunk for each that the reader asks for").0.as_ptr()
+        })
+    }
+
+    /// Moves the next response out of the batch.
+    ///
+    /// # Safety
+    /// The writer put a `U` at this place of the order.
+    #[inline(always)]
+    pub(crate) unsafe fn take<U>(&mut self) -> U {
+        if const { is_inline(size_of::<U>(), align_of::<U>()) } {
+            // SAFETY: the caller's promise.
+            unsafe { self.take_inline::<U>() }
+        } else {
+            // SAFETY: the writer boxed it and put the pointer.
+            unsafe { *Box::from_raw(self.take_inline::<*mut U>()) }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn take_inline<U>(&mut self) -> U {
+        if const { size_of::<U>() == 0 } {
+            // SAFETY: a `U` was put here and forgotten by the writer; it has no bytes.
+            return unsafe { MaybeUninit::<U>::uninit().assume_init() };
+        }
+        let at = self.place(size_of::<U>(), align_of::<U>());
+        // SAFETY: the caller's promise; writer and reader place alike.
+        unsafe { at.cast::<U>().read() }
+    }
+
+    /// Gives the next byte string of the batch to `f`.
+    ///
+    /// # Safety
+    /// The writer put bytes at this place of the order.
+    pub(crate) unsafe fn take_bytes<R>(&mut self, f: impl FnOnce(&[u8]) -> R) -> R {
+        // SAFETY: `put_bytes` put the length first.
+        let len = unsafe { self.take_inline::<usize>() };
+        if len <= INLINE_BYTES {
+            let at = self.place(len, 1);
+            // SAFETY: the writer copied `len` bytes to this place.
+            f(unsafe { std::slice::from_raw_parts(at, len) })
+        } else {
+            // SAFETY: the writer put the pointer of a boxed slice of this length.
+            let boxed = unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(self.take_inline::<*mut u8>(), len)) };
+            f(&boxed)
+        }
+    }
+}

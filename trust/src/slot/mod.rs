@@ -1,0 +1,250 @@
+//! Slots: the fixed memory through which one client talks to one trustee (thesis 2.5.3), and the ready-bit
+//! protocol on it. All data-path atomics of the crate are here. What the bytes mean is `request.rs`'s business.
+//!
+//! A [`Pair`] has [`SLOTS`] slots, used as a ring; a slot is a request half and a response half. Each half is a
+//! ready bit and a body, in a 128-byte primary part and a 1024-byte overflow part.
+//!
+//! Who may touch what:
+//!
+//! | state of a slot | how it is known | owner of both bodies |
+//! |---|---|---|
+//! | free or filling | request bit == response bit, not in flight | client |
+//! | published | request bit != response bit | trustee |
+//! | answered | request bit == response bit, in flight | client |
+//!
+//! | step | by | how |
+//! |---|---|---|
+//! | R1 | client | `publish` stores the request bit with Release after the request body |
+//! | A1 | trustee | `request` loads it with Acquire before it reads the request body; pairs with R1 |
+//! | R2 | trustee | `respond` stores the response bit with Release after the response body |
+//! | A2 | client | `response` loads it with Acquire before it reads the response body; pairs with R2 |
+//!
+//! Each bit has one writer, so a plain store does: there is no atomic read-modify-write. Request and response
+//! bits lie in lines of their own; the line of a bit also carries the first requests or responses.
+
+#![allow(unsafe_code)]
+
+mod cursor;
+#[cfg(all(test, loom))]
+mod model;
+
+pub(crate) use cursor::{Reader, Writer, align_up, is_inline};
+
+use std::cell::Cell;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use crate::config::{HEAD_BYTES, OVERFLOW_BYTES, PRIMARY_BYTES, SLOTS};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, UnsafeCell};
+
+/// The bytes of one half of a slot.
+#[repr(C, align(8))]
+pub(crate) struct Body {
+    /// Requests: how many lie in the primary part (low half) and in all (high half). Responses: address of
+    /// the [`Extra`], or 0.
+    pub(crate) head: u64,
+    pub(crate) primary: [MaybeUninit<u8>; PRIMARY_BYTES - HEAD_BYTES],
+    pub(crate) overflow: [MaybeUninit<u8>; OVERFLOW_BYTES],
+}
+
+impl Body {
+    const fn new() -> Self {
+        Body {
+            head: 0,
+            primary: [MaybeUninit::uninit(); PRIMARY_BYTES - HEAD_BYTES],
+            overflow: [MaybeUninit::uninit(); OVERFLOW_BYTES],
+        }
+    }
+}
+
+#[repr(C, align(128))]
+struct Half {
+    ready: AtomicU32,
+    body: UnsafeCell<Body>,
+}
+
+impl Half {
+    fn new() -> Self {
+        Half { ready: AtomicU32::new(0), body: UnsafeCell::new(Body::new()) }
+    }
+    #[inline(always)]
+    fn body(&self) -> *mut Body {
+        self.body.with_mut(|body| body)
+    }
+}
+
+struct Slot {
+    request: Half,
+    response: Half,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Half>() == PRIMARY_BYTES + OVERFLOW_BYTES);
+
+/// The memory shared by one client and one trustee.
+pub(crate) struct Pair {
+    slots: [Slot; SLOTS],
+    control: Control,
+}
+
+#[repr(align(128))]
+struct Control {
+    /// Requests the client has ever made to this trustee, those that are not published yet included.
+    /// Written by the client alone; the trustee reads it before it buries a property (see `count.rs`).
+    submitted: AtomicU64,
+    /// The client is gone and has nothing outstanding: the trustee may forget this pair.
+    left: AtomicBool,
+}
+
+// SAFETY: the bodies are handed over by the ready bits (R1-A1, R2-A2, see the table above); the rest is atomic.
+unsafe impl Sync for Pair {}
+// SAFETY: as for Sync; a pair owns no thread-bound data.
+unsafe impl Send for Pair {}
+
+impl Pair {
+    pub(crate) fn new() -> Arc<Pair> {
+        Arc::new(Pair {
+            slots: std::array::from_fn(|_| Slot { request: Half::new(), response: Half::new() }),
+            control: Control { submitted: AtomicU64::new(0), left: AtomicBool::new(false) },
+        })
+    }
+
+    /// Trustee: how many requests the client has made. Relaxed is enough: see the proof in `count.rs`.
+    pub(crate) fn submitted(&self) -> u64 {
+        self.control.submitted.load(Ordering::Relaxed)
+    }
+
+    /// Trustee: has the client left for good? Acquire pairs with the Release in [`ClientSide::leave`].
+    pub(crate) fn left(&self) -> bool {
+        self.control.left.load(Ordering::Acquire)
+    }
+}
+
+/// The client's end of a pair. Used by the client's thread alone.
+pub(crate) struct ClientSide {
+    pair: Arc<Pair>,
+    fill: Cell<usize>,
+    in_flight: Cell<usize>,
+    /// The request bit of each slot, as last stored.
+    bits: Cell<u32>,
+}
+
+impl ClientSide {
+    pub(crate) fn new(pair: Arc<Pair>) -> Self {
+        ClientSide { pair, fill: Cell::new(0), in_flight: Cell::new(0), bits: Cell::new(0) }
+    }
+
+    /// Slots that are with the trustee.
+    #[inline(always)]
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.get()
+    }
+
+    /// The request body to fill, if a slot is free.
+    #[inline]
+    pub(crate) fn filling(&self) -> Option<(usize, *mut Body)> {
+        let fill = self.fill.get();
+        (self.in_flight.get() < SLOTS).then(|| (fill, self.pair.slots[fill].request.body()))
+    }
+
+    /// R1: hands the slot that was being filled to the trustee.
+    #[inline]
+    pub(crate) fn publish(&self) {
+        debug_assert!(self.in_flight.get() < SLOTS);
+        let fill = self.fill.get();
+        let bits = self.bits.get() ^ (1 << fill);
+        self.bits.set(bits);
+        // R1: pairs with A1.
+        self.pair.slots[fill].request.ready.store((bits >> fill) & 1, Ordering::Release);
+        self.fill.set((fill + 1) % SLOTS);
+        self.in_flight.set(self.in_flight.get() + 1);
+    }
+
+    fn oldest(&self) -> usize {
+        (self.fill.get() + SLOTS - self.in_flight.get()) % SLOTS
+    }
+
+    /// A2: the response body of the oldest slot in flight, if it has been answered.
+    #[inline]
+    pub(crate) fn response(&self) -> Option<(usize, *mut Body)> {
+        if self.in_flight.get() == 0 {
+            return None;
+        }
+        let slot = self.oldest();
+        let half = &self.pair.slots[slot].response;
+        // A2: pairs with R2.
+        let answered = half.ready.load(Ordering::Acquire) == (self.bits.get() >> slot) & 1;
+        answered.then(|| (slot, half.body()))
+    }
+
+    /// Is the oldest slot answered? For the check before sleep.
+    pub(crate) fn has_response(&self) -> bool {
+        self.response().is_some()
+    }
+
+    /// Takes back the request body of the oldest slot, which the trustee will never look at again.
+    ///
+    /// # Safety
+    /// The trustee is closed (its `Closed` was seen with Acquire) and did not answer this slot.
+    pub(crate) unsafe fn reclaim(&self) -> Option<(usize, *mut Body)> {
+        (self.in_flight.get() > 0).then(|| {
+            let slot = self.oldest();
+            (slot, self.pair.slots[slot].request.body())
+        })
+    }
+
+    /// The oldest slot is done with: it may be filled again.
+    #[inline]
+    pub(crate) fn release(&self) {
+        self.in_flight.set(self.in_flight.get() - 1);
+    }
+
+    /// One more request has been made. A plain store: this thread is the only writer.
+    #[inline(always)]
+    pub(crate) fn note_submitted(&self, total: u64) {
+        self.pair.control.submitted.store(total, Ordering::Relaxed);
+    }
+
+    /// The client goes away with nothing outstanding. Release pairs with the Acquire in [`Pair::left`].
+    pub(crate) fn leave(&self) {
+        self.pair.control.left.store(true, Ordering::Release);
+    }
+}
+
+/// The trustee's end of a pair. Used by the trustee's thread alone.
+pub(crate) struct TrusteeSide {
+    pair: Arc<Pair>,
+    next: Cell<usize>,
+    bits: Cell<u32>,
+}
+
+impl TrusteeSide {
+    pub(crate) fn new(pair: Arc<Pair>) -> Self {
+        TrusteeSide { pair, next: Cell::new(0), bits: Cell::new(0) }
+    }
+
+    pub(crate) fn pair(&self) -> &Pair {
+        &self.pair
+    }
+
+    /// A1: request and response bodies of the next slot, if the client has published it.
+    #[inline(always)]
+    pub(crate) fn request(&self) -> Option<(*mut Body, *mut Body)> {
+        let next = self.next.get();
+        let slot = &self.pair.slots[next];
+        // A1: pairs with R1.
+        let bit = slot.request.ready.load(Ordering::Acquire);
+        (bit != (self.bits.get() >> next) & 1).then(|| (slot.request.body(), slot.response.body()))
+    }
+
+    /// R2: answers the slot that `request` gave out.
+    #[inline]
+    pub(crate) fn respond(&self) {
+        let next = self.next.get();
+        let bits = self.bits.get() ^ (1 << next);
+        self.bits.set(bits);
+        // R2: pairs with A2.
+        self.pair.slots[next].response.ready.store((bits >> next) & 1, Ordering::Release);
+        self.next.set((next + 1) % SLOTS);
+    }
+}

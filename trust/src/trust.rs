@@ -1,0 +1,568 @@
+//! `Trust<T>`: the client's side of every call, start to finish.
+//!
+//! All calls are shells over two ways in: `request` waits for the outcome, `post` hands it to a callback. Each
+//! takes the local shortcut where the trustee is this thread (T7), else submits one request (`request.rs`
+//! says what a request is, `client.rs` where it goes).
+
+#![allow(unsafe_code)]
+
+use std::cell::{Cell, UnsafeCell};
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
+use std::ptr;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::count::{Adopt, Count};
+use crate::error::Error;
+use crate::fiber::FiberRef;
+use crate::latch::Latch;
+use crate::noref::NoRef;
+use crate::property::{Header, Property};
+use crate::registry::{self, Message, PropertyRef, TrusteeId};
+use crate::request::{Apply, Fault, Ignore, Request, Response, Serving, Then};
+use crate::serial;
+use crate::worker::{self, Context, Worker};
+
+/// A counted handle to a property of type `T`, which lives on its trustee's thread.
+///
+/// Clone it for each thread or fiber that needs the property, capture it in delegated closures, keep it in
+/// other properties. The property is dropped on its trustee's thread after the last trust. Neither cloning nor
+/// dropping waits, wherever it happens. A trust is 16 bytes.
+///
+/// A delegated closure runs while nothing else touches the property. It may do anything but wait; it may
+/// capture plain values and other trusts, but no references or pointers ([`NoRef`]): what has those travels
+/// serialised, with [`apply_with`](Trust::apply_with).
+///
+/// ```
+/// let counter = trust::local_trustee().entrust(17);
+/// counter.apply(|c| *c += 1);
+/// assert_eq!(counter.apply(|c| *c), 18);
+/// ```
+///
+/// Source: thesis 2.3.1, 2.4.
+pub struct Trust<T> {
+    property: *mut Header,
+    trustee: TrusteeId,
+    kind: PhantomData<fn(T) -> T>,
+}
+
+const _: () = assert!(size_of::<Trust<String>>() == 16);
+
+// SAFETY: a trust is an address that only the trustee follows, and an id. `entrust` asks for `T: Send`, and
+// closures on the property run on its trustee's thread alone, so a shared trust shares nothing of `T`.
+unsafe impl<T> Send for Trust<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Trust<T> {}
+#[cfg(noref_auto)]
+// SAFETY: the address is only ever followed by the trustee that it belongs to, which the id names.
+unsafe impl<T> NoRef for Trust<T> {}
+impl<T> UnwindSafe for Trust<T> {}
+impl<T> RefUnwindSafe for Trust<T> {}
+impl<T> Unpin for Trust<T> {}
+
+impl<T: 'static> Trust<T> {
+    /// Applies `f` to the property and returns its result. Other fibers run meanwhile; on a thread's own stack
+    /// the thread serves its trustee and runs its fibers meanwhile.
+    ///
+    /// # Panics
+    /// With the panic of `f` if `f` panics; if the property is poisoned or its trustee gone (see
+    /// [`try_apply`](Self::try_apply)); inside a delegated closure or a callback, where nothing may wait.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::new(1);
+    /// let list = pool.entrust(Vec::new());
+    /// list.apply(|l| l.push(3));
+    /// assert_eq!(list.apply(|l| l.len()), 1);
+    /// ```
+    ///
+    /// Source: thesis 2.4.1.
+    #[inline]
+    pub fn apply<U, F>(&self, f: F) -> U
+    where
+        F: FnOnce(&mut T) -> U + NoRef + Send + 'static,
+        U: NoRef + Send + 'static,
+    {
+        self.request("apply", f).unwrap_or_else(|fault| fault.resume::<T>())
+    }
+
+    /// As [`apply`](Self::apply), for callers who want to handle poison, a gone trustee or a panic of `f`.
+    ///
+    /// # Errors
+    /// [`Error::Panicked`], [`Error::Poisoned`], [`Error::Gone`].
+    ///
+    /// # Panics
+    /// Inside a delegated closure or a callback, where nothing may wait.
+    ///
+    /// ```
+    /// let t = trust::local_trustee().entrust(1);
+    /// assert!(t.try_apply(|_| { if true { panic!("no") } }).is_err());
+    /// assert!(matches!(t.try_apply(|v| *v), Err(trust::Error::Poisoned { .. })));
+    /// t.clear_poison();
+    /// assert_eq!(t.try_apply(|v| *v), Ok(1));
+    /// ```
+    #[inline]
+    pub fn try_apply<U, F>(&self, f: F) -> Result<U, Error>
+    where
+        F: FnOnce(&mut T) -> U + NoRef + Send + 'static,
+        U: NoRef + Send + 'static,
+    {
+        self.request("try_apply", f).map_err(Fault::into_error::<T>)
+    }
+
+    /// Applies `f` to the property and goes on at once; `then` is called with the result, on this thread, when
+    /// this thread next takes responses. Legal everywhere, also inside delegated closures and callbacks.
+    ///
+    /// Requests of one thread to one trustee run in the order they were made, those of `apply` included. While
+    /// every slot to the trustee is full, a caller that may wait does so (memory stays bounded); inside
+    /// delegated closures and callbacks the request is queued instead. If there is no result (the closure
+    /// panicked, the property is poisoned, the trustee gone) that is reported on standard error and `then` is
+    /// dropped; [`try_apply_then`](Self::try_apply_then) gives it to `then`. Nothing may wait inside `then`.
+    /// Where the trustee is this thread both run at once, inside closures and callbacks as soon as those return.
+    ///
+    /// ```
+    /// # use std::{cell::Cell, rc::Rc};
+    /// let pool = trust::Threadpool::new(1);
+    /// let number = pool.entrust(17);
+    /// let seen = Rc::new(Cell::new(0));
+    /// let see = Rc::clone(&seen);
+    /// number.apply_then(|n| { *n += 1; *n }, move |n| see.set(n));
+    /// number.apply(|_| ());                       // in order, so the callback has run
+    /// assert_eq!(seen.get(), 18);
+    /// ```
+    ///
+    /// Source: thesis 2.4.2.
+    #[inline]
+    pub fn apply_then<U, F, H>(&self, f: F, then: H)
+    where
+        F: FnOnce(&mut T) -> U + NoRef + Send + 'static,
+        U: NoRef + Send + 'static,
+        H: FnOnce(U) + 'static,
+    {
+        self.post(f, move |outcome: Result<U, Fault>| match outcome {
+            Ok(value) => then(value),
+            Err(fault) => fault.report::<T>("apply_then"),
+        });
+    }
+
+    /// As [`apply_then`](Self::apply_then), but `then` is also given the error if there is no result.
+    #[inline]
+    pub fn try_apply_then<U, F, H>(&self, f: F, then: H)
+    where
+        F: FnOnce(&mut T) -> U + NoRef + Send + 'static,
+        U: NoRef + Send + 'static,
+        H: FnOnce(Result<U, Error>) + 'static,
+    {
+        self.post(f, move |outcome: Result<U, Fault>| then(outcome.map_err(Fault::into_error::<T>)));
+    }
+
+    /// As [`apply`](Self::apply), with an argument that travels serialised, as does the result: so `String`,
+    /// `Vec`, maps and all that serde knows may pass.
+    ///
+    /// # Panics
+    /// As [`apply`](Self::apply); also if the argument or result does not serialise, or is larger than 1 GiB.
+    ///
+    /// ```
+    /// use std::collections::HashMap;
+    /// let table = trust::local_trustee().entrust(HashMap::new());
+    /// table.apply_with(|t, (key, value): (String, u32)| { t.insert(key, value); }, ("one".into(), 1));
+    /// assert_eq!(table.apply_with(|t, key: String| t.get(&key).copied(), "one".into()), Some(1));
+    /// ```
+    ///
+    /// Source: thesis 2.4.3.3.
+    pub fn apply_with<A, U, F>(&self, f: F, argument: A) -> U
+    where
+        F: FnOnce(&mut T, A) -> U + NoRef + Send + 'static,
+        A: Serialize + DeserializeOwned + 'static,
+        U: Serialize + DeserializeOwned + 'static,
+    {
+        let outcome = worker::with(|worker| {
+            worker.assert_may_wait("apply_with");
+            if self.is_at(worker) {
+                // SAFETY: a trust of this trustee; the context is free.
+                return unsafe { worker.run_here(self.property, |value| f(value, argument)) };
+            }
+            let reply = Reply::new(worker.fiber());
+            serial::submit(worker, self.trustee, self.property, f, &argument, reply.answer());
+            reply.wait(worker)
+        });
+        outcome.unwrap_or_else(|fault| fault.resume::<T>())
+    }
+
+    /// As [`apply_then`](Self::apply_then), with argument and result as in [`apply_with`](Self::apply_with).
+    pub fn apply_with_then<A, U, F, H>(&self, f: F, argument: A, then: H)
+    where
+        F: FnOnce(&mut T, A) -> U + NoRef + Send + 'static,
+        A: Serialize + DeserializeOwned + 'static,
+        U: Serialize + DeserializeOwned + 'static,
+        H: FnOnce(U) + 'static,
+    {
+        let then = move |outcome: Result<U, Fault>| match outcome {
+            Ok(value) => then(value),
+            Err(fault) => fault.report::<T>("apply_with_then"),
+        };
+        worker::with(|worker| {
+            if self.is_at(worker) {
+                self.post_here(worker, move |value: &mut T| f(value, argument), then);
+            } else {
+                serial::submit(worker, self.trustee, self.property, f, &argument, then);
+            }
+        });
+    }
+
+    /// The trustee of the property.
+    pub fn trustee(&self) -> TrusteeReference {
+        TrusteeReference { id: self.trustee }
+    }
+
+    /// Accepts a poisoned property as it is: later requests run again. Does not wait; takes effect in the order
+    /// of this thread's requests to the trustee.
+    pub fn clear_poison(&self) {
+        worker::with(|worker| {
+            if self.is_at(worker) {
+                // SAFETY: live: `self` is a trust of it.
+                unsafe { clear_poison(worker, self.property) };
+            } else {
+                worker.submit(self.trustee, self.property, ClearPoison, Ignore, false);
+            }
+        });
+    }
+
+    #[inline(always)]
+    fn is_at(&self, worker: &Worker) -> bool {
+        worker.id == self.trustee
+    }
+
+    #[inline(always)]
+    fn request<U, F>(&self, call: &str, f: F) -> Result<U, Fault>
+    where
+        F: FnOnce(&mut T) -> U + 'static,
+        U: 'static,
+    {
+        worker::with(|worker| {
+            worker.assert_may_wait(call);
+            if self.is_at(worker) {
+                // SAFETY: a trust of this trustee; the context is free.
+                return unsafe { worker.run_here(self.property, f) };
+            }
+            let reply = Reply::new(worker.fiber());
+            worker.submit(self.trustee, self.property, Apply::new(f), Then::new(reply.answer()), true);
+            reply.wait(worker)
+        })
+    }
+
+    #[inline(always)]
+    fn post<U, F, H>(&self, f: F, then: H)
+    where
+        F: FnOnce(&mut T) -> U + 'static,
+        U: 'static,
+        H: FnOnce(Result<U, Fault>) + 'static,
+    {
+        worker::with(|worker| {
+            if self.is_at(worker) {
+                self.post_here(worker, f, then);
+            } else {
+                let may_wait = worker.context() == Context::Free;
+                worker.submit(self.trustee, self.property, Apply::new(f), Then::new(then), may_wait);
+            }
+        });
+    }
+
+    #[inline(always)]
+    fn post_here<U, F, H>(&self, worker: &Worker, f: F, then: H)
+    where
+        F: FnOnce(&mut T) -> U + 'static,
+        U: 'static,
+        H: FnOnce(Result<U, Fault>) + 'static,
+    {
+        if worker.context() == Context::Free {
+            // SAFETY: a trust of this trustee; the context is free.
+            unsafe { run_and_call_back(worker, self.property, f, then) };
+        } else {
+            // The clone keeps the property until the call has run.
+            let kept = self.clone();
+            // SAFETY: as above; deferred calls run in free context.
+            worker.defer(Box::new(move |worker| unsafe { run_and_call_back(worker, kept.property, f, then) }));
+        }
+    }
+}
+
+/// # Safety
+/// As [`Worker::run_here`].
+#[inline(always)]
+unsafe fn run_and_call_back<T, U>(
+    worker: &Worker,
+    property: *mut Header,
+    f: impl FnOnce(&mut T) -> U,
+    then: impl FnOnce(Result<U, Fault>),
+) {
+    // SAFETY: the caller's promise.
+    let outcome = unsafe { worker.run_here(property, f) };
+    // A callback that panics has said so through the panic hook; as when the response came by a slot.
+    let _ = worker.call_back(|| catch_unwind(AssertUnwindSafe(|| then(outcome))));
+    worker.settle();
+}
+
+impl<T: 'static> Trust<Latch<T>> {
+    /// Applies `f` to the latched value in a fiber at the trustee: `f` may wait, and delegate in turn. No other
+    /// launched closure has the value meanwhile, in the order in which they came.
+    ///
+    /// # Panics
+    /// As [`apply`](Trust::apply).
+    ///
+    /// ```
+    /// use trust::Latch;
+    /// let pool = trust::Threadpool::new(2);
+    /// let log = pool.entrust(Vec::new());
+    /// let account = pool.entrust(Latch::new(10));
+    /// let left = account.launch(move |balance| {
+    ///     *balance -= 3;
+    ///     let spent = *balance;
+    ///     log.apply(move |log| log.push(spent));      // waits, here at the trustee
+    ///     *balance
+    /// });
+    /// assert_eq!(left, 7);
+    /// ```
+    ///
+    /// Source: thesis 2.4.3.
+    pub fn launch<U, F>(&self, f: F) -> U
+    where
+        F: FnOnce(&mut T) -> U + NoRef + Send + 'static,
+        U: NoRef + Send + 'static,
+    {
+        self.launch_and_wait("launch", f).unwrap_or_else(|fault| fault.resume::<T>())
+    }
+
+    /// As [`launch`](Self::launch), without waiting; `then` is called with the result as by
+    /// [`apply_then`](Trust::apply_then).
+    pub fn launch_then<U, F, H>(&self, f: F, then: H)
+    where
+        F: FnOnce(&mut T) -> U + NoRef + Send + 'static,
+        U: NoRef + Send + 'static,
+        H: FnOnce(U) + 'static,
+    {
+        let then = move |outcome| match outcome {
+            Ok(value) => then(value),
+            Err(fault) => Fault::report::<T>(fault, "launch_then"),
+        };
+        worker::with(|worker| self.launch_on(worker, f, Box::new(then)));
+    }
+
+    /// As [`launch`](Self::launch), with argument and result serialised as in
+    /// [`apply_with`](Trust::apply_with).
+    ///
+    /// # Panics
+    /// As [`apply_with`](Trust::apply_with).
+    pub fn launch_with<A, U, F>(&self, f: F, argument: A) -> U
+    where
+        F: FnOnce(&mut T, A) -> U + NoRef + Send + 'static,
+        A: Serialize + DeserializeOwned + 'static,
+        U: Serialize + DeserializeOwned + 'static,
+    {
+        let outcome = serial::encode(&argument).and_then(|argument| {
+            let call = move |value: &mut T| {
+                let argument: A = serial::decode(&argument)?;
+                serial::encode(&f(value, argument))
+            };
+            self.launch_and_wait("launch_with", call)?.and_then(|bytes| serial::decode(&bytes))
+        });
+        outcome.unwrap_or_else(|fault| fault.resume::<T>())
+    }
+
+    fn launch_and_wait<U, F>(&self, call: &str, f: F) -> Result<U, Fault>
+    where
+        F: FnOnce(&mut T) -> U + Send + 'static,
+        U: Send + 'static,
+    {
+        worker::with(|worker| {
+            worker.assert_may_wait(call);
+            let reply = Reply::new(worker.fiber());
+            self.launch_on(worker, f, Box::new(reply.answer()));
+            reply.wait(worker)
+        })
+    }
+
+    fn launch_on<U, F>(&self, worker: &Worker, f: F, then: Box<dyn FnOnce(Result<U, Fault>)>)
+    where
+        F: FnOnce(&mut T) -> U + Send + 'static,
+        U: Send + 'static,
+    {
+        crate::launch::launch(worker, self.trustee, self.property, f, then);
+    }
+}
+
+impl<T> Clone for Trust<T> {
+    fn clone(&self) -> Self {
+        count(self.trustee, self.property, 1);
+        Trust { property: self.property, trustee: self.trustee, kind: PhantomData }
+    }
+}
+
+impl<T> Drop for Trust<T> {
+    fn drop(&mut self) {
+        count(self.trustee, self.property, -1);
+    }
+}
+
+fn count(trustee: TrusteeId, property: *mut Header, delta: i32) {
+    let counted = worker::try_with(|worker| {
+        if worker.id == trustee {
+            // SAFETY: a trust of this trustee keeps it live up to here.
+            unsafe { worker.count(property, delta) };
+            worker.settle();
+        } else {
+            worker.submit(trustee, property, Count(delta), Ignore, false);
+        }
+    });
+    // In destructors of thread-locals the worker is gone: the inbox takes it, if the trustee is still there.
+    if counted.is_none()
+        && let Some(trustee) = registry::find(trustee)
+    {
+        let _ = trustee.send(Message::Count(PropertyRef(property), delta));
+    }
+}
+
+impl<T> fmt::Debug for Trust<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Trust<{}>({:?} at {:?})", std::any::type_name::<T>(), self.property, self.trustee)
+    }
+}
+
+/// Where a waiting caller gets the outcome of its request: on its own stack, which stays while it waits.
+struct Reply<U> {
+    outcome: UnsafeCell<Option<Result<U, Fault>>>,
+    done: Cell<bool>,
+    waiter: Option<FiberRef>,
+}
+
+impl<U> Reply<U> {
+    #[inline(always)]
+    fn new(waiter: Option<FiberRef>) -> Self {
+        Reply { outcome: UnsafeCell::new(None), done: Cell::new(false), waiter }
+    }
+
+    /// What fills this reply. Must be called before the reply is dropped: `wait` sees to it.
+    #[inline(always)]
+    fn answer(&self) -> impl FnOnce(Result<U, Fault>) + use<U> {
+        let reply = ptr::from_ref(self);
+        move |outcome| {
+            // SAFETY: the reply's owner stays in `wait` until `done` is set; same thread, and it does not
+            // look at the outcome before.
+            unsafe {
+                *(*reply).outcome.get() = Some(outcome);
+                (*reply).done.set(true);
+                let waiter = (*reply).waiter;
+                worker::with(|worker| worker.resume(waiter));
+            }
+        }
+    }
+
+    /// Not by value: `answer` has the address.
+    #[inline(always)]
+    fn wait(&self, worker: &Worker) -> Result<U, Fault> {
+        worker.wait_until(|| self.done.get());
+        // SAFETY: done, so nothing else looks at the outcome any more.
+        match unsafe { (*self.outcome.get()).take() } {
+            Some(outcome) => outcome,
+            None => unreachable!("done, so there is an outcome"),
+        }
+    }
+}
+
+/// Accepts a poisoned property.
+struct ClearPoison;
+
+impl Request for ClearPoison {
+    unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
+        // SAFETY: C1.
+        worker::with(|worker| unsafe { clear_poison(worker, property) });
+        serving.out.put(());
+    }
+}
+
+unsafe fn clear_poison(worker: &Worker, property: *mut Header) {
+    // SAFETY: the caller has a trust of it, or a request for it.
+    unsafe { (*property).set_poisoned(false) };
+    worker.forget_poison(property);
+}
+
+/// A trustee: the part of a thread that holds properties and runs closures on them.
+///
+/// Every OS thread has one, from the first time that it uses this library until it ends.
+///
+/// Source: thesis 2.3.2.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TrusteeReference {
+    id: TrusteeId,
+}
+
+impl TrusteeReference {
+    /// Entrusts a value to this trustee. Does not wait, and is legal everywhere.
+    ///
+    /// If the trustee is gone the value is dropped here, and requests through the trust fail with
+    /// [`Error::Gone`].
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::new(2);
+    /// let here = trust::local_trustee().entrust(1);
+    /// let there = pool.trustees()[1].entrust(2);
+    /// assert_eq!(here.apply(|v| *v) + there.apply(|v| *v), 3);
+    /// ```
+    pub fn entrust<T: Send + 'static>(&self, value: T) -> Trust<T> {
+        let property = Property::allocate(value);
+        let trust = Trust { property, trustee: self.id, kind: PhantomData };
+        worker::with(|worker| {
+            if worker.id == self.id {
+                worker.adopt(property);
+            } else {
+                worker.submit(self.id, property, Adopt, AdoptRefused(property), false);
+            }
+        });
+        trust
+    }
+
+    /// Its id.
+    pub fn id(&self) -> TrusteeId {
+        self.id
+    }
+
+    /// Is it the trustee of the calling thread?
+    pub fn is_local(&self) -> bool {
+        worker::try_with(|worker| worker.id == self.id).unwrap_or(false)
+    }
+
+    /// The trustee with this id.
+    pub fn from_id(id: TrusteeId) -> Self {
+        TrusteeReference { id }
+    }
+}
+
+impl fmt::Debug for TrusteeReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TrusteeReference({:?})", self.id)
+    }
+}
+
+/// The trustee of the calling thread.
+///
+/// # Panics
+/// In a destructor of a thread-local that runs after the thread's trustee has ended.
+pub fn local_trustee() -> TrusteeReference {
+    worker::with(|worker| TrusteeReference { id: worker.id })
+}
+
+/// A property that its trustee did not take: it is dropped here.
+struct AdoptRefused(*mut Header);
+
+impl Response for AdoptRefused {
+    unsafe fn resume(self, resuming: &mut crate::request::Resuming, fault: Option<Fault>) {
+        match fault {
+            // SAFETY: `Adopt` puts `()`.
+            None => unsafe { resuming.responses.take::<()>() },
+            // SAFETY: the trustee has never known it, and as it is gone no request will reach it.
+            Some(_) => unsafe { crate::property::destroy(self.0) },
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The trustee's half of one pair: sees a batch, runs it, answers it.
+
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::Arc;
+
+use crate::client::for_each_request;
+use crate::property::Header;
+use crate::registry::Shared;
+use crate::request::{Fault, Operation, REQUEST_HEAD, Serving};
+use crate::slot::{Body, Pair, TrusteeSide, Writer};
+use crate::worker::Worker;
+
+/// The trustee's half of one pair.
+pub(crate) struct Incoming {
+    pub(crate) client: Arc<Shared>,
+    side: TrusteeSide,
+    /// Requests served for this client since it came.
+    served: Cell<u64>,
+}
+
+impl Incoming {
+    pub(crate) fn new(client: Arc<Shared>, pair: Arc<Pair>) -> Self {
+        Incoming { client, side: TrusteeSide::new(pair), served: Cell::new(0) }
+    }
+
+    /// Has the client published a batch?
+    #[inline(always)]
+    pub(crate) fn has_batch(&self) -> bool {
+        self.side.request().is_some()
+    }
+
+    /// The client is gone, and nothing of it is left to serve.
+    pub(crate) fn has_left(&self) -> bool {
+        self.side.pair().left() && !self.has_batch()
+    }
+
+    /// Requests the client has made so far, and how many of all have been served.
+    pub(crate) fn submitted(&self) -> u64 {
+        self.side.pair().submitted()
+    }
+    pub(crate) fn served(&self) -> u64 {
+        self.served.get()
+    }
+
+    /// Serves one batch if there is one. The caller fences and wakes the client afterwards.
+    #[inline]
+    pub(crate) fn serve(&self, worker: &Worker) -> bool {
+        let Some((requests, responses)) = self.side.request() else { return false };
+        worker.mark_busy();
+        // SAFETY: the published bodies are this trustee's until it responds (slot/mod.rs).
+        let (made, overflowed) = unsafe { serve_batch(worker, requests, responses, self.client.id) };
+        self.served.set(self.served.get() + u64::from(made));
+        self.side.respond();
+        let counters = &worker.shared.counters;
+        counters.requests_served.add(u64::from(made));
+        counters.batches_served.add(1);
+        if overflowed {
+            counters.responses_overflowed.add(1);
+        }
+        true
+    }
+
+    /// Refuses one batch if there is one: drops its closures unrun and answers each with `Gone`.
+    pub(crate) fn refuse(&self) -> bool {
+        let Some((requests, responses)) = self.side.request() else { return false };
+        // SAFETY: as in `serve`.
+        unsafe {
+            let mut writer = Writer::new(responses);
+            let mut index = 0;
+            for_each_request(requests, |operation, at| {
+                writer.put_fault(index, Fault::Gone);
+                index += 1;
+                (operation.refuse)(at)
+            });
+            writer.finish();
+        }
+        self.side.respond();
+        true
+    }
+}
+
+/// Runs a whole batch in delegated context. Returns how many requests it had, and whether the responses
+/// needed more than their slot.
+unsafe fn serve_batch(
+    worker: &Worker,
+    requests: *mut Body,
+    responses: *mut Body,
+    client: crate::registry::TrusteeId,
+) -> (u32, bool) {
+    // SAFETY: the caller owns both bodies.
+    let (head, primary, overflow) =
+        unsafe { ((*requests).head, (&raw mut (*requests).primary).cast(), (&raw mut (*requests).overflow).cast()) };
+    let (in_primary, made) = (head as u32, (head >> 32) as u32);
+    let mut serving = Serving {
+        // SAFETY: the caller owns the response body.
+        out: unsafe { Writer::new(responses) },
+        next: primary,
+        index: 0,
+        property: ptr::null_mut(),
+        client,
+    };
+    let before = worker.enter_delegated();
+    loop {
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            // SAFETY: requests were written as `client.rs` says: `in_primary` of them, then the rest.
+            unsafe {
+                run_until(&mut serving, in_primary.min(made));
+                if serving.index == in_primary && in_primary < made {
+                    serving.next = overflow;
+                }
+                run_until(&mut serving, made);
+            }
+        }));
+        match ran {
+            Ok(()) => break,
+            Err(payload) => after_panic(worker, &mut serving, payload, in_primary, overflow),
+        }
+    }
+    worker.leave_delegated(before);
+    (made, serving.out.finish())
+}
+
+/// Runs requests, one behind the other, up to the one with this index.
+#[inline(always)]
+unsafe fn run_until(serving: &mut Serving, end: u32) {
+    while serving.index < end {
+        let at = serving.next;
+        // SAFETY: a request lies at `next` (E3); E1.
+        unsafe {
+            let operation = *at.cast::<&'static Operation>();
+            let property = *at.add(8).cast::<*mut Header>();
+            (operation.run)(at.add(REQUEST_HEAD), property, serving);
+        }
+        serving.index += 1;
+    }
+}
+
+/// A closure panicked: its property is poisoned, its client told, and the batch goes on behind it.
+#[cold]
+fn after_panic(
+    worker: &Worker,
+    serving: &mut Serving,
+    payload: Box<dyn Any + Send>,
+    in_primary: u32,
+    overflow: *mut u8,
+) {
+    let property = std::mem::replace(&mut serving.property, ptr::null_mut());
+    if !property.is_null() {
+        worker.poison(property, &*payload);
+    }
+    serving.out.put_fault(serving.index, Fault::Panicked(payload));
+    serving.index += 1;
+    if serving.index == in_primary {
+        serving.next = overflow;
+    }
+}
