@@ -32,6 +32,8 @@ pub(crate) enum Room {
     Full,
     /// The trustee is gone.
     Gone,
+    /// The trustee is on another machine.
+    Elsewhere,
 }
 
 /// A request that found no slot: everything in allocations of its own, as the boxed operation expects.
@@ -211,7 +213,9 @@ impl Outgoing {
     fn make_room_for(&self, captures: usize, then_captures: usize) -> Room {
         loop {
             if self.body.get().is_null() {
-                let Some((slot, body)) = self.side.filling() else { return Room::Full };
+                let Some((slot, body)) = self.side.filling() else {
+                    return Room::Full;
+                };
                 self.open(slot, body);
             }
             self.grow_thens(CONTINUATION_HEAD + then_captures);
@@ -278,7 +282,8 @@ impl Outgoing {
         let made = self.made.replace(0);
         // SAFETY: the open body is this client's until it is published just below.
         let (body, overflow) = unsafe { (&mut *self.body.get(), &raw mut (*self.body.get()).overflow) };
-        let in_primary = if self.end.get() == overflow.wrapping_add(1).cast() { self.made_in_primary.get() } else { made };
+        let in_primary =
+            if self.end.get() == overflow.wrapping_add(1).cast() { self.made_in_primary.get() } else { made };
         body.head = u64::from(in_primary) | (u64::from(made) << 32);
         self.counts[self.slot.get()].set(made);
         self.body.set(ptr::null_mut());
@@ -326,7 +331,9 @@ impl Outgoing {
 
     fn drain_queue(&self) {
         loop {
-            let Some(queued) = self.queue.borrow_mut().pop_front() else { return };
+            let Some(queued) = self.queue.borrow_mut().pop_front() else {
+                return;
+            };
             if !self.has_room(8, 8) && !matches!(self.make_room_for(8, 8), Room::Made) {
                 return self.queue.borrow_mut().push_front(queued);
             }
@@ -340,19 +347,24 @@ impl Outgoing {
     fn resume(&self, slot: usize, body: *mut Body) {
         // SAFETY: the answered body is this client's, and each batch is read once.
         let mut resuming = Resuming { responses: unsafe { Reader::new(body) }, next: self.thens(slot) };
-        let mut faults = resuming.responses.take_faults().into_iter().peekable();
+        let mut faults = resuming.responses.take_faults().into_iter();
+        let mut failed = faults.next();
         let count = self.counts[slot].get();
         let mut index = 0;
         while index < count {
             let run = || {
+                // Up to the next fault; that one; and so on.
                 while index < count {
-                    let at = resuming.next;
-                    let fault = faults.next_if(|(failed, _)| *failed == index).map(|(_, fault)| fault);
-                    index += 1;
-                    // SAFETY: E2; the continuations of a batch lie in the order of its responses.
-                    unsafe {
-                        let continuation = *at.cast::<&'static Continuation>();
-                        (continuation.resume)(at.add(CONTINUATION_HEAD), &mut resuming, fault);
+                    let until = failed.as_ref().map_or(count, |(index, _)| *index);
+                    while index < until {
+                        index += 1;
+                        // SAFETY: E2; the continuations of a batch lie in the order of its responses.
+                        unsafe { resume_next(&mut resuming, None) };
+                    }
+                    if let Some((_, fault)) = std::mem::replace(&mut failed, faults.next()) {
+                        index += 1;
+                        // SAFETY: as above.
+                        unsafe { resume_next(&mut resuming, Some(fault)) };
                     }
                 }
             };
@@ -407,12 +419,8 @@ impl Outgoing {
         unsafe {
             for_each_request(body, |operation, at| {
                 let next = (operation.refuse)(at);
-                let at = resuming.next;
-                let continuation = *at.cast::<&'static Continuation>();
-                let gone = Some(Fault::Gone);
                 // E2: the continuations of a batch lie in the order of its requests.
-                let run = || (continuation.resume)(at.add(CONTINUATION_HEAD), &mut resuming, gone);
-                let _ = catch_unwind(AssertUnwindSafe(run));
+                let _ = catch_unwind(AssertUnwindSafe(|| resume_next(&mut resuming, Some(Fault::Gone))));
                 next
             });
         }
@@ -423,6 +431,20 @@ impl Outgoing {
         self.side.leave();
         Parker::publish_fence();
         let _ = self.peer.parker.wake();
+    }
+}
+
+/// Runs the continuation that lies at `next`.
+///
+/// # Safety
+/// There is one (E2), and the responses stand at its response unless there is a fault.
+#[inline(always)]
+unsafe fn resume_next(resuming: &mut Resuming, fault: Option<Fault>) {
+    let at = resuming.next;
+    // SAFETY: the caller's promise; `next` is moved on by the continuation (E3).
+    unsafe {
+        let continuation = *at.cast::<&'static Continuation>();
+        (continuation.resume)(at.add(CONTINUATION_HEAD), resuming, fault);
     }
 }
 

@@ -28,16 +28,23 @@
 //! Trusts dropped by threads that have no slots any more, and new clients, reach the trustee by its inbox; it
 //! empties the inbox before (1), and the lock of the inbox orders them. `model.rs` checks the scheme.
 //!
+//! Across machines the trustee cannot read the clients' numbers, so in (1) it asks each client for its number,
+//! by a request, and goes on to (2) when all have told it. A client answers after (1) began, so whatever
+//! happened before (1) is in the number, and the proof stands.
+//!
 //! Invariant C1: a request that runs finds its property live.
 
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
+use crate::far::FarClient;
 use crate::property::{self, Header};
-use crate::request::{Request, Serving};
+use crate::registry::TrusteeId;
+use crate::request::{Fault, Request, Response, Resuming, Serving};
 use crate::trustee::Incoming;
 use crate::worker::{self, Worker};
 
@@ -50,12 +57,17 @@ pub(crate) struct Estate {
     dying: RefCell<Vec<*mut Header>>,
     /// Between (1) and (3).
     burial: RefCell<Option<Burial>>,
+    /// The addresses of all properties, where requests of other machines name them.
+    known: RefCell<Option<HashSet<*mut Header>>>,
 }
 
 struct Burial {
     properties: Vec<*mut Header>,
     /// Clients that have yet to be served up to a number of requests.
     awaited: Vec<(Rc<Incoming>, u64)>,
+    /// Clients on other machines likewise, and how many of them have yet to tell their number.
+    awaited_far: Vec<(Rc<FarClient>, u64)>,
+    asked: usize,
 }
 
 impl Estate {
@@ -65,6 +77,19 @@ impl Estate {
         // SAFETY: live: its trust or this very request keeps it.
         unsafe { (*property).set_place(owned.len().try_into().unwrap_or(u32::MAX)) };
         owned.push(property);
+        if let Some(known) = &mut *self.known.borrow_mut() {
+            known.insert(property);
+        }
+    }
+
+    /// Other machines will name properties by their addresses: from now on each is checked.
+    pub(crate) fn know_all(&self) {
+        *self.known.borrow_mut() = Some(self.owned.borrow().iter().copied().collect());
+    }
+
+    /// Is this the address of a property?
+    pub(crate) fn knows(&self, property: *mut Header) -> bool {
+        self.known.borrow().as_ref().is_some_and(|known| known.contains(&property))
     }
 
     /// Counts trusts of a property of this trustee.
@@ -116,15 +141,32 @@ impl Estate {
             (submitted > client.served()).then(|| (Rc::clone(client), submitted))
         };
         let awaited = worker.incoming().iter().filter_map(behind).collect();
-        *self.burial.borrow_mut() = Some(Burial { properties, awaited });
+        let far = if worker.far.is_attached() { worker.far.clients() } else { Vec::new() };
+        let asked = far.len();
+        *self.burial.borrow_mut() = Some(Burial { properties, awaited, awaited_far: Vec::new(), asked });
+        for client in far {
+            let told = Told { client: Rc::clone(&client) };
+            worker.submit(client.client(), std::ptr::null_mut(), Census { trustee: worker.id }, told, false);
+        }
+    }
+
+    /// A client on another machine has told its number.
+    fn told(&self, client: Rc<FarClient>, submitted: Option<u64>) {
+        if let Some(burial) = &mut *self.burial.borrow_mut() {
+            burial.asked -= 1;
+            burial.awaited_far.extend(submitted.map(|submitted| (client, submitted)));
+        }
     }
 
     /// Step (2).
     fn awaited_are_served(&self) -> bool {
         let mut burial = self.burial.borrow_mut();
-        let Some(burial) = burial.as_mut() else { return false };
+        let Some(burial) = burial.as_mut() else {
+            return false;
+        };
         burial.awaited.retain(|(client, submitted)| client.served() < *submitted && !client.has_left());
-        burial.awaited.is_empty()
+        burial.awaited_far.retain(|(client, submitted)| client.served() < *submitted);
+        burial.awaited.is_empty() && burial.asked == 0 && burial.awaited_far.is_empty()
     }
 
     /// Step (3).
@@ -154,6 +196,9 @@ impl Estate {
         if let Some(&moved) = owned.get(place as usize) {
             // SAFETY: in the list, so live.
             unsafe { (*moved).set_place(place) };
+        }
+        if let Some(known) = &mut *self.known.borrow_mut() {
+            known.remove(&property);
         }
         worker::with(|worker| worker.forget_poison(property));
     }
@@ -200,5 +245,40 @@ impl Request for Adopt {
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
         worker::with(|worker| worker.adopt(property));
         serving.out.put(());
+    }
+}
+
+/// Asks a client on another machine how many requests it has made to this trustee.
+struct Census {
+    trustee: TrusteeId,
+}
+
+impl Request for Census {
+    const ON_PROPERTY: bool = false;
+
+    unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
+        let submitted = worker::with(|worker| {
+            // What threads without links have handed over counts too.
+            worker.read_mail();
+            worker.far.submitted(self.trustee)
+        });
+        serving.out.put(submitted);
+    }
+}
+
+/// Its answer.
+struct Told {
+    client: Rc<FarClient>,
+}
+
+impl Response for Told {
+    unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
+        let submitted = match fault {
+            // SAFETY: `Census` puts a `u64`.
+            None => Some(unsafe { resuming.responses.take::<u64>() }),
+            // Its machine is gone, and with it the whole program, in a moment.
+            Some(_) => None,
+        };
+        worker::with(|worker| worker.estate().told(self.client, submitted));
     }
 }

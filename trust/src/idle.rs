@@ -69,7 +69,7 @@ impl Idle {
     fn spins(&self) -> bool {
         let turns = self.turns.get();
         self.turns.set(turns.saturating_add(1));
-        if turns % TURNS_PER_LOOK != 0 || self.yields.get() > 0 {
+        if !turns.is_multiple_of(TURNS_PER_LOOK) || self.yields.get() > 0 {
             return self.yields.get() == 0;
         }
         let now = Instant::now();

@@ -10,14 +10,16 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::deliver::{deliver, deliver_fault};
 use crate::fiber::FiberRef;
+use crate::job::Job;
 use crate::latch::Latch;
 use crate::property::{Header, Property};
 use crate::registry::TrusteeId;
-use crate::request::{Fault, Ignore, Request, Response, Resuming, Serving, poisoned};
+use crate::request::{Fault, Request, Response, Resuming, Serving, poisoned};
 use crate::worker::{self, Worker};
 
 /// The launches of one worker, as client and as trustee.
@@ -27,7 +29,7 @@ pub(crate) struct Launches {
     /// Client: what to do with results that are to come.
     awaited: RefCell<HashMap<u64, Awaited>>,
     /// Trustee: whose fibers are under way here.
-    running: RefCell<HashMap<(TrusteeId, u64), ()>>,
+    running: RefCell<HashSet<(TrusteeId, u64)>>,
     /// Trustee: fibers that wait for a latched value, by property.
     lines: RefCell<HashMap<*mut Header, VecDeque<FiberRef>>>,
 }
@@ -45,7 +47,7 @@ impl Launches {
         self.awaited.borrow().len()
     }
 
-    fn expect<U: 'static>(&self, then: Callback<U>) -> u64 {
+    pub(crate) fn expect<U: 'static>(&self, then: Callback<U>) -> u64 {
         let token = self.next_token.replace(self.next_token.get() + 1);
         let fail = |then: Box<dyn Any>, fault| {
             if let Ok(then) = then.downcast::<Callback<U>>() {
@@ -57,14 +59,23 @@ impl Launches {
     }
 
     /// The result has come. A token that nobody awaits, or with a result of another type, is ignored.
-    fn complete<U: 'static>(&self, token: u64, outcome: Result<U, Fault>) {
+    pub(crate) fn complete<U: 'static>(&self, token: u64, outcome: Result<U, Fault>) {
         let awaited = self.awaited.borrow_mut().remove(&token);
         if let Some(Ok(then)) = awaited.map(|awaited| awaited.then.downcast::<Callback<U>>()) {
             then(outcome);
         }
     }
 
-    fn fail(&self, token: u64, fault: Fault) {
+    /// Trustee: a fiber for this client is under way.
+    pub(crate) fn note_running(&self, client: TrusteeId, token: u64) {
+        self.running.borrow_mut().insert((client, token));
+    }
+    pub(crate) fn note_ended(&self, client: TrusteeId, token: u64) {
+        self.running.borrow_mut().remove(&(client, token));
+    }
+
+    /// There will be no result.
+    pub(crate) fn fail(&self, token: u64, fault: Fault) {
         let awaited = self.awaited.borrow_mut().remove(&token);
         if let Some(awaited) = awaited {
             (awaited.fail)(awaited.then, fault);
@@ -73,21 +84,22 @@ impl Launches {
 
     /// The trustee ends: tells the clients of fibers that will not finish.
     pub(crate) fn abandon(&self, worker: &Worker) {
-        for ((client, token), ()) in std::mem::take(&mut *self.running.borrow_mut()) {
+        for (client, token) in std::mem::take(&mut *self.running.borrow_mut()) {
             deliver_fault(worker, client, token, Fault::Gone);
         }
     }
 }
 
-/// Launches `f` on a property; `then` is called on this thread with the outcome.
-pub(crate) fn launch<T, U, F>(worker: &Worker, trustee: TrusteeId, property: *mut Header, f: F, then: Callback<U>)
-where
-    T: 'static,
-    U: Send + 'static,
-    F: FnOnce(&mut T) -> U + Send + 'static,
-{
+/// Launches a job on a property; `then` is called on this thread with the outcome.
+pub(crate) fn launch<T: 'static, J: Job<T>>(
+    worker: &Worker,
+    trustee: TrusteeId,
+    property: *mut Header,
+    job: J,
+    then: Callback<J::Output>,
+) {
     let token = worker.launches.expect(then);
-    let request = Launch { f, token, property: std::marker::PhantomData };
+    let request = Launch { job, token, property: std::marker::PhantomData };
     if trustee == worker.id {
         // SAFETY: the caller holds a trust of this property, whose trustee this is.
         let started = unsafe { request.start(worker, property, worker.id) };
@@ -100,18 +112,13 @@ where
     }
 }
 
-struct Launch<T, F> {
-    f: F,
+struct Launch<T, J> {
+    job: J,
     token: u64,
     property: std::marker::PhantomData<fn(&mut T)>,
 }
 
-impl<T, U, F> Launch<T, F>
-where
-    T: 'static,
-    U: Send + 'static,
-    F: FnOnce(&mut T) -> U + Send + 'static,
-{
+impl<T: 'static, J: Job<T>> Launch<T, J> {
     /// # Safety
     /// The property is a live `Property<Latch<T>>` of this worker.
     unsafe fn start(self, worker: &Worker, property: *mut Header, client: TrusteeId) -> Result<(), Fault> {
@@ -122,14 +129,14 @@ where
             }
             worker.count(property, 1);
         }
-        let (f, token) = (self.f, self.token);
-        worker.launches.running.borrow_mut().insert((client, token), ());
+        let (job, token) = (self.job, self.token);
+        worker.launches.note_running(client, token);
         let run = Box::new(move || {
             worker::with(|worker| {
                 // SAFETY: the +1 above keeps the property until the fiber gives it back at its end.
-                let outcome = unsafe { run_latched(worker, property, f) };
-                worker.launches.running.borrow_mut().remove(&(client, token));
-                deliver(worker, client, token, outcome);
+                let outcome = unsafe { run_latched(worker, property, |value: &mut T| job.run(value)) };
+                worker.launches.note_ended(client, token);
+                deliver::<T, J>(worker, client, token, outcome);
                 // SAFETY: as above.
                 unsafe { worker.count(property, -1) };
                 worker.settle();
@@ -137,7 +144,7 @@ where
         });
         worker.shared.counters.fibers_spawned.add(1);
         worker.scheduler.spawn(run, None).map_err(|error| {
-            worker.launches.running.borrow_mut().remove(&(client, token));
+            worker.launches.note_ended(client, token);
             // SAFETY: as above.
             unsafe { worker.count(property, -1) };
             Fault::Refused(error.to_string())
@@ -145,12 +152,26 @@ where
     }
 }
 
-impl<T, U, F> Request for Launch<T, F>
-where
-    T: 'static,
-    U: Send + 'static,
-    F: FnOnce(&mut T) -> U + Send + 'static,
-{
+impl<T: 'static, J: Job<T>> Request for Launch<T, J> {
+    const CAPTURED_BYTES: usize = J::CAPTURED_BYTES;
+    const PACKED_BYTES: Option<usize> = match J::PACKED_BYTES {
+        Some(bytes) => Some(bytes + 8),
+        None => None,
+    };
+
+    fn pack(self, to: &mut Vec<u8>) {
+        // The captures come first, where they are looked through.
+        self.job.pack(to);
+        to.extend_from_slice(&self.token.to_ne_bytes());
+    }
+
+    unsafe fn unpack(from: &[u8]) -> Option<Self> {
+        let (job, token) = from.split_last_chunk::<8>()?;
+        // SAFETY: the caller's promise.
+        let job = unsafe { J::unpack(job)? };
+        Some(Launch { job, token: u64::from_ne_bytes(*token), property: std::marker::PhantomData })
+    }
+
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
         // SAFETY: C1.
         match worker::with(|worker| unsafe { self.start(worker, property, serving.client) }) {
@@ -209,26 +230,9 @@ fn wait_for_value<T>(worker: &Worker, property: *mut Header) -> Box<T> {
     }
 }
 
-fn deliver<U: Send + 'static>(worker: &Worker, client: TrusteeId, token: u64, outcome: Result<U, Fault>) {
-    if client == worker.id {
-        return worker.call_back(|| worker.launches.complete(token, outcome));
-    }
-    match outcome {
-        Ok(value) => worker.submit(client, std::ptr::null_mut(), Deliver { token, value }, Ignore, true),
-        Err(fault) => deliver_fault(worker, client, token, fault),
-    }
-}
-
-fn deliver_fault(worker: &Worker, client: TrusteeId, token: u64, fault: Fault) {
-    if client == worker.id {
-        return worker.call_back(|| worker.launches.fail(token, fault));
-    }
-    worker.submit(client, std::ptr::null_mut(), DeliverFault { token, fault }, Ignore, false);
-}
-
 /// The trustee has made the fiber, or has not.
-struct Accepted {
-    token: u64,
+pub(crate) struct Accepted {
+    pub(crate) token: u64,
 }
 
 impl Response for Accepted {
@@ -240,37 +244,3 @@ impl Response for Accepted {
         }
     }
 }
-
-/// A launched closure's result on its way to the client.
-struct Deliver<U> {
-    token: u64,
-    value: U,
-}
-
-impl<U: 'static> Request for Deliver<U> {
-    unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
-        worker::with(|worker| {
-            let complete = || worker.launches.complete(self.token, Ok(self.value));
-            // A callback that panics has said so; the trustee's side is not concerned.
-            let _ = catch_unwind(AssertUnwindSafe(|| worker.call_back(complete)));
-        });
-        serving.out.put(());
-    }
-}
-
-/// Why a launched closure has no result.
-struct DeliverFault {
-    token: u64,
-    fault: Fault,
-}
-
-impl Request for DeliverFault {
-    unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
-        worker::with(|worker| {
-            let fail = || worker.launches.fail(self.token, self.fault);
-            let _ = catch_unwind(AssertUnwindSafe(|| worker.call_back(fail)));
-        });
-        serving.out.put(());
-    }
-}
-

@@ -155,8 +155,9 @@ impl Builder {
             next_spawn: AtomicUsize::new(0),
             stop: Arc::clone(&stop),
         };
+        let pinned = if self.pin && !crowded { &cores[..] } else { &[] };
         for index in 0..self.workers {
-            let core = (self.pin && !crowded).then(|| cores[index]);
+            let core = pinned.get(index).copied();
             let settings = Settings { stack_bytes: self.stack_bytes, spin_ns };
             let stop = Arc::clone(&stop);
             let (started, start) = mpsc::channel();
@@ -296,7 +297,9 @@ impl Drop for Threadpool {
             let _ = worker.shared.send(Message::Nudge);
         }
         for worker in &mut self.workers {
-            let Some(thread) = worker.thread.take() else { continue };
+            let Some(thread) = worker.thread.take() else {
+                continue;
+            };
             worker::try_with(|here| patiently(here, || thread.is_finished()));
             if thread.join().is_err() {
                 eprintln!("trust: a worker of a pool panicked; please report this");
@@ -349,4 +352,3 @@ impl fmt::Debug for Threadpool {
         f.debug_struct("Threadpool").field("trustees", &self.trustees).field("dedicated", &self.dedicated).finish()
     }
 }
-

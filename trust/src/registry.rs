@@ -73,6 +73,8 @@ pub(crate) enum Message {
     Spawn(crate::fiber::Entry),
     /// A trust was cloned or dropped by a thread that has no slots any more.
     Count(PropertyRef, i32),
+    /// For a trust whose trustee is on another machine, by a thread that has no link to it.
+    Forward(TrusteeId, PropertyRef, i32),
     /// Look around: something that you wait for has changed.
     Nudge,
 }
@@ -141,8 +143,16 @@ pub(crate) fn machine() -> u16 {
     MACHINE.load(Ordering::Relaxed)
 }
 
-/// Says which machine this process is. To be called before any thread has a trustee.
-pub(crate) fn set_machine(machine: u16) -> Result<(), usize> {
+/// The id of the worker at this index of a machine's pool, if the pool was the first to have trustees there.
+pub fn worker_id(machine: u16, index: u16) -> TrusteeId {
+    TrusteeId::new(machine, index, 0)
+}
+
+/// Says which machine of a rack program this process is.
+///
+/// # Errors
+/// The number of threads that have a trustee already: to be called before any has.
+pub fn set_machine(machine: u16) -> Result<(), usize> {
     let table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
     if !table.entries.is_empty() {
         return Err(table.entries.len());

@@ -75,6 +75,45 @@ pub(crate) trait Request: Sized {
     /// `property` is the live property that the request was made for (C1 in `count.rs`), or null where the
     /// request has none; no other closure of this trustee is running (D1 in `worker.rs`).
     unsafe fn run(self, property: *mut Header, serving: &mut Serving);
+
+    /// Bytes of the packed form (for another machine), if they are always as many.
+    const PACKED_BYTES: Option<usize> = Some(size_of::<Self>());
+    /// Does it run on a property?
+    const ON_PROPERTY: bool = true;
+    /// How many bytes at the start of the packed form are captures as they lie in memory.
+    const CAPTURED_BYTES: usize = size_of::<Self>();
+
+    /// Appends the packed form. As it stands only for types without pointers.
+    fn pack(self, to: &mut Vec<u8>) {
+        pack_flat(self, to);
+    }
+
+    /// The inverse of `pack`; `None` if the length is wrong.
+    ///
+    /// # Safety
+    /// The bytes are the packed form of a `Self` made by this very program.
+    unsafe fn unpack(from: &[u8]) -> Option<Self> {
+        // SAFETY: the caller's promise.
+        (from.len() == size_of::<Self>()).then(|| unsafe { unpack_flat(from) })
+    }
+}
+
+/// Appends a value as it lies in memory.
+pub(crate) fn pack_flat<C>(value: C, to: &mut Vec<u8>) {
+    let start = to.len();
+    to.resize(start + size_of::<C>(), 0);
+    // SAFETY: the room was just made; the value is moved there.
+    unsafe { to.as_mut_ptr().add(start).cast::<C>().write_unaligned(value) }
+}
+
+/// A value from the first bytes of `from`.
+///
+/// # Safety
+/// `pack_flat` of a `C` made them; there are enough.
+pub(crate) unsafe fn unpack_flat<C>(from: &[u8]) -> C {
+    debug_assert!(from.len() >= size_of::<C>());
+    // SAFETY: the caller's promise.
+    unsafe { from.as_ptr().cast::<C>().read_unaligned() }
 }
 
 /// What the client does with the response to one request.
@@ -85,11 +124,50 @@ pub(crate) trait Response: Sized {
 }
 
 /// What the trustee does with the captured bytes of one type of request.
-pub(crate) struct Operation {
+#[repr(C)]
+pub struct Operation {
+    /// Tells that this is one, where only an address came.
+    magic: u64,
     /// Runs the request whose captures lie at the pointer (not yet aligned for them) on the property.
     pub(crate) run: unsafe fn(*mut u8, *mut Header, &mut Serving),
     /// Drops the captures unrun, and says where the next request begins.
     pub(crate) refuse: unsafe fn(*mut u8) -> *mut u8,
+    /// Runs the request from its packed form.
+    pub(crate) run_packed: unsafe fn(&[u8], *mut Header, &mut Serving),
+    packed_bytes: Option<usize>,
+    captured_bytes: usize,
+    pub(crate) on_property: bool,
+}
+
+impl Operation {
+    const MAGIC: u64 = 0x6f70_6572_6174_696f;
+    /// Bytes of an operation.
+    pub const BYTES: usize = size_of::<Operation>();
+
+    /// Bytes of each packed request of this kind, or `None` if they differ.
+    pub fn packed_bytes(&self) -> Option<usize> {
+        self.packed_bytes
+    }
+
+    /// How many bytes at the start of a packed request are captures as they lay in the client's memory.
+    pub fn captured_bytes(&self) -> usize {
+        self.captured_bytes
+    }
+
+    /// Its address, the same relative to the program's image on every machine.
+    pub fn position(&'static self) -> usize {
+        std::ptr::from_ref(self).expose_provenance()
+    }
+
+    /// The operation at an address, if there is one.
+    ///
+    /// # Safety
+    /// [`Operation::BYTES`] bytes at the address, which is a multiple of 8, may be read and never change.
+    pub unsafe fn at(address: usize) -> Option<&'static Operation> {
+        let pointer = std::ptr::with_exposed_provenance::<Operation>(address);
+        // SAFETY: the caller's promise; only the magic is looked at before it is known to be an operation.
+        unsafe { ((&raw const (*pointer).magic).read() == Self::MAGIC).then(|| &*pointer) }
+    }
 }
 
 /// What the client does when the response to one request is there.
@@ -157,10 +235,32 @@ pub(crate) unsafe fn write_captures<C>(at: *mut u8, value: C) {
 pub(crate) struct OperationOf<C>(std::marker::PhantomData<C>);
 
 impl<C: Request> OperationOf<C> {
-    pub(crate) const INLINE: &'static Operation =
-        &Operation { run: Self::run_inline, refuse: refuse_captures::<C> };
-    pub(crate) const BOXED: &'static Operation =
-        &Operation { run: Self::run_boxed, refuse: refuse_captures::<Box<C>> };
+    pub(crate) const INLINE: &'static Operation = &Self::operation(Self::run_inline, refuse_captures::<C>);
+    pub(crate) const BOXED: &'static Operation = &Self::operation(Self::run_boxed, refuse_captures::<Box<C>>);
+
+    const fn operation(
+        run: unsafe fn(*mut u8, *mut Header, &mut Serving),
+        refuse: unsafe fn(*mut u8) -> *mut u8,
+    ) -> Operation {
+        Operation {
+            magic: Operation::MAGIC,
+            run,
+            refuse,
+            run_packed: Self::run_packed,
+            packed_bytes: C::PACKED_BYTES,
+            captured_bytes: C::CAPTURED_BYTES,
+            on_property: C::ON_PROPERTY,
+        }
+    }
+
+    unsafe fn run_packed(bytes: &[u8], property: *mut Header, serving: &mut Serving) {
+        // SAFETY: the peer runs this very program and packed a `C` under this operation.
+        match unsafe { C::unpack(bytes) } {
+            // SAFETY: the caller of an operation gives what `Request::run` asks for.
+            Some(request) => unsafe { request.run(property, serving) },
+            None => serving.fault(Fault::Codec("a packed request has the wrong length".to_owned())),
+        }
+    }
 
     unsafe fn run_inline(at: *mut u8, property: *mut Header, serving: &mut Serving) {
         // SAFETY: E1; this operation is written with captures `C`.

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use crate::config::MESSAGE_BYTES_MAX;
 use crate::property::{Header, Property};
 use crate::registry::TrusteeId;
-use crate::request::{Fault, Request, Response, Resuming, Serving, poisoned};
+use crate::request::{Fault, Request, Response, Resuming, Serving, pack_flat, poisoned, unpack_flat};
 use crate::worker::{Context, Worker};
 
 const FORMAT: bincode::config::Configuration = bincode::config::standard();
@@ -49,6 +49,12 @@ pub(crate) fn submit<T, A, U, F>(
 {
     let may_wait = worker.context() == Context::Free;
     let then = ThenDecode { then, value: PhantomData };
+    if trustee.machine() != worker.id.machine() {
+        return match encode(argument) {
+            Ok(bytes) => worker.submit(trustee, property, With::<T, A, U, F, _>::new(f, bytes), then, may_wait),
+            Err(fault) => worker.call_back(|| (then.then)(Err(fault))),
+        };
+    }
     let mut short = [0; LONGEST_SHORT];
     match bincode::serde::encode_into_slice(argument, &mut short, FORMAT) {
         Ok(len @ 0..=SHORT_0) => {
@@ -88,6 +94,23 @@ impl<const N: usize> Short<N> {
     }
 }
 
+/// Where the bytes of an argument are.
+trait Bytes: AsRef<[u8]> + Sized {
+    fn from_slice(bytes: &[u8]) -> Self;
+}
+
+impl<const N: usize> Bytes for Short<N> {
+    fn from_slice(bytes: &[u8]) -> Self {
+        Short::new(bytes)
+    }
+}
+
+impl Bytes for Vec<u8> {
+    fn from_slice(bytes: &[u8]) -> Self {
+        bytes.to_vec()
+    }
+}
+
 impl<const N: usize> AsRef<[u8]> for Short<N> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
@@ -112,8 +135,22 @@ where
     F: FnOnce(&mut T, A) -> U,
     A: DeserializeOwned,
     U: Serialize,
-    B: AsRef<[u8]>,
+    B: Bytes,
 {
+    const PACKED_BYTES: Option<usize> = None;
+    const CAPTURED_BYTES: usize = size_of::<F>();
+
+    fn pack(self, to: &mut Vec<u8>) {
+        pack_flat(self.f, to);
+        to.extend_from_slice(self.argument.as_ref());
+    }
+
+    unsafe fn unpack(from: &[u8]) -> Option<Self> {
+        let argument = B::from_slice(from.get(size_of::<F>()..)?);
+        // SAFETY: the caller's promise; `pack` put the closure first.
+        Some(With::new(unsafe { unpack_flat::<F>(from) }, argument))
+    }
+
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
         // SAFETY: live (C1); only this thread looks at it.
         if unsafe { (*property).is_poisoned() } {

@@ -3,11 +3,13 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::Arc;
 
 #[cfg(noref_auto)]
 use crate::noref::NoRef;
+use crate::registry;
 
 /// A read-only value with several owners, which delegated closures may capture and return.
 ///
@@ -22,41 +24,68 @@ use crate::noref::NoRef;
 /// let these = words.clone();
 /// assert_eq!(counter.apply(move |c| { *c += these.len(); *c }), 2);
 /// ```
-pub struct Shared<T: ?Sized>(Arc<T>);
+///
+/// Its owners are the fibers and threads of one process: in a rack program another machine that is sent one
+/// cannot read it, and panics if it tries.
+pub struct Shared<T: ?Sized> {
+    value: ManuallyDrop<Arc<T>>,
+    /// The machine on which the value is.
+    machine: u16,
+}
 
-// SAFETY: within one process, where alone it can be captured and run, an `Arc` of a value that may be shared is
-// as good on one thread as on another. (A rack refuses it: see `gossamer`.)
+// SAFETY: within one process an `Arc` of a value that may be shared is as good on one thread as on another; on
+// another machine the pointer is not followed, by `deref`, `clone` and `drop` alike.
 #[cfg(noref_auto)]
 unsafe impl<T: ?Sized + Send + Sync> NoRef for Shared<T> {}
 
 impl<T> Shared<T> {
     /// Shares a value.
     pub fn new(value: T) -> Self {
-        Shared(Arc::new(value))
+        Shared::from(Arc::new(value))
+    }
+}
+
+impl<T: ?Sized> Shared<T> {
+    fn is_here(&self) -> bool {
+        self.machine == registry::machine()
     }
 }
 
 impl<T: ?Sized> Deref for Shared<T> {
     type Target = T;
+
+    /// # Panics
+    /// On another machine of a rack program than that on which the value is.
     fn deref(&self) -> &T {
-        &self.0
+        assert!(self.is_here(), "this `Shared` value is on machine {}: send what is needed of it", self.machine);
+        &self.value
     }
 }
 
 impl<T: ?Sized> Clone for Shared<T> {
     fn clone(&self) -> Self {
-        Shared(Arc::clone(&self.0))
+        assert!(self.is_here(), "this `Shared` value is on machine {}: clone it there", self.machine);
+        Shared { value: self.value.clone(), machine: self.machine }
+    }
+}
+
+impl<T: ?Sized> Drop for Shared<T> {
+    fn drop(&mut self) {
+        if self.is_here() {
+            // SAFETY: dropped once, here; on another machine the count is not ours to touch.
+            unsafe { ManuallyDrop::drop(&mut self.value) }
+        }
     }
 }
 
 impl<T: ?Sized> From<Arc<T>> for Shared<T> {
     fn from(value: Arc<T>) -> Self {
-        Shared(value)
+        Shared { value: ManuallyDrop::new(value), machine: registry::machine() }
     }
 }
 
 impl<T: ?Sized + fmt::Debug> fmt::Debug for Shared<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        (**self).fmt(f)
     }
 }

@@ -42,6 +42,10 @@ macro_rules! counters {
 counters! {
     /// Requests sent to other trustees.
     requests_sent,
+    /// Those among them that went to another machine.
+    requests_sent_far,
+    /// Requests that this worker's own trustee ran at once, for its own thread.
+    requests_run_here,
     /// Batches in which they were sent.
     batches_sent,
     /// Requests served for other clients.

@@ -6,23 +6,23 @@
 
 #![allow(unsafe_code)]
 
-use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
-use std::ptr;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::count::{Adopt, Count};
+use crate::count::Count;
 use crate::error::Error;
-use crate::fiber::FiberRef;
+use crate::job::{Job, Plain, Serialised};
 use crate::latch::Latch;
 use crate::noref::NoRef;
-use crate::property::{Header, Property};
+use crate::property::Header;
+use crate::reference::TrusteeReference;
 use crate::registry::{self, Message, PropertyRef, TrusteeId};
-use crate::request::{Apply, Fault, Ignore, Request, Response, Serving, Then};
+use crate::reply::Reply;
+use crate::request::{Apply, Fault, Ignore, Request, Serving, Then};
 use crate::serial;
 use crate::worker::{self, Context, Worker};
 
@@ -214,7 +214,7 @@ impl<T: 'static> Trust<T> {
 
     /// The trustee of the property.
     pub fn trustee(&self) -> TrusteeReference {
-        TrusteeReference { id: self.trustee }
+        TrusteeReference::from_id(self.trustee)
     }
 
     /// Accepts a poisoned property as it is: later requests run again. Does not wait; takes effect in the order
@@ -305,6 +305,13 @@ unsafe fn run_and_call_back<T, U>(
     worker.settle();
 }
 
+impl<T> Trust<T> {
+    /// A trust of a property that was made for it.
+    pub(crate) fn of(property: *mut Header, trustee: TrusteeId) -> Self {
+        Trust { property, trustee, kind: PhantomData }
+    }
+}
+
 impl<T: 'static> Trust<Latch<T>> {
     /// Applies `f` to the latched value in a fiber at the trustee: `f` may wait, and delegate in turn. No other
     /// launched closure has the value meanwhile, in the order in which they came.
@@ -332,7 +339,7 @@ impl<T: 'static> Trust<Latch<T>> {
         F: FnOnce(&mut T) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
     {
-        self.launch_and_wait("launch", f).unwrap_or_else(|fault| fault.resume::<T>())
+        self.launch_and_wait("launch", Plain(f)).unwrap_or_else(|fault| fault.resume::<T>())
     }
 
     /// As [`launch`](Self::launch), without waiting; `then` is called with the result as by
@@ -347,7 +354,7 @@ impl<T: 'static> Trust<Latch<T>> {
             Ok(value) => then(value),
             Err(fault) => Fault::report::<T>(fault, "launch_then"),
         };
-        worker::with(|worker| self.launch_on(worker, f, Box::new(then)));
+        worker::with(|worker| self.launch_on(worker, Plain(f), Box::new(then)));
     }
 
     /// As [`launch`](Self::launch), with argument and result serialised as in
@@ -362,34 +369,23 @@ impl<T: 'static> Trust<Latch<T>> {
         U: Serialize + DeserializeOwned + 'static,
     {
         let outcome = serial::encode(&argument).and_then(|argument| {
-            let call = move |value: &mut T| {
-                let argument: A = serial::decode(&argument)?;
-                serial::encode(&f(value, argument))
-            };
-            self.launch_and_wait("launch_with", call)?.and_then(|bytes| serial::decode(&bytes))
+            let job = Serialised { f, argument, types: PhantomData };
+            self.launch_and_wait::<Serialised<A, U, F>>("launch_with", job)?.and_then(|bytes| serial::decode(&bytes))
         });
         outcome.unwrap_or_else(|fault| fault.resume::<T>())
     }
 
-    fn launch_and_wait<U, F>(&self, call: &str, f: F) -> Result<U, Fault>
-    where
-        F: FnOnce(&mut T) -> U + Send + 'static,
-        U: Send + 'static,
-    {
+    fn launch_and_wait<J: Job<T>>(&self, call: &str, job: J) -> Result<J::Output, Fault> {
         worker::with(|worker| {
             worker.assert_may_wait(call);
             let reply = Reply::new(worker.fiber());
-            self.launch_on(worker, f, Box::new(reply.answer()));
+            self.launch_on(worker, job, Box::new(reply.answer()));
             reply.wait(worker)
         })
     }
 
-    fn launch_on<U, F>(&self, worker: &Worker, f: F, then: Box<dyn FnOnce(Result<U, Fault>)>)
-    where
-        F: FnOnce(&mut T) -> U + Send + 'static,
-        U: Send + 'static,
-    {
-        crate::launch::launch(worker, self.trustee, self.property, f, then);
+    fn launch_on<J: Job<T>>(&self, worker: &Worker, job: J, then: Box<dyn FnOnce(Result<J::Output, Fault>)>) {
+        crate::launch::launch(worker, self.trustee, self.property, job, then);
     }
 }
 
@@ -412,62 +408,33 @@ fn count(trustee: TrusteeId, property: *mut Header, delta: i32) {
             // SAFETY: a trust of this trustee keeps it live up to here.
             unsafe { worker.count(property, delta) };
             worker.settle();
-        } else {
+        } else if trustee.machine() == worker.id.machine() || worker.far.is_attached() {
             worker.submit(trustee, property, Count(delta), Ignore, false);
+        } else {
+            forward(trustee, property, delta);
         }
     });
     // In destructors of thread-locals the worker is gone: the inbox takes it, if the trustee is still there.
-    if counted.is_none()
-        && let Some(trustee) = registry::find(trustee)
-    {
+    if counted.is_some() {
+        return;
+    }
+    if trustee.machine() != registry::machine() {
+        forward(trustee, property, delta);
+    } else if let Some(trustee) = registry::find(trustee) {
         let _ = trustee.send(Message::Count(PropertyRef(property), delta));
+    }
+}
+
+/// A trust of another machine, on a thread that has no link there: a worker that has one counts it.
+fn forward(trustee: TrusteeId, property: *mut Header, delta: i32) {
+    if let Some(worker) = crate::far::forwarder().and_then(registry::find) {
+        let _ = worker.send(Message::Forward(trustee, PropertyRef(property), delta));
     }
 }
 
 impl<T> fmt::Debug for Trust<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Trust<{}>({:?} at {:?})", std::any::type_name::<T>(), self.property, self.trustee)
-    }
-}
-
-/// Where a waiting caller gets the outcome of its request: on its own stack, which stays while it waits.
-struct Reply<U> {
-    outcome: UnsafeCell<Option<Result<U, Fault>>>,
-    done: Cell<bool>,
-    waiter: Option<FiberRef>,
-}
-
-impl<U> Reply<U> {
-    #[inline(always)]
-    fn new(waiter: Option<FiberRef>) -> Self {
-        Reply { outcome: UnsafeCell::new(None), done: Cell::new(false), waiter }
-    }
-
-    /// What fills this reply. Must be called before the reply is dropped: `wait` sees to it.
-    #[inline(always)]
-    fn answer(&self) -> impl FnOnce(Result<U, Fault>) + use<U> {
-        let reply = ptr::from_ref(self);
-        move |outcome| {
-            // SAFETY: the reply's owner stays in `wait` until `done` is set; same thread, and it does not
-            // look at the outcome before.
-            unsafe {
-                *(*reply).outcome.get() = Some(outcome);
-                (*reply).done.set(true);
-                let waiter = (*reply).waiter;
-                worker::with(|worker| worker.resume(waiter));
-            }
-        }
-    }
-
-    /// Not by value: `answer` has the address.
-    #[inline(always)]
-    fn wait(&self, worker: &Worker) -> Result<U, Fault> {
-        worker.wait_until(|| self.done.get());
-        // SAFETY: done, so nothing else looks at the outcome any more.
-        match unsafe { (*self.outcome.get()).take() } {
-            Some(outcome) => outcome,
-            None => unreachable!("done, so there is an outcome"),
-        }
     }
 }
 
@@ -486,83 +453,4 @@ unsafe fn clear_poison(worker: &Worker, property: *mut Header) {
     // SAFETY: the caller has a trust of it, or a request for it.
     unsafe { (*property).set_poisoned(false) };
     worker.forget_poison(property);
-}
-
-/// A trustee: the part of a thread that holds properties and runs closures on them.
-///
-/// Every OS thread has one, from the first time that it uses this library until it ends.
-///
-/// Source: thesis 2.3.2.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct TrusteeReference {
-    id: TrusteeId,
-}
-
-impl TrusteeReference {
-    /// Entrusts a value to this trustee. Does not wait, and is legal everywhere.
-    ///
-    /// If the trustee is gone the value is dropped here, and requests through the trust fail with
-    /// [`Error::Gone`].
-    ///
-    /// ```
-    /// let pool = trust::Threadpool::new(2);
-    /// let here = trust::local_trustee().entrust(1);
-    /// let there = pool.trustees()[1].entrust(2);
-    /// assert_eq!(here.apply(|v| *v) + there.apply(|v| *v), 3);
-    /// ```
-    pub fn entrust<T: Send + 'static>(&self, value: T) -> Trust<T> {
-        let property = Property::allocate(value);
-        let trust = Trust { property, trustee: self.id, kind: PhantomData };
-        worker::with(|worker| {
-            if worker.id == self.id {
-                worker.adopt(property);
-            } else {
-                worker.submit(self.id, property, Adopt, AdoptRefused(property), false);
-            }
-        });
-        trust
-    }
-
-    /// Its id.
-    pub fn id(&self) -> TrusteeId {
-        self.id
-    }
-
-    /// Is it the trustee of the calling thread?
-    pub fn is_local(&self) -> bool {
-        worker::try_with(|worker| worker.id == self.id).unwrap_or(false)
-    }
-
-    /// The trustee with this id.
-    pub fn from_id(id: TrusteeId) -> Self {
-        TrusteeReference { id }
-    }
-}
-
-impl fmt::Debug for TrusteeReference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TrusteeReference({:?})", self.id)
-    }
-}
-
-/// The trustee of the calling thread.
-///
-/// # Panics
-/// In a destructor of a thread-local that runs after the thread's trustee has ended.
-pub fn local_trustee() -> TrusteeReference {
-    worker::with(|worker| TrusteeReference { id: worker.id })
-}
-
-/// A property that its trustee did not take: it is dropped here.
-struct AdoptRefused(*mut Header);
-
-impl Response for AdoptRefused {
-    unsafe fn resume(self, resuming: &mut crate::request::Resuming, fault: Option<Fault>) {
-        match fault {
-            // SAFETY: `Adopt` puts `()`.
-            None => unsafe { resuming.responses.take::<()>() },
-            // SAFETY: the trustee has never known it, and as it is gone no request will reach it.
-            Some(_) => unsafe { crate::property::destroy(self.0) },
-        }
-    }
 }

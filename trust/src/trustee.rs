@@ -9,8 +9,9 @@ use std::ptr;
 use std::sync::Arc;
 
 use crate::client::for_each_request;
+use crate::link::{Item, Requests};
 use crate::property::Header;
-use crate::registry::Shared;
+use crate::registry::{Shared, TrusteeId};
 use crate::request::{Fault, Operation, REQUEST_HEAD, Serving};
 use crate::slot::{Body, Pair, TrusteeSide, Writer};
 use crate::worker::Worker;
@@ -50,7 +51,9 @@ impl Incoming {
     /// Serves one batch if there is one. The caller fences and wakes the client afterwards.
     #[inline]
     pub(crate) fn serve(&self, worker: &Worker) -> bool {
-        let Some((requests, responses)) = self.side.request() else { return false };
+        let Some((requests, responses)) = self.side.request() else {
+            return false;
+        };
         worker.mark_busy();
         // SAFETY: the published bodies are this trustee's until it responds (slot/mod.rs).
         let (made, overflowed) = unsafe { serve_batch(worker, requests, responses, self.client.id) };
@@ -67,7 +70,9 @@ impl Incoming {
 
     /// Refuses one batch if there is one: drops its closures unrun and answers each with `Gone`.
     pub(crate) fn refuse(&self) -> bool {
-        let Some((requests, responses)) = self.side.request() else { return false };
+        let Some((requests, responses)) = self.side.request() else {
+            return false;
+        };
         // SAFETY: as in `serve`.
         unsafe {
             let mut writer = Writer::new(responses);
@@ -86,12 +91,7 @@ impl Incoming {
 
 /// Runs a whole batch in delegated context. Returns how many requests it had, and whether the responses
 /// needed more than their slot.
-unsafe fn serve_batch(
-    worker: &Worker,
-    requests: *mut Body,
-    responses: *mut Body,
-    client: crate::registry::TrusteeId,
-) -> (u32, bool) {
+unsafe fn serve_batch(worker: &Worker, requests: *mut Body, responses: *mut Body, client: TrusteeId) -> (u32, bool) {
     // SAFETY: the caller owns both bodies.
     let (head, primary, overflow) =
         unsafe { ((*requests).head, (&raw mut (*requests).primary).cast(), (&raw mut (*requests).overflow).cast()) };
@@ -118,7 +118,12 @@ unsafe fn serve_batch(
         }));
         match ran {
             Ok(()) => break,
-            Err(payload) => after_panic(worker, &mut serving, payload, in_primary, overflow),
+            Err(payload) => {
+                after_panic(worker, &mut serving, payload);
+                if serving.index == in_primary {
+                    serving.next = overflow;
+                }
+            }
         }
     }
     worker.leave_delegated(before);
@@ -140,22 +145,48 @@ unsafe fn run_until(serving: &mut Serving, end: u32) {
     }
 }
 
-/// A closure panicked: its property is poisoned, its client told, and the batch goes on behind it.
+/// Runs a batch of another machine in delegated context. What the peer sent is checked before it is used.
+pub(crate) fn serve_packed(worker: &Worker, requests: &Requests, client: TrusteeId) -> (Vec<u8>, Vec<(u32, Fault)>) {
+    let mut serving =
+        Serving { out: Writer::packed(), next: ptr::null_mut(), index: 0, property: ptr::null_mut(), client };
+    let before = worker.enter_delegated();
+    loop {
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            while let Some(item) = requests.items.get(serving.index as usize) {
+                run_packed(worker, item, &requests.buffer, &mut serving);
+                serving.index += 1;
+            }
+        }));
+        match ran {
+            Ok(()) => break,
+            Err(payload) => after_panic(worker, &mut serving, payload),
+        }
+    }
+    worker.leave_delegated(before);
+    serving.out.finish_packed()
+}
+
+fn run_packed(worker: &Worker, item: &Item, buffer: &[u8], serving: &mut Serving) {
+    let (start, end) = (item.start as usize, item.start as usize + item.len as usize);
+    let Some(bytes) = buffer.get(start..end) else {
+        return serving.fault(Fault::Codec("a request lies outside its batch".to_owned()));
+    };
+    let property = ptr::with_exposed_provenance_mut::<Header>(item.property as usize);
+    if item.operation.on_property && !worker.estate().knows(property) {
+        return serving.fault(Fault::Gone);
+    }
+    // SAFETY: the operation is one of this program (`Operation::at`), the bytes are what its client packed for
+    // it, and the property, if it needs one, is live.
+    unsafe { (item.operation.run_packed)(bytes, property, serving) };
+}
+
+/// A closure panicked: its property is poisoned, and its client told.
 #[cold]
-fn after_panic(
-    worker: &Worker,
-    serving: &mut Serving,
-    payload: Box<dyn Any + Send>,
-    in_primary: u32,
-    overflow: *mut u8,
-) {
+fn after_panic(worker: &Worker, serving: &mut Serving, payload: Box<dyn Any + Send>) {
     let property = std::mem::replace(&mut serving.property, ptr::null_mut());
     if !property.is_null() {
         worker.poison(property, &*payload);
     }
     serving.out.put_fault(serving.index, Fault::Panicked(payload));
     serving.index += 1;
-    if serving.index == in_primary {
-        serving.next = overflow;
-    }
 }

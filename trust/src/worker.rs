@@ -9,27 +9,24 @@
 
 #![allow(unsafe_code)]
 
-use std::any::Any;
 use std::cell::{Cell, Ref, RefCell, UnsafeCell};
 use std::collections::{HashMap, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::client::{Outgoing, Room};
+use crate::client::Outgoing;
 use crate::config::SLOTS;
 use crate::count::Estate;
-use crate::error::panic_text;
+use crate::far::Far;
 use crate::fiber::overflow::AltStack;
 use crate::fiber::stack::StackError;
 use crate::fiber::{Entry, FiberRef, Scheduler};
 use crate::idle::Idle;
 use crate::launch::Launches;
 use crate::park::Parker;
-use crate::property::{Header, Property};
+use crate::property::Header;
 use crate::registry::{self, Message, Shared, TrusteeId};
-use crate::request::{Fault, Request, Response, Resuming};
-use crate::slot::{Pair, Reader};
+use crate::slot::Pair;
 use crate::timer::Timers;
 use crate::trustee::Incoming;
 
@@ -60,6 +57,9 @@ pub(crate) enum Context {
     Callback,
 }
 
+/// A call that waits for the running closure to return.
+pub(crate) type Deferred = Box<dyn FnOnce(&Worker)>;
+
 /// The worker of one thread.
 pub(crate) struct Worker {
     pub(crate) id: TrusteeId,
@@ -68,21 +68,22 @@ pub(crate) struct Worker {
     pub(crate) timers: Timers,
     pub(crate) launches: Launches,
     pub(crate) idle: Idle,
-    context: Cell<Context>,
+    pub(crate) far: Far,
+    pub(crate) context: Cell<Context>,
     /// By index of the trustee. Whoever lets user code run while it holds an entry clones the `Rc`, for that
     /// code may connect to a new trustee of the same index.
-    outgoing: UnsafeCell<Vec<Option<Rc<Outgoing>>>>,
+    pub(crate) outgoing: UnsafeCell<Vec<Option<Rc<Outgoing>>>>,
     /// Indices of the pairs with something outstanding.
-    active: RefCell<Vec<usize>>,
-    incoming: RefCell<Vec<Rc<Incoming>>>,
-    estate: Estate,
-    poison: RefCell<HashMap<*mut Header, String>>,
+    pub(crate) active: RefCell<Vec<usize>>,
+    pub(crate) incoming: RefCell<Vec<Rc<Incoming>>>,
+    pub(crate) estate: Estate,
+    pub(crate) poison: RefCell<HashMap<*mut Header, String>>,
     /// Non-blocking calls to this very trustee from delegated context or callbacks.
-    deferred: RefCell<VecDeque<Box<dyn FnOnce(&Worker)>>>,
+    pub(crate) deferred: RefCell<VecDeque<Deferred>>,
     /// There may be something deferred or dying.
-    aftermath: Cell<bool>,
-    in_aftermath: Cell<bool>,
-    _alt_stack: AltStack,
+    pub(crate) aftermath: Cell<bool>,
+    pub(crate) in_aftermath: Cell<bool>,
+    pub(crate) _alt_stack: AltStack,
 }
 
 impl Worker {
@@ -96,6 +97,7 @@ impl Worker {
             timers: Timers::default(),
             launches: Launches::default(),
             idle: Idle::new(settings.spin_ns),
+            far: Far::default(),
             context: Cell::new(Context::Free),
             outgoing: UnsafeCell::default(),
             active: RefCell::default(),
@@ -119,6 +121,9 @@ impl Worker {
         }
         busy |= self.serve();
         busy |= self.read_mail();
+        if self.far.is_attached() {
+            busy |= self.far.collect(self) | self.far.serve(self);
+        }
         self.settle();
         self.flush();
         busy
@@ -129,7 +134,9 @@ impl Worker {
         let mut any = false;
         let mut place = 0;
         loop {
-            let Some(index) = self.active.borrow().get(place).copied() else { return any };
+            let Some(index) = self.active.borrow().get(place).copied() else {
+                return any;
+            };
             // SAFETY: only this thread, and only for the look-up.
             let outgoing = unsafe { &*self.outgoing.get() }.get(index).and_then(Option::clone);
             let Some(outgoing) = outgoing else { unreachable!("a listed pair exists") };
@@ -157,7 +164,9 @@ impl Worker {
         let mut any = false;
         let mut place = 0;
         loop {
-            let Some(incoming) = self.incoming.borrow().get(place).map(Rc::clone) else { return any };
+            let Some(incoming) = self.incoming.borrow().get(place).map(Rc::clone) else {
+                return any;
+            };
             // No more than a ring of batches: the fibers of this worker want their turn too.
             let served = (0..SLOTS).take_while(|_| incoming.serve(self)).count();
             if served > 0 {
@@ -187,6 +196,9 @@ impl Worker {
                 outgoing.flush();
             }
         }
+        if self.far.is_attached() {
+            self.far.flush(self);
+        }
     }
 
     /// Handles what came by the inbox.
@@ -209,6 +221,9 @@ impl Worker {
             Message::Spawn(entry) => self.start_fiber(entry),
             // SAFETY: the trust that this is about keeps the property until its count says otherwise (C1).
             Message::Count(property, delta) => unsafe { self.count(property.0, delta) },
+            Message::Forward(trustee, property, delta) => {
+                self.submit(trustee, property.0, crate::count::Count(delta), crate::request::Ignore, false);
+            }
             Message::Nudge => {}
         }
     }
@@ -231,6 +246,7 @@ impl Worker {
             || self.scheduler.has_ready()
             || self.incoming.borrow().iter().any(|incoming| incoming.has_batch())
             || self.active.borrow().iter().any(|&index| self.at(index).is_some_and(Outgoing::has_news))
+            || self.far.has_work()
     }
 
     /// Is anything of this worker's own making unfinished?
@@ -238,12 +254,13 @@ impl Worker {
         self.scheduler.live() == 0
             && self.active.borrow().is_empty()
             && self.launches.awaited() == 0
+            && !self.far.is_outstanding()
             && !self.shared.has_mail()
     }
 
     /// Something is outstanding at another trustee.
     pub(crate) fn is_outstanding(&self) -> bool {
-        !self.active.borrow().is_empty() || self.launches.awaited() > 0
+        !self.active.borrow().is_empty() || self.launches.awaited() > 0 || self.far.is_outstanding()
     }
 
     #[inline(always)]
@@ -285,267 +302,6 @@ impl Worker {
         self.shared.counters.fibers_spawned.add(1);
         if let Err(error) = self.scheduler.spawn(entry.run, entry.name) {
             eprintln!("trust: a fiber was not started: {error}");
-        }
-    }
-}
-
-/// Contexts, and calls on this very trustee.
-impl Worker {
-    #[inline(always)]
-    pub(crate) fn context(&self) -> Context {
-        self.context.get()
-    }
-
-    /// Refuses to wait where nothing may suspend (D2).
-    #[inline(always)]
-    pub(crate) fn assert_may_wait(&self, call: &str) {
-        if self.context.get() != Context::Free {
-            self.refuse_to_wait(call);
-        }
-    }
-
-    #[cold]
-    fn refuse_to_wait(&self, call: &str) -> ! {
-        let place = match self.context.get() {
-            Context::Callback => "the callback of an `apply_then`",
-            _ => "a delegated closure",
-        };
-        panic!(
-            "`{call}` waits, and nothing may wait inside {place}: use `apply_then`, or `launch` the closure \
-             (it then runs in a fiber and may wait)"
-        )
-    }
-
-    #[inline(always)]
-    pub(crate) fn enter_delegated(&self) -> Context {
-        self.context.replace(Context::Delegated)
-    }
-    #[inline(always)]
-    pub(crate) fn leave_delegated(&self, before: Context) {
-        self.context.set(before);
-    }
-
-    /// Runs a callback.
-    #[inline(always)]
-    pub(crate) fn call_back<R>(&self, f: impl FnOnce() -> R) -> R {
-        let before = self.context.replace(Context::Callback);
-        let result = f();
-        self.context.set(before);
-        result
-    }
-
-    /// Runs a closure on a property of this trustee, at once (T7).
-    ///
-    /// # Safety
-    /// The property is a live `Property<T>` of this trustee; the context is `Free`.
-    #[inline(always)]
-    pub(crate) unsafe fn run_here<T, U>(&self, property: *mut Header, f: impl FnOnce(&mut T) -> U) -> Result<U, Fault> {
-        // SAFETY: the caller's promise.
-        if unsafe { (*property).is_poisoned() } {
-            return Err(Fault::Poisoned(self.poison_text(property)));
-        }
-        self.context.set(Context::Delegated);
-        // SAFETY: live, and no other closure runs (D1: the context was `Free`).
-        let outcome = catch_unwind(AssertUnwindSafe(|| f(unsafe { Property::<T>::value(property) })));
-        self.context.set(Context::Free);
-        let outcome = outcome.map_err(|payload| {
-            self.poison(property, &*payload);
-            Fault::Panicked(payload)
-        });
-        self.settle();
-        outcome
-    }
-
-    /// Puts off a call on this very trustee until the running closure has returned.
-    pub(crate) fn defer(&self, call: Box<dyn FnOnce(&Worker)>) {
-        self.deferred.borrow_mut().push_back(call);
-        self.aftermath.set(true);
-    }
-
-    /// Does what had to wait for the end of delegated context: deferred calls, burials.
-    #[inline(always)]
-    pub(crate) fn settle(&self) {
-        if self.aftermath.get() && self.context.get() == Context::Free && !self.in_aftermath.get() {
-            self.settle_slow();
-        }
-    }
-
-    #[cold]
-    fn settle_slow(&self) {
-        self.in_aftermath.set(true);
-        loop {
-            while let Some(call) = { self.deferred.borrow_mut().pop_front() } {
-                call(self);
-            }
-            if !self.estate.bury(self) && self.deferred.borrow().is_empty() {
-                break;
-            }
-        }
-        self.in_aftermath.set(false);
-        self.aftermath.set(self.estate.has_dying());
-    }
-
-    /// Counts trusts of a property of this trustee.
-    ///
-    /// # Safety
-    /// The property is live.
-    pub(crate) unsafe fn count(&self, property: *mut Header, delta: i32) {
-        // SAFETY: the caller's promise; this is the trustee's thread.
-        unsafe { self.estate.count(property, delta) };
-        if self.estate.has_dying() {
-            self.aftermath.set(true);
-        }
-    }
-
-    pub(crate) fn adopt(&self, property: *mut Header) {
-        self.estate.adopt(property);
-    }
-
-    pub(crate) fn estate(&self) -> &Estate {
-        &self.estate
-    }
-
-    #[cold]
-    pub(crate) fn poison(&self, property: *mut Header, payload: &(dyn Any + Send)) {
-        // SAFETY: a closure has just run on it.
-        unsafe { (*property).set_poisoned(true) };
-        self.poison.borrow_mut().insert(property, panic_text(payload));
-    }
-    #[cold]
-    pub(crate) fn poison_text(&self, property: *mut Header) -> String {
-        self.poison.borrow().get(&property).cloned().unwrap_or_default()
-    }
-    pub(crate) fn forget_poison(&self, property: *mut Header) {
-        self.poison.borrow_mut().remove(&property);
-    }
-}
-
-/// Requests to other trustees.
-impl Worker {
-    #[inline(always)]
-    fn at(&self, index: usize) -> Option<&Outgoing> {
-        // SAFETY: only this thread, and only for this look-up; entries are boxed, see the field.
-        unsafe { &*self.outgoing.get() }.get(index)?.as_deref()
-    }
-
-    /// Sends a request. If there is no room and `may_wait`, the caller waits, else the request is queued.
-    #[inline(always)]
-    pub(crate) fn submit<C: Request, R: Response>(
-        &self,
-        trustee: TrusteeId,
-        property: *mut Header,
-        request: C,
-        response: R,
-        may_wait: bool,
-    ) {
-        let mut request = std::mem::ManuallyDrop::new(request);
-        let mut response = std::mem::ManuallyDrop::new(response);
-        loop {
-            if let Some(outgoing) = self.at(trustee.index()).filter(|outgoing| outgoing.trustee == trustee) {
-                // SAFETY: on true both were moved out; they are not used again.
-                if unsafe { outgoing.try_push(property, &raw mut *request, &raw mut *response) } {
-                    return;
-                }
-            }
-            match self.find_room::<C, R>(trustee, may_wait) {
-                Room::Made => {}
-                Room::Full => {
-                    let Some(outgoing) = self.at(trustee.index()) else { unreachable!("full, so it exists") };
-                    let (request, response) = (
-                        std::mem::ManuallyDrop::into_inner(request),
-                        std::mem::ManuallyDrop::into_inner(response),
-                    );
-                    return outgoing.enqueue(property, request, response);
-                }
-                Room::Gone => {
-                    drop(std::mem::ManuallyDrop::into_inner(request));
-                    let response = std::mem::ManuallyDrop::into_inner(response);
-                    let mut resuming = Resuming { responses: Reader::empty(), next: std::ptr::null_mut() };
-                    // SAFETY: with a fault no response is read.
-                    return self.call_back(|| unsafe { response.resume(&mut resuming, Some(Fault::Gone)) });
-                }
-            }
-        }
-    }
-
-    /// Connects, moves on to the next slot, or waits.
-    #[inline(never)]
-    fn find_room<C, R>(&self, trustee: TrusteeId, may_wait: bool) -> Room {
-        loop {
-            let Some(outgoing) = self.at(trustee.index()).filter(|outgoing| outgoing.trustee == trustee) else {
-                if self.connect(trustee) {
-                    continue;
-                }
-                return Room::Gone;
-            };
-            if !outgoing.listed.replace(true) {
-                self.active.borrow_mut().push(trustee.index());
-            }
-            match outgoing.make_room::<C, R>() {
-                Room::Full if may_wait => self.wait_for_room(trustee),
-                room => return room,
-            }
-        }
-    }
-
-    #[cold]
-    fn wait_for_room(&self, trustee: TrusteeId) {
-        let waits = || self.at(trustee.index()).filter(|outgoing| outgoing.trustee == trustee && outgoing.is_full());
-        match self.fiber() {
-            Some(fiber) => {
-                if let Some(outgoing) = waits() {
-                    outgoing.waiters.push(fiber);
-                    self.scheduler.suspend();
-                }
-            }
-            None => self.wait_until(|| waits().is_none()),
-        }
-    }
-
-    /// Makes the pair for this trustee. False if the trustee is gone.
-    #[cold]
-    fn connect(&self, trustee: TrusteeId) -> bool {
-        let Some(peer) = registry::find(trustee) else { return false };
-        let pair = Pair::new();
-        if peer.send(Message::Client(Arc::clone(&self.shared), Arc::clone(&pair))).is_err() {
-            return false;
-        }
-        let index = trustee.index();
-        // SAFETY: only this thread; no reference into the table is held across this call.
-        let old = unsafe {
-            let table = &mut *self.outgoing.get();
-            if table.len() <= index {
-                table.resize_with(index + 1, || None);
-            }
-            table[index].replace(Rc::new(Outgoing::new(peer, pair)))
-        };
-        if let Some(old) = old {
-            self.retire(index, &old);
-        }
-        true
-    }
-
-    /// The trustee that had this index before is closed: whatever was meant for it fails.
-    fn retire(&self, index: usize, old: &Outgoing) {
-        if old.listed.get() {
-            self.active.borrow_mut().retain(|&active| active != index);
-        }
-        while let Some(fiber) = old.waiters.pop() {
-            self.scheduler.ready(fiber);
-        }
-        self.call_back(|| old.abandon_if_outstanding());
-    }
-
-    /// Leaves all trustees.
-    pub(crate) fn leave(&self) {
-        // SAFETY: as in `connect`.
-        for outgoing in unsafe { std::mem::take(&mut *self.outgoing.get()) }.into_iter().flatten() {
-            if outgoing.is_outstanding() {
-                // The trustee may still write into its answers and these into fibers: keep all of it.
-                std::mem::forget(outgoing);
-            } else {
-                outgoing.leave();
-            }
         }
     }
 }

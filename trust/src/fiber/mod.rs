@@ -104,9 +104,8 @@ impl Scheduler {
         self.next_id.set(id + 1);
         let info = FiberInfo { guard: stack.guard(), stack_bytes: stacks.stack_bytes(), id, name };
         // SAFETY: the stack is ours, mapped and at least the minimum; `start` never returns.
-        let context = unsafe {
-            Context::new(&context::stack::Stack::new(stack.top().cast(), stack.bottom().cast()), start)
-        };
+        let context =
+            unsafe { Context::new(&context::stack::Stack::new(stack.top().cast(), stack.bottom().cast()), start) };
         let fiber = Box::new(Fiber {
             context: Cell::new(Some(context)),
             next: Cell::new(ptr::null_mut()),
@@ -128,7 +127,9 @@ impl Scheduler {
     /// Root: runs each fiber that is ready now, once. True if there was one.
     #[inline]
     pub(crate) fn run_ready(&self) -> bool {
-        let Some(first) = self.ready.pop() else { return false };
+        let Some(first) = self.ready.pop() else {
+            return false;
+        };
         self.budget.set(self.ready.len());
         let mut next = Some(first);
         while let Some(fiber) = next.take() {

@@ -63,14 +63,8 @@ struct Watched {
 }
 
 static WATCHED: [Watched; 2] = [
-    Watched {
-        signal: libc::SIGSEGV,
-        previous: OnceLock::new(),
-    },
-    Watched {
-        signal: libc::SIGBUS,
-        previous: OnceLock::new(),
-    },
+    Watched { signal: libc::SIGSEGV, previous: OnceLock::new() },
+    Watched { signal: libc::SIGBUS, previous: OnceLock::new() },
 ];
 
 /// Installs the handler, once for the process; later calls do nothing.
@@ -79,14 +73,11 @@ pub(crate) fn install() {
     INSTALLED.call_once(|| {
         for watched in &WATCHED {
             // Before ours is in force, so that ours never runs without it.
-            let previous = watched
-                .previous
-                .get_or_init(|| current_action(watched.signal));
+            let previous = watched.previous.get_or_init(|| current_action(watched.signal));
             let mut action = *previous;
             action.sa_sigaction = handle as *const () as usize;
             // The mask stays the previous action's, since we call it from ours; so does whether the signal may nest.
-            action.sa_flags =
-                libc::SA_SIGINFO | libc::SA_ONSTACK | (previous.sa_flags & KEPT_FLAGS);
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | (previous.sa_flags & KEPT_FLAGS);
             // SAFETY: `handle` has the signature that SA_SIGINFO asks for and keeps OVERFLOW-SIGNAL.
             unsafe { libc::sigaction(watched.signal, &action, ptr::null_mut()) };
         }
@@ -139,10 +130,7 @@ fn report(fiber: &FiberInfo) {
         b" bytes); give it more with Threadpool::builder().stack_bytes(..)\n\
           fatal runtime error: stack overflow, aborting\n",
     ];
-    let parts = parts.map(|part| libc::iovec {
-        iov_base: part.as_ptr().cast_mut().cast(),
-        iov_len: part.len(),
-    });
+    let parts = parts.map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
     // SAFETY: each iovec covers a slice that lives until the end of this function; writev only reads them.
     unsafe { libc::writev(libc::STDERR_FILENO, parts.as_ptr(), parts.len() as c_int) };
 }
@@ -166,13 +154,8 @@ fn decimal(mut value: u64, buffer: &mut [u8; 20]) -> &[u8] {
 /// # Safety
 /// Called from a handler with the handler's arguments.
 unsafe fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let previous = WATCHED
-        .iter()
-        .find(|watched| watched.signal == signal)
-        .and_then(|watched| watched.previous.get());
-    let (action, flags) = previous.map_or((libc::SIG_DFL, 0), |previous| {
-        (previous.sa_sigaction, previous.sa_flags)
-    });
+    let previous = WATCHED.iter().find(|watched| watched.signal == signal).and_then(|watched| watched.previous.get());
+    let (action, flags) = previous.map_or((libc::SIG_DFL, 0), |previous| (previous.sa_sigaction, previous.sa_flags));
     // SAFETY: the caller's: info is valid.
     let by_access = unsafe { (*info).si_code > 0 };
     match action {
@@ -193,17 +176,15 @@ unsafe fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void)
             if flags & libc::SA_SIGINFO != 0 {
                 // SAFETY: sigaction gave this address as a handler with SA_SIGINFO, which has this signature.
                 let handler = unsafe {
-                    std::mem::transmute::<
-                        usize,
-                        unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void),
-                    >(handler)
+                    std::mem::transmute::<usize, unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void)>(
+                        handler,
+                    )
                 };
                 // SAFETY: the arguments are the kernel's.
                 unsafe { handler(signal, info, context) };
             } else {
                 // SAFETY: sigaction gave this address as a handler without SA_SIGINFO, which has this signature.
-                let handler =
-                    unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(c_int)>(handler) };
+                let handler = unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(c_int)>(handler) };
                 // SAFETY: as above.
                 unsafe { handler(signal) };
             }
@@ -253,20 +234,11 @@ impl AltStack {
     /// Installs an alternate stack on this thread, unless it has one.
     pub(crate) fn ensure() -> AltStack {
         // SAFETY: asks the kernel for a number; 0 if it has no such entry.
-        let frame_bytes =
-            (unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize).max(libc::MINSIGSTKSZ);
+        let frame_bytes = (unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize).max(libc::MINSIGSTKSZ);
         let previous = alternate_stack();
-        let enough = previous.ss_flags & libc::SS_DISABLE == 0
-            && previous.ss_size >= frame_bytes + MIN_HANDLER_BYTES;
-        let _ours = if enough {
-            None
-        } else {
-            OwnAltStack::install(frame_bytes + HANDLER_BYTES, previous)
-        };
-        AltStack {
-            _ours,
-            _thread: PhantomData,
-        }
+        let enough = previous.ss_flags & libc::SS_DISABLE == 0 && previous.ss_size >= frame_bytes + MIN_HANDLER_BYTES;
+        let _ours = if enough { None } else { OwnAltStack::install(frame_bytes + HANDLER_BYTES, previous) };
+        AltStack { _ours, _thread: PhantomData }
     }
 }
 
@@ -276,16 +248,8 @@ impl OwnAltStack {
         let bytes = bytes.next_multiple_of(page);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
         // SAFETY: a new private mapping at an address of the kernel's choice touches no memory in use.
-        let mapping = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                page + bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                flags,
-                -1,
-                0,
-            )
-        };
+        let mapping =
+            unsafe { libc::mmap(ptr::null_mut(), page + bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         if mapping == libc::MAP_FAILED {
             return None;
         }
@@ -293,17 +257,8 @@ impl OwnAltStack {
         unsafe { libc::mprotect(mapping, page, libc::PROT_NONE) };
         // SAFETY: one page into a mapping that is longer.
         let stack = unsafe { mapping.byte_add(page) };
-        let own = OwnAltStack {
-            mapping,
-            mapping_bytes: page + bytes,
-            stack,
-            previous,
-        };
-        let new = libc::stack_t {
-            ss_sp: stack,
-            ss_flags: 0,
-            ss_size: bytes,
-        };
+        let own = OwnAltStack { mapping, mapping_bytes: page + bytes, stack, previous };
+        let new = libc::stack_t { ss_sp: stack, ss_flags: 0, ss_size: bytes };
         // SAFETY: the memory is ours and stays mapped until `drop` has taken it out of use. (It may fail on a thread
         // that runs on its alternate stack now; `drop` unmaps.)
         (unsafe { libc::sigaltstack(&new, ptr::null_mut()) } == 0).then_some(own)
@@ -326,11 +281,7 @@ impl Drop for OwnAltStack {
 
 /// This thread's alternate stack; `SS_DISABLE` in its flags if it has none.
 fn alternate_stack() -> libc::stack_t {
-    let mut stack = libc::stack_t {
-        ss_sp: ptr::null_mut(),
-        ss_flags: libc::SS_DISABLE,
-        ss_size: 0,
-    };
+    let mut stack = libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
     // SAFETY: asks only; the pointer is valid for the answer.
     unsafe { libc::sigaltstack(ptr::null(), &mut stack) };
     stack

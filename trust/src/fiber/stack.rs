@@ -53,10 +53,7 @@ const MIN_HOT_STACKS: usize = 16;
 /// `MADV_GUARD_INSTALL` of <linux/mman.h> (Linux 6.13); the libc crate does not name it yet.
 const MADV_GUARD_INSTALL: libc::c_int = 102;
 
-const _: () = assert!(
-    COLOUR_BYTES.is_multiple_of(64),
-    "tops must keep the alignment that every ABI asks for"
-);
+const _: () = assert!(COLOUR_BYTES.is_multiple_of(64), "tops must keep the alignment that every ABI asks for");
 
 /// Why there is no stack, with the cure.
 #[derive(Debug)]
@@ -64,16 +61,9 @@ pub(crate) enum StackError {
     /// The size asked for is outside of [`MIN_STACK_BYTES`]..=[`MAX_STACK_BYTES`].
     Size { stack_bytes: usize },
     /// The kernel refuses the address space or the guard.
-    Memory {
-        slab_bytes: usize,
-        source: io::Error,
-    },
+    Memory { slab_bytes: usize, source: io::Error },
     /// The process has as many mappings as it may (`vm.max_map_count`); `needed` is a limit that allows twice the stacks.
-    Mappings {
-        used: usize,
-        limit: usize,
-        needed: usize,
-    },
+    Mappings { used: usize, limit: usize, needed: usize },
 }
 
 impl fmt::Display for StackError {
@@ -89,11 +79,7 @@ impl fmt::Display for StackError {
                 "the kernel gives no memory for fiber stacks ({slab_bytes} bytes of address space: {source}); run fewer \
                  fibers at once, make stack_bytes smaller, or raise the limit (ulimit -v, vm.overcommit_memory)"
             ),
-            StackError::Mappings {
-                used,
-                limit,
-                needed,
-            } => write!(
+            StackError::Mappings { used, limit, needed } => write!(
                 f,
                 "no more fiber stacks: the process has {used} memory mappings of at most {limit}, and without \
                  MADV_GUARD_INSTALL (Linux 6.13) each stack takes two; raise vm.max_map_count: \
@@ -140,8 +126,7 @@ impl Stack {
 
     /// The lowest usable address.
     pub(crate) fn bottom(&self) -> *mut c_void {
-        self.top()
-            .with_addr(self.slot_end() - self.slab.slots.usable_bytes)
+        self.top().with_addr(self.slot_end() - self.slab.slots.usable_bytes)
     }
 
     /// Addresses that fault: they end at [`bottom`](Self::bottom).
@@ -152,10 +137,7 @@ impl Stack {
 
     /// The slot ends at the end of the page that holds the byte below the top.
     fn slot_end(&self) -> usize {
-        self.top
-            .addr()
-            .get()
-            .next_multiple_of(self.slab.slots.page_bytes)
+        self.top.addr().get().next_multiple_of(self.slab.slots.page_bytes)
     }
 
     /// Gives the pages back to the kernel; the stack reads as zeros afterwards.
@@ -186,11 +168,7 @@ impl Slots {
         if ((guard_bytes + usable_bytes) / page_bytes).is_multiple_of(2) {
             guard_bytes += page_bytes;
         }
-        Slots {
-            page_bytes,
-            guard_bytes,
-            usable_bytes,
-        }
+        Slots { page_bytes, guard_bytes, usable_bytes }
     }
 
     /// Half a page of them: a fiber that uses little of its stack still touches one page, not two.
@@ -217,16 +195,7 @@ impl Slab {
         let bytes = stacks * slots.stride();
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
         // SAFETY: a new private mapping at an address of the kernel's choice touches no memory in use.
-        let base = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                flags,
-                -1,
-                0,
-            )
-        };
+        let base = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(memory_error(bytes, io::Error::last_os_error()));
         }
@@ -345,9 +314,7 @@ impl StackPool {
     /// Cuts the next slot from the slab, with its guard.
     fn carve(&mut self) -> Result<Stack, StackError> {
         let slab = match &self.slab {
-            Some(slab) if (self.slab_carved + 1) * self.slots.stride() <= slab.bytes => {
-                Rc::clone(slab)
-            }
+            Some(slab) if (self.slab_carved + 1) * self.slots.stride() <= slab.bytes => Rc::clone(slab),
             _ => self.grow()?,
         };
         // SAFETY: the slab has room for slot `slab_carved`, checked above or just made.
@@ -406,11 +373,7 @@ fn memory_error(slab_bytes: usize, source: io::Error) -> StackError {
         && let Some(limit) = max_map_count()
         && used + SLACK >= limit
     {
-        return StackError::Mappings {
-            used,
-            limit,
-            needed: limit.saturating_mul(2).next_multiple_of(1024),
-        };
+        return StackError::Mappings { used, limit, needed: limit.saturating_mul(2).next_multiple_of(1024) };
     }
     StackError::Memory { slab_bytes, source }
 }
@@ -429,11 +392,7 @@ fn mappings_in_use() -> Option<usize> {
 }
 
 fn max_map_count() -> Option<usize> {
-    std::fs::read_to_string("/proc/sys/vm/max_map_count")
-        .ok()?
-        .trim()
-        .parse()
-        .ok()
+    std::fs::read_to_string("/proc/sys/vm/max_map_count").ok()?.trim().parse().ok()
 }
 
 pub(super) fn page_bytes() -> usize {

@@ -11,6 +11,7 @@
 
 #![allow(unsafe_code)]
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::sync::{AtomicU32, Ordering, fence};
@@ -36,25 +37,48 @@ pub(crate) enum Presence {
 #[repr(align(128))]
 pub(crate) struct Parker {
     word: AtomicU32,
+    /// Another way to sleep, for workers that other machines wake too.
+    bell: OnceLock<Box<dyn Bell>>,
+}
+
+/// A way to sleep that other processes can end. See `link.rs`.
+pub trait Bell: Send + Sync {
+    /// Announces that the worker sleeps, asks `is_idle` once more after that, and sleeps until rung or for
+    /// `limit`. May return early.
+    fn park(&self, limit: Option<Duration>, is_idle: &mut dyn FnMut() -> bool);
+    /// Ends the sleep, from any thread of this process.
+    fn ring(&self);
 }
 
 impl Parker {
     pub(crate) fn new() -> Self {
-        Parker { word: AtomicU32::new(AWAKE) }
+        Parker { word: AtomicU32::new(AWAKE), bell: OnceLock::new() }
     }
 
     /// Worker: sleeps until woken, or for `limit`, unless `has_work` finds something after the announcement.
     /// True if it did sleep.
-    pub(crate) fn park(&self, limit: Option<Duration>, has_work: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn park(&self, limit: Option<Duration>, has_work: impl Fn() -> bool) -> bool {
         self.word.store(ASLEEP, Ordering::Relaxed);
         // F1: pairs with F2 in `notify_all`'s and `notify`'s callers.
         fence(Ordering::SeqCst);
         let sleep = !has_work();
         if sleep {
-            wait(&self.word, ASLEEP, limit);
+            match self.bell.get() {
+                // The bell looks at the word too: it may have been rung before the bell knew of a sleeper.
+                Some(bell) => {
+                    let is_idle = || !has_work() && self.word.load(Ordering::Relaxed) == ASLEEP;
+                    bell.park(limit, &mut { is_idle });
+                }
+                None => wait(&self.word, ASLEEP, limit),
+            }
         }
         self.word.store(AWAKE, Ordering::Relaxed);
         sleep
+    }
+
+    /// Worker: sleeps by this bell from now on. The first one stays.
+    pub(crate) fn set_bell(&self, bell: Box<dyn Bell>) -> bool {
+        self.bell.set(bell).is_ok()
     }
 
     /// F2: to be called once after work has been made visible and before [`Parker::wake`].
@@ -78,7 +102,10 @@ impl Parker {
         if word == ASLEEP {
             let woken = self.word.compare_exchange(ASLEEP, AWAKE, Ordering::Relaxed, Ordering::Relaxed);
             if woken.is_ok() {
-                wake(&self.word);
+                match self.bell.get() {
+                    Some(bell) => bell.ring(),
+                    None => wake(&self.word),
+                }
             }
         }
         self.presence()

@@ -1,9 +1,11 @@
 //! Where the next request or response lies: first the primary part, then the overflow part, then (responses
 //! only) chunks of their own. Writer and reader follow the same rule, so no positions travel: an item goes to
 //! the first place in this order, at or after the last item, that has room for the whole of it.
+//!
+//! The responses to a batch of another machine are *packed* instead: one byte string, each response behind the
+//! last, unaligned, pointers to nothing.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 
 use super::Body;
@@ -68,19 +70,10 @@ impl Places {
         Places { at: primary.cast(), end: primary.wrapping_add(1).cast(), body }
     }
 
-    /// The next place for an item. Beyond the two parts of the body it asks for a chunk.
-    #[inline(always)]
-    fn next(&mut self, size: usize, align: usize, chunk: impl FnMut() -> *mut u8) -> *mut u8 {
-        let at = align_up(self.at, align);
-        if at.addr() + size <= self.end.addr() {
-            self.at = at.wrapping_add(size);
-            at
-        } else {
-            self.next_part(size, align, chunk)
-        }
-    }
+    /// No places at all.
+    const NONE: Places = Places { at: ptr::null_mut(), end: ptr::null_mut(), body: ptr::null_mut() };
 
-    #[cold]
+    /// A place for an item that does not fit the current part: in the next one, or a chunk.
     fn next_part(&mut self, size: usize, align: usize, mut chunk: impl FnMut() -> *mut u8) -> *mut u8 {
         // SAFETY: the body is the caller's (see `new`).
         let (primary, overflow) = unsafe { (&raw mut (*self.body).primary, &raw mut (*self.body).overflow) };
@@ -102,6 +95,7 @@ impl Places {
 pub(crate) struct Writer {
     places: Places,
     extra: Option<Box<Extra>>,
+    packed: Option<Vec<u8>>,
 }
 
 impl Writer {
@@ -110,13 +104,34 @@ impl Writer {
     #[inline]
     pub(crate) unsafe fn new(body: *mut Body) -> Self {
         // SAFETY: the caller's promise.
-        Writer { places: unsafe { Places::new(body) }, extra: None }
+        Writer { places: unsafe { Places::new(body) }, extra: None, packed: None }
+    }
+
+    /// For a batch of another machine.
+    pub(crate) fn packed() -> Self {
+        Writer { places: Places::NONE, extra: None, packed: Some(Vec::new()) }
     }
 
     #[inline(always)]
     fn place(&mut self, size: usize, align: usize) -> *mut u8 {
+        let at = align_up(self.places.at, align);
+        if at.addr() + size <= self.places.end.addr() {
+            self.places.at = at.wrapping_add(size);
+            at
+        } else {
+            self.place_slow(size, align)
+        }
+    }
+
+    #[cold]
+    fn place_slow(&mut self, size: usize, align: usize) -> *mut u8 {
+        if let Some(packed) = &mut self.packed {
+            let start = packed.len();
+            packed.resize(start + size, 0);
+            return packed.as_mut_ptr().wrapping_add(start);
+        }
         let extra = &mut self.extra;
-        self.places.next(size, align, || {
+        self.places.next_part(size, align, || {
             let chunk = Chunk::new();
             let at = chunk.0.as_ptr();
             extra.get_or_insert_default().chunks.push(chunk);
@@ -127,32 +142,33 @@ impl Writer {
     /// Moves `value` into the batch.
     #[inline(always)]
     pub(crate) fn put<U>(&mut self, value: U) {
-        if const { is_inline(size_of::<U>(), align_of::<U>()) } {
-            self.put_inline(value);
+        if const { is_inline(size_of::<U>(), align_of::<U>()) } || self.packed.is_some() {
+            self.put_here(value);
         } else {
-            self.put_inline(Box::into_raw(Box::new(value)));
+            self.put_here(Box::into_raw(Box::new(value)));
         }
     }
 
     #[inline(always)]
-    fn put_inline<U>(&mut self, value: U) {
+    fn put_here<U>(&mut self, value: U) {
         if const { size_of::<U>() == 0 } {
             return std::mem::forget(value);
         }
         let at = self.place(size_of::<U>(), align_of::<U>());
-        // SAFETY: `place` gave out room for a `U`, aligned, in memory this writer owns.
-        unsafe { at.cast::<U>().write(value) }
+        // SAFETY: `place` gave out room for a `U` in memory this writer owns.
+        unsafe { at.cast::<U>().write_unaligned(value) }
     }
 
     /// Copies bytes of a length that the reader does not know: the length, then the bytes or a pointer to them.
     pub(crate) fn put_bytes(&mut self, bytes: &[u8]) {
-        self.put_inline(bytes.len());
-        if bytes.len() <= INLINE_BYTES {
+        self.put_here(bytes.len());
+        if bytes.is_empty() {
+        } else if bytes.len() <= INLINE_BYTES || self.packed.is_some() {
             let at = self.place(bytes.len(), 1);
             // SAFETY: `place` gave out `len` bytes that this writer owns.
             unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) }
         } else {
-            self.put_inline(Box::into_raw(Box::<[u8]>::from(bytes)).cast::<u8>());
+            self.put_here(Box::into_raw(Box::<[u8]>::from(bytes)).cast::<u8>());
         }
     }
 
@@ -171,6 +187,12 @@ impl Writer {
         unsafe { (*self.places.body).head = head }
         beyond
     }
+
+    /// The bytes and faults of a batch of another machine.
+    pub(crate) fn finish_packed(self) -> (Vec<u8>, Vec<(u32, Fault)>) {
+        let faults = self.extra.map_or_else(Vec::new, |mut extra| std::mem::take(&mut extra.faults));
+        (self.packed.unwrap_or_default(), faults)
+    }
 }
 
 /// Reads the responses of one batch, in the order they were written.
@@ -178,6 +200,12 @@ pub(crate) struct Reader {
     places: Places,
     extra: Option<Box<Extra>>,
     next_chunk: usize,
+    packed: Option<Packed>,
+}
+
+struct Packed {
+    bytes: Vec<u8>,
+    read: usize,
 }
 
 impl Reader {
@@ -191,13 +219,17 @@ impl Reader {
             let extra = (head != 0).then(|| Box::from_raw(ptr::with_exposed_provenance_mut::<Extra>(head)));
             (Places::new(body), extra)
         };
-        Reader { places, extra, next_chunk: 0 }
+        Reader { places, extra, next_chunk: 0, packed: None }
+    }
+
+    /// The responses of another machine.
+    pub(crate) fn packed(bytes: Vec<u8>) -> Self {
+        Reader { packed: Some(Packed { bytes, read: 0 }), ..Reader::empty() }
     }
 
     /// A batch with no responses: for continuations that are only given faults.
     pub(crate) fn empty() -> Self {
-        let none = ptr::null_mut();
-        Reader { places: Places { at: none, end: none, body: ptr::null_mut() }, extra: None, next_chunk: 0 }
+        Reader { places: Places::NONE, extra: None, next_chunk: 0, packed: None }
     }
 
     /// The faults of the batch, in order of their requests.
@@ -208,8 +240,28 @@ impl Reader {
 
     #[inline(always)]
     fn place(&mut self, size: usize, align: usize) -> *mut u8 {
+        let at = align_up(self.places.at, align);
+        if at.addr() + size <= self.places.end.addr() {
+            self.places.at = at.wrapping_add(size);
+            at
+        } else {
+            self.place_slow(size, align)
+        }
+    }
+
+    #[cold]
+    fn place_slow(&mut self, size: usize, align: usize) -> *mut u8 {
+        if let Some(packed) = &mut self.packed {
+            let start = packed.read;
+            packed.read += size;
+            let Some(place) = packed.bytes.get_mut(start..packed.read) else {
+                eprintln!("trust: another machine's answer is shorter than its responses; the program ends");
+                std::process::abort();
+            };
+            return place.as_mut_ptr();
+        }
         let (extra, next_chunk) = (&self.extra, &mut self.next_chunk);
-        self.places.next(size, align, || {
+        self.places.next_part(size, align, || {
             let chunk = extra.as_ref().and_then(|extra| extra.chunks.get(*next_chunk));
             *next_chunk += 1;
             chunk.expect("the writer made a chunk for each that the reader asks for").0.as_ptr()
@@ -222,24 +274,24 @@ impl Reader {
     /// The writer put a `U` at this place of the order.
     #[inline(always)]
     pub(crate) unsafe fn take<U>(&mut self) -> U {
-        if const { is_inline(size_of::<U>(), align_of::<U>()) } {
+        if const { is_inline(size_of::<U>(), align_of::<U>()) } || self.packed.is_some() {
             // SAFETY: the caller's promise.
-            unsafe { self.take_inline::<U>() }
+            unsafe { self.take_here::<U>() }
         } else {
             // SAFETY: the writer boxed it and put the pointer.
-            unsafe { *Box::from_raw(self.take_inline::<*mut U>()) }
+            unsafe { *Box::from_raw(self.take_here::<*mut U>()) }
         }
     }
 
     #[inline(always)]
-    unsafe fn take_inline<U>(&mut self) -> U {
+    unsafe fn take_here<U>(&mut self) -> U {
         if const { size_of::<U>() == 0 } {
             // SAFETY: a `U` was put here and forgotten by the writer; it has no bytes.
-            return unsafe { MaybeUninit::<U>::uninit().assume_init() };
+            return unsafe { NonNull::<U>::dangling().as_ptr().read() };
         }
         let at = self.place(size_of::<U>(), align_of::<U>());
         // SAFETY: the caller's promise; writer and reader place alike.
-        unsafe { at.cast::<U>().read() }
+        unsafe { at.cast::<U>().read_unaligned() }
     }
 
     /// Gives the next byte string of the batch to `f`.
@@ -248,14 +300,16 @@ impl Reader {
     /// The writer put bytes at this place of the order.
     pub(crate) unsafe fn take_bytes<R>(&mut self, f: impl FnOnce(&[u8]) -> R) -> R {
         // SAFETY: `put_bytes` put the length first.
-        let len = unsafe { self.take_inline::<usize>() };
-        if len <= INLINE_BYTES {
+        let len = unsafe { self.take_here::<usize>() };
+        if len == 0 {
+            f(&[])
+        } else if len <= INLINE_BYTES || self.packed.is_some() {
             let at = self.place(len, 1);
             // SAFETY: the writer copied `len` bytes to this place.
             f(unsafe { std::slice::from_raw_parts(at, len) })
         } else {
             // SAFETY: the writer put the pointer of a boxed slice of this length.
-            let boxed = unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(self.take_inline::<*mut u8>(), len)) };
+            let boxed = unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(self.take_here::<*mut u8>(), len)) };
             f(&boxed)
         }
     }

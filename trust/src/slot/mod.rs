@@ -26,7 +26,7 @@
 
 mod cursor;
 #[cfg(all(test, loom))]
-mod model;
+pub(crate) mod model;
 
 pub(crate) use cursor::{Reader, Writer, align_up, is_inline};
 

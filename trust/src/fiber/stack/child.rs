@@ -11,10 +11,7 @@ const VARIABLE: &str = "TRUST_FIBER_TEST_CHILD";
 pub(in crate::fiber) fn in_child(path: &str, body: impl FnOnce()) -> Output {
     let (_crate, test) = path.split_once("::").expect("a path within a crate");
     if std::env::var(VARIABLE).is_ok_and(|child| child == test) {
-        let none = libc::rlimit {
-            rlim_cur: 0,
-            rlim_max: 0,
-        };
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: only this process writes no core file.
         unsafe { libc::setrlimit(libc::RLIMIT_CORE, &none) };
         body();
@@ -25,10 +22,6 @@ pub(in crate::fiber) fn in_child(path: &str, body: impl FnOnce()) -> Output {
         .env(VARIABLE, test)
         .output()
         .unwrap();
-    assert_ne!(
-        output.status.code(),
-        Some(0),
-        "{test} did not run in the child: is this its name?"
-    );
+    assert_ne!(output.status.code(), Some(0), "{test} did not run in the child: is this its name?");
     output
 }

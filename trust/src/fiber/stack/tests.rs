@@ -10,13 +10,7 @@ const STACK_BYTES: usize = 64 * 1024;
 
 fn write_at(stack: &Stack, below_top: usize, value: u8) {
     // SAFETY: callers stay within the stack, which is theirs alone.
-    unsafe {
-        stack
-            .top()
-            .cast::<u8>()
-            .sub(below_top)
-            .write_volatile(value)
-    };
+    unsafe { stack.top().cast::<u8>().sub(below_top).write_volatile(value) };
 }
 
 fn read_at(stack: &Stack, below_top: usize) -> u8 {
@@ -31,9 +25,7 @@ fn usable_bytes(stack: &Stack) -> usize {
 /// Bytes in memory and of address space.
 fn memory_bytes() -> (usize, usize) {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
-    let mut pages = text
-        .split(' ')
-        .map(|field| field.trim().parse::<usize>().unwrap());
+    let mut pages = text.split(' ').map(|field| field.trim().parse::<usize>().unwrap());
     let (space, resident) = (pages.next().unwrap(), pages.next().unwrap());
     (resident * page_bytes(), space * page_bytes())
 }
@@ -43,16 +35,10 @@ fn size_is_checked_and_rounded() {
     for stack_bytes in [0, MIN_STACK_BYTES - 1, MAX_STACK_BYTES + 1, usize::MAX] {
         let error = StackPool::new(stack_bytes).unwrap_err();
         assert!(matches!(error, StackError::Size { stack_bytes: asked } if asked == stack_bytes));
-        assert!(
-            error.to_string().contains("from 16384 to 1073741824"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("from 16384 to 1073741824"), "{error}");
     }
     let page = page_bytes();
-    assert_eq!(
-        StackPool::new(10 * page + 1).unwrap().stack_bytes(),
-        11 * page
-    );
+    assert_eq!(StackPool::new(10 * page + 1).unwrap().stack_bytes(), 11 * page);
     let mut smallest = StackPool::new(MIN_STACK_BYTES).unwrap();
     assert!(usable_bytes(&smallest.take().unwrap()) >= MIN_STACK_BYTES);
     let mut largest = StackPool::new(MAX_STACK_BYTES).unwrap();
@@ -73,10 +59,7 @@ fn stacks_are_large_enough_disjoint_and_writable() {
             write_at(stack, usable_bytes(stack), index as u8);
         }
         for (index, stack) in stacks.iter().enumerate() {
-            assert_eq!(
-                [read_at(stack, 1), read_at(stack, usable_bytes(stack))],
-                [index as u8; 2]
-            );
+            assert_eq!([read_at(stack, 1), read_at(stack, usable_bytes(stack))], [index as u8; 2]);
         }
         stacks.sort_by_key(|stack| stack.top().addr());
         assert!(stacks.is_sorted_by(|low, high| low.top().addr() <= high.guard().start));
@@ -90,10 +73,7 @@ fn tops_take_all_colours_and_an_odd_stride() {
         let colours = pool.slots.colours();
         assert!(colours >= 16);
         let stacks: Vec<Stack> = (0..colours).map(|_| pool.take().unwrap()).collect();
-        let offsets: HashSet<usize> = stacks
-            .iter()
-            .map(|stack| stack.top().addr() % page_bytes())
-            .collect();
+        let offsets: HashSet<usize> = stacks.iter().map(|stack| stack.top().addr() % page_bytes()).collect();
         assert_eq!(offsets.len(), colours);
         assert_eq!(pool.slots.stride() / page_bytes() % 2, 1);
     }
@@ -106,12 +86,7 @@ fn stack_put_last_is_taken_first() {
     let tops: Vec<usize> = stacks.iter().map(|stack| stack.top().addr()).collect();
     stacks.into_iter().for_each(|stack| pool.put(stack));
     let again: Vec<Stack> = (0..40).map(|_| pool.take().unwrap()).collect();
-    assert!(
-        again
-            .iter()
-            .map(|stack| stack.top().addr())
-            .eq(tops.into_iter().rev())
-    );
+    assert!(again.iter().map(|stack| stack.top().addr()).eq(tops.into_iter().rev()));
     assert_eq!(pool.carved, 40);
 }
 
@@ -125,15 +100,9 @@ fn only_so_many_idle_stacks_keep_their_pages() {
         write_at(stack, usable_bytes(stack), 1);
     }
     stacks.into_iter().for_each(|stack| pool.put(stack));
-    for (index, stack) in (0..total)
-        .map(|index| (index, pool.take().unwrap()))
-        .collect::<Vec<_>>()
-    {
+    for (index, stack) in (0..total).map(|index| (index, pool.take().unwrap())).collect::<Vec<_>>() {
         let expected = u8::from(index < pool.hot_max);
-        assert_eq!(
-            [read_at(&stack, 1), read_at(&stack, usable_bytes(&stack))],
-            [expected; 2]
-        );
+        assert_eq!([read_at(&stack, 1), read_at(&stack, usable_bytes(&stack))], [expected; 2]);
     }
     assert_eq!(pool.carved, total);
     // 1 MiB stacks: no more than 64 of them keep what they touched.
@@ -175,41 +144,29 @@ fn assert_faulted(output: &std::process::Output) {
 
 #[test]
 fn guard_faults_at_its_end() {
-    assert_faulted(&in_child(
-        concat!(module_path!(), "::guard_faults_at_its_end"),
-        || {
-            touch_guard(GuardBy::Marker, |guard| guard.end - 1);
-        },
-    ));
+    assert_faulted(&in_child(concat!(module_path!(), "::guard_faults_at_its_end"), || {
+        touch_guard(GuardBy::Marker, |guard| guard.end - 1);
+    }));
 }
 
 #[test]
 fn guard_faults_at_its_start() {
-    assert_faulted(&in_child(
-        concat!(module_path!(), "::guard_faults_at_its_start"),
-        || {
-            touch_guard(GuardBy::Marker, |guard| guard.start);
-        },
-    ));
+    assert_faulted(&in_child(concat!(module_path!(), "::guard_faults_at_its_start"), || {
+        touch_guard(GuardBy::Marker, |guard| guard.start);
+    }));
 }
 
 #[test]
 fn guard_of_older_kernels_faults() {
-    assert_faulted(&in_child(
-        concat!(module_path!(), "::guard_of_older_kernels_faults"),
-        || {
-            touch_guard(GuardBy::Protect, |guard| guard.end - 1);
-        },
-    ));
+    assert_faulted(&in_child(concat!(module_path!(), "::guard_of_older_kernels_faults"), || {
+        touch_guard(GuardBy::Protect, |guard| guard.end - 1);
+    }));
 }
 
 /// Locked memory refuses markers just as an old kernel does.
 #[test]
 fn guard_is_protected_where_markers_are_refused() {
-    let path = concat!(
-        module_path!(),
-        "::guard_is_protected_where_markers_are_refused"
-    );
+    let path = concat!(module_path!(), "::guard_is_protected_where_markers_are_refused");
     let output = in_child(path, || {
         // SAFETY: locks memory of this process only.
         if unsafe { libc::mlockall(libc::MCL_FUTURE | libc::MCL_ONFAULT) } != 0 {
@@ -230,109 +187,70 @@ fn guard_is_protected_where_markers_are_refused() {
 
 #[track_caller]
 fn assert_finished(output: &std::process::Output) {
-    assert_eq!(
-        output.status.code(),
-        Some(FINISHED),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert_eq!(output.status.code(), Some(FINISHED), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
 fn hundred_thousand_stacks_fit_in_a_gibibyte() {
     const COUNT: usize = 100_000;
-    assert_finished(&in_child(
-        concat!(
-            module_path!(),
-            "::hundred_thousand_stacks_fit_in_a_gibibyte"
-        ),
-        || {
-            let (resident_before, space_before) = memory_bytes();
-            let mut pool = StackPool::new(STACK_BYTES).unwrap();
-            let mut stacks = Vec::with_capacity(COUNT);
-            for _ in 0..COUNT {
-                let stack = pool.take().unwrap_or_else(|error| panic!("{error}"));
-                write_at(&stack, 1, 1);
-                stacks.push(stack);
-            }
-            let resident = memory_bytes().0;
-            eprintln!(
-                "{COUNT} stacks: {resident} bytes resident, {} mappings",
-                mappings_in_use().unwrap()
-            );
-            assert!(
-                resident >= COUNT * page_bytes(),
-                "every stack touched a page"
-            );
-            assert!(resident < 1 << 30);
-            if pool.guard_by == GuardBy::Marker {
-                assert!(mappings_in_use().unwrap() < 1000);
-            }
-            stacks.drain(..).for_each(|stack| pool.put(stack));
-            let idle = memory_bytes().0 - resident_before;
-            assert!(idle < 64 << 20, "{idle} bytes kept by {COUNT} idle stacks");
-            drop(pool);
-            let (resident_after, space_after) = memory_bytes();
-            assert!(
-                resident_after - resident_before < 32 << 20,
-                "{resident_after} {resident_before}"
-            );
-            assert!(
-                space_after - space_before < 64 << 20,
-                "{space_after} {space_before}"
-            );
-        },
-    ));
+    assert_finished(&in_child(concat!(module_path!(), "::hundred_thousand_stacks_fit_in_a_gibibyte"), || {
+        let (resident_before, space_before) = memory_bytes();
+        let mut pool = StackPool::new(STACK_BYTES).unwrap();
+        let mut stacks = Vec::with_capacity(COUNT);
+        for _ in 0..COUNT {
+            let stack = pool.take().unwrap_or_else(|error| panic!("{error}"));
+            write_at(&stack, 1, 1);
+            stacks.push(stack);
+        }
+        let resident = memory_bytes().0;
+        eprintln!("{COUNT} stacks: {resident} bytes resident, {} mappings", mappings_in_use().unwrap());
+        assert!(resident >= COUNT * page_bytes(), "every stack touched a page");
+        assert!(resident < 1 << 30);
+        if pool.guard_by == GuardBy::Marker {
+            assert!(mappings_in_use().unwrap() < 1000);
+        }
+        stacks.drain(..).for_each(|stack| pool.put(stack));
+        let idle = memory_bytes().0 - resident_before;
+        assert!(idle < 64 << 20, "{idle} bytes kept by {COUNT} idle stacks");
+        drop(pool);
+        let (resident_after, space_after) = memory_bytes();
+        assert!(resident_after - resident_before < 32 << 20, "{resident_after} {resident_before}");
+        assert!(space_after - space_before < 64 << 20, "{space_after} {space_before}");
+    }));
 }
 
 #[test]
 fn few_stacks_reserve_little() {
-    assert_finished(&in_child(
-        concat!(module_path!(), "::few_stacks_reserve_little"),
-        || {
-            let before = memory_bytes().1;
-            let mut pool = StackPool::new(STACK_BYTES).unwrap();
-            let _three = [
-                pool.take().unwrap(),
-                pool.take().unwrap(),
-                pool.take().unwrap(),
-            ];
-            assert!(memory_bytes().1 - before < 4 << 20);
-        },
-    ));
+    assert_finished(&in_child(concat!(module_path!(), "::few_stacks_reserve_little"), || {
+        let before = memory_bytes().1;
+        let mut pool = StackPool::new(STACK_BYTES).unwrap();
+        let _three = [pool.take().unwrap(), pool.take().unwrap(), pool.take().unwrap()];
+        assert!(memory_bytes().1 - before < 4 << 20);
+    }));
 }
 
 #[test]
 fn without_memory_there_is_an_error_with_a_cure() {
-    assert_finished(&in_child(
-        concat!(
-            module_path!(),
-            "::without_memory_there_is_an_error_with_a_cure"
-        ),
-        || {
-            let space = memory_bytes().1 as u64 + (64 << 20);
-            let limit = libc::rlimit {
-                rlim_cur: space,
-                rlim_max: space,
-            };
-            // SAFETY: limits this process only.
-            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
-            let mut pool = StackPool::new(STACK_BYTES).unwrap();
-            let mut stacks = Vec::new();
-            let error = loop {
-                match pool.take() {
-                    Ok(stack) => stacks.push(stack),
-                    Err(error) => break error,
-                }
-            };
-            // Slabs shrink before there is an error: at most a stack's worth and what the heap took is left.
-            assert!(stacks.len() > 600, "{} stacks in 64 MiB", stacks.len());
-            assert!(matches!(error, StackError::Memory { .. }), "{error:?}");
-            assert!(error.to_string().contains("ulimit -v"), "{error}");
-            pool.put(stacks.pop().unwrap());
-            pool.take().unwrap();
-        },
-    ));
+    assert_finished(&in_child(concat!(module_path!(), "::without_memory_there_is_an_error_with_a_cure"), || {
+        let space = memory_bytes().1 as u64 + (64 << 20);
+        let limit = libc::rlimit { rlim_cur: space, rlim_max: space };
+        // SAFETY: limits this process only.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+        let mut pool = StackPool::new(STACK_BYTES).unwrap();
+        let mut stacks = Vec::new();
+        let error = loop {
+            match pool.take() {
+                Ok(stack) => stacks.push(stack),
+                Err(error) => break error,
+            }
+        };
+        // Slabs shrink before there is an error: at most a stack's worth and what the heap took is left.
+        assert!(stacks.len() > 600, "{} stacks in 64 MiB", stacks.len());
+        assert!(matches!(error, StackError::Memory { .. }), "{error:?}");
+        assert!(error.to_string().contains("ulimit -v"), "{error}");
+        pool.put(stacks.pop().unwrap());
+        pool.take().unwrap();
+    }));
 }
 
 #[test]
@@ -342,30 +260,21 @@ fn without_mappings_the_error_names_the_setting() {
         eprintln!("SKIPPED: vm.max_map_count is {limit}, which takes too many stacks to reach");
         return;
     }
-    assert_finished(&in_child(
-        concat!(
-            module_path!(),
-            "::without_mappings_the_error_names_the_setting"
-        ),
-        || {
-            let mut pool = StackPool::new(MIN_STACK_BYTES).unwrap();
-            pool.guard_by = GuardBy::Protect;
-            let mut stacks = Vec::with_capacity(1 << 18);
-            let error = loop {
-                match pool.take() {
-                    Ok(stack) => stacks.push(stack),
-                    Err(error) => break error,
-                }
-            };
-            let text = error.to_string();
-            // Panics below need mappings.
-            drop(pool);
-            stacks.clear();
-            assert!(
-                matches!(error, StackError::Mappings { needed, .. } if needed >= 2 * limit),
-                "{error:?}"
-            );
-            assert!(text.contains("sysctl -w vm.max_map_count="), "{text}");
-        },
-    ));
+    assert_finished(&in_child(concat!(module_path!(), "::without_mappings_the_error_names_the_setting"), || {
+        let mut pool = StackPool::new(MIN_STACK_BYTES).unwrap();
+        pool.guard_by = GuardBy::Protect;
+        let mut stacks = Vec::with_capacity(1 << 18);
+        let error = loop {
+            match pool.take() {
+                Ok(stack) => stacks.push(stack),
+                Err(error) => break error,
+            }
+        };
+        let text = error.to_string();
+        // Panics below need mappings.
+        drop(pool);
+        stacks.clear();
+        assert!(matches!(error, StackError::Mappings { needed, .. } if needed >= 2 * limit), "{error:?}");
+        assert!(text.contains("sysctl -w vm.max_map_count="), "{text}");
+    }));
 }

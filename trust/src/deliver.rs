@@ -1,0 +1,115 @@
+//! A launched fiber's outcome on its way home: a request from the trustee's worker to the client's, with the token
+//! under which the client keeps what is to be done with it.
+
+#![allow(unsafe_code)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::job::Job;
+use crate::link::RemoteFault;
+use crate::property::Header;
+use crate::registry::TrusteeId;
+use crate::request::{Fault, Ignore, Request, Serving};
+use crate::serial;
+use crate::worker::{self, Worker};
+
+/// Sends the outcome to the client.
+pub(crate) fn deliver<T, J: Job<T>>(worker: &Worker, client: TrusteeId, token: u64, outcome: Result<J::Output, Fault>) {
+    if client == worker.id {
+        return worker.call_back(|| worker.launches.complete(token, outcome));
+    }
+    match outcome {
+        Ok(output) => J::deliver(worker, client, token, output),
+        Err(fault) => deliver_fault(worker, client, token, fault),
+    }
+}
+
+/// Sends word to the client that there will be no result.
+pub(crate) fn deliver_fault(worker: &Worker, client: TrusteeId, token: u64, fault: Fault) {
+    if client == worker.id {
+        return worker.call_back(|| worker.launches.fail(token, fault));
+    }
+    worker.submit(client, std::ptr::null_mut(), DeliverFault { token, fault }, Ignore, false);
+}
+
+/// A launched closure's result on its way to the client.
+pub(crate) struct Deliver<U> {
+    pub(crate) token: u64,
+    pub(crate) value: U,
+}
+
+impl<U: 'static> Request for Deliver<U> {
+    const ON_PROPERTY: bool = false;
+
+    unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
+        worker::with(|worker| {
+            let complete = || worker.launches.complete(self.token, Ok(self.value));
+            // A callback that panics has said so; the trustee's side is not concerned.
+            let _ = catch_unwind(AssertUnwindSafe(|| worker.call_back(complete)));
+        });
+        serving.out.put(());
+    }
+}
+
+/// Why a launched closure has no result.
+struct DeliverFault {
+    token: u64,
+    fault: Fault,
+}
+
+impl Request for DeliverFault {
+    const ON_PROPERTY: bool = false;
+    const CAPTURED_BYTES: usize = 0;
+    const PACKED_BYTES: Option<usize> = None;
+
+    fn pack(self, to: &mut Vec<u8>) {
+        to.extend_from_slice(&self.token.to_ne_bytes());
+        // Plain text and a number: it always serialises.
+        to.extend(serial::encode(&RemoteFault::new(self.fault)).unwrap_or_default());
+    }
+
+    unsafe fn unpack(from: &[u8]) -> Option<Self> {
+        let (token, fault) = from.split_first_chunk::<8>()?;
+        let fault = serial::decode::<RemoteFault>(fault).ok()?.into_fault();
+        Some(DeliverFault { token: u64::from_ne_bytes(*token), fault })
+    }
+
+    unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
+        worker::with(|worker| {
+            let fail = || worker.launches.fail(self.token, self.fault);
+            let _ = catch_unwind(AssertUnwindSafe(|| worker.call_back(fail)));
+        });
+        serving.out.put(());
+    }
+}
+
+/// A launched closure's serialised result on its way to the client.
+pub(crate) struct DeliverBytes {
+    pub(crate) token: u64,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Request for DeliverBytes {
+    const ON_PROPERTY: bool = false;
+    const CAPTURED_BYTES: usize = 0;
+    const PACKED_BYTES: Option<usize> = None;
+
+    fn pack(self, to: &mut Vec<u8>) {
+        to.extend_from_slice(&self.token.to_ne_bytes());
+        to.extend(self.bytes);
+    }
+
+    unsafe fn unpack(from: &[u8]) -> Option<Self> {
+        let (token, bytes) = from.split_first_chunk::<8>()?;
+        Some(DeliverBytes { token: u64::from_ne_bytes(*token), bytes: bytes.to_vec() })
+    }
+
+    unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
+        worker::with(|worker| {
+            let outcome: Result<Result<Vec<u8>, Fault>, Fault> = Ok(Ok(self.bytes));
+            let complete = || worker.launches.complete(self.token, outcome);
+            let _ = catch_unwind(AssertUnwindSafe(|| worker.call_back(complete)));
+        });
+        serving.out.put(());
+    }
+}

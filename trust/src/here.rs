@@ -1,0 +1,144 @@
+//! Calls on the worker's own trustee: the local shortcut (T7), what may happen inside a closure, and what has to
+//! wait for its end.
+
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::count::Estate;
+use crate::error::panic_text;
+use crate::property::{Header, Property};
+use crate::request::Fault;
+use crate::worker::{Context, Deferred, Worker};
+
+impl Worker {
+    #[inline(always)]
+    pub(crate) fn context(&self) -> Context {
+        self.context.get()
+    }
+
+    /// Refuses to wait where nothing may suspend (D2).
+    #[inline(always)]
+    pub(crate) fn assert_may_wait(&self, call: &str) {
+        if self.context.get() != Context::Free {
+            self.refuse_to_wait(call);
+        }
+    }
+
+    #[cold]
+    fn refuse_to_wait(&self, call: &str) -> ! {
+        let place = match self.context.get() {
+            Context::Callback => "the callback of an `apply_then`",
+            _ => "a delegated closure",
+        };
+        panic!(
+            "`{call}` waits, and nothing may wait inside {place}: use `apply_then`, or `launch` the closure \
+             (it then runs in a fiber and may wait)"
+        )
+    }
+
+    #[inline(always)]
+    pub(crate) fn enter_delegated(&self) -> Context {
+        self.context.replace(Context::Delegated)
+    }
+    #[inline(always)]
+    pub(crate) fn leave_delegated(&self, before: Context) {
+        self.context.set(before);
+    }
+
+    /// Runs a callback.
+    #[inline(always)]
+    pub(crate) fn call_back<R>(&self, f: impl FnOnce() -> R) -> R {
+        let before = self.context.replace(Context::Callback);
+        let result = f();
+        self.context.set(before);
+        result
+    }
+
+    /// Runs a closure on a property of this trustee, at once (T7).
+    ///
+    /// # Safety
+    /// The property is a live `Property<T>` of this trustee; the context is `Free`.
+    #[inline(always)]
+    pub(crate) unsafe fn run_here<T, U>(&self, property: *mut Header, f: impl FnOnce(&mut T) -> U) -> Result<U, Fault> {
+        // SAFETY: the caller's promise.
+        if unsafe { (*property).is_poisoned() } {
+            return Err(Fault::Poisoned(self.poison_text(property)));
+        }
+        self.shared.counters.requests_run_here.add(1);
+        self.context.set(Context::Delegated);
+        // SAFETY: live, and no other closure runs (D1: the context was `Free`).
+        let outcome = catch_unwind(AssertUnwindSafe(|| f(unsafe { Property::<T>::value(property) })));
+        self.context.set(Context::Free);
+        let outcome = outcome.map_err(|payload| {
+            self.poison(property, &*payload);
+            Fault::Panicked(payload)
+        });
+        self.settle();
+        outcome
+    }
+
+    /// Puts off a call on this very trustee until the running closure has returned.
+    pub(crate) fn defer(&self, call: Deferred) {
+        self.deferred.borrow_mut().push_back(call);
+        self.aftermath.set(true);
+    }
+
+    /// Does what had to wait for the end of delegated context: deferred calls, burials.
+    #[inline(always)]
+    pub(crate) fn settle(&self) {
+        if self.aftermath.get() && self.context.get() == Context::Free && !self.in_aftermath.get() {
+            self.settle_slow();
+        }
+    }
+
+    #[cold]
+    fn settle_slow(&self) {
+        self.in_aftermath.set(true);
+        loop {
+            while let Some(call) = { self.deferred.borrow_mut().pop_front() } {
+                call(self);
+            }
+            if !self.estate.bury(self) && self.deferred.borrow().is_empty() {
+                break;
+            }
+        }
+        self.in_aftermath.set(false);
+        self.aftermath.set(self.estate.has_dying());
+    }
+
+    /// Counts trusts of a property of this trustee.
+    ///
+    /// # Safety
+    /// The property is live.
+    pub(crate) unsafe fn count(&self, property: *mut Header, delta: i32) {
+        // SAFETY: the caller's promise; this is the trustee's thread.
+        unsafe { self.estate.count(property, delta) };
+        if self.estate.has_dying() {
+            self.aftermath.set(true);
+        }
+    }
+
+    pub(crate) fn adopt(&self, property: *mut Header) {
+        self.estate.adopt(property);
+    }
+
+    pub(crate) fn estate(&self) -> &Estate {
+        &self.estate
+    }
+
+    #[cold]
+    pub(crate) fn poison(&self, property: *mut Header, payload: &(dyn Any + Send)) {
+        // SAFETY: a closure has just run on it.
+        unsafe { (*property).set_poisoned(true) };
+        self.poison.borrow_mut().insert(property, panic_text(payload));
+    }
+    #[cold]
+    pub(crate) fn poison_text(&self, property: *mut Header) -> String {
+        self.poison.borrow().get(&property).cloned().unwrap_or_default()
+    }
+    pub(crate) fn forget_poison(&self, property: *mut Header) {
+        self.poison.borrow_mut().remove(&property);
+    }
+}

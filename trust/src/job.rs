@@ -1,0 +1,97 @@
+//! What a launched fiber does with a value, as a closure or with a serialised argument.
+
+#![allow(unsafe_code)]
+
+use std::marker::PhantomData;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::deliver::{Deliver, DeliverBytes, deliver_fault};
+use crate::registry::TrusteeId;
+use crate::request::{Fault, Ignore, pack_flat, unpack_flat};
+use crate::serial;
+use crate::worker::Worker;
+
+/// What a launched fiber does with the value.
+pub(crate) trait Job<T>: Send + 'static {
+    /// What it comes to.
+    type Output: Send + 'static;
+    fn run(self, value: &mut T) -> Self::Output;
+    /// As in [`Request`].
+    const CAPTURED_BYTES: usize;
+    const PACKED_BYTES: Option<usize>;
+    fn pack(self, to: &mut Vec<u8>);
+    /// # Safety
+    /// As [`Request::unpack`].
+    unsafe fn unpack(from: &[u8]) -> Option<Self>
+    where
+        Self: Sized;
+    /// Sends the output to the client.
+    fn deliver(worker: &Worker, client: TrusteeId, token: u64, output: Self::Output);
+}
+
+/// A closure.
+pub(crate) struct Plain<F>(pub(crate) F);
+
+impl<T, U, F> Job<T> for Plain<F>
+where
+    U: Send + 'static,
+    F: FnOnce(&mut T) -> U + Send + 'static,
+{
+    type Output = U;
+    const CAPTURED_BYTES: usize = size_of::<F>();
+    const PACKED_BYTES: Option<usize> = Some(size_of::<F>());
+
+    fn run(self, value: &mut T) -> U {
+        (self.0)(value)
+    }
+    fn pack(self, to: &mut Vec<u8>) {
+        pack_flat(self.0, to);
+    }
+    unsafe fn unpack(from: &[u8]) -> Option<Self> {
+        // SAFETY: the caller's promise.
+        (from.len() == size_of::<F>()).then(|| Plain(unsafe { unpack_flat(from) }))
+    }
+    fn deliver(worker: &Worker, client: TrusteeId, token: u64, output: U) {
+        worker.submit(client, std::ptr::null_mut(), Deliver { token, value: output }, Ignore, true);
+    }
+}
+
+/// A closure and its serialised argument; the result is serialised too.
+pub(crate) struct Serialised<A, U, F> {
+    pub(crate) f: F,
+    pub(crate) argument: Vec<u8>,
+    pub(crate) types: PhantomData<fn(A) -> U>,
+}
+
+impl<T, A, U, F> Job<T> for Serialised<A, U, F>
+where
+    A: DeserializeOwned + 'static,
+    U: Serialize + 'static,
+    F: FnOnce(&mut T, A) -> U + Send + 'static,
+{
+    type Output = Result<Vec<u8>, Fault>;
+    const CAPTURED_BYTES: usize = size_of::<F>();
+    const PACKED_BYTES: Option<usize> = None;
+
+    fn run(self, value: &mut T) -> Self::Output {
+        let argument = serial::decode::<A>(&self.argument)?;
+        serial::encode(&(self.f)(value, argument))
+    }
+    fn pack(self, to: &mut Vec<u8>) {
+        pack_flat(self.f, to);
+        to.extend_from_slice(&self.argument);
+    }
+    unsafe fn unpack(from: &[u8]) -> Option<Self> {
+        let argument = from.get(size_of::<F>()..)?.to_vec();
+        // SAFETY: the caller's promise.
+        Some(Serialised { f: unsafe { unpack_flat(from) }, argument, types: PhantomData })
+    }
+    fn deliver(worker: &Worker, client: TrusteeId, token: u64, output: Self::Output) {
+        match output {
+            Ok(bytes) => worker.submit(client, std::ptr::null_mut(), DeliverBytes { token, bytes }, Ignore, true),
+            Err(fault) => deliver_fault(worker, client, token, fault),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Making things at a trustee of any machine: a property, a fiber. For the crate `gossamer`.
+
+#![allow(unsafe_code)]
+
+use crate::deliver::deliver;
+use crate::error::Error;
+use crate::job::Plain;
+use crate::launch::Accepted;
+use crate::noref::NoRef;
+use crate::property::{Header, Property};
+use crate::registry::TrusteeId;
+use crate::reply::Reply;
+use crate::request::{Fault, Request, Serving, Then, pack_flat, unpack_flat};
+use crate::worker::{self, Context, Worker};
+use crate::{Trust, TrusteeReference};
+
+/// Entrusts what `make` makes at the trustee, of whatever machine, and waits for the trust.
+///
+/// # Errors
+/// [`Error::Panicked`] if `make` panics, [`Error::Gone`] or [`Error::Refused`] if the trustee cannot be reached.
+///
+/// # Panics
+/// In delegated context and in callbacks, where nothing may wait.
+pub fn entrust_remote<T, F>(trustee: TrusteeReference, make: F) -> Result<Trust<T>, Error>
+where
+    T: 'static,
+    F: FnOnce() -> T + NoRef + Send + 'static,
+{
+    let trustee = trustee.id();
+    let outcome = worker::with(|worker| {
+        worker.assert_may_wait("entrust");
+        if worker.id == trustee {
+            let property = Property::allocate(make());
+            worker.adopt(property);
+            return Ok(property.expose_provenance());
+        }
+        let reply = Reply::new(worker.fiber());
+        worker.submit(trustee, std::ptr::null_mut(), Make { make }, Then::new(reply.answer()), true);
+        reply.wait(worker)
+    });
+    let property = outcome.map_err(Fault::into_error::<T>)?;
+    Ok(Trust::of(std::ptr::with_exposed_provenance_mut(property), trustee))
+}
+
+struct Make<F> {
+    make: F,
+}
+
+impl<T: 'static, F: FnOnce() -> T> Request for Make<F> {
+    const ON_PROPERTY: bool = false;
+
+    unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
+        let property = Property::allocate((self.make)());
+        worker::with(|worker| worker.adopt(property));
+        serving.out.put(property.expose_provenance());
+    }
+}
+
+/// Runs `f` in a fiber at a trustee of any machine and waits for its result.
+///
+/// # Errors
+/// [`Error::Panicked`] if `f` panics, [`Error::Gone`] or [`Error::Refused`] if the trustee cannot be reached.
+///
+/// # Panics
+/// In delegated context and in callbacks, where nothing may wait.
+pub fn call<R, F>(trustee: TrusteeReference, f: F) -> Result<R, Error>
+where
+    R: NoRef + Send + 'static,
+    F: FnOnce() -> R + NoRef + Send + 'static,
+{
+    worker::with(|worker| {
+        worker.assert_may_wait("call");
+        let reply = Reply::new(worker.fiber());
+        start(worker, trustee.id(), f, Box::new(reply.answer()));
+        reply.wait(worker)
+    })
+    .map_err(Fault::into_error::<F>)
+}
+
+/// Runs `f` in a fiber at a trustee of any machine; `then` is called on this thread with the outcome.
+pub fn call_then<R, F, H>(trustee: TrusteeReference, f: F, then: H)
+where
+    R: NoRef + Send + 'static,
+    F: FnOnce() -> R + NoRef + Send + 'static,
+    H: FnOnce(Result<R, Error>) + 'static,
+{
+    let then = move |outcome: Result<R, Fault>| then(outcome.map_err(Fault::into_error::<F>));
+    worker::with(|worker| start(worker, trustee.id(), f, Box::new(then)));
+}
+
+fn start<R, F>(worker: &Worker, trustee: TrusteeId, f: F, then: Box<dyn FnOnce(Result<R, Fault>)>)
+where
+    R: Send + 'static,
+    F: FnOnce() -> R + Send + 'static,
+{
+    let token = worker.launches.expect(then);
+    let call = Call { f, token };
+    if trustee == worker.id {
+        if let Err(fault) = call.start(worker, worker.id) {
+            worker.call_back(|| worker.launches.fail(token, fault));
+        }
+    } else {
+        let may_wait = worker.context() == Context::Free;
+        worker.submit(trustee, std::ptr::null_mut(), call, Accepted { token }, may_wait);
+    }
+}
+
+/// A closure that is to run in a fiber.
+struct Call<F> {
+    f: F,
+    token: u64,
+}
+
+impl<R, F> Call<F>
+where
+    R: Send + 'static,
+    F: FnOnce() -> R + Send + 'static,
+{
+    fn start(self, worker: &Worker, client: TrusteeId) -> Result<(), Fault> {
+        let (f, token) = (self.f, self.token);
+        worker.launches.note_running(client, token);
+        let run = Box::new(move || {
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).map_err(Fault::Panicked);
+            worker::with(|worker| {
+                worker.launches.note_ended(client, token);
+                deliver::<(), Plain<Ended<R>>>(worker, client, token, outcome);
+            });
+        });
+        worker.shared.counters.fibers_spawned.add(1);
+        worker.scheduler.spawn(run, None).map_err(|error| {
+            worker.launches.note_ended(client, token);
+            Fault::Refused(error.to_string())
+        })
+    }
+}
+
+/// The type of job that delivers an `R`; there is no such job.
+type Ended<R> = fn(&mut ()) -> R;
+
+impl<R, F> Request for Call<F>
+where
+    R: Send + 'static,
+    F: FnOnce() -> R + Send + 'static,
+{
+    const ON_PROPERTY: bool = false;
+    const CAPTURED_BYTES: usize = size_of::<F>();
+    const PACKED_BYTES: Option<usize> = Some(size_of::<F>() + 8);
+
+    fn pack(self, to: &mut Vec<u8>) {
+        pack_flat(self.f, to);
+        to.extend_from_slice(&self.token.to_ne_bytes());
+    }
+
+    unsafe fn unpack(from: &[u8]) -> Option<Self> {
+        let (f, token) = from.split_last_chunk::<8>()?;
+        // SAFETY: the caller's promise.
+        (f.len() == size_of::<F>()).then(|| Call { f: unsafe { unpack_flat(f) }, token: u64::from_ne_bytes(*token) })
+    }
+
+    unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
+        match worker::with(|worker| self.start(worker, serving.client)) {
+            Ok(()) => serving.out.put(()),
+            Err(fault) => serving.fault(fault),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! `TrusteeReference`: a trustee by name, and entrusting to it.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+
+use crate::count::Adopt;
+use crate::property::{self, Header, Property};
+use crate::registry::TrusteeId;
+use crate::request::{Fault, Response, Resuming};
+use crate::trust::Trust;
+use crate::worker;
+
+/// A trustee: the part of a thread that holds properties and runs closures on them.
+///
+/// Every OS thread has one, from the first time that it uses this library until it ends.
+///
+/// Source: thesis 2.3.2.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TrusteeReference {
+    id: TrusteeId,
+}
+
+impl TrusteeReference {
+    /// Entrusts a value to this trustee. Does not wait, and is legal everywhere.
+    ///
+    /// If the trustee is gone the value is dropped here, and requests through the trust fail with
+    /// [`Error::Gone`].
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::new(2);
+    /// let here = trust::local_trustee().entrust(1);
+    /// let there = pool.trustees()[1].entrust(2);
+    /// assert_eq!(here.apply(|v| *v) + there.apply(|v| *v), 3);
+    /// ```
+    pub fn entrust<T: Send + 'static>(&self, value: T) -> Trust<T> {
+        let property = Property::allocate(value);
+        let trust = Trust::of(property, self.id);
+        worker::with(|worker| {
+            if worker.id == self.id {
+                worker.adopt(property);
+            } else {
+                worker.submit(self.id, property, Adopt, AdoptRefused(property), false);
+            }
+        });
+        trust
+    }
+
+    /// Its id.
+    pub fn id(&self) -> TrusteeId {
+        self.id
+    }
+
+    /// Is it the trustee of the calling thread?
+    pub fn is_local(&self) -> bool {
+        worker::try_with(|worker| worker.id == self.id).unwrap_or(false)
+    }
+
+    /// The trustee with this id.
+    pub fn from_id(id: TrusteeId) -> Self {
+        TrusteeReference { id }
+    }
+}
+
+impl fmt::Debug for TrusteeReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TrusteeReference({:?})", self.id)
+    }
+}
+
+/// The trustee of the calling thread.
+///
+/// # Panics
+/// In a destructor of a thread-local that runs after the thread's trustee has ended.
+pub fn local_trustee() -> TrusteeReference {
+    worker::with(|worker| TrusteeReference { id: worker.id })
+}
+
+/// A property that its trustee did not take: it is dropped here.
+struct AdoptRefused(*mut Header);
+
+impl Response for AdoptRefused {
+    unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
+        match fault {
+            // SAFETY: `Adopt` puts `()`.
+            None => unsafe { resuming.responses.take::<()>() },
+            // SAFETY: the trustee has never known it, and as it is gone no request will reach it.
+            Some(_) => unsafe { property::destroy(self.0) },
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Requests to other trustees: finds the pair or the link, makes room, waits for it or queues.
+
+#![allow(unsafe_code)]
+
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::client::{Outgoing, Room};
+use crate::property::Header;
+use crate::registry::{self, Message, TrusteeId};
+use crate::request::{Fault, Request, Response, Resuming};
+use crate::slot::{Pair, Reader};
+use crate::worker::Worker;
+
+impl Worker {
+    #[inline(always)]
+    pub(crate) fn at(&self, index: usize) -> Option<&Outgoing> {
+        // SAFETY: only this thread, and only for this look-up; entries are boxed, see the field.
+        unsafe { &*self.outgoing.get() }.get(index)?.as_deref()
+    }
+
+    /// Sends a request. If there is no room and `may_wait`, the caller waits, else the request is queued.
+    #[inline(always)]
+    pub(crate) fn submit<C: Request, R: Response + 'static>(
+        &self,
+        trustee: TrusteeId,
+        property: *mut Header,
+        request: C,
+        response: R,
+        may_wait: bool,
+    ) {
+        let mut request = ManuallyDrop::new(request);
+        let mut response = ManuallyDrop::new(response);
+        loop {
+            if let Some(outgoing) = self.at(trustee.index()).filter(|outgoing| outgoing.trustee == trustee) {
+                // SAFETY: on true both were moved out; they are not used again.
+                if unsafe { outgoing.try_push(property, &raw mut *request, &raw mut *response) } {
+                    return;
+                }
+            }
+            match self.find_room::<C, R>(trustee, may_wait) {
+                Room::Made => {}
+                Room::Full => {
+                    let Some(outgoing) = self.at(trustee.index()) else { unreachable!("full, so it exists") };
+                    let (request, response) = (ManuallyDrop::into_inner(request), ManuallyDrop::into_inner(response));
+                    return outgoing.enqueue(property, request, response);
+                }
+                Room::Gone => {
+                    drop(ManuallyDrop::into_inner(request));
+                    return self.fail(ManuallyDrop::into_inner(response), Fault::Gone);
+                }
+                Room::Elsewhere => {
+                    let (request, response) = (ManuallyDrop::into_inner(request), ManuallyDrop::into_inner(response));
+                    if let Err((response, fault)) =
+                        self.far.submit(self, trustee, property, request, response, may_wait)
+                    {
+                        self.fail(response, fault);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A request that cannot be sent.
+    #[cold]
+    fn fail<R: Response>(&self, response: R, fault: Fault) {
+        let mut resuming = Resuming { responses: Reader::empty(), next: std::ptr::null_mut() };
+        // A callback that panics has said so, as when the response came by a slot.
+        // SAFETY: with a fault no response is read.
+        let run = AssertUnwindSafe(|| unsafe { response.resume(&mut resuming, Some(fault)) });
+        let _ = self.call_back(|| catch_unwind(run));
+    }
+
+    /// Connects, moves on to the next slot, or waits.
+    #[inline(never)]
+    fn find_room<C, R>(&self, trustee: TrusteeId, may_wait: bool) -> Room {
+        if trustee.machine() != self.id.machine() {
+            return Room::Elsewhere;
+        }
+        loop {
+            let Some(outgoing) = self.at(trustee.index()).filter(|outgoing| outgoing.trustee == trustee) else {
+                if self.connect(trustee) {
+                    continue;
+                }
+                return Room::Gone;
+            };
+            if !outgoing.listed.replace(true) {
+                self.active.borrow_mut().push(trustee.index());
+            }
+            match outgoing.make_room::<C, R>() {
+                Room::Full if may_wait => self.wait_for_room(trustee),
+                room => return room,
+            }
+        }
+    }
+
+    #[cold]
+    fn wait_for_room(&self, trustee: TrusteeId) {
+        let waits = || self.at(trustee.index()).filter(|outgoing| outgoing.trustee == trustee && outgoing.is_full());
+        match self.fiber() {
+            Some(fiber) => {
+                if let Some(outgoing) = waits() {
+                    outgoing.waiters.push(fiber);
+                    self.scheduler.suspend();
+                }
+            }
+            None => self.wait_until(|| waits().is_none()),
+        }
+    }
+
+    /// Makes the pair for this trustee. False if the trustee is gone.
+    #[cold]
+    fn connect(&self, trustee: TrusteeId) -> bool {
+        let Some(peer) = registry::find(trustee) else {
+            return false;
+        };
+        let pair = Pair::new();
+        if peer.send(Message::Client(Arc::clone(&self.shared), Arc::clone(&pair))).is_err() {
+            return false;
+        }
+        let index = trustee.index();
+        // SAFETY: only this thread; no reference into the table is held across this call.
+        let old = unsafe {
+            let table = &mut *self.outgoing.get();
+            if table.len() <= index {
+                table.resize_with(index + 1, || None);
+            }
+            table[index].replace(Rc::new(Outgoing::new(peer, pair)))
+        };
+        if let Some(old) = old {
+            self.retire(index, &old);
+        }
+        true
+    }
+
+    /// The trustee that had this index before is closed: whatever was meant for it fails.
+    fn retire(&self, index: usize, old: &Outgoing) {
+        if old.listed.get() {
+            self.active.borrow_mut().retain(|&active| active != index);
+        }
+        while let Some(fiber) = old.waiters.pop() {
+            self.scheduler.ready(fiber);
+        }
+        self.call_back(|| old.abandon_if_outstanding());
+    }
+
+    /// Leaves all trustees.
+    pub(crate) fn leave(&self) {
+        // SAFETY: as in `connect`.
+        for outgoing in unsafe { std::mem::take(&mut *self.outgoing.get()) }.into_iter().flatten() {
+            if outgoing.is_outstanding() {
+                // The trustee may still write into its answers and these into fibers: keep all of it.
+                std::mem::forget(outgoing);
+            } else {
+                outgoing.leave();
+            }
+        }
+    }
+}
