@@ -18,10 +18,10 @@ use crate::park::{Parker, Presence};
 use crate::property::Header;
 use crate::registry::{Shared, TrusteeId};
 use crate::request::{
-    CONTINUATION_HEAD, Continuation, ContinuationOf, Fault, Operation, OperationOf, REQUEST_HEAD, Request, Response,
-    Resuming, capture_bytes, travels_inline, write_captures,
+    CONTINUATION_HEAD, Continuation, ContinuationOf, Fault, Operation, OperationOf, Request, Response, Resuming,
+    capture_bytes, travels_inline, write_captures,
 };
-use crate::slot::{Body, ClientSide, Pair, Reader};
+use crate::slot::{Body, ClientSide, Pair, Reader, RequestHead};
 
 /// What [`Outgoing::make_room`] found.
 #[must_use]
@@ -134,31 +134,31 @@ impl Outgoing {
         response: *mut R,
     ) -> bool {
         if const { travels_inline::<C>() && travels_inline::<R>() } {
-            if !self.has_room(capture_bytes::<C>(), capture_bytes::<R>()) {
+            let (head, continuation) = (self.side.head(OperationOf::<C>::INLINE), ContinuationOf::<R>::INLINE);
+            if !self.has_room(head.bytes() + capture_bytes::<C>(), capture_bytes::<R>()) {
                 return false;
             }
             // SAFETY: the caller gives both values up.
             let (request, response) = unsafe { (request.read(), response.read()) };
-            let (operation, continuation) = (OperationOf::<C>::INLINE, ContinuationOf::<R>::INLINE);
             // SAFETY: there is room.
-            unsafe { self.place(operation, property, request, continuation, response) };
+            unsafe { self.place(head, property, request, continuation, response) };
         } else {
-            if !self.has_room(8, 8) {
+            let (head, continuation) = (self.side.head(OperationOf::<C>::BOXED), ContinuationOf::<R>::BOXED);
+            if !self.has_room(head.bytes() + 8, 8) {
                 return false;
             }
             // SAFETY: the caller gives both values up.
             let (request, response) = unsafe { (Box::new(request.read()), Box::new(response.read())) };
-            let (operation, continuation) = (OperationOf::<C>::BOXED, ContinuationOf::<R>::BOXED);
             // SAFETY: there is room.
-            unsafe { self.place(operation, property, request, continuation, response) };
+            unsafe { self.place(head, property, request, continuation, response) };
         }
         self.count_submitted();
         true
     }
 
     #[inline(always)]
-    fn has_room(&self, captures: usize, then_captures: usize) -> bool {
-        let next = self.at.get().wrapping_add(REQUEST_HEAD + captures);
+    fn has_room(&self, request: usize, then_captures: usize) -> bool {
+        let next = self.at.get().wrapping_add(request);
         let then_next = self.then_at.get().wrapping_add(CONTINUATION_HEAD + then_captures);
         next.addr() <= self.end.get().addr() && then_next.addr() <= self.then_end.get().addr()
     }
@@ -166,7 +166,7 @@ impl Outgoing {
     #[inline(always)]
     unsafe fn place<C, R>(
         &self,
-        operation: &'static Operation,
+        head: RequestHead,
         property: *mut Header,
         captures: C,
         continuation: &'static Continuation,
@@ -176,13 +176,11 @@ impl Outgoing {
         // SAFETY: the caller has seen that there is room; the open request body and the buffer of
         // continuations are this client's (slot/mod.rs), and all records are multiples of 8 bytes.
         unsafe {
-            at.cast::<&'static Operation>().write(operation);
-            at.add(8).cast::<*mut Header>().write(property);
-            write_captures(at.add(REQUEST_HEAD), captures);
+            write_captures(head.write(at, property), captures);
             then_at.cast::<&'static Continuation>().write(continuation);
             write_captures(then_at.add(CONTINUATION_HEAD), then);
         }
-        self.at.set(at.wrapping_add(REQUEST_HEAD + capture_bytes::<C>()));
+        self.at.set(at.wrapping_add(head.bytes() + capture_bytes::<C>()));
         self.then_at.set(then_at.wrapping_add(CONTINUATION_HEAD + capture_bytes::<R>()));
         self.made.set(self.made.get() + 1);
     }
@@ -219,10 +217,12 @@ impl Outgoing {
                 self.open(slot, body);
             }
             self.grow_thens(CONTINUATION_HEAD + then_captures);
-            if self.has_room(captures, then_captures) {
+            if self.has_room(RequestHead::BYTES_MAX + captures, then_captures) {
                 return Room::Made;
             }
-            if !self.move_to_overflow() {
+            // With nothing in flight the trustee may as well begin with what the primary part holds.
+            let begin = self.made.get() > 0 && self.side.in_flight() == 0;
+            if begin || !self.move_to_overflow() {
                 self.publish();
             }
         }
@@ -334,12 +334,13 @@ impl Outgoing {
             let Some(queued) = self.queue.borrow_mut().pop_front() else {
                 return;
             };
-            if !self.has_room(8, 8) && !matches!(self.make_room_for(8, 8), Room::Made) {
+            let head = self.side.head(queued.operation);
+            if !self.has_room(head.bytes() + 8, 8) && !matches!(self.make_room_for(8, 8), Room::Made) {
                 return self.queue.borrow_mut().push_front(queued);
             }
             // SAFETY: there is room; pointers to boxes are what the boxed forms were made to read.
             unsafe {
-                self.place(queued.operation, queued.property, queued.captures, queued.continuation, queued.then);
+                self.place(head, queued.property, queued.captures, queued.continuation, queued.then);
             }
         }
     }
@@ -417,7 +418,7 @@ impl Outgoing {
         let mut resuming = Resuming { responses: Reader::empty(), next: self.thens(slot) };
         // SAFETY: E1: nobody will run these requests; the body is this client's again.
         unsafe {
-            for_each_request(body, |operation, at| {
+            for_each_request(self.side.pair(), body, |operation, at| {
                 let next = (operation.refuse)(at);
                 // E2: the continuations of a batch lie in the order of its requests.
                 let _ = catch_unwind(AssertUnwindSafe(|| resume_next(&mut resuming, Some(Fault::Gone))));
@@ -452,7 +453,11 @@ unsafe fn resume_next(resuming: &mut Resuming, fault: Option<Fault>) {
 ///
 /// # Safety
 /// The caller owns the published request body.
-pub(crate) unsafe fn for_each_request(body: *mut Body, mut visit: impl FnMut(&'static Operation, *mut u8) -> *mut u8) {
+pub(crate) unsafe fn for_each_request(
+    pair: &Pair,
+    body: *mut Body,
+    mut visit: impl FnMut(&'static Operation, *mut u8) -> *mut u8,
+) {
     // SAFETY: the caller's promise; the parts hold as many requests as the head says.
     unsafe {
         let (in_primary, made) = ((*body).head as u32, ((*body).head >> 32) as u32);
@@ -461,8 +466,8 @@ pub(crate) unsafe fn for_each_request(body: *mut Body, mut visit: impl FnMut(&'s
             if index == in_primary {
                 at = (&raw mut (*body).overflow).cast();
             }
-            let operation = *at.cast::<&'static Operation>();
-            at = visit(operation, at.add(REQUEST_HEAD));
+            let (operation, _, captures) = pair.read_head(at);
+            at = visit(operation, captures);
         }
     }
 }

@@ -36,7 +36,10 @@
 
 #![allow(unsafe_code)]
 
-use std::cell::RefCell;
+#[cfg(all(test, loom))]
+mod model;
+
+use std::cell::{Ref, RefCell};
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -48,29 +51,61 @@ use crate::request::{Fault, Request, Response, Resuming, Serving};
 use crate::trustee::Incoming;
 use crate::worker::{self, Worker};
 
+/// What a burial needs to know of a client on this machine.
+pub(crate) trait Client {
+    /// Requests it has made to this trustee so far, those that it has not sent yet included.
+    fn submitted(&self) -> u64;
+    /// How many of them have been served.
+    fn served(&self) -> u64;
+    /// It is gone, and nothing of it is left to serve.
+    fn has_left(&self) -> bool;
+}
+
+/// What an estate asks of the trustee it belongs to: the worker, or the one in `count/model.rs`.
+pub(crate) trait Trustee<C> {
+    /// Handles what has come by the inbox.
+    fn read_mail(&self);
+    fn clients(&self) -> Ref<'_, Vec<Rc<C>>>;
+    /// Clients on other machines, and a question to one of them, which ends in [`Estate::told`].
+    fn far_clients(&self) -> Vec<Rc<FarClient>>;
+    fn ask(&self, client: Rc<FarClient>);
+    /// Drops a property that is in no list any more.
+    fn destroy(&self, property: *mut Header);
+}
+
 /// Properties of one trustee, and those among them that may have to go.
-#[derive(Default)]
-pub(crate) struct Estate {
+pub(crate) struct Estate<C = Incoming> {
     /// All properties; a property knows its place in the list.
     owned: RefCell<Vec<*mut Header>>,
     /// Count reached 0; step (1) is to come.
     dying: RefCell<Vec<*mut Header>>,
     /// Between (1) and (3).
-    burial: RefCell<Option<Burial>>,
+    burial: RefCell<Option<Burial<C>>>,
     /// The addresses of all properties, where requests of other machines name them.
     known: RefCell<Option<HashSet<*mut Header>>>,
 }
 
-struct Burial {
+struct Burial<C> {
     properties: Vec<*mut Header>,
     /// Clients that have yet to be served up to a number of requests.
-    awaited: Vec<(Rc<Incoming>, u64)>,
+    awaited: Vec<(Rc<C>, u64)>,
     /// Clients on other machines likewise, and how many of them have yet to tell their number.
     awaited_far: Vec<(Rc<FarClient>, u64)>,
     asked: usize,
 }
 
-impl Estate {
+impl<C> Default for Estate<C> {
+    fn default() -> Self {
+        Estate {
+            owned: RefCell::default(),
+            dying: RefCell::default(),
+            burial: RefCell::default(),
+            known: RefCell::default(),
+        }
+    }
+}
+
+impl<C: Client> Estate<C> {
     /// Takes a property into the list.
     pub(crate) fn adopt(&self, property: *mut Header) {
         let mut owned = self.owned.borrow_mut();
@@ -111,7 +146,7 @@ impl Estate {
     }
 
     /// Does what can be done now of steps (1) to (3). True if a property was buried.
-    pub(crate) fn bury(&self, worker: &Worker) -> bool {
+    pub(crate) fn bury(&self, trustee: &impl Trustee<C>) -> bool {
         let mut any = false;
         loop {
             if self.burial.borrow().is_none() {
@@ -119,34 +154,33 @@ impl Estate {
                 if properties.is_empty() {
                     return any;
                 }
-                self.begin(worker, properties);
+                self.begin(trustee, properties);
             }
             if !self.awaited_are_served() {
                 return any;
             }
             let burial = self.burial.borrow_mut().take();
-            any |= burial.is_some_and(|burial| self.end(burial.properties));
+            any |= burial.is_some_and(|burial| self.end(trustee, burial.properties));
         }
     }
 
     /// Step (1).
-    fn begin(&self, worker: &Worker, properties: Vec<*mut Header>) {
-        worker.read_mail();
+    fn begin(&self, trustee: &impl Trustee<C>, properties: Vec<*mut Header>) {
+        trustee.read_mail();
         for &property in &properties {
             // SAFETY: live: it is buried in step (3) at the earliest.
             unsafe { (*property).set_counted(false) };
         }
-        let behind = |client: &Rc<Incoming>| {
+        let behind = |client: &Rc<C>| {
             let submitted = client.submitted();
             (submitted > client.served()).then(|| (Rc::clone(client), submitted))
         };
-        let awaited = worker.incoming().iter().filter_map(behind).collect();
-        let far = if worker.far.is_attached() { worker.far.clients() } else { Vec::new() };
+        let awaited = trustee.clients().iter().filter_map(behind).collect();
+        let far = trustee.far_clients();
         let asked = far.len();
         *self.burial.borrow_mut() = Some(Burial { properties, awaited, awaited_far: Vec::new(), asked });
         for client in far {
-            let told = Told { client: Rc::clone(&client) };
-            worker.submit(client.client(), std::ptr::null_mut(), Census { trustee: worker.id }, told, false);
+            trustee.ask(client);
         }
     }
 
@@ -170,7 +204,7 @@ impl Estate {
     }
 
     /// Step (3).
-    fn end(&self, properties: Vec<*mut Header>) -> bool {
+    fn end(&self, trustee: &impl Trustee<C>, properties: Vec<*mut Header>) -> bool {
         let mut any = false;
         for property in properties {
             // SAFETY: live: nothing else buries it.
@@ -182,7 +216,7 @@ impl Estate {
             } else {
                 any = true;
                 self.forget(property);
-                destroy(property);
+                trustee.destroy(property);
             }
         }
         any
@@ -200,7 +234,6 @@ impl Estate {
         if let Some(known) = &mut *self.known.borrow_mut() {
             known.remove(&property);
         }
-        worker::with(|worker| worker.forget_poison(property));
     }
 
     /// The trustee ends: drops every property, also those whose trusts are alive (their requests will fail).
@@ -214,6 +247,38 @@ impl Estate {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.owned.borrow().is_empty()
+    }
+}
+
+impl Client for Incoming {
+    fn submitted(&self) -> u64 {
+        self.submitted()
+    }
+    fn served(&self) -> u64 {
+        self.served()
+    }
+    fn has_left(&self) -> bool {
+        self.has_left()
+    }
+}
+
+impl Trustee<Incoming> for Worker {
+    fn read_mail(&self) {
+        self.read_mail();
+    }
+    fn clients(&self) -> Ref<'_, Vec<Rc<Incoming>>> {
+        self.incoming()
+    }
+    fn far_clients(&self) -> Vec<Rc<FarClient>> {
+        if self.far.is_attached() { self.far.clients() } else { Vec::new() }
+    }
+    fn ask(&self, client: Rc<FarClient>) {
+        let told = Told { client: Rc::clone(&client) };
+        self.submit(client.client(), std::ptr::null_mut(), Census { trustee: self.id }, told, false);
+    }
+    fn destroy(&self, property: *mut Header) {
+        self.forget_poison(property);
+        destroy(property);
     }
 }
 

@@ -16,7 +16,7 @@ use crate::worker::{self, Worker};
 /// Sends the outcome to the client.
 pub(crate) fn deliver<T, J: Job<T>>(worker: &Worker, client: TrusteeId, token: u64, outcome: Result<J::Output, Fault>) {
     if client == worker.id {
-        return worker.call_back(|| worker.launches.complete(token, outcome));
+        return call_back(worker, || worker.launches.complete(token, outcome));
     }
     match outcome {
         Ok(output) => J::deliver(worker, client, token, output),
@@ -24,10 +24,16 @@ pub(crate) fn deliver<T, J: Job<T>>(worker: &Worker, client: TrusteeId, token: u
     }
 }
 
+/// Runs a client's callback. One that panics has said so through the panic hook; this is a fiber's entry (trap 7),
+/// a trustee's closure or its end, where nothing may unwind.
+pub(crate) fn call_back(worker: &Worker, callback: impl FnOnce()) {
+    let _ = worker.call_back(|| catch_unwind(AssertUnwindSafe(callback)));
+}
+
 /// Sends word to the client that there will be no result.
 pub(crate) fn deliver_fault(worker: &Worker, client: TrusteeId, token: u64, fault: Fault) {
     if client == worker.id {
-        return worker.call_back(|| worker.launches.fail(token, fault));
+        return call_back(worker, || worker.launches.fail(token, fault));
     }
     worker.submit(client, std::ptr::null_mut(), DeliverFault { token, fault }, Ignore, false);
 }
@@ -43,9 +49,7 @@ impl<U: 'static> Request for Deliver<U> {
 
     unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
         worker::with(|worker| {
-            let complete = || worker.launches.complete(self.token, Ok(self.value));
-            // A callback that panics has said so; the trustee's side is not concerned.
-            let _ = catch_unwind(AssertUnwindSafe(|| worker.call_back(complete)));
+            call_back(worker, || worker.launches.complete(self.token, Ok(self.value)));
         });
         serving.out.put(());
     }
@@ -76,8 +80,7 @@ impl Request for DeliverFault {
 
     unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
         worker::with(|worker| {
-            let fail = || worker.launches.fail(self.token, self.fault);
-            let _ = catch_unwind(AssertUnwindSafe(|| worker.call_back(fail)));
+            call_back(worker, || worker.launches.fail(self.token, self.fault));
         });
         serving.out.put(());
     }
@@ -107,8 +110,7 @@ impl Request for DeliverBytes {
     unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
         worker::with(|worker| {
             let outcome: Result<Result<Vec<u8>, Fault>, Fault> = Ok(Ok(self.bytes));
-            let complete = || worker.launches.complete(self.token, outcome);
-            let _ = catch_unwind(AssertUnwindSafe(|| worker.call_back(complete)));
+            call_back(worker, || worker.launches.complete(self.token, outcome));
         });
         serving.out.put(());
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::EXIT_WAIT_MS;
 use crate::park::Parker;
-use crate::registry::{self, Message};
+use crate::registry::{self, Message, TrusteeId};
 use crate::worker::Worker;
 
 impl Worker {
@@ -27,6 +27,10 @@ impl Worker {
         while self.serve() {}
         self.settle();
         self.launches.abandon(self);
+        self.settle();
+        // From here on a trust of this trustee may be of a property that is freed: whatever the destructors and
+        // callbacks below do with it is refused like a request to a trustee that is gone (trap 12).
+        self.home.set(TrusteeId::NOBODY);
         while !self.estate().is_empty() {
             self.estate().close();
             self.settle();

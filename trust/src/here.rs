@@ -50,10 +50,14 @@ impl Worker {
     /// Runs a callback.
     #[inline(always)]
     pub(crate) fn call_back<R>(&self, f: impl FnOnce() -> R) -> R {
-        let before = self.context.replace(Context::Callback);
-        let result = f();
-        self.context.set(before);
-        result
+        struct Restore<'a>(&'a Worker, Context);
+        impl Drop for Restore<'_> {
+            fn drop(&mut self) {
+                self.0.context.set(self.1);
+            }
+        }
+        let _restore = Restore(self, self.context.replace(Context::Callback));
+        f()
     }
 
     /// Runs a closure on a property of this trustee, at once (T7).

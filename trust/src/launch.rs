@@ -100,11 +100,11 @@ pub(crate) fn launch<T: 'static, J: Job<T>>(
 ) {
     let token = worker.launches.expect(then);
     let request = Launch { job, token, property: std::marker::PhantomData };
-    if trustee == worker.id {
+    if trustee == worker.home.get() {
         // SAFETY: the caller holds a trust of this property, whose trustee this is.
         let started = unsafe { request.start(worker, property, worker.id) };
         if let Err(fault) = started {
-            worker.call_back(|| worker.launches.fail(token, fault));
+            crate::deliver::call_back(worker, || worker.launches.fail(token, fault));
         }
     } else {
         let may_wait = worker.context() == crate::worker::Context::Free;
@@ -194,8 +194,10 @@ unsafe fn run_latched<T, U>(worker: &Worker, property: *mut Header, f: impl FnOn
         })
     };
     // SAFETY: as above; in a fiber no closure runs (D1), so the short borrow is unique.
-    drop(unsafe { Property::<Latch<T>>::value(property) }.put_back(value));
+    let replaced = unsafe { Property::<Latch<T>>::value(property) }.put_back(value);
     wake_next(worker, property);
+    // A value that panics when it is dropped has said so; this is a fiber's entry (trap 7).
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(replaced)));
     outcome
 }
 

@@ -29,7 +29,7 @@ where
     let trustee = trustee.id();
     let outcome = worker::with(|worker| {
         worker.assert_may_wait("entrust");
-        if worker.id == trustee {
+        if worker.home.get() == trustee {
             let property = Property::allocate(make());
             worker.adopt(property);
             return Ok(property.expose_provenance());
@@ -97,7 +97,7 @@ where
     let call = Call { f, token };
     if trustee == worker.id {
         if let Err(fault) = call.start(worker, worker.id) {
-            worker.call_back(|| worker.launches.fail(token, fault));
+            crate::deliver::call_back(worker, || worker.launches.fail(token, fault));
         }
     } else {
         let may_wait = worker.context() == Context::Free;

@@ -96,7 +96,9 @@ impl<T> Property<T> {
     /// A new property with one trust.
     pub(crate) fn allocate(value: T) -> *mut Header {
         let header = Header { kind: Self::KIND, marks: Cell::new(0), count: Cell::new(1) };
-        Box::into_raw(Box::new(Property { header, value: UnsafeCell::new(value) })).cast()
+        let property = Box::into_raw(Box::new(Property { header, value: UnsafeCell::new(value) })).cast();
+        assert!(crate::slot::fits(property), "this platform's addresses are longer than 48 bits");
+        property
     }
 
     unsafe fn drop(header: *mut Header) {

@@ -37,7 +37,7 @@ impl TrusteeReference {
         let property = Property::allocate(value);
         let trust = Trust::of(property, self.id);
         worker::with(|worker| {
-            if worker.id == self.id {
+            if worker.home.get() == self.id {
                 worker.adopt(property);
             } else {
                 worker.submit(self.id, property, Adopt, AdoptRefused(property), false);

@@ -25,6 +25,8 @@ impl TrusteeId {
     pub fn machine(self) -> u16 {
         (self.0 >> 48) as u16
     }
+    /// No trustee's, and what no [`from_bits`](Self::from_bits) gives.
+    pub(crate) const NOBODY: TrusteeId = TrusteeId(u64::MAX);
     /// Index among the threads of its machine. Reused after the thread has ended.
     #[inline(always)]
     pub fn index(self) -> usize {
@@ -36,7 +38,8 @@ impl TrusteeId {
     }
     /// The inverse of [`to_bits`](Self::to_bits). An id of no trustee is harmless: requests to it fail.
     pub fn from_bits(bits: u64) -> Self {
-        TrusteeId(bits)
+        // The one id that a worker may compare its own with when it has none any more.
+        TrusteeId(if bits == Self::NOBODY.0 { bits - 1 } else { bits })
     }
 }
 

@@ -1,6 +1,6 @@
 //! A closure into bytes and back: the only type erasure of the crate.
 //!
-//! A request is `[operation: 8 bytes][property: 8][captures]`, padded to 8. The [`Operation`] is one static
+//! A request is `[head][captures]`, padded to 8; the head (`slot/dictionary.rs`) tells operation and property. The [`Operation`] is one static
 //! per closure type; it knows how to run the captured bytes and how to drop them unrun. On the client's side
 //! each request leaves `[continuation: 8 bytes][captures of what to do with the response]`, in the same order.
 //!
@@ -22,8 +22,6 @@ use crate::property::{Header, Property};
 use crate::registry::TrusteeId;
 use crate::slot::{Reader, Writer, align_up, is_inline};
 
-/// Bytes of a request before its captures.
-pub(crate) const REQUEST_HEAD: usize = 16;
 /// Bytes of a continuation before its captures.
 pub(crate) const CONTINUATION_HEAD: usize = 8;
 

@@ -232,7 +232,7 @@ impl<T: 'static> Trust<T> {
 
     #[inline(always)]
     fn is_at(&self, worker: &Worker) -> bool {
-        worker.id == self.trustee
+        worker.home.get() == self.trustee
     }
 
     #[inline(always)]
@@ -404,7 +404,7 @@ impl<T> Drop for Trust<T> {
 
 fn count(trustee: TrusteeId, property: *mut Header, delta: i32) {
     let counted = worker::try_with(|worker| {
-        if worker.id == trustee {
+        if worker.home.get() == trustee {
             // SAFETY: a trust of this trustee keeps it live up to here.
             unsafe { worker.count(property, delta) };
             worker.settle();

@@ -12,7 +12,7 @@ use crate::client::for_each_request;
 use crate::link::{Item, Requests};
 use crate::property::Header;
 use crate::registry::{Shared, TrusteeId};
-use crate::request::{Fault, Operation, REQUEST_HEAD, Serving};
+use crate::request::{Fault, Serving};
 use crate::slot::{Body, Pair, TrusteeSide, Writer};
 use crate::worker::Worker;
 
@@ -56,7 +56,7 @@ impl Incoming {
         };
         worker.mark_busy();
         // SAFETY: the published bodies are this trustee's until it responds (slot/mod.rs).
-        let (made, overflowed) = unsafe { serve_batch(worker, requests, responses, self.client.id) };
+        let (made, overflowed) = unsafe { serve_batch(worker, self.side.pair(), requests, responses, self.client.id) };
         self.served.set(self.served.get() + u64::from(made));
         self.side.respond();
         let counters = &worker.shared.counters;
@@ -77,7 +77,7 @@ impl Incoming {
         unsafe {
             let mut writer = Writer::new(responses);
             let mut index = 0;
-            for_each_request(requests, |operation, at| {
+            for_each_request(self.side.pair(), requests, |operation, at| {
                 writer.put_fault(index, Fault::Gone);
                 index += 1;
                 (operation.refuse)(at)
@@ -91,7 +91,13 @@ impl Incoming {
 
 /// Runs a whole batch in delegated context. Returns how many requests it had, and whether the responses
 /// needed more than their slot.
-unsafe fn serve_batch(worker: &Worker, requests: *mut Body, responses: *mut Body, client: TrusteeId) -> (u32, bool) {
+unsafe fn serve_batch(
+    worker: &Worker,
+    pair: &Pair,
+    requests: *mut Body,
+    responses: *mut Body,
+    client: TrusteeId,
+) -> (u32, bool) {
     // SAFETY: the caller owns both bodies.
     let (head, primary, overflow) =
         unsafe { ((*requests).head, (&raw mut (*requests).primary).cast(), (&raw mut (*requests).overflow).cast()) };
@@ -109,11 +115,11 @@ unsafe fn serve_batch(worker: &Worker, requests: *mut Body, responses: *mut Body
         let ran = catch_unwind(AssertUnwindSafe(|| {
             // SAFETY: requests were written as `client.rs` says: `in_primary` of them, then the rest.
             unsafe {
-                run_until(&mut serving, in_primary.min(made));
+                run_until(pair, &mut serving, in_primary.min(made));
                 if serving.index == in_primary && in_primary < made {
                     serving.next = overflow;
                 }
-                run_until(&mut serving, made);
+                run_until(pair, &mut serving, made);
             }
         }));
         match ran {
@@ -132,14 +138,13 @@ unsafe fn serve_batch(worker: &Worker, requests: *mut Body, responses: *mut Body
 
 /// Runs requests, one behind the other, up to the one with this index.
 #[inline(always)]
-unsafe fn run_until(serving: &mut Serving, end: u32) {
+unsafe fn run_until(pair: &Pair, serving: &mut Serving, end: u32) {
     while serving.index < end {
         let at = serving.next;
         // SAFETY: a request lies at `next` (E3); E1.
         unsafe {
-            let operation = *at.cast::<&'static Operation>();
-            let property = *at.add(8).cast::<*mut Header>();
-            (operation.run)(at.add(REQUEST_HEAD), property, serving);
+            let (operation, property, captures) = pair.read_head(at);
+            (operation.run)(captures, property, serving);
         }
         serving.index += 1;
     }

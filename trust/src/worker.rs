@@ -63,6 +63,8 @@ pub(crate) type Deferred = Box<dyn FnOnce(&Worker)>;
 /// The worker of one thread.
 pub(crate) struct Worker {
     pub(crate) id: TrusteeId,
+    /// The trustee whose properties may be touched directly: `id` until the end drops them, then nobody's.
+    pub(crate) home: Cell<TrusteeId>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) scheduler: Scheduler,
     pub(crate) timers: Timers,
@@ -92,6 +94,7 @@ impl Worker {
         let shared = registry::register();
         Ok(Worker {
             id: shared.id,
+            home: Cell::new(shared.id),
             shared,
             scheduler,
             timers: Timers::default(),

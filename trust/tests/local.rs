@@ -77,7 +77,9 @@ fn t7_a_local_call_runs_at_once_and_sends_nothing() {
         }
         let text = property.apply_with(|v, text: String| format!("{text} {}", v.len()), "of".to_owned());
         assert_eq!(text, "of 100");
-        assert_eq!(trust::stats(local_trustee()).unwrap(), before);
+        let after = trust::stats(local_trustee()).unwrap();
+        assert_eq!((after.requests_sent, after.requests_served), (before.requests_sent, before.requests_served));
+        assert_eq!((after.batches_sent, after.fiber_switches), (before.batches_sent, before.fiber_switches));
     })
     .join()
     .unwrap();
@@ -262,6 +264,7 @@ fn t18_the_counters_move() {
     let property = trustee.entrust([0u64; 8]);
     serve_until(|| trust::stats(trustee).unwrap().requests_served >= 1);
     let before = (trust::stats(client).unwrap(), trust::stats(trustee).unwrap());
+    let kept = property.clone();
     pool.spawn_on(0, move || {
         for _ in 0..50 {
             trust::yield_now();
@@ -273,7 +276,6 @@ fn t18_the_counters_move() {
     })
     .join()
     .unwrap();
-    // The -1 of the trust may be on its way still: at least what has been answered is counted.
     let after = (trust::stats(client).unwrap(), trust::stats(trustee).unwrap());
     let sent = after.0.requests_sent - before.0.requests_sent;
     let served = after.1.requests_served - before.1.requests_served;
@@ -285,7 +287,11 @@ fn t18_the_counters_move() {
     assert!(after.1.responses_overflowed > before.1.responses_overflowed, "64-byte results exceed the slot: {after:?}");
     assert!(after.0.fiber_switches > before.0.fiber_switches);
     assert_eq!(after.0.fibers_spawned, before.0.fibers_spawned + 1);
-    serve_until(|| trust::stats(trustee).unwrap().parks > 0);
+    // A sleep is counted when it is over.
+    serve_until(|| {
+        kept.apply(|_| ());
+        trust::stats(trustee).unwrap().parks > 0
+    });
 }
 
 #[test]
@@ -297,7 +303,8 @@ fn trap_10_an_id_of_no_trustee_is_refused() {
         assert!(!nobody.is_local());
         assert!(trust::stats(nobody).is_none());
         let trust = nobody.entrust(drops.value(()));
-        assert!(matches!(trust.try_apply(|_| ()), Err(Error::Gone { .. })));
+        // Of this machine: gone. Of another: refused, for this program spans one.
+        assert!(matches!(trust.try_apply(|_| ()), Err(Error::Gone { .. } | Error::Refused { .. })));
         assert!(trust::spawn_on(&nobody, || ()).join().is_err());
     }
     assert_eq!(drops.count(), 4);

@@ -1,1 +1,216 @@
+//! The futex as loom sees it, and loom models of parking. How to run them: `slot/model.rs`.
+//!
+//! [`wait`] and [`wake`] keep the promise of the system calls: looking at the word and falling asleep are one
+//! step for `wake`. There is no time limit here: it would only hide a lost wake-up. A wake-up that is lost is
+//! a deadlock, which loom reports.
 
+use std::time::Duration;
+
+use loom::sync::{Condvar, Mutex};
+
+use crate::sync::{AtomicU32, Ordering};
+
+/// Who sleeps: the addresses of their words, and a number for each sleep.
+#[derive(Default)]
+struct Sleepers {
+    asleep: Vec<(usize, u64)>,
+    sleeps: u64,
+}
+
+loom::lazy_static! {
+    static ref SLEEPERS: Mutex<Sleepers> = Mutex::new(Sleepers::default());
+    static ref WOKEN: Condvar = Condvar::new();
+}
+
+/// Sleeps if the word holds `expected`, until it is woken.
+pub(super) fn wait(word: &AtomicU32, expected: u32, _limit: Option<Duration>) {
+    let mut sleepers = SLEEPERS.lock().unwrap();
+    if word.load(Ordering::Relaxed) != expected {
+        return;
+    }
+    sleepers.sleeps += 1;
+    let sleep = (std::ptr::from_ref(word).addr(), sleepers.sleeps);
+    sleepers.asleep.push(sleep);
+    while sleepers.asleep.contains(&sleep) {
+        sleepers = WOKEN.wait(sleepers).unwrap();
+    }
+}
+
+/// Wakes one that sleeps on the word.
+pub(super) fn wake(word: &AtomicU32) {
+    let mut sleepers = SLEEPERS.lock().unwrap();
+    let address = std::ptr::from_ref(word).addr();
+    if let Some(place) = sleepers.asleep.iter().position(|sleep| sleep.0 == address) {
+        sleepers.asleep.remove(place);
+        WOKEN.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use loom::thread;
+
+    use super::super::{Parker, Presence};
+    use crate::slot::model::{explore, read_number, write_number};
+    use crate::slot::{ClientSide, Pair, TrusteeSide};
+
+    /// A client of the tests: sends numbers through real slots.
+    struct Sender {
+        side: ClientSide,
+        trustee: Arc<Parker>,
+    }
+
+    impl Sender {
+        fn publish(&self, number: u64) {
+            let (_, body) = self.side.filling().expect("a free slot");
+            write_number(body, number);
+            self.side.publish();
+        }
+        fn send(&self, number: u64) -> Presence {
+            self.publish(number);
+            Parker::publish_fence();
+            self.trustee.wake()
+        }
+    }
+
+    /// A trustee with so many clients.
+    fn trustee<const CLIENTS: usize>() -> (Arc<Parker>, [TrusteeSide; CLIENTS], [Sender; CLIENTS]) {
+        let parker = Arc::new(Parker::new());
+        let pairs: [_; CLIENTS] = std::array::from_fn(|_| Pair::new());
+        let sides = pairs.clone().map(TrusteeSide::new);
+        let clients = pairs.map(|pair| Sender { side: ClientSide::new(pair), trustee: Arc::clone(&parker) });
+        (parker, sides, clients)
+    }
+
+    /// Serves until it has served so many, and sleeps between.
+    fn serve_until(parker: &Parker, sides: &[TrusteeSide], mut left: usize) -> u64 {
+        let mut sum = 0;
+        while left > 0 {
+            let before = left;
+            for side in sides {
+                while left > 0
+                    && let Some((request, _)) = side.request()
+                {
+                    sum += read_number(request);
+                    side.respond();
+                    left -= 1;
+                }
+            }
+            if left == before {
+                parker.park(None, || sides.iter().any(|side| side.request().is_some()));
+            }
+        }
+        sum
+    }
+
+    #[test]
+    fn loom_park_one_sender() {
+        explore(|| {
+            let (parker, sides, [client]) = trustee::<1>();
+            let sender = thread::spawn(move || {
+                let _ = client.send(1);
+                let _ = client.send(2);
+            });
+            assert_eq!(serve_until(&parker, &sides, 2), 3);
+            sender.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_park_two_senders() {
+        explore(|| {
+            let (parker, sides, clients) = trustee::<2>();
+            let senders = clients.map(|client| thread::spawn(move || client.send(1)));
+            assert_eq!(serve_until(&parker, &sides, 2), 2);
+            for sender in senders {
+                assert_eq!(sender.join().unwrap(), Presence::Here);
+            }
+        });
+    }
+
+    /// Both sides sleep: the trustee until it is sent something, the client until it is answered.
+    #[test]
+    fn loom_park_there_and_back() {
+        explore(|| {
+            let (parker, [side], [client]) = trustee::<1>();
+            let own = Arc::new(Parker::new());
+            let waits = Arc::clone(&own);
+            let sender = thread::spawn(move || {
+                for number in 1..=2 {
+                    let _ = client.send(number);
+                    while !client.side.has_response() {
+                        waits.park(None, || client.side.has_response());
+                    }
+                    client.side.release();
+                }
+            });
+            for number in 1..=2 {
+                assert_eq!(serve_until(&parker, std::slice::from_ref(&side), 1), number);
+                Parker::publish_fence();
+                let _ = own.wake();
+            }
+            sender.join().unwrap();
+        });
+    }
+
+    /// Whoever finds the trustee here after it has sent will be served by it, though it closes.
+    #[test]
+    fn loom_closing_trustee_serves_whom_it_was_here_for() {
+        explore(|| {
+            let (parker, sides, clients) = trustee::<2>();
+            let senders = clients.map(|client| thread::spawn(move || (client.send(1), client)));
+            parker.begin_closing();
+            let served = sides.map(|side| {
+                side.request().is_some_and(|(request, _)| {
+                    assert_eq!(read_number(request), 1);
+                    side.respond();
+                    true
+                })
+            });
+            parker.close();
+            for (sender, served) in senders.into_iter().zip(served) {
+                let (presence, client) = sender.join().unwrap();
+                assert!(served || presence != Presence::Here);
+                assert_eq!(client.side.has_response(), served);
+                assert_eq!(parker.presence(), Presence::Closed);
+            }
+        });
+    }
+
+    /// After `Closed` the answers of the trustee are all visible.
+    #[test]
+    fn loom_closed_is_after_the_last_answer() {
+        explore(|| {
+            let (parker, [side], [client]) = trustee::<1>();
+            client.publish(1);
+            let closing = Arc::clone(&parker);
+            let ends = thread::spawn(move || {
+                closing.begin_closing();
+                assert!(side.request().is_some());
+                side.respond();
+                closing.close();
+            });
+            if parker.presence() == Presence::Closed {
+                assert!(client.side.has_response());
+            }
+            ends.join().unwrap();
+        });
+    }
+
+    /// That the models can fail: a sender that leaves out F2 loses wake-ups.
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_park_without_the_fence_loses_a_wakeup() {
+        explore(|| {
+            let (parker, sides, [client]) = trustee::<1>();
+            let sender = thread::spawn(move || {
+                client.publish(1);
+                client.trustee.wake()
+            });
+            assert_eq!(serve_until(&parker, &sides, 1), 1);
+            let _ = sender.join().unwrap();
+        });
+    }
+}

@@ -25,16 +25,22 @@
 #![allow(unsafe_code)]
 
 mod cursor;
+mod dictionary;
 #[cfg(all(test, loom))]
 pub(crate) mod model;
 
 pub(crate) use cursor::{Reader, Writer, align_up, is_inline};
+pub(crate) use dictionary::{RequestHead, fits};
+
+use dictionary::{Dictionary, Names, read_head};
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use crate::config::{HEAD_BYTES, OVERFLOW_BYTES, PRIMARY_BYTES, SLOTS};
+use crate::property::Header;
+use crate::request::Operation;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, UnsafeCell};
 
 /// The bytes of one half of a slot.
@@ -45,11 +51,16 @@ pub(crate) struct Body {
     pub(crate) head: u64,
     pub(crate) primary: [MaybeUninit<u8>; PRIMARY_BYTES - HEAD_BYTES],
     pub(crate) overflow: [MaybeUninit<u8>; OVERFLOW_BYTES],
+    /// Stands for the bytes above: `model.rs` touches them only inside an access to it, which loom checks.
+    #[cfg(loom)]
+    pub(crate) watch: UnsafeCell<()>,
 }
 
 impl Body {
-    const fn new() -> Self {
+    fn new() -> Self {
         Body {
+            #[cfg(loom)]
+            watch: UnsafeCell::new(()),
             head: 0,
             primary: [MaybeUninit::uninit(); PRIMARY_BYTES - HEAD_BYTES],
             overflow: [MaybeUninit::uninit(); OVERFLOW_BYTES],
@@ -67,6 +78,7 @@ impl Half {
     fn new() -> Self {
         Half { ready: AtomicU32::new(0), body: UnsafeCell::new(Body::new()) }
     }
+    /// For loom this is an access already: only the owner may ask.
     #[inline(always)]
     fn body(&self) -> *mut Body {
         self.body.with_mut(|body| body)
@@ -85,6 +97,7 @@ const _: () = assert!(size_of::<Half>() == PRIMARY_BYTES + OVERFLOW_BYTES);
 pub(crate) struct Pair {
     slots: [Slot; SLOTS],
     control: Control,
+    dictionary: Dictionary,
 }
 
 #[repr(align(128))]
@@ -106,7 +119,18 @@ impl Pair {
         Arc::new(Pair {
             slots: std::array::from_fn(|_| Slot { request: Half::new(), response: Half::new() }),
             control: Control { submitted: AtomicU64::new(0), left: AtomicBool::new(false) },
+            dictionary: Dictionary::new(),
         })
+    }
+
+    /// Reads the head of a request: its operation, its property, and where its captures begin.
+    ///
+    /// # Safety
+    /// A head of this pair was written at `at` in a published slot that is the caller's now.
+    #[inline(always)]
+    pub(crate) unsafe fn read_head(&self, at: *mut u8) -> (&'static Operation, *mut Header, *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { read_head(&self.dictionary, at) }
     }
 
     /// Trustee: how many requests the client has made. Relaxed is enough: see the proof in `count.rs`.
@@ -127,17 +151,28 @@ pub(crate) struct ClientSide {
     in_flight: Cell<usize>,
     /// The request bit of each slot, as last stored.
     bits: Cell<u32>,
+    names: Names,
 }
 
 impl ClientSide {
     pub(crate) fn new(pair: Arc<Pair>) -> Self {
-        ClientSide { pair, fill: Cell::new(0), in_flight: Cell::new(0), bits: Cell::new(0) }
+        ClientSide { pair, fill: Cell::new(0), in_flight: Cell::new(0), bits: Cell::new(0), names: Names::new() }
+    }
+
+    pub(crate) fn pair(&self) -> &Pair {
+        &self.pair
     }
 
     /// Slots that are with the trustee.
     #[inline(always)]
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.get()
+    }
+
+    /// The head of a request for this pair.
+    #[inline(always)]
+    pub(crate) fn head(&self, operation: &'static Operation) -> RequestHead {
+        RequestHead::new(&self.names, &self.pair.dictionary, operation)
     }
 
     /// The request body to fill, if a slot is free.
@@ -185,7 +220,8 @@ impl ClientSide {
     /// Takes back the request body of the oldest slot, which the trustee will never look at again.
     ///
     /// # Safety
-    /// The trustee is closed (its `Closed` was seen with Acquire) and did not answer this slot.
+    /// The trustee is closed (its `Closed` was seen with Acquire) and did not answer this slot. Nothing is
+    /// published on this pair any more: the bits have lost their meaning.
     pub(crate) unsafe fn reclaim(&self) -> Option<(usize, *mut Body)> {
         (self.in_flight.get() > 0).then(|| {
             let slot = self.oldest();

@@ -1,0 +1,597 @@
+//! Loom models of counting and burial. How to run them: `slot/model.rs`.
+//!
+//! The real [`Estate`], [`Header`] and slots run here. What stands in for the worker is [`Keeper`], a trustee
+//! that takes a bounded number of turns while its clients run and drains the rest when they are done; for the
+//! clients [`Member`], whose requests are single digits, packed into the number that a batch is. Trusts move
+//! from thread to thread with `spawn`.
+//!
+//! What must hold: a property is dropped once; and then no trust of it is alive, and no request to it is
+//! unserved. [`Tally`] knows this, from outside the model: its atomics are not loom's. Every touch of the
+//! property is an access that loom checks.
+
+use std::cell::{Cell, Ref, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
+
+use loom::sync::Mutex;
+use loom::thread::{self, JoinHandle};
+
+use super::{Client, Estate, Trustee};
+use crate::far::FarClient;
+use crate::property::{self, Header, Property};
+use crate::slot::model::{explore, read_number, write_number};
+use crate::slot::{ClientSide, Pair, TrusteeSide};
+use crate::sync::{AtomicBool, Ordering, UnsafeCell};
+
+/// What a client asks of the trustee, about the one property of a model.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Digit {
+    Clone = 1,
+    Drop = 2,
+    Apply = 3,
+    /// A closure that has captured a trust, and drops it where it runs.
+    Bring = 4,
+    /// The property is new.
+    Adopt = 5,
+}
+
+impl Digit {
+    const ALL: [Digit; 5] = [Digit::Clone, Digit::Drop, Digit::Apply, Digit::Bring, Digit::Adopt];
+}
+
+/// The truth about a property.
+#[derive(Default)]
+struct Tally {
+    alive: AtomicI32,
+    unserved: AtomicI32,
+    buried: AtomicI32,
+}
+
+/// The value of the property.
+struct Witness {
+    tally: Arc<Tally>,
+    watch: UnsafeCell<()>,
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.watch.with_mut(|_| ());
+        let tally = &self.tally;
+        assert_eq!(tally.alive.load(SeqCst), 0, "buried while a trust is alive");
+        assert_eq!(tally.unserved.load(SeqCst), 0, "buried while a request is unserved");
+        assert_eq!(tally.buried.fetch_add(1, SeqCst), 0, "buried twice");
+    }
+}
+
+/// A trust, counted in the truth. That it is dropped is said by [`Member::let_go`] and the like.
+struct Held {
+    property: *mut Header,
+    tally: Arc<Tally>,
+}
+
+// SAFETY: only the trustee follows the pointer, or loom reports the race.
+unsafe impl Send for Held {}
+
+impl Held {
+    /// Entrusts a property.
+    fn first() -> Held {
+        let tally = Arc::new(Tally::default());
+        let value = Witness { tally: Arc::clone(&tally), watch: UnsafeCell::new(()) };
+        Held { property: Property::allocate(value), tally }.alive()
+    }
+    fn alive(self) -> Held {
+        self.tally.alive.fetch_add(1, SeqCst);
+        self
+    }
+    fn again(&self) -> Held {
+        Held { property: self.property, tally: Arc::clone(&self.tally) }.alive()
+    }
+    fn dead(self) {
+        self.tally.alive.fetch_sub(1, SeqCst);
+    }
+}
+
+/// What reaches the trustee other than by a slot: `registry.rs` in small.
+#[derive(Default)]
+struct Inbox {
+    messages: Mutex<Vec<Mail>>,
+    has_mail: AtomicBool,
+}
+
+enum Mail {
+    Client(Arc<Pair>),
+    Count(i32),
+}
+
+impl Inbox {
+    fn send(&self, mail: Mail) {
+        let mut messages = self.messages.lock().unwrap();
+        messages.push(mail);
+        self.has_mail.store(true, Ordering::Release);
+    }
+    fn take(&self) -> Vec<Mail> {
+        if !self.has_mail.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut messages = self.messages.lock().unwrap();
+        self.has_mail.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *messages)
+    }
+    /// A thread without slots drops a trust.
+    fn let_go(&self, trust: Held) {
+        trust.tally.unserved.fetch_add(1, SeqCst);
+        trust.dead();
+        self.send(Mail::Count(-1));
+    }
+}
+
+/// A client.
+struct Member {
+    side: ClientSide,
+    submitted: Cell<u64>,
+    unsent: Cell<u64>,
+}
+
+impl Member {
+    fn new(pair: Arc<Pair>) -> Member {
+        Member { side: ClientSide::new(pair), submitted: Cell::new(0), unsent: Cell::new(0) }
+    }
+
+    fn request(&self, tally: &Tally, digit: Digit) {
+        tally.unserved.fetch_add(1, SeqCst);
+        self.unsent.set(self.unsent.get() * 10 + digit as u64);
+        self.submitted.set(self.submitted.get() + 1);
+        self.side.note_submitted(self.submitted.get());
+    }
+    /// Sends what has been made; each client of a model does so at most as often as it has slots.
+    fn flush(&self) {
+        let (_, body) = self.side.filling().expect("a free slot");
+        write_number(body, self.unsent.replace(0));
+        self.side.publish();
+    }
+
+    fn entrust(&self) -> Held {
+        let trust = Held::first();
+        self.request(&trust.tally, Digit::Adopt);
+        trust
+    }
+    fn clone_of(&self, trust: &Held) -> Held {
+        let clone = trust.again();
+        self.request(&trust.tally, Digit::Clone);
+        clone
+    }
+    fn apply(&self, trust: &Held) {
+        self.request(&trust.tally, Digit::Apply);
+    }
+    fn let_go(&self, trust: Held) {
+        let tally = Arc::clone(&trust.tally);
+        self.request(&tally, Digit::Drop);
+        trust.dead();
+    }
+    /// Moves the trust into a delegated closure.
+    fn bring(&self, trust: Held) {
+        self.request(&trust.tally, Digit::Bring);
+    }
+    /// Goes away if all that it has made has been answered.
+    fn try_leave(&self) {
+        while self.side.response().is_some() {
+            self.side.release();
+        }
+        if self.side.in_flight() == 0 && self.unsent.get() == 0 {
+            self.side.leave();
+        }
+    }
+}
+
+/// The trustee's half of a pair: `trustee.rs` in small.
+struct Near {
+    side: TrusteeSide,
+    served: Cell<u64>,
+}
+
+impl Client for Near {
+    fn submitted(&self) -> u64 {
+        self.side.pair().submitted()
+    }
+    fn served(&self) -> u64 {
+        self.served.get()
+    }
+    fn has_left(&self) -> bool {
+        self.side.pair().left() && self.side.request().is_none()
+    }
+}
+
+/// What the trustee does right or wrong.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rule {
+    Burial,
+    /// A count of 0 is enough: a plain counter, and the thesis' set of ids.
+    NoWait,
+    /// Burial, but step (1) leaves the inbox for later.
+    NoMail,
+}
+
+/// The trustee: `worker.rs` in small.
+struct Keeper {
+    rule: Rule,
+    estate: Estate<Near>,
+    clients: RefCell<Vec<Rc<Near>>>,
+    nobody: RefCell<Vec<Rc<Near>>>,
+    inbox: Arc<Inbox>,
+    property: *mut Header,
+    tally: Arc<Tally>,
+}
+
+impl Trustee<Near> for Keeper {
+    fn read_mail(&self) {
+        if self.rule != Rule::NoMail {
+            self.read_mail();
+        }
+    }
+    fn clients(&self) -> Ref<'_, Vec<Rc<Near>>> {
+        if self.rule == Rule::NoWait { self.nobody.borrow() } else { self.clients.borrow() }
+    }
+    fn far_clients(&self) -> Vec<Rc<FarClient>> {
+        Vec::new()
+    }
+    fn ask(&self, _client: Rc<FarClient>) {
+        unreachable!("there are none");
+    }
+    fn destroy(&self, property: *mut Header) {
+        // SAFETY: that this is right is what the models check.
+        unsafe { property::destroy(property) }
+    }
+}
+
+impl Keeper {
+    /// The trustee of the property of this trust.
+    fn new(rule: Rule, trust: &Held) -> Keeper {
+        Keeper {
+            rule,
+            estate: Estate::default(),
+            clients: RefCell::default(),
+            nobody: RefCell::default(),
+            inbox: Arc::default(),
+            property: trust.property,
+            tally: Arc::clone(&trust.tally),
+        }
+    }
+
+    /// A client that the trustee knows of.
+    fn member(&self) -> Member {
+        let pair = Pair::new();
+        self.accept(Arc::clone(&pair));
+        Member::new(pair)
+    }
+    fn accept(&self, pair: Arc<Pair>) {
+        let client = Near { side: TrusteeSide::new(pair), served: Cell::new(0) };
+        self.clients.borrow_mut().push(Rc::new(client));
+    }
+
+    fn turn(&self) {
+        let clients = self.clients.borrow().clone();
+        for client in clients {
+            while let Some((requests, _)) = client.side.request() {
+                let batch = read_number(requests).to_string();
+                for digit in batch.bytes() {
+                    self.serve(Digit::ALL[usize::from(digit - b'1')]);
+                    client.served.set(client.served.get() + 1);
+                }
+                client.side.respond();
+            }
+        }
+        self.read_mail();
+        self.clients.borrow_mut().retain(|client| !client.has_left());
+        self.estate.bury(self);
+    }
+
+    fn read_mail(&self) {
+        for mail in self.inbox.take() {
+            match mail {
+                Mail::Client(pair) => self.accept(pair),
+                Mail::Count(delta) => {
+                    self.touch();
+                    self.count(delta);
+                }
+            }
+        }
+    }
+
+    fn serve(&self, digit: Digit) {
+        self.touch();
+        match digit {
+            Digit::Clone => self.count(1),
+            Digit::Drop => self.count(-1),
+            Digit::Apply => {}
+            Digit::Bring => {
+                self.tally.alive.fetch_sub(1, SeqCst);
+                self.count(-1);
+            }
+            Digit::Adopt => self.estate.adopt(self.property),
+        }
+    }
+
+    /// A request for the property runs.
+    fn touch(&self) {
+        assert_eq!(self.tally.buried.load(SeqCst), 0, "a request finds its property buried");
+        // SAFETY: just seen.
+        unsafe { Property::<Witness>::value(self.property) }.watch.with_mut(|_| ());
+        self.tally.unserved.fetch_sub(1, SeqCst);
+    }
+
+    fn count(&self, delta: i32) {
+        // SAFETY: live; this is its trustee's thread.
+        unsafe { self.estate.count(self.property, delta) };
+    }
+
+    /// The trustee's own thread clones and drops trusts.
+    fn clone_of(&self, trust: &Held) -> Held {
+        self.count(1);
+        trust.again()
+    }
+    fn let_go(&self, trust: Held) {
+        trust.dead();
+        self.count(-1);
+        self.estate.bury(self);
+    }
+
+    /// Takes some turns while the clients run, and drains the rest.
+    fn run(&self, turns: u32, first: JoinHandle<Next>) {
+        for _ in 0..turns {
+            self.turn();
+        }
+        let mut next = Some(first);
+        while let Some(thread) = next {
+            next = thread.join().unwrap().0;
+        }
+        // What is left is all visible. Each turn serves all of it, and may find a burial due.
+        for _ in 0..3 {
+            self.turn();
+        }
+        assert_eq!(self.tally.unserved.load(SeqCst), 0);
+        assert_eq!(self.tally.alive.load(SeqCst), 0);
+        assert_eq!(self.tally.buried.load(SeqCst), 1, "never buried");
+        assert!(self.estate.is_empty() && !self.estate.has_dying());
+    }
+}
+
+/// The thread that a thread has started.
+struct Next(Option<JoinHandle<Next>>);
+
+/// A trustee, and a property of it with one trust.
+fn keeper(rule: Rule) -> (Keeper, Held) {
+    let trust = Held::first();
+    let keeper = Keeper::new(rule, &trust);
+    keeper.estate.adopt(trust.property);
+    (keeper, trust)
+}
+
+/// The original is dropped on a second thread while its clone's +1 has not been sent.
+fn original_dropped_elsewhere(rule: Rule) {
+    explore(move || {
+        let (keeper, trust) = keeper(rule);
+        let (a, b) = (keeper.member(), keeper.member());
+        let thread = thread::spawn(move || {
+            let clone = a.clone_of(&trust);
+            let other = thread::spawn(move || {
+                b.let_go(trust);
+                b.flush();
+                Next(None)
+            });
+            a.flush();
+            a.apply(&clone);
+            a.let_go(clone);
+            a.flush();
+            Next(Some(other))
+        });
+        keeper.run(3, thread);
+    });
+}
+
+#[test]
+fn loom_count_original_dropped_elsewhere() {
+    original_dropped_elsewhere(Rule::Burial);
+}
+
+#[test]
+#[should_panic(expected = "buried while a trust is alive")]
+fn loom_count_without_burial_a_living_trust_loses_its_property() {
+    original_dropped_elsewhere(Rule::NoWait);
+}
+
+/// A request waits to be sent while the trust that it was made through is dropped on a second thread.
+fn request_outlives_its_trust(rule: Rule) {
+    explore(move || {
+        let (keeper, trust) = keeper(rule);
+        let (a, b) = (keeper.member(), keeper.member());
+        let thread = thread::spawn(move || {
+            a.apply(&trust);
+            a.flush();
+            a.apply(&trust);
+            let other = thread::spawn(move || {
+                b.let_go(trust);
+                b.flush();
+                Next(None)
+            });
+            a.flush();
+            Next(Some(other))
+        });
+        keeper.run(3, thread);
+    });
+}
+
+#[test]
+fn loom_count_request_outlives_its_trust() {
+    request_outlives_its_trust(Rule::Burial);
+}
+
+#[test]
+#[should_panic(expected = "buried while a request is unserved")]
+fn loom_count_without_burial_a_request_loses_its_property() {
+    request_outlives_its_trust(Rule::NoWait);
+}
+
+/// Three clients. While the trustee waits for the first one's +1, the second clones anew and the third drops:
+/// the count is 0 again, though a trust is alive that step (1) knew nothing of.
+#[test]
+fn loom_count_changes_while_it_waits() {
+    explore(|| {
+        let (keeper, trust) = keeper(Rule::Burial);
+        let (a, b, c) = (keeper.member(), keeper.member(), keeper.member());
+        let thread = thread::spawn(move || {
+            let second = a.clone_of(&trust);
+            let other = thread::spawn(move || {
+                b.let_go(trust);
+                b.flush();
+                let third = b.clone_of(&second);
+                let other = thread::spawn(move || {
+                    c.let_go(second);
+                    c.flush();
+                    Next(None)
+                });
+                b.let_go(third);
+                b.flush();
+                Next(Some(other))
+            });
+            a.flush();
+            Next(Some(other))
+        });
+        keeper.run(3, thread);
+    });
+}
+
+/// A trust travels through three clients, each of which clones it, passes the clone on and drops its own.
+#[test]
+fn loom_count_chain_of_clones() {
+    explore(|| {
+        let (keeper, trust) = keeper(Rule::Burial);
+        let (a, b, c) = (keeper.member(), keeper.member(), keeper.member());
+        let thread = thread::spawn(move || {
+            let second = a.clone_of(&trust);
+            let other = thread::spawn(move || {
+                let third = b.clone_of(&second);
+                let other = thread::spawn(move || {
+                    c.apply(&third);
+                    c.let_go(third);
+                    c.flush();
+                    Next(None)
+                });
+                b.let_go(second);
+                b.flush();
+                Next(Some(other))
+            });
+            a.let_go(trust);
+            a.flush();
+            Next(Some(other))
+        });
+        keeper.run(3, thread);
+    });
+}
+
+/// A trust comes back to the trustee in a closure and is dropped there, ahead of its clone's +1.
+#[test]
+fn loom_count_dropped_by_the_trustee_itself() {
+    explore(|| {
+        let (keeper, trust) = keeper(Rule::Burial);
+        let (a, b) = (keeper.member(), keeper.member());
+        let second = keeper.clone_of(&trust);
+        let thread = thread::spawn(move || {
+            let third = a.clone_of(&second);
+            let other = thread::spawn(move || {
+                b.bring(second);
+                b.flush();
+                Next(None)
+            });
+            a.flush();
+            a.let_go(third);
+            a.flush();
+            Next(Some(other))
+        });
+        keeper.turn();
+        keeper.let_go(trust);
+        keeper.run(2, thread);
+    });
+}
+
+/// A property that its owner has entrusted from afar: its trust is dropped ahead of the request that tells
+/// the trustee of it.
+#[test]
+fn loom_count_entrusted_from_another_thread() {
+    explore(|| {
+        let pairs = [Pair::new(), Pair::new()];
+        let (a, b) = (Member::new(Arc::clone(&pairs[0])), Member::new(Arc::clone(&pairs[1])));
+        let trust = a.entrust();
+        let keeper = Keeper::new(Rule::Burial, &trust);
+        pairs.into_iter().for_each(|pair| keeper.accept(pair));
+        let thread = thread::spawn(move || {
+            let other = thread::spawn(move || {
+                b.let_go(trust);
+                b.flush();
+                Next(None)
+            });
+            a.flush();
+            Next(Some(other))
+        });
+        keeper.run(3, thread);
+    });
+}
+
+/// A client of which the trustee first hears by its inbox clones; a thread that has no slots drops.
+fn newcomers(rule: Rule) {
+    explore(move || {
+        let (keeper, trust) = keeper(rule);
+        let (inbox, inbox_too) = (Arc::clone(&keeper.inbox), Arc::clone(&keeper.inbox));
+        let b = keeper.member();
+        let thread = thread::spawn(move || {
+            let pair = Pair::new();
+            let a = Member::new(Arc::clone(&pair));
+            inbox.send(Mail::Client(pair));
+            let second = a.clone_of(&trust);
+            let other = thread::spawn(move || {
+                b.let_go(trust);
+                b.flush();
+                inbox_too.let_go(second);
+                Next(None)
+            });
+            a.flush();
+            Next(Some(other))
+        });
+        keeper.run(3, thread);
+    });
+}
+
+#[test]
+fn loom_count_newcomers() {
+    newcomers(Rule::Burial);
+}
+
+#[test]
+#[should_panic(expected = "buried while")]
+fn loom_count_with_mail_unread_a_newcomer_is_overlooked() {
+    newcomers(Rule::NoMail);
+}
+
+/// A client that has been served leaves, and the trustee forgets it or stops to wait for it.
+#[test]
+fn loom_count_client_leaves() {
+    explore(|| {
+        let (keeper, trust) = keeper(Rule::Burial);
+        let (a, b) = (keeper.member(), keeper.member());
+        let thread = thread::spawn(move || {
+            let second = a.clone_of(&trust);
+            a.apply(&second);
+            let other = thread::spawn(move || {
+                b.let_go(trust);
+                b.flush();
+                b.let_go(second);
+                b.flush();
+                Next(None)
+            });
+            a.flush();
+            a.try_leave();
+            Next(Some(other))
+        });
+        keeper.run(3, thread);
+    });
+}

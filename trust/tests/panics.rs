@@ -1,0 +1,408 @@
+//! Panics: in closures, callbacks, destructors, fibers, launched closures. Each reaches whom it concerns, the trustee
+//! goes on, the property is poisoned (T13), and no unwinding leaves a fiber's entry (trap 7).
+
+mod common;
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use common::{Drops, PanicsOnDrop, is_child, panic_of, run_child, serve_until, stderr};
+use trust::{Error, Latch, Shared, Threadpool, Trust, TrusteeReference, local_trustee};
+
+fn pool() -> Threadpool {
+    Threadpool::builder().workers(2).pin(false).build()
+}
+
+/// Here, where the local shortcut serves, and at a worker.
+fn places(pool: &Threadpool) -> [TrusteeReference; 2] {
+    [local_trustee(), pool.trustees()[0]]
+}
+
+#[test]
+fn t13_apply_goes_on_with_the_closure_s_own_panic() {
+    let _watch = watchdog!();
+    #[derive(Debug, PartialEq)]
+    struct Own(u64);
+    let pool = pool();
+    for place in places(&pool) {
+        let fresh = || place.entrust(0);
+        assert_eq!(panic_of(|| fresh().apply(|_| panic!("plain"))), "plain");
+        let number = 7;
+        assert_eq!(panic_of(|| fresh().apply(move |_| panic!("with {number}"))), "with 7");
+        let own = catch_unwind(AssertUnwindSafe(|| fresh().apply(|_| panic_any(Own(9))))).unwrap_err();
+        assert_eq!(own.downcast_ref(), Some(&Own(9)));
+        let text = panic_of(|| fresh().apply_with(|_, text: String| -> () { panic!("{text}") }, "carried".to_owned()));
+        assert_eq!(text, "carried");
+        let none: Result<(), _> = fresh().try_apply(|_| panic_any(3u8));
+        let Err(Error::Panicked { panic, .. }) = none else { panic!("{none:?}") };
+        assert!(panic.contains("not text"), "{panic}");
+    }
+}
+
+#[test]
+fn t13_the_property_is_poisoned_and_tells_its_type_and_the_first_panic_until_cleared() {
+    let _watch = watchdog!();
+    struct Account {
+        balance: i32,
+    }
+    let pool = pool();
+    for place in places(&pool) {
+        let account = place.entrust(Account { balance: 1 });
+        let other = place.entrust(5);
+        let first: Result<(), _> = account.try_apply(|a| {
+            a.balance = 2;
+            panic!("first of all");
+        });
+        assert!(matches!(&first, Err(Error::Panicked { panic, .. }) if panic == "first of all"), "{first:?}");
+        for text in [
+            panic_of(|| account.apply(|a| a.balance)),
+            panic_of(|| account.apply_with(|a, ()| a.balance, ())),
+            account.try_apply(|a| a.balance).unwrap_err().to_string(),
+        ] {
+            for word in ["Account", "poisoned", "first of all", "clear_poison"] {
+                assert!(text.contains(word), "no `{word}` in: {text}");
+            }
+        }
+        let told = Rc::new(Cell::new(0));
+        let (tell, never) = (Rc::clone(&told), Rc::clone(&told));
+        account.try_apply_then(
+            |a| a.balance,
+            move |outcome| {
+                assert!(matches!(outcome, Err(Error::Poisoned { .. })));
+                tell.set(tell.get() + 1);
+            },
+        );
+        account.apply_then(|a| a.balance, move |_| never.set(100));
+        assert_eq!(other.apply(|v| *v), 5, "the trustee goes on");
+        serve_until(|| told.get() == 1);
+        // From another thread too.
+        let there = account.clone();
+        assert!(pool.spawn_on(1, move || there.try_apply(|_| ()).is_err()).join().unwrap());
+        account.clear_poison();
+        assert_eq!(account.apply(|a| a.balance), 2);
+        assert_eq!(told.get(), 1);
+    }
+}
+
+#[test]
+fn t13_a_panic_in_the_middle_of_a_batch_concerns_nobody_else() {
+    let _watch = watchdog!();
+    let pool = pool();
+    let properties: Vec<Trust<u32>> = (0..10).map(|_| pool.trustees()[0].entrust(0)).collect();
+    let (good, bad) = (Rc::new(Cell::new(0u32)), Rc::new(Cell::new(0u32)));
+    const ROUNDS: u32 = 500;
+    for round in 0..ROUNDS {
+        for (place, property) in properties.iter().enumerate() {
+            let (good, bad) = (Rc::clone(&good), Rc::clone(&bad));
+            let fails = place % 3 == 1 || round % 7 == 3;
+            let padding = [round; 12];
+            property.try_apply_then(
+                move |v| {
+                    *v += 1;
+                    assert!(!fails, "asked to fail");
+                    (padding, *v)
+                },
+                move |outcome| match outcome {
+                    Ok((padding, v)) => {
+                        assert_eq!((padding, v), ([round; 12], round + 1), "another request's response");
+                        good.set(good.get() + 1);
+                    }
+                    Err(Error::Panicked { panic, .. }) => {
+                        assert!(fails && panic == "asked to fail", "{panic}");
+                        bad.set(bad.get() + 1);
+                    }
+                    Err(other) => panic!("{other}"),
+                },
+            );
+            property.clear_poison();
+        }
+    }
+    serve_until(|| good.get() + bad.get() == ROUNDS * 10);
+    assert!(bad.get() >= ROUNDS * 3 && good.get() >= ROUNDS * 5);
+    for property in properties {
+        assert_eq!(property.apply(|v| *v), ROUNDS);
+    }
+}
+
+#[test]
+fn t13_apply_then_reports_a_panic_for_which_nobody_waits() {
+    let _watch = watchdog!();
+    if is_child() {
+        let pool = pool();
+        for place in places(&pool) {
+            let property = place.entrust(vec![1u16]);
+            property.apply_then(|_| panic!("nobody waits"), |()| ());
+            property.apply_then(|v| v.len(), |_| ());
+        }
+        return;
+    }
+    let output = run_child("t13_apply_then_reports_a_panic_for_which_nobody_waits");
+    let text = stderr(&output);
+    assert!(output.status.success(), "{text}");
+    for line in ["`alloc::vec::Vec<u16>` panicked: nobody waits", "`alloc::vec::Vec<u16>` is poisoned"] {
+        assert_eq!(text.matches(line).count(), 2, "{line}\n{text}");
+    }
+}
+
+#[test]
+fn t13_a_panic_in_a_callback_leaves_the_thread_as_it_was() {
+    let _watch = watchdog!();
+    let pool = pool();
+    for place in places(&pool) {
+        let property = place.entrust(0);
+        let ran = Rc::new(Cell::new(0));
+        for number in 0..200 {
+            let ran = Rc::clone(&ran);
+            property.apply_then(
+                |v| *v += 1,
+                move |()| {
+                    ran.set(ran.get() + 1);
+                    assert!(number % 10 != 0, "callback {number}");
+                },
+            );
+        }
+        // Waiting is legal again: the context is as before.
+        assert_eq!(property.apply(|v| *v), 200);
+        assert_eq!(ran.get(), 200);
+        assert!(property.try_apply(|_| ()).is_ok(), "a callback's panic poisons nothing");
+    }
+}
+
+#[test]
+fn t13_a_panic_in_the_callback_of_a_request_to_a_gone_trustee_leaves_the_thread_as_it_was() {
+    let _watch = watchdog!();
+    let gone = thread::spawn(|| local_trustee().entrust(0)).join().unwrap();
+    let here = local_trustee().entrust(1);
+    for _ in 0..3 {
+        let told = Rc::new(Cell::new(false));
+        let tell = Rc::clone(&told);
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            gone.try_apply_then(
+                |v| *v,
+                move |outcome| {
+                    tell.set(true);
+                    assert!(outcome.is_ok(), "a callback that did not expect that");
+                },
+            );
+        }));
+        serve_until(|| told.get());
+        assert_eq!(here.apply(|v| *v), 1, "waiting is legal here");
+    }
+}
+
+#[test]
+fn t13_a_panic_in_the_callback_of_a_launch_leaves_the_thread_as_it_was() {
+    let _watch = watchdog!();
+    let pool = pool();
+    for place in places(&pool) {
+        let latch = place.entrust(Latch::new(1));
+        let told = Rc::new(Cell::new(false));
+        let tell = Rc::clone(&told);
+        latch.launch_then(
+            |v| *v,
+            move |_| {
+                tell.set(true);
+                panic!("in the callback of a launch");
+            },
+        );
+        serve_until(|| told.get());
+        assert_eq!(latch.launch(|v| *v + 1), 2);
+    }
+}
+
+#[test]
+fn t13_a_panic_in_the_drop_of_a_property() {
+    let _watch = watchdog!();
+    let pool = pool();
+    let drops = Drops::default();
+    for place in places(&pool) {
+        let neighbour = place.entrust(1);
+        for _ in 0..10 {
+            let before = drops.count();
+            drop(place.entrust((PanicsOnDrop(true), drops.value(()))));
+            serve_until(|| drops.count() == before + 1);
+        }
+        assert_eq!(neighbour.apply(|v| *v), 1);
+    }
+    // And where the trustee goes first.
+    let inner = drops.clone();
+    let kept = thread::spawn(move || {
+        let rest = local_trustee().entrust(inner.value(()));
+        let bad = local_trustee().entrust((PanicsOnDrop(true), inner.value(())));
+        let more = local_trustee().entrust(inner.value(()));
+        (rest, bad, more)
+    })
+    .join()
+    .unwrap();
+    assert_eq!(drops.count(), 23);
+    assert!(kept.1.try_apply(|_| ()).is_err());
+}
+
+#[test]
+fn t13_a_panic_in_the_drop_of_what_a_closure_captured() {
+    let _watch = watchdog!();
+    let pool = pool();
+    for place in places(&pool) {
+        let property = place.entrust(0);
+        let bomb = PanicsOnDrop(true);
+        let outcome = property.try_apply(move |_| drop(bomb));
+        assert!(matches!(outcome, Err(Error::Panicked { .. })));
+        // Poisoned: this closure is dropped unrun. Those around it in the batch must get their own responses.
+        let healthy = place.entrust(0u32);
+        let answers = Rc::new(Cell::new(0u32));
+        for round in 0..100u32 {
+            let expect = |fails: bool, value: u32| {
+                let answers = Rc::clone(&answers);
+                move |outcome: Result<u32, Error>| {
+                    assert_eq!(outcome.is_err(), fails, "{outcome:?}");
+                    assert!(fails || outcome == Ok(value), "{outcome:?}");
+                    answers.set(answers.get() + 1);
+                }
+            };
+            let bomb = PanicsOnDrop(round % 2 == 0);
+            healthy.try_apply_then(move |_| round, expect(false, round));
+            let call = || {
+                property.try_apply_then(
+                    move |_| {
+                        let _bomb = &bomb;
+                        0
+                    },
+                    expect(true, 0),
+                )
+            };
+            let _ = catch_unwind(AssertUnwindSafe(call));
+            healthy.try_apply_then(move |_| panic!("own"), expect(true, 0));
+            healthy.clear_poison();
+            healthy.try_apply_then(move |_| round + 1, expect(false, round + 1));
+        }
+        let least = if place.is_local() { 350 } else { 400 };
+        serve_until(|| answers.get() >= least);
+        assert_eq!(healthy.apply(|v| *v), 0);
+    }
+}
+
+/// A result that serialises, and whose drop panics.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Bomb(#[serde(skip)] Option<Fuse>, u32);
+
+#[derive(Default)]
+struct Fuse;
+
+impl Drop for Fuse {
+    fn drop(&mut self) {
+        panic!("fuse");
+    }
+}
+
+#[test]
+fn t13_a_panic_in_the_drop_of_a_serialised_result() {
+    let _watch = watchdog!();
+    let pool = pool();
+    let property = pool.trustees()[0].entrust(0u32);
+    let answered = Rc::new(Cell::new(0u32));
+    for round in 0..100 {
+        let (first, second) = (Rc::clone(&answered), Rc::clone(&answered));
+        property.apply_with_then(
+            |_, n: u32| Bomb(Some(Fuse), n),
+            round,
+            move |bomb: Bomb| {
+                assert_eq!(bomb.1, round);
+                first.set(first.get() + 1);
+            },
+        );
+        property.clear_poison();
+        property.try_apply_then(
+            move |_| round + 7,
+            move |outcome| {
+                assert_eq!(outcome, Ok(round + 7), "another request's response");
+                second.set(second.get() + 1);
+            },
+        );
+    }
+    property.apply(|_| ());
+    assert!(answered.get() >= 100);
+}
+
+#[test]
+fn t13_a_panic_in_a_launched_closure() {
+    let _watch = watchdog!();
+    let pool = pool();
+    for place in places(&pool) {
+        let latch = place.entrust(Latch::new(1));
+        assert_eq!(panic_of(|| latch.launch(|_| panic!("launched"))), "launched");
+        assert!(panic_of(|| latch.launch_with(|_, _: String| (), String::new())).contains("poisoned"));
+        assert!(latch.try_apply(|_| ()).is_err());
+        latch.clear_poison();
+        // The value came back into the latch.
+        assert_eq!(latch.launch(|v| *v), 1);
+        assert_eq!(
+            panic_of(|| latch.launch_with(|_, text: String| -> () { panic!("{text}") }, "said".to_owned())),
+            "said"
+        );
+        latch.clear_poison();
+        assert_eq!(latch.apply(|latch| *latch.try_lock().unwrap()), 1);
+    }
+}
+
+#[test]
+fn trap_07_a_panic_in_a_fiber_ends_that_fiber_alone() {
+    let _watch = watchdog!();
+    let pool = pool();
+    let property = pool.entrust(0);
+    let deep = pool.spawn(|| {
+        fn down(depth: u32) -> u32 {
+            let guard = Shared::new(depth);
+            if depth == 0 { panic!("at the bottom") } else { down(depth - 1) + *guard }
+        }
+        down(100)
+    });
+    assert_eq!(common::text(&*deep.join().unwrap_err()), "at the bottom");
+    // With values to drop on its stack, some of which delegate while it unwinds.
+    struct Adds(Trust<i32>);
+    impl Drop for Adds {
+        fn drop(&mut self) {
+            self.0.apply(|v| *v += 1);
+            trust::yield_now();
+        }
+    }
+    let fibers: Vec<_> = (0..50)
+        .map(|number| {
+            let property = property.clone();
+            pool.spawn(move || {
+                let _adds = (Adds(property.clone()), Adds(property));
+                trust::yield_now();
+                assert!(number % 2 == 0, "fiber {number}");
+            })
+        })
+        .collect();
+    let failed = fibers.into_iter().map(|fiber| fiber.join()).filter(Result::is_err).count();
+    assert_eq!(failed, 25);
+    assert_eq!(property.apply(|v| *v), 100);
+    // Of the thread's own fibers too.
+    assert_eq!(common::text(&*trust::spawn(|| panic!("own")).join().unwrap_err()), "own");
+}
+
+#[test]
+fn trap_07_a_replaced_latch_s_value_may_panic_when_it_is_dropped_in_the_fiber() {
+    let _watch = watchdog!();
+    let pool = pool();
+    for place in places(&pool) {
+        let latch = place.entrust(Latch::new(PanicsOnDrop(false)));
+        let ran = Shared::new(AtomicUsize::new(0));
+        let (again, counted) = (latch.clone(), ran.clone());
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            latch.launch(move |value| {
+                value.0 = true;
+                again.apply(|latch| *latch = Latch::new(PanicsOnDrop(false)));
+                counted.fetch_add(1, Ordering::SeqCst);
+            });
+        }));
+        drop(outcome);
+        assert_eq!(ran.load(Ordering::SeqCst), 1);
+        latch.clear_poison();
+        assert!(latch.launch(|value| !value.0), "the new value is in place");
+    }
+}
