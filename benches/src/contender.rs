@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::pick::Picks;
+use crate::{budget::Share, pick::Picks};
 
 /// What a contender stands for in the ratio table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +41,8 @@ pub struct Workload {
     pub picks: Picks,
     /// Increments of the run, over all clients.
     pub ops: u64,
+    /// How the increments are shared out among the clients.
+    pub share: Share,
     /// A `spin_loop` hint inside the critical section or delegated closure (thesis 2.6.1).
     pub pause: bool,
     /// Fibers a worker, for `apply`.
@@ -67,7 +69,7 @@ impl Workload {
 pub struct Run {
     /// From the first client's start to the last client's end.
     pub elapsed: Duration,
-    /// Operations of the client that made fewest over those of the client that made most, 0 to 1.
+    /// Rate of the slowest client over that of the fastest, 0 to 1.
     pub fairness: f64,
     /// What all increments returned (the value before), summed.
     pub fetched: u64,
@@ -157,14 +159,15 @@ pub struct ClientRun {
 pub fn fold(clients: &[ClientRun], counters: Tally) -> Run {
     let start = clients.iter().map(|client| client.start).min();
     let end = clients.iter().map(|client| client.end).max();
-    let least = clients.iter().map(|client| client.ops).min().unwrap_or(0);
-    let most = clients.iter().map(|client| client.ops).max().unwrap_or(0);
+    let rates = clients.iter().map(|client| client.ops as f64 / (client.end - client.start).as_secs_f64().max(1e-9));
+    let (slowest, fastest) =
+        rates.fold((f64::INFINITY, 0.0f64), |(slowest, fastest), rate| (slowest.min(rate), fastest.max(rate)));
     Run {
         elapsed: match (start, end) {
             (Some(start), Some(end)) => end - start,
             _ => Duration::ZERO,
         },
-        fairness: least as f64 / most.max(1) as f64,
+        fairness: if fastest > 0.0 { slowest / fastest } else { 1.0 },
         fetched: clients.iter().fold(0, |sum, client| sum.wrapping_add(client.fetched)),
         counters,
     }
@@ -175,12 +178,7 @@ mod tests {
     use super::*;
 
     fn run(fetched: u64, counters: &[u64]) -> Run {
-        Run {
-            elapsed: Duration::from_millis(1),
-            fairness: 1.0,
-            fetched,
-            counters: counters.iter().copied().collect(),
-        }
+        Run { elapsed: Duration::from_millis(1), fairness: 1.0, fetched, counters: counters.iter().copied().collect() }
     }
 
     #[test]

@@ -67,11 +67,7 @@ pub fn command(mut options: FetchAdd) -> Result<()> {
                         }
                         continue;
                     }
-                    entries.push(Entry {
-                        group: String::new(),
-                        contender,
-                        workload: workload.clone(),
-                    });
+                    entries.push(Entry { group: String::new(), contender, workload: workload.clone() });
                 }
                 let series = interleave(entries, common, &title)?;
                 Field::of(&series, "").print(&title);

@@ -45,11 +45,7 @@ pub fn interleave(mut entries: Vec<Entry>, options: &Common, title: &str) -> Res
         for &index in &order {
             let entry = &entries[index];
             let run = verified(entry)?;
-            let sample = Sample {
-                round,
-                mops: run.mops(entry.workload.ops),
-                fairness: run.fairness,
-            };
+            let sample = Sample { round, mops: run.mops(entry.workload.ops), fairness: run.fairness };
             progress.show(&format!(
                 "round {round}/{} {} {} {:.2} Mops/s",
                 options.rounds,
@@ -95,10 +91,7 @@ struct Progress {
 
 impl Progress {
     fn new(title: &str) -> Self {
-        Self {
-            title: title.to_owned(),
-            terminal: stderr().is_terminal(),
-        }
+        Self { title: title.to_owned(), terminal: stderr().is_terminal() }
     }
 
     /// A closed stderr is no reason to end a measurement: errors are left aside.

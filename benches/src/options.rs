@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::{
+    budget::Share,
     contender::Workload,
     pick::{Dist, Picks},
 };
@@ -58,6 +59,9 @@ pub struct Common {
     /// A spin-loop hint in the critical section and the delegated closure, as in thesis 2.6.1.
     #[arg(long)]
     pub pause: bool,
+    /// How the operations of a run are shared out among the clients.
+    #[arg(long, value_enum, default_value_t = Share::Equal)]
+    pub share: Share,
     /// How shared counters lie in memory.
     #[arg(long, value_enum, default_value_t = Layout::Auto)]
     pub layout: Layout,
@@ -87,11 +91,7 @@ impl Common {
         ensure!(self.millis > 0, "--millis 0: a run needs some time");
         ensure!(self.ops != Some(0), "--ops 0: a run needs some operations");
         ensure!(self.fibers > 0, "--fibers 0: at least one fiber is needed");
-        ensure!(
-            (1..=256).contains(&self.batch),
-            "--batch {}: a batch holds 1 to 256 requests",
-            self.batch
-        );
+        ensure!((1..=256).contains(&self.batch), "--batch {}: a batch holds 1 to 256 requests", self.batch);
         ensure!((1..=64).contains(&self.slots), "--slots {}: 1 to 64 are possible", self.slots);
         Ok(self)
     }
@@ -102,11 +102,7 @@ impl Common {
     /// Threads, objects or dedicated threads out of range.
     pub fn workload(&self, threads: usize, objects: usize, dist: Dist) -> Result<Workload> {
         ensure!(threads > 0, "--threads 0: at least one thread is needed");
-        ensure!(
-            objects > 0 && u32::try_from(objects).is_ok(),
-            "--objects {objects}: 1 to {} are possible",
-            u32::MAX
-        );
+        ensure!(objects > 0 && u32::try_from(objects).is_ok(), "--objects {objects}: 1 to {} are possible", u32::MAX);
         let dedicated = self.dedicated.unwrap_or((threads / 2).max(1));
         ensure!(dedicated > 0, "--dedicated 0: the dedicated contenders need a thread that serves");
         ensure!(
@@ -119,6 +115,7 @@ impl Common {
             objects,
             picks: Picks::new(dist, objects, threads, self.seed),
             ops: self.ops.unwrap_or(1000),
+            share: self.share,
             pause: self.pause,
             fibers: self.fibers,
             batch: self.batch,

@@ -53,12 +53,9 @@ pub fn command(mut options: Parts) -> Result<()> {
     println!("{machine}");
     let series = interleave(entries(&options.common)?, &options.common, "parts")?;
     print(&series);
-    let targets = judge(&series, &machine);
+    let targets = judge(&series, &machine, &[]);
     print_verdicts(&targets);
-    let results = Judged {
-        series: &series,
-        targets,
-    };
+    let results = Judged { series: &series, targets };
     Report::write("parts", &machine, &options, results, options.common.json.as_deref())
 }
 
@@ -127,10 +124,7 @@ pub fn entries(common: &Common) -> Result<Vec<Entry>> {
 pub fn print(series: &[Series]) {
     for group in [LONE, LOCAL, PAIR] {
         println!("\n{group}");
-        println!(
-            "  {:<22} {:>10} {:>10} {:>10} {:>10}",
-            "ns/op", "median", "fastest", "slowest", "Mops/s"
-        );
+        println!("  {:<22} {:>10} {:>10} {:>10} {:>10}", "ns/op", "median", "fastest", "slowest", "Mops/s");
         for series in series.iter().filter(|series| series.group == group) {
             println!(
                 "  {:<22} {:>10.2} {:>10.2} {:>10.2} {:>10.2}",

@@ -117,7 +117,7 @@ fn latency(points: &[Point]) -> Vec<Picture> {
                 title: format!("Latency ({long}), {objects} objects, {dist}, {} threads", point.threads),
                 x: "offered load, million operations a second",
                 y: "microseconds (median of runs)",
-                    lines: BTreeMap::new(),
+                lines: BTreeMap::new(),
             });
             let us = pick(point) / 1e3;
             picture.lines.entry(point.contender.clone()).or_default().push(Dot {

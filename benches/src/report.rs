@@ -14,7 +14,7 @@ pub struct Sample {
     pub round: usize,
     /// Millions of operations a second.
     pub mops: f64,
-    /// Operations of the slowest client over those of the fastest.
+    /// Rate of the slowest client over that of the fastest.
     pub fairness: f64,
 }
 
@@ -119,12 +119,7 @@ impl<'a> Field<'a> {
             "  {:<22} {:>9} {:>9} {:>9}  {:>6} {:>7} {:>7} {:>7} {:>7}",
             "Mops/s", "median", "min", "max", "fair", "/lock", "/atomic", "/bare", "/bare-d"
         );
-        let against = [
-            self.best_lock(),
-            self.get("atomic"),
-            self.get("bare-slots"),
-            self.get("bare-slots-dedicated"),
-        ];
+        let against = [self.best_lock(), self.get("atomic"), self.get("bare-slots"), self.get("bare-slots-dedicated")];
         for series in &self.0 {
             let ratios: Vec<String> = against
                 .iter()
@@ -166,15 +161,15 @@ impl<'a, O: Serialize, R: Serialize> Report<'a, O, R> {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn write(command: &'a str, machine: &'a Machine, options: &'a O, results: R, path: Option<&Path>) -> Result<()> {
+    pub fn write(
+        command: &'a str,
+        machine: &'a Machine,
+        options: &'a O,
+        results: R,
+        path: Option<&Path>,
+    ) -> Result<()> {
         let Some(path) = path else { return Ok(()) };
-        let report = Self {
-            command,
-            command_line: std::env::args().skip(1).collect(),
-            machine,
-            options,
-            results,
-        };
+        let report = Self { command, command_line: std::env::args().skip(1).collect(), machine, options, results };
         let file = File::create(path).with_context(|| format!("{} cannot be written", path.display()))?;
         serde_json::to_writer_pretty(BufWriter::new(file), &report)
             .with_context(|| format!("{} cannot be written", path.display()))?;

@@ -55,7 +55,9 @@ fn verdict(target: impl Into<String>, bound: &'static str, wanted: f64, reached:
     }
 }
 
-const FETCH_ADD_OBJECTS: [usize; 3] = [1, 16, 1_000_000];
+/// Objects of the fetch-and-add targets; the last is where nothing is contended.
+const OBJECTS: [usize; 3] = [1, 16, 1_000_000];
+const SMOKE_OBJECTS: [usize; 3] = [1, 16, 10_000];
 
 fn group_of(objects: usize) -> String {
     format!("{objects} objects")
@@ -71,8 +73,9 @@ pub fn command(mut options: Targets) -> Result<()> {
     let common = &options.common;
     let machine = Machine::here();
     println!("{machine}");
+    let fetch_add_objects = if common.smoke { SMOKE_OBJECTS } else { OBJECTS };
     let mut entries = parts::entries(common)?;
-    for objects in FETCH_ADD_OBJECTS {
+    for objects in fetch_add_objects {
         let mut workload = common.workload(2, objects, Dist::Uniform)?;
         workload.dedicated = 1;
         entries.extend(contenders::named(&common.only)?.into_iter().map(|contender| Entry {
@@ -82,17 +85,14 @@ pub fn command(mut options: Targets) -> Result<()> {
         }));
     }
     let series = interleave(entries, common, "targets")?;
-    for objects in FETCH_ADD_OBJECTS {
+    for objects in fetch_add_objects {
         Field::of(&series, &group_of(objects)).print(&format!("fetch-add, 2 threads, {objects} objects, uniform"));
     }
     parts::print(&series);
-    let targets = judge(&series, &machine);
+    let targets = judge(&series, &machine, &fetch_add_objects);
     print_verdicts(&targets);
     let missed = targets.iter().filter(|verdict| verdict.met != Some(true)).count();
-    let results = Judged {
-        series: &series,
-        targets,
-    };
+    let results = Judged { series: &series, targets };
     Report::write("targets", &machine, &options, results, common.json.as_deref())?;
     if options.strict && missed > 0 {
         bail!("{missed} targets are missed or were not measured");
@@ -101,13 +101,10 @@ pub fn command(mut options: Targets) -> Result<()> {
 }
 
 /// The targets that can be told from `series`, each with its figure where its contenders ran.
-pub fn judge(series: &[Series], machine: &Machine) -> Vec<Verdict> {
+pub fn judge(series: &[Series], machine: &Machine, fetch_add_objects: &[usize]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
-    for objects in FETCH_ADD_OBJECTS {
+    for &objects in fetch_add_objects {
         let field = Field::of(series, &group_of(objects));
-        if field.0.is_empty() {
-            continue;
-        }
         let of = |contender: &str| field.get(contender).map(|series| series.median_mops);
         let lock = field.best_lock();
         let lock_name = lock.map_or("the best lock", |lock| lock.contender.as_str());

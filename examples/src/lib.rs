@@ -1,1 +1,11 @@
-//! examples
+//! What the larger examples are made of, so that it can be tested; the programs themselves are in `src/bin`.
+//!
+//! - `counter`, `table`, `launch`: a tutorial for `trust`, one short program each
+//! - `wordcount`: the words of all texts under a folder, counted across the processes of a rack ([`wordcount`])
+
+pub mod wordcount;
+
+/// The Rust blocks of README.md, compiled and run as documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

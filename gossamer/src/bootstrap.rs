@@ -158,8 +158,12 @@ impl Bootstrap {
     pub fn from_env() -> Result<Option<Bootstrap>, BootstrapError> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(variables) = Variables::read(|name| std::env::var_os(name))? else { return Ok(None) };
-        let Some(control) = variables.take_control(rustix::process::getppid())? else { return Ok(None) };
+        let Some(variables) = Variables::read(|name| std::env::var_os(name))? else {
+            return Ok(None);
+        };
+        let Some(control) = variables.take_control(rustix::process::getppid())? else {
+            return Ok(None);
+        };
         let Variables { machine, machines, threads, .. } = variables;
         let Some(memory) = shm::Bootstrap::from_env()? else {
             return Err(BootstrapError::Missing { variable: shm::BOOTSTRAP_VARIABLE, present: CONTROL });
@@ -315,11 +319,8 @@ impl Variables {
             Some(value) => Ok(value.to_string_lossy().into_owned()),
             None => Err(BootstrapError::Missing { variable, present }),
         };
-        let invalid = |variable, value: &str, expected| BootstrapError::Invalid {
-            variable,
-            value: value.to_owned(),
-            expected,
-        };
+        let invalid =
+            |variable, value: &str, expected| BootstrapError::Invalid { variable, value: value.to_owned(), expected };
 
         let value = text(LAUNCHER)?;
         let expected = "VERSION:PID";
@@ -340,12 +341,13 @@ impl Variables {
             None => None,
             Some(value) => match value.parse().ok().filter(|threads| *threads >= usize::from(machines)) {
                 Some(threads) => Some(threads),
-                None => return Err(invalid(THREADS, &value, "a number of at least GOSSAMER_MACHINES")),
+                None => {
+                    return Err(invalid(THREADS, &value, "a number of at least GOSSAMER_MACHINES"));
+                }
             },
         };
         let control_text = text(CONTROL)?;
-        let control =
-            Ticket::parse(&control_text).ok_or_else(|| invalid(CONTROL, &control_text, "FD:DEVICE:INODE"))?;
+        let control = Ticket::parse(&control_text).ok_or_else(|| invalid(CONTROL, &control_text, "FD:DEVICE:INODE"))?;
         Ok(Some(Variables { launcher, machine, machines, threads, control, control_text }))
     }
 
@@ -355,11 +357,7 @@ impl Variables {
             Presence::Inherited => self.control.take().map(Control::from_socket).map(Some),
             Presence::Taken => Err(BootstrapError::Taken),
             Presence::Absent if parent.map(|pid| pid.as_raw_nonzero().get()) == Some(self.launcher) => {
-                Err(BootstrapError::Closed {
-                    fd: self.control.fd,
-                    variable: CONTROL,
-                    value: self.control_text.clone(),
-                })
+                Err(BootstrapError::Closed { fd: self.control.fd, variable: CONTROL, value: self.control_text.clone() })
             }
             Presence::Absent => Ok(None), // a grandchild: the variables were its parent's
         }

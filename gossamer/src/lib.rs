@@ -1,4 +1,60 @@
-//! gossamer
+//! Delegation across a rack: one program, many machines, and the same calls as on one.
+//!
+//! A program entrusts its objects to workers of any machine, keeps trusts to them, and sends them closures. With a trust it
+//! does not matter where it is used: on the trustee's own worker, on another one, or on another machine, where the request
+//! travels in a batch, by one one-sided write.
+//!
+//! ```
+//! fn gsm_main() {
+//!     // One counter on every worker of the rack.
+//!     let counters: Vec<_> = gossamer::rack().places().map(|place| gossamer::entrust_on(place, 0u64)).collect();
+//!     for counter in &counters {
+//!         counter.apply(|c| *c += 1);                // waits, and lets other fibers run meanwhile
+//!         counter.apply_then(|c| { *c += 1; *c }, |c| assert_eq!(c, 2)); // goes on at once
+//!     }
+//!     assert!(counters.iter().all(|counter| counter.apply(|c| *c) == 2));
+//! }
+//!
+//! gossamer::main(gsm_main, 2);
+//! ```
+//!
+//! `gossamer-launch run --local 4 PROGRAM` runs it as four processes of this host; `PROGRAM` alone runs it as one.
+//!
+//! - [`main`] starts the program; [`rack`] says what it runs on, [`here`] where the caller runs; a [`Place`] is a worker.
+//! - [`entrust`], [`entrust_on`], [`entrust_with`] make a [`Trust`]; all its calls are those of the crate `trust`.
+//! - [`spawn`], [`spawn_on`] start fibers; [`JoinHandle`] waits for them.
+//!
+//! What a closure captures travels as it lies in memory, so it may hold no references or pointers: the compiler refuses
+//! what is not [`NoRef`]. Such values travel as serialised arguments, with [`Trust::apply_with`]. All machines must run the
+//! very same file; they compare notes at the start.
+//!
+//! Every machine is a process, and all share one fate: when one dies, the launcher ends the others and says why.
+//!
+//! The design is that of Gossamer (N. Ahmad, *Gossamer*, University of Illinois Chicago 2025, chapter 3), cited as "thesis".
+
+#[cfg(not(noref_auto))]
+compile_error!(
+    "gossamer needs `trust` with its strict `NoRef`, or pointers would travel between machines. Add these two lines to \
+     `.cargo/config.toml`:\n[env]\nRUSTC_BOOTSTRAP = \"trust,gossamer\""
+);
 
 pub mod bootstrap;
 pub mod control;
+mod entrust;
+mod error;
+mod fate;
+mod rack;
+mod remote;
+mod spawn;
+mod start;
+mod stats;
+
+pub use entrust::{entrust, entrust_on, entrust_with};
+pub use rack::{Machine, Place, Rack, here, rack};
+pub use remote::SLOT_BYTES;
+pub use spawn::{spawn, spawn_on};
+pub use start::main;
+pub use stats::{Stats, rack_stats, stats};
+pub use trust::{
+    Error, JoinHandle, Latch, LatchGuard, NoRef, Shared, Trust, TrusteeReference, local_trustee, sleep, yield_now,
+};

@@ -8,11 +8,10 @@
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
 
-use crate::config::SLOTS;
+use crate::config::{INLINE_ALIGN, SLOTS};
 use crate::fiber::FiberQueue;
 use crate::park::{Parker, Presence};
 use crate::property::Header;
@@ -22,6 +21,7 @@ use crate::request::{
     capture_bytes, travels_inline, write_captures,
 };
 use crate::slot::{Body, ClientSide, Pair, Reader, RequestHead};
+use crate::unwind::quietly;
 
 /// What [`Outgoing::make_room`] found.
 #[must_use]
@@ -45,6 +45,20 @@ struct Queued {
     then: *mut u8,
 }
 
+/// Room for continuations, in the strictest alignment that any has inline: the buffer may move when it grows.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Block([u64; 8]);
+
+impl Block {
+    const EMPTY: Block = Block([0; 8]);
+}
+
+const _: () = assert!(align_of::<Block>() == INLINE_ALIGN);
+
+/// Blocks that a slot's continuations have at first.
+const THEN_BLOCKS: usize = 32;
+
 /// The client's half of one pair.
 pub(crate) struct Outgoing {
     pub(crate) trustee: TrusteeId,
@@ -60,11 +74,13 @@ pub(crate) struct Outgoing {
     /// Where the next continuation goes, and the end of the room for it.
     then_at: Cell<*mut u8>,
     then_end: Cell<*mut u8>,
-    thens: [UnsafeCell<Vec<u64>>; SLOTS],
+    thens: [UnsafeCell<Vec<Block>>; SLOTS],
     counts: [Cell<u32>; SLOTS],
     submitted: Cell<u64>,
     queue: RefCell<VecDeque<Queued>>,
     gone: Cell<bool>,
+    /// `collect` is under way (callbacks may come back here).
+    collecting: Cell<bool>,
     /// Fibers that wait for room.
     pub(crate) waiters: FiberQueue,
     /// In the worker's list of pairs with something outstanding.
@@ -85,11 +101,12 @@ impl Outgoing {
             made_in_primary: Cell::new(0),
             then_at: Cell::new(ptr::null_mut()),
             then_end: Cell::new(ptr::null_mut()),
-            thens: std::array::from_fn(|_| UnsafeCell::new(vec![0; 256])),
+            thens: std::array::from_fn(|_| UnsafeCell::new(vec![Block::EMPTY; THEN_BLOCKS])),
             counts: std::array::from_fn(|_| Cell::new(0)),
             submitted: Cell::new(0),
             queue: RefCell::default(),
             gone: Cell::new(false),
+            collecting: Cell::new(false),
             waiters: FiberQueue::new(),
             listed: Cell::new(false),
         }
@@ -108,8 +125,10 @@ impl Outgoing {
     }
 
     /// The trustee is known to be closed.
-    pub(crate) fn abandon_if_outstanding(&self) {
-        if !self.gone.get() && self.is_outstanding() {
+    pub(crate) fn settle_accounts(&self) {
+        self.collect();
+        // Where this is a callback of `collect`, that one goes on with the rest.
+        if !self.collecting.get() && self.is_outstanding() {
             self.abandon();
         }
     }
@@ -263,7 +282,7 @@ impl Outgoing {
         // continuation of another slot runs (that one has a buffer of its own).
         let thens = unsafe { &mut *self.thens[self.slot.get()].get() };
         let offset = used - thens.as_ptr().addr();
-        thens.resize((thens.len() * 2).max((offset + bytes).div_ceil(8)), 0);
+        thens.resize((thens.len() * 2).max((offset + bytes).div_ceil(size_of::<Block>())), Block::EMPTY);
         let range = thens.as_mut_ptr_range();
         self.then_at.set(range.start.cast::<u8>().wrapping_add(offset));
         self.then_end.set(range.end.cast());
@@ -301,6 +320,14 @@ impl Outgoing {
 
     /// Queues a request for which there is no slot, for callers who must not wait.
     pub(crate) fn enqueue<C: Request, R: Response>(&self, property: *mut Header, request: C, response: R) {
+        if let Some(last) = self.queue.borrow_mut().back()
+            && C::MERGES
+            && last.property == property
+            && ptr::eq(last.operation, OperationOf::<C>::BOXED)
+        {
+            // SAFETY: the boxed operation says that this is a `C`, and it is queued still.
+            return unsafe { (*last.captures.cast::<C>()).merge(request) };
+        }
         self.queue.borrow_mut().push_back(Queued {
             operation: OperationOf::<C>::BOXED,
             property,
@@ -309,23 +336,35 @@ impl Outgoing {
             then: Box::into_raw(Box::new(response)).cast(),
         });
         self.count_submitted();
-        crate::local::counters(|counters| counters.requests_queued.add(1));
+        crate::local::counters(|counters| {
+            counters.requests_queued.add(1);
+        });
     }
 
     /// Handles all responses that have come, and sends what was waiting for a slot. True if there were any.
     #[inline]
     pub(crate) fn collect(&self) -> bool {
+        if self.collecting.replace(true) {
+            return false;
+        }
         let mut any = false;
-        while let Some((slot, body)) = self.side.response() {
-            any = true;
-            self.resume(slot, body);
-            self.side.release();
-            self.drain_queue();
-        }
-        if self.side.in_flight() > 0 && !any && self.peer.parker.presence() == Presence::Closed {
+        loop {
+            while let Some((slot, body)) = self.side.response() {
+                any = true;
+                self.resume(slot, body);
+                self.side.release();
+                self.drain_queue();
+            }
+            if !self.is_outstanding() || self.peer.parker.presence() != Presence::Closed {
+                break;
+            }
             // The last answers may have come just before the end (visible now: `presence` is an Acquire).
-            any = self.side.has_response() || self.abandon();
+            if !self.side.has_response() {
+                any = true;
+                self.abandon();
+            }
         }
+        self.collecting.set(false);
         any
     }
 
@@ -370,7 +409,7 @@ impl Outgoing {
                 }
             };
             // A callback that panicked has said so through the panic hook; the next ones run.
-            let _ = catch_unwind(AssertUnwindSafe(run));
+            quietly(run);
         }
     }
 
@@ -381,7 +420,7 @@ impl Outgoing {
 
     /// The trustee is closed: refuses everything it did not answer.
     #[cold]
-    fn abandon(&self) -> bool {
+    fn abandon(&self) {
         self.gone.set(true);
         // SAFETY: closed (Acquire, in `collect`), and the oldest slot has no answer.
         while let Some((slot, body)) = unsafe { self.side.reclaim() } {
@@ -405,13 +444,12 @@ impl Outgoing {
         while let Some(mut queued) = { self.queue.borrow_mut().pop_front() } {
             let (captures, then) = ((&raw mut queued.captures).cast(), (&raw mut queued.then).cast());
             // SAFETY: E1, E2: pointers to boxes, each given to its boxed form once.
-            let _ = catch_unwind(AssertUnwindSafe(|| unsafe {
+            quietly(|| unsafe {
                 (queued.operation.refuse)(captures);
                 let mut resuming = Resuming { responses: Reader::empty(), next: then };
                 (queued.continuation.resume)(then, &mut resuming, Some(Fault::Gone));
-            }));
+            });
         }
-        true
     }
 
     fn refuse(&self, slot: usize, body: *mut Body) {
@@ -421,7 +459,7 @@ impl Outgoing {
             for_each_request(self.side.pair(), body, |operation, at| {
                 let next = (operation.refuse)(at);
                 // E2: the continuations of a batch lie in the order of its requests.
-                let _ = catch_unwind(AssertUnwindSafe(|| resume_next(&mut resuming, Some(Fault::Gone))));
+                quietly(|| resume_next(&mut resuming, Some(Fault::Gone)));
                 next
             });
         }

@@ -19,10 +19,14 @@ pub(crate) const CHUNK_BYTES: usize = 4096;
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 30;
 /// Stack of a fiber unless the builder says otherwise. Only touched pages cost memory.
 pub(crate) const STACK_BYTES: usize = 256 * 1024;
+/// Calls on its own trustee after which a thread looks whether others wait to be served.
+pub(crate) const GIVE_WAY_EVERY: u64 = 256;
 /// How long an idle worker polls before it begins to give its core away.
 pub(crate) const SPIN_NS: u64 = 20_000;
 /// How often it then gives its core away before it sleeps.
 pub(crate) const YIELDS: u32 = 16;
+/// Launched closures whose results one thread may await before it waits for some.
+pub(crate) const LAUNCHES_MAX: usize = 4096;
 /// How long an exiting thread waits for the answers to its last requests before it abandons them.
 pub(crate) const EXIT_WAIT_MS: u64 = 5_000;
 

@@ -41,7 +41,6 @@ mod model;
 
 use std::cell::{Ref, RefCell};
 use std::collections::HashSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use crate::far::FarClient;
@@ -49,6 +48,7 @@ use crate::property::{self, Header};
 use crate::registry::TrusteeId;
 use crate::request::{Fault, Request, Response, Resuming, Serving};
 use crate::trustee::Incoming;
+use crate::unwind::quietly;
 use crate::worker::{self, Worker};
 
 /// What a burial needs to know of a client on this machine.
@@ -226,6 +226,7 @@ impl<C: Client> Estate<C> {
         let mut owned = self.owned.borrow_mut();
         // SAFETY: live, and in the list: whoever entrusted it did so before it dropped the trust.
         let place = unsafe { (*property).place() };
+        debug_assert_eq!(owned.get(place as usize), Some(&property), "a property knows its place");
         owned.swap_remove(place as usize);
         if let Some(&moved) = owned.get(place as usize) {
             // SAFETY: in the list, so live.
@@ -287,7 +288,7 @@ fn destroy(property: *mut Header) {
     worker::with(|worker| {
         let before = worker.enter_delegated();
         // SAFETY: the proof above, or the trustee's end.
-        let _ = catch_unwind(AssertUnwindSafe(|| unsafe { property::destroy(property) }));
+        quietly(|| unsafe { property::destroy(property) });
         worker.leave_delegated(before);
     });
 }
@@ -296,6 +297,12 @@ fn destroy(property: *mut Header) {
 pub(crate) struct Count(pub(crate) i32);
 
 impl Request for Count {
+    const MERGES: bool = true;
+
+    fn merge(&mut self, later: Self) {
+        self.0 += later.0;
+    }
+
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
         // SAFETY: C1.
         worker::with(|worker| unsafe { worker.count(property, self.0) });

@@ -3,14 +3,13 @@
 
 #![allow(unsafe_code)]
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use crate::job::Job;
 use crate::link::RemoteFault;
 use crate::property::Header;
 use crate::registry::TrusteeId;
 use crate::request::{Fault, Ignore, Request, Serving};
 use crate::serial;
+use crate::unwind::quietly;
 use crate::worker::{self, Worker};
 
 /// Sends the outcome to the client.
@@ -27,7 +26,7 @@ pub(crate) fn deliver<T, J: Job<T>>(worker: &Worker, client: TrusteeId, token: u
 /// Runs a client's callback. One that panics has said so through the panic hook; this is a fiber's entry (trap 7),
 /// a trustee's closure or its end, where nothing may unwind.
 pub(crate) fn call_back(worker: &Worker, callback: impl FnOnce()) {
-    let _ = worker.call_back(|| catch_unwind(AssertUnwindSafe(callback)));
+    worker.call_back(|| quietly(callback));
 }
 
 /// Sends word to the client that there will be no result.

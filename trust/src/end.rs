@@ -7,9 +7,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::config::EXIT_WAIT_MS;
+use crate::config::{EXIT_WAIT_MS, SLOTS};
 use crate::park::Parker;
 use crate::registry::{self, Message, TrusteeId};
+use crate::unwind::quietly;
 use crate::worker::Worker;
 
 impl Worker {
@@ -20,13 +21,18 @@ impl Worker {
 
         self.shared.parker.begin_closing();
         for message in self.shared.close_inbox() {
-            if !matches!(message, Message::Spawn(_) | Message::Ready(_)) {
-                self.handle(message);
+            match message {
+                // Never to run: what they captured is dropped where nothing may wait.
+                Message::Spawn(entry) => self.in_delegated(|| drop(entry)),
+                Message::Ready(_) => {}
+                message => self.handle(message),
             }
         }
-        while self.serve() {}
+        // Bounded: a client that goes on sending is refused below or finds the trustee closed.
+        self.serve();
         self.settle();
         self.launches.abandon(self);
+        self.scheduler.close();
         self.settle();
         // From here on a trust of this trustee may be of a property that is freed: whatever the destructors and
         // callbacks below do with it is refused like a request to a trustee that is gone (trap 12).
@@ -44,16 +50,26 @@ impl Worker {
     }
 
     fn finish_own(&self, deadline: Instant) {
-        while self.is_outstanding() || self.scheduler.has_ready() || self.shared.has_mail() {
-            if self.turn() {
-                self.idle.reset();
-            } else if Instant::now() > deadline {
-                eprintln!("trust: a thread ends with requests that its trustees did not answer in {EXIT_WAIT_MS} ms");
+        while self.is_outstanding() || self.scheduler.live() > 0 || self.shared.has_mail() {
+            let busy = self.turn();
+            if Instant::now() > deadline {
+                crate::unwind::tell(format_args!(
+                    "a thread ends with requests or fibers that did not come to an end in {EXIT_WAIT_MS} ms"
+                ));
                 break;
-            } else {
-                std::thread::yield_now();
+            }
+            if !busy {
+                let limit = Duration::from_millis(1);
+                let _ = self.shared.parker.park(Some(limit), || self.has_work());
             }
         }
+    }
+
+    /// Runs destructors of things that will not run: nothing in them may wait.
+    fn in_delegated(&self, f: impl FnOnce()) {
+        let before = self.enter_delegated();
+        quietly(f);
+        self.leave_delegated(before);
     }
 
     fn finish_outgoing(&self, deadline: Instant) {
@@ -67,7 +83,11 @@ impl Worker {
     fn refuse_and_close(&self) {
         let incoming = self.incoming();
         for client in incoming.iter() {
-            while client.refuse() {}
+            for _ in 0..SLOTS {
+                self.in_delegated(|| {
+                    client.refuse();
+                });
+            }
         }
         self.shared.parker.close();
         Parker::publish_fence();

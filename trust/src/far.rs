@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::OnceLock;
 
@@ -13,6 +12,7 @@ use crate::registry::TrusteeId;
 use crate::request::{Fault, Request, Response, Resuming};
 use crate::slot::Reader;
 use crate::trustee;
+use crate::unwind::quietly;
 use crate::worker::Worker;
 
 /// A worker with links, for threads that have none.
@@ -92,7 +92,7 @@ impl FarTrustee {
                 let fault = fault.map(|(_, fault)| fault.into_fault());
                 let then = self.thens.borrow_mut().pop_front();
                 // A callback that panics has said so.
-                let _ = catch_unwind(AssertUnwindSafe(|| then.map(|then| then(&mut resuming, fault))));
+                quietly(|| then.map(|then| then(&mut resuming, fault)));
             }
         }
     }

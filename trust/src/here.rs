@@ -6,10 +6,12 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::config::GIVE_WAY_EVERY;
 use crate::count::Estate;
 use crate::error::panic_text;
 use crate::property::{Header, Property};
 use crate::request::Fault;
+use crate::unwind::quietly;
 use crate::worker::{Context, Deferred, Worker};
 
 impl Worker {
@@ -70,7 +72,7 @@ impl Worker {
         if unsafe { (*property).is_poisoned() } {
             return Err(Fault::Poisoned(self.poison_text(property)));
         }
-        self.shared.counters.requests_run_here.add(1);
+        let run_here = self.shared.counters.requests_run_here.add(1);
         self.context.set(Context::Delegated);
         // SAFETY: live, and no other closure runs (D1: the context was `Free`).
         let outcome = catch_unwind(AssertUnwindSafe(|| f(unsafe { Property::<T>::value(property) })));
@@ -80,7 +82,24 @@ impl Worker {
             Fault::Panicked(payload)
         });
         self.settle();
+        if run_here.is_multiple_of(GIVE_WAY_EVERY) {
+            self.give_way();
+        }
         outcome
+    }
+
+    /// A thread that only calls its own trustee serves others all the same: it lets the loop have its turn.
+    #[cold]
+    fn give_way(&self) {
+        let others_wait = self.shared.has_mail() || self.incoming.borrow().iter().any(|client| client.has_batch());
+        if !others_wait || self.in_aftermath.get() {
+            return;
+        }
+        if self.fiber().is_some() {
+            self.scheduler.yield_now();
+        } else {
+            self.turn();
+        }
     }
 
     /// Puts off a call on this very trustee until the running closure has returned.
@@ -102,7 +121,7 @@ impl Worker {
         self.in_aftermath.set(true);
         loop {
             while let Some(call) = { self.deferred.borrow_mut().pop_front() } {
-                call(self);
+                quietly(|| call(self));
             }
             if !self.estate.bury(self) && self.deferred.borrow().is_empty() {
                 break;

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::TrusteeReference;
-use crate::fiber::{Entry, FiberRef};
+use crate::fiber::{Closer, Entry, FiberRef};
 use crate::registry::{self, Message, Shared};
 use crate::worker::{self, Worker};
 
@@ -45,18 +45,23 @@ impl Waiter {
 /// Ends with the fiber, or with the attempt to start it.
 struct Finish<R>(Arc<Mutex<State<R>>>);
 
-impl<R> Finish<R> {
-    fn set(&self, outcome: Outcome<R>) {
-        let waiter = {
-            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if state.outcome.is_none() {
-                state.outcome = Some(outcome);
-            }
-            state.waiter.take()
-        };
-        if let Some(waiter) = waiter {
-            waiter.wake();
+/// Gives the outcome, unless there is one already, and wakes who waits for it.
+fn set<R>(state: &Mutex<State<R>>, outcome: Outcome<R>) {
+    let waiter = {
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.outcome.is_none() {
+            state.outcome = Some(outcome);
         }
+        state.waiter.take()
+    };
+    if let Some(waiter) = waiter {
+        waiter.wake();
+    }
+}
+
+impl<R: Send> Closer for Mutex<State<R>> {
+    fn close(&self) {
+        set(self, Err(Box::new("the fiber's thread has ended before the fiber did")));
     }
 }
 
@@ -64,7 +69,7 @@ impl<R> Drop for Finish<R> {
     fn drop(&mut self) {
         let finished = self.0.lock().unwrap_or_else(PoisonError::into_inner).outcome.is_some();
         if !finished {
-            self.set(Err(Box::new("the fiber did not run: its thread has ended or had no memory for its stack")));
+            set(&self.0, Err(Box::new("the fiber did not run: its thread has ended or had no memory for its stack")));
         }
     }
 }
@@ -114,11 +119,12 @@ impl<R> fmt::Debug for JoinHandle<R> {
     }
 }
 
-fn handle<R, F: FnOnce() -> R>(f: F) -> (impl FnOnce(), JoinHandle<R>) {
+/// What a fiber runs, its handle, and how the handle is told if the fiber never ends.
+fn handle<R, F: FnOnce() -> R>(f: F) -> (impl FnOnce(), JoinHandle<R>, Arc<Mutex<State<R>>>) {
     let state = Arc::new(Mutex::new(State { outcome: None, waiter: None }));
     let finish = Finish(Arc::clone(&state));
-    let run = move || finish.set(catch_unwind(AssertUnwindSafe(f)));
-    (run, JoinHandle(Some(state)))
+    let run = move || set(&finish.0, catch_unwind(AssertUnwindSafe(f)));
+    (run, JoinHandle(Some(Arc::clone(&state))), state)
 }
 
 /// Starts a fiber on the calling thread. It runs when the caller waits or yields, on a worker also when the
@@ -157,11 +163,11 @@ where
     F: FnOnce() -> R + 'static,
     R: 'static,
 {
-    let (run, handle) = handle(f);
+    let (run, handle, _) = handle(f);
     worker::with(|worker: &Worker| {
         worker.shared.counters.fibers_spawned.add(1);
-        if let Err(error) = worker.scheduler.spawn(Box::new(run), name) {
-            eprintln!("trust: a fiber was not started: {error}");
+        if let Err(error) = worker.scheduler.spawn(Box::new(run), name, None) {
+            crate::unwind::tell(format_args!("a fiber was not started: {error}"));
         }
     });
     handle
@@ -181,8 +187,8 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    let (run, handle) = handle(f);
-    let entry = Entry { run: Box::new(run), name: None };
+    let (run, handle, closer) = handle(f);
+    let entry = Entry { run: Box::new(run), closer };
     if let Some(worker) = registry::find(trustee.id()) {
         // An entry that is refused is dropped, and its handle told.
         let _ = worker.send(Message::Spawn(entry));

@@ -112,10 +112,10 @@ impl<T> Latch<T> {
 
 impl<T: fmt::Debug> fmt::Debug for Latch<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let value = self.value.take();
-        let result = f.debug_struct("Latch").field("value", &value).finish();
-        self.value.set(value);
-        result
+        match self.try_lock() {
+            Some(value) => f.debug_struct("Latch").field("value", &*value).finish(),
+            None => f.write_str("Latch(<locked>)"),
+        }
     }
 }
 
@@ -155,7 +155,7 @@ impl<T> Drop for LatchGuard<'_, T> {
         self.latch.value.set(self.value.take());
         let next = self.latch.line.borrow().front().and_then(|ticket| ticket.fiber);
         if next.is_some() {
-            worker::with(|worker| worker.resume(next));
+            worker::try_with(|worker| worker.resume(next));
         }
     }
 }

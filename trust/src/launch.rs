@@ -13,6 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::config::LAUNCHES_MAX;
 use crate::deliver::{deliver, deliver_fault};
 use crate::fiber::FiberRef;
 use crate::job::Job;
@@ -20,7 +21,8 @@ use crate::latch::Latch;
 use crate::property::{Header, Property};
 use crate::registry::TrusteeId;
 use crate::request::{Fault, Request, Response, Resuming, Serving, poisoned};
-use crate::worker::{self, Worker};
+use crate::unwind::quietly;
+use crate::worker::{self, Context, Worker};
 
 /// The launches of one worker, as client and as trustee.
 #[derive(Default)]
@@ -45,6 +47,17 @@ impl Launches {
     /// Results that have not come yet.
     pub(crate) fn awaited(&self) -> usize {
         self.awaited.borrow().len()
+    }
+
+    /// Bounds the fibers that this client has under way: waits for some to end, where the caller may wait.
+    pub(crate) fn wait_for_place(&self, worker: &Worker) {
+        while self.awaited() >= LAUNCHES_MAX && worker.context() == Context::Free {
+            if worker.fiber().is_some() {
+                worker.scheduler.yield_now();
+            } else {
+                worker.wait_until(|| self.awaited() < LAUNCHES_MAX);
+            }
+        }
     }
 
     pub(crate) fn expect<U: 'static>(&self, then: Callback<U>) -> u64 {
@@ -84,7 +97,8 @@ impl Launches {
 
     /// The trustee ends: tells the clients of fibers that will not finish.
     pub(crate) fn abandon(&self, worker: &Worker) {
-        for (client, token) in std::mem::take(&mut *self.running.borrow_mut()) {
+        let running = std::mem::take(&mut *self.running.borrow_mut());
+        for (client, token) in running {
             deliver_fault(worker, client, token, Fault::Gone);
         }
     }
@@ -98,6 +112,7 @@ pub(crate) fn launch<T: 'static, J: Job<T>>(
     job: J,
     then: Callback<J::Output>,
 ) {
+    worker.launches.wait_for_place(worker);
     let token = worker.launches.expect(then);
     let request = Launch { job, token, property: std::marker::PhantomData };
     if trustee == worker.home.get() {
@@ -143,7 +158,7 @@ impl<T: 'static, J: Job<T>> Launch<T, J> {
             });
         });
         worker.shared.counters.fibers_spawned.add(1);
-        worker.scheduler.spawn(run, None).map_err(|error| {
+        worker.scheduler.spawn(run, None, None).map_err(|error| {
             worker.launches.note_ended(client, token);
             // SAFETY: as above.
             unsafe { worker.count(property, -1) };
@@ -197,7 +212,7 @@ unsafe fn run_latched<T, U>(worker: &Worker, property: *mut Header, f: impl FnOn
     let replaced = unsafe { Property::<Latch<T>>::value(property) }.put_back(value);
     wake_next(worker, property);
     // A value that panics when it is dropped has said so; this is a fiber's entry (trap 7).
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(replaced)));
+    quietly(|| drop(replaced));
     outcome
 }
 

@@ -70,6 +70,7 @@ mod sync;
 mod timer;
 mod trust;
 mod trustee;
+mod unwind;
 mod worker;
 
 pub use error::Error;

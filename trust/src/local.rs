@@ -23,7 +23,12 @@ struct Guard;
 impl Drop for Guard {
     fn drop(&mut self) {
         let worker = WORKER.get();
-        // SAFETY: made by `start`, freed only here; nothing on this thread's stack uses it any more.
+        // SAFETY: made by `start`, freed only here.
+        if !unsafe { &*worker }.may_end() {
+            // The process exits out of a closure or a fiber: it is in use below us on the stack.
+            return;
+        }
+        // SAFETY: nothing on this thread's stack uses it any more.
         unsafe {
             (*worker).end();
             WORKER.set(ptr::null());

@@ -34,7 +34,7 @@ where
             worker.adopt(property);
             return Ok(property.expose_provenance());
         }
-        let reply = Reply::new(worker.fiber());
+        let reply = Reply::new();
         worker.submit(trustee, std::ptr::null_mut(), Make { make }, Then::new(reply.answer()), true);
         reply.wait(worker)
     });
@@ -70,7 +70,7 @@ where
 {
     worker::with(|worker| {
         worker.assert_may_wait("call");
-        let reply = Reply::new(worker.fiber());
+        let reply = Reply::new();
         start(worker, trustee.id(), f, Box::new(reply.answer()));
         reply.wait(worker)
     })
@@ -93,6 +93,7 @@ where
     R: Send + 'static,
     F: FnOnce() -> R + Send + 'static,
 {
+    worker.launches.wait_for_place(worker);
     let token = worker.launches.expect(then);
     let call = Call { f, token };
     if trustee == worker.id {
@@ -127,7 +128,7 @@ where
             });
         });
         worker.shared.counters.fibers_spawned.add(1);
-        worker.scheduler.spawn(run, None).map_err(|error| {
+        worker.scheduler.spawn(run, None, None).map_err(|error| {
             worker.launches.note_ended(client, token);
             Fault::Refused(error.to_string())
         })

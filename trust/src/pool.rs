@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::config::{SPIN_NS, STACK_BYTES};
 use crate::fiber::stack::round_stack_bytes;
-use crate::registry::{Message, Shared};
+use crate::registry::{Message, Shared, TrusteeId};
 use crate::worker::{self, Settings, Worker};
 use crate::{JoinHandle, Trust, TrusteeReference, local, spawn_on};
 
@@ -62,7 +62,7 @@ pub struct Threadpool {
 
 struct PoolWorker {
     shared: Arc<Shared>,
-    thread: Option<thread::JoinHandle<()>>,
+    thread: thread::JoinHandle<()>,
 }
 
 /// How a [`Threadpool`] is to be.
@@ -177,7 +177,7 @@ impl Builder {
                 return Err(BuildError::Setting(format!("worker {index} ended before it began; its panic says why")));
             };
             pool.trustees.push(TrusteeReference::from_id(shared.id));
-            pool.workers.push(PoolWorker { shared, thread: Some(thread) });
+            pool.workers.push(PoolWorker { shared, thread });
         }
         Ok(pool)
     }
@@ -266,6 +266,54 @@ impl Threadpool {
     pub fn trustees(&self) -> &[TrusteeReference] {
         &self.trustees
     }
+}
+
+impl Drop for Threadpool {
+    fn drop(&mut self) {
+        let ending = Ending { workers: std::mem::take(&mut self.workers), stop: Arc::clone(&self.stop) };
+        let here = worker::try_with(|here| (ending.includes(here.id), here.context() == worker::Context::Free));
+        match here {
+            Some((true, _)) => {
+                crate::unwind::tell(format_args!("a pool was dropped by one of its own fibers; its workers run on"));
+            }
+            // Nothing may wait here, so another thread does.
+            Some((false, false)) => {
+                if let Err(error) = thread::Builder::new().spawn(move || ending.run()) {
+                    crate::unwind::tell(format_args!("a pool's workers run on: no thread to end them: {error}"));
+                }
+            }
+            _ => ending.run(),
+        }
+    }
+}
+
+/// What is left of a pool that is being dropped.
+struct Ending {
+    workers: Vec<PoolWorker>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Ending {
+    fn includes(&self, id: TrusteeId) -> bool {
+        self.workers.iter().any(|worker| worker.shared.id == id)
+    }
+
+    /// Waits until the pool is quiet and ends its workers. This thread's own trustee, which the pool's fibers may
+    /// need, serves meanwhile.
+    fn run(self) {
+        let quiet = |here: &Worker| !here.is_outstanding_at(|id| self.includes(id)) && self.is_quiet();
+        worker::try_with(|here| patiently(here, || quiet(here)));
+        self.stop.store(true, Ordering::Relaxed);
+        for worker in &self.workers {
+            let _ = worker.shared.send(Message::Nudge);
+        }
+        for worker in self.workers {
+            worker::try_with(|here| patiently(here, || worker.thread.is_finished()));
+            if worker.thread.join().is_err() {
+                crate::unwind::tell(format_args!("a worker of a pool panicked; please report this"));
+            }
+        }
+    }
 
     /// Every worker has nothing to do, at one and the same moment: each was in the same quiet spell when asked
     /// a first and a second time, and no first question came after a second one. Nothing is on its way then,
@@ -278,43 +326,11 @@ impl Threadpool {
     }
 }
 
-impl Drop for Threadpool {
-    fn drop(&mut self) {
-        let ends_itself = worker::try_with(|here| {
-            let own = self.workers.iter().any(|worker| worker.shared.id == here.id);
-            if !own {
-                // This thread's own trustee may be needed for the pool to come to rest.
-                patiently(here, || !here.is_outstanding() && self.is_quiet());
-            }
-            own
-        });
-        if ends_itself == Some(true) {
-            eprintln!("trust: a pool was dropped by one of its own fibers; its workers run on");
-            return;
-        }
-        self.stop.store(true, Ordering::Relaxed);
-        for worker in &self.workers {
-            let _ = worker.shared.send(Message::Nudge);
-        }
-        for worker in &mut self.workers {
-            let Some(thread) = worker.thread.take() else {
-                continue;
-            };
-            worker::try_with(|here| patiently(here, || thread.is_finished()));
-            if thread.join().is_err() {
-                eprintln!("trust: a worker of a pool panicked; please report this");
-            }
-        }
-    }
-}
-
-/// Serves this thread until something that does not wake it has happened. In delegated context it only waits.
+/// Serves this thread until something that does not wake it has happened.
 fn patiently(here: &Worker, done: impl Fn() -> bool) {
     const LOOK_EVERY: Duration = Duration::from_micros(100);
     while !done() {
-        if here.context() != worker::Context::Free {
-            thread::sleep(LOOK_EVERY);
-        } else if here.fiber().is_some() {
+        if here.fiber().is_some() {
             crate::sleep(LOOK_EVERY);
         } else if !here.turn() {
             let _ = here.shared.parker.park(Some(LOOK_EVERY), || here.has_work());

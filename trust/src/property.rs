@@ -74,7 +74,7 @@ impl Header {
     /// Adds to the count; aborts rather than wrap, as `Arc` does.
     pub(crate) fn add_count(&self, delta: i32) -> i32 {
         let Some(count) = self.count.get().checked_add(delta) else {
-            eprintln!("trust: more than {} trusts of one property", i32::MAX);
+            crate::unwind::tell(format_args!("more than {} trusts of one property", i32::MAX));
             std::process::abort();
         };
         self.count.set(count);

@@ -34,16 +34,15 @@ impl TrusteeReference {
     /// assert_eq!(here.apply(|v| *v) + there.apply(|v| *v), 3);
     /// ```
     pub fn entrust<T: Send + 'static>(&self, value: T) -> Trust<T> {
-        let property = Property::allocate(value);
-        let trust = Trust::of(property, self.id);
         worker::with(|worker| {
+            let property = Property::allocate(value);
             if worker.home.get() == self.id {
                 worker.adopt(property);
             } else {
                 worker.submit(self.id, property, Adopt, AdoptRefused(property), false);
             }
-        });
-        trust
+            Trust::of(property, self.id)
+        })
     }
 
     /// Its id.

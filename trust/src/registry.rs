@@ -115,7 +115,8 @@ impl Shared {
     /// Worker: all messages that have arrived.
     pub(crate) fn take_mail(&self) -> VecDeque<Message> {
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
-        self.has_mail.store(false, Ordering::Relaxed);
+        // Release: who sees it sees that the worker has marked itself busy (`Threadpool::is_quiet`; Acquire in `has_mail`).
+        self.has_mail.store(false, Ordering::Release);
         std::mem::take(&mut inbox.messages)
     }
 

@@ -7,19 +7,22 @@ use std::ptr;
 
 use crate::fiber::FiberRef;
 use crate::request::Fault;
+use crate::unwind::AbortOnUnwind;
 use crate::worker::{self, Worker};
 
 /// Where a waiting caller gets the outcome of its request: on its own stack, which stays while it waits.
 pub(crate) struct Reply<U> {
     outcome: UnsafeCell<Option<Result<U, Fault>>>,
     done: Cell<bool>,
-    waiter: Option<FiberRef>,
+    /// The fiber that has suspended itself to wait. None before: an outcome that is there at once (the trustee is gone)
+    /// must not make a fiber ready that still runs (S2).
+    waiter: Cell<Option<FiberRef>>,
 }
 
 impl<U> Reply<U> {
     #[inline(always)]
-    pub(crate) fn new(waiter: Option<FiberRef>) -> Self {
-        Reply { outcome: UnsafeCell::new(None), done: Cell::new(false), waiter }
+    pub(crate) fn new() -> Self {
+        Reply { outcome: UnsafeCell::new(None), done: Cell::new(false), waiter: Cell::new(None) }
     }
 
     /// What fills this reply. Must be called before the reply is dropped: `wait` sees to it.
@@ -32,7 +35,7 @@ impl<U> Reply<U> {
             unsafe {
                 *(*reply).outcome.get() = Some(outcome);
                 (*reply).done.set(true);
-                let waiter = (*reply).waiter;
+                let waiter = (*reply).waiter.take();
                 worker::with(|worker| worker.resume(waiter));
             }
         }
@@ -41,7 +44,10 @@ impl<U> Reply<U> {
     /// Not by value: `answer` has the address.
     #[inline(always)]
     pub(crate) fn wait(&self, worker: &Worker) -> Result<U, Fault> {
+        self.waiter.set(worker.fiber());
+        let guard = AbortOnUnwind;
         worker.wait_until(|| self.done.get());
+        std::mem::forget(guard);
         // SAFETY: done, so nothing else looks at the outcome any more.
         match unsafe { (*self.outcome.get()).take() } {
             Some(outcome) => outcome,

@@ -21,6 +21,7 @@ use crate::error::{Error, panic_text};
 use crate::property::{Header, Property};
 use crate::registry::TrusteeId;
 use crate::slot::{Reader, Writer, align_up, is_inline};
+use crate::unwind::quietly;
 
 /// Bytes of a continuation before its captures.
 pub(crate) const CONTINUATION_HEAD: usize = 8;
@@ -61,7 +62,7 @@ impl Fault {
     /// Tells of it where nobody waits for it (`apply_then`).
     #[cold]
     pub(crate) fn report<T>(self, call: &str) {
-        eprintln!("trust: the callback of an `{call}` does not run: {}", self.into_error::<T>());
+        crate::unwind::tell(format_args!("the callback of an `{call}` does not run: {}", self.into_error::<T>()));
     }
 }
 
@@ -76,6 +77,10 @@ pub(crate) trait Request: Sized {
 
     /// Bytes of the packed form (for another machine), if they are always as many.
     const PACKED_BYTES: Option<usize> = Some(size_of::<Self>());
+    /// Can a queued request of this kind take in a later one, of the same property, that has no response either?
+    const MERGES: bool = false;
+    /// Takes in a later request.
+    fn merge(&mut self, _later: Self) {}
     /// Does it run on a property?
     const ON_PROPERTY: bool = true;
     /// How many bytes at the start of the packed form are captures as they lie in memory.
@@ -281,7 +286,8 @@ impl<C: Request> OperationOf<C> {
 unsafe fn refuse_captures<C>(at: *mut u8) -> *mut u8 {
     // SAFETY: E1; the operation is written with captures `C`.
     let (value, next) = unsafe { read_captures::<C>(at) };
-    drop(value);
+    // Captures that panic when dropped have said so through the panic hook; the requests behind are refused too.
+    quietly(|| drop(value));
     next
 }
 
@@ -327,6 +333,8 @@ impl<T, U, F: FnOnce(&mut T) -> U> Request for Apply<T, F> {
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
         // SAFETY: live (C1); only this thread looks at it.
         if unsafe { (*property).is_poisoned() } {
+            // Before the fault: a request whose captures panic when dropped must not have two.
+            drop(self);
             return serving.fault(poisoned(property));
         }
         serving.property = property;

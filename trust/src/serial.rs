@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
+use std::panic::catch_unwind;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -31,6 +32,11 @@ pub(crate) fn decode<A: DeserializeOwned>(bytes: &[u8]) -> Result<A, Fault> {
         Ok(_) => Err(Fault::Codec("it reads less than it wrote".to_owned())),
         Err(error) => Err(Fault::Codec(error.to_string())),
     }
+}
+
+/// As `decode`; a panic of the type's own code is a fault, so that whoever waits is told.
+fn decode_guarded<A: DeserializeOwned>(bytes: &[u8]) -> Result<A, Fault> {
+    catch_unwind(|| decode(bytes)).unwrap_or_else(|payload| Err(Fault::Panicked(payload)))
 }
 
 /// Submits `f` with a serialised argument; `then` is called with the outcome.
@@ -154,18 +160,26 @@ where
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
         // SAFETY: live (C1); only this thread looks at it.
         if unsafe { (*property).is_poisoned() } {
+            // Before the fault: a request whose captures panic when dropped must not have two.
+            drop(self);
             return serving.fault(poisoned(property));
         }
         // Reading the argument is the argument's code, not the property's: a panic there poisons nothing.
         let argument = match decode::<A>(self.argument.as_ref()) {
             Ok(argument) => argument,
-            Err(fault) => return serving.fault(fault),
+            Err(fault) => {
+                drop(self.f);
+                return serving.fault(fault);
+            }
         };
         serving.property = property;
         // SAFETY: live (C1), of type `T` by the type of the trust; the borrow is unique (D1).
         let value = (self.f)(unsafe { Property::<T>::value(property) }, argument);
         serving.property = std::ptr::null_mut();
-        match encode(&value) {
+        let encoded = encode(&value);
+        // Before the response: a request whose result panics when dropped must not have a fault as well.
+        drop(value);
+        match encoded {
             Ok(bytes) => serving.out.put_bytes(&bytes),
             Err(fault) => serving.fault(fault),
         }
@@ -182,7 +196,7 @@ impl<U: DeserializeOwned, H: FnOnce(Result<U, Fault>)> Response for ThenDecode<U
     unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
         let outcome = match fault {
             // SAFETY: no fault, so `With` put bytes.
-            None => unsafe { resuming.responses.take_bytes(decode::<U>) },
+            None => unsafe { resuming.responses.take_bytes(decode_guarded::<U>) },
             Some(fault) => Err(fault),
         };
         (self.then)(outcome);

@@ -9,10 +9,12 @@ use crate::registry::{self, TrusteeId};
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds `n`. A load and a store: only the owning worker calls this.
+    /// Adds `n` and returns the sum. A load and a store: only the owning worker calls this.
     #[inline(always)]
-    pub(crate) fn add(&self, n: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    pub(crate) fn add(&self, n: u64) -> u64 {
+        let sum = self.0.load(Ordering::Relaxed).wrapping_add(n);
+        self.0.store(sum, Ordering::Relaxed);
+        sum
     }
     fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)

@@ -3,7 +3,6 @@
 #![allow(unsafe_code)]
 
 use std::mem::ManuallyDrop;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use crate::property::Header;
 use crate::registry::{self, Message, TrusteeId};
 use crate::request::{Fault, Request, Response, Resuming};
 use crate::slot::{Pair, Reader};
+use crate::unwind::quietly;
 use crate::worker::Worker;
 
 impl Worker {
@@ -19,6 +19,11 @@ impl Worker {
     pub(crate) fn at(&self, index: usize) -> Option<&Outgoing> {
         // SAFETY: only this thread, and only for this look-up; entries are boxed, see the field.
         unsafe { &*self.outgoing.get() }.get(index)?.as_deref()
+    }
+
+    fn shared_at(&self, index: usize) -> Option<Rc<Outgoing>> {
+        // SAFETY: as in `at`.
+        unsafe { &*self.outgoing.get() }.get(index)?.clone()
     }
 
     /// Sends a request. If there is no room and `may_wait`, the caller waits, else the request is queued.
@@ -37,6 +42,10 @@ impl Worker {
             if let Some(outgoing) = self.at(trustee.index()).filter(|outgoing| outgoing.trustee == trustee) {
                 // SAFETY: on true both were moved out; they are not used again.
                 if unsafe { outgoing.try_push(property, &raw mut *request, &raw mut *response) } {
+                    if self.is_outside_loop() {
+                        // Nobody else would send it until this thread waits for something.
+                        outgoing.flush();
+                    }
                     return;
                 }
             }
@@ -48,8 +57,9 @@ impl Worker {
                     return outgoing.enqueue(property, request, response);
                 }
                 Room::Gone => {
-                    drop(ManuallyDrop::into_inner(request));
-                    return self.fail(ManuallyDrop::into_inner(response), Fault::Gone);
+                    self.fail(ManuallyDrop::into_inner(response), Fault::Gone);
+                    // Last, for it may panic.
+                    return drop(ManuallyDrop::into_inner(request));
                 }
                 Room::Elsewhere => {
                     let (request, response) = (ManuallyDrop::into_inner(request), ManuallyDrop::into_inner(response));
@@ -66,12 +76,14 @@ impl Worker {
 
     /// A request that cannot be sent.
     #[cold]
-    fn fail<R: Response>(&self, response: R, fault: Fault) {
-        let mut resuming = Resuming { responses: Reader::empty(), next: std::ptr::null_mut() };
-        // A callback that panics has said so, as when the response came by a slot.
-        // SAFETY: with a fault no response is read.
-        let run = AssertUnwindSafe(|| unsafe { response.resume(&mut resuming, Some(fault)) });
-        let _ = self.call_back(|| catch_unwind(run));
+    fn fail<R: Response + 'static>(&self, response: R, fault: Fault) {
+        // Deferred, or a callback that tries again would call itself for ever.
+        self.defer(Box::new(move |worker| {
+            let mut resuming = Resuming { responses: Reader::empty(), next: std::ptr::null_mut() };
+            // SAFETY: with a fault no response is read.
+            worker.call_back(|| quietly(|| unsafe { response.resume(&mut resuming, Some(fault)) }));
+        }));
+        self.settle();
     }
 
     /// Connects, moves on to the next slot, or waits.
@@ -80,6 +92,7 @@ impl Worker {
         if trustee.machine() != self.id.machine() {
             return Room::Elsewhere;
         }
+        let mut waited = false;
         loop {
             let Some(outgoing) = self.at(trustee.index()).filter(|outgoing| outgoing.trustee == trustee) else {
                 if self.connect(trustee) {
@@ -88,10 +101,14 @@ impl Worker {
                 return Room::Gone;
             };
             if !outgoing.listed.replace(true) {
-                self.active.borrow_mut().push(trustee.index());
+                self.active.borrow_mut().extend(self.shared_at(trustee.index()));
             }
             match outgoing.make_room::<C, R>() {
-                Room::Full if may_wait => self.wait_for_room(trustee),
+                // Once: who has waited and finds it full again stands in the queue, so that nobody starves.
+                Room::Full if may_wait && !waited => {
+                    waited = true;
+                    self.wait_for_room(trustee);
+                }
                 room => return room,
             }
         }
@@ -131,20 +148,20 @@ impl Worker {
             table[index].replace(Rc::new(Outgoing::new(peer, pair)))
         };
         if let Some(old) = old {
-            self.retire(index, &old);
+            self.retire(&old);
         }
         true
     }
 
     /// The trustee that had this index before is closed: whatever was meant for it fails.
-    fn retire(&self, index: usize, old: &Outgoing) {
-        if old.listed.get() {
-            self.active.borrow_mut().retain(|&active| active != index);
+    fn retire(&self, old: &Rc<Outgoing>) {
+        self.call_back(|| old.settle_accounts());
+        if !old.is_outstanding() && old.listed.replace(false) {
+            self.active.borrow_mut().retain(|active| !Rc::ptr_eq(active, old));
         }
         while let Some(fiber) = old.waiters.pop() {
             self.scheduler.ready(fiber);
         }
-        self.call_back(|| old.abandon_if_outstanding());
     }
 
     /// Leaves all trustees.

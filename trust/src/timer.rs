@@ -86,7 +86,13 @@ pub fn sleep(time: Duration) {
         let Some(at) = Instant::now().checked_add(time) else {
             return worker.wait_until(|| false);
         };
-        worker.timers.set(at, worker.fiber());
-        worker.wait_until(|| Instant::now() >= at);
+        let fiber = worker.fiber();
+        worker.timers.set(at, fiber);
+        if fiber.is_some() {
+            // Also if the time has come by now: the timer has the fiber, and will make it ready (S2).
+            worker.scheduler.suspend();
+        } else {
+            worker.wait_until(|| Instant::now() >= at);
+        }
     });
 }

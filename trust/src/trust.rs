@@ -8,7 +8,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -24,6 +24,7 @@ use crate::registry::{self, Message, PropertyRef, TrusteeId};
 use crate::reply::Reply;
 use crate::request::{Apply, Fault, Ignore, Request, Serving, Then};
 use crate::serial;
+use crate::unwind::quietly;
 use crate::worker::{self, Context, Worker};
 
 /// A counted handle to a property of type `T`, which lives on its trustee's thread.
@@ -184,7 +185,7 @@ impl<T: 'static> Trust<T> {
                 // SAFETY: a trust of this trustee; the context is free.
                 return unsafe { worker.run_here(self.property, |value| f(value, argument)) };
             }
-            let reply = Reply::new(worker.fiber());
+            let reply = Reply::new();
             serial::submit(worker, self.trustee, self.property, f, &argument, reply.answer());
             reply.wait(worker)
         });
@@ -247,7 +248,7 @@ impl<T: 'static> Trust<T> {
                 // SAFETY: a trust of this trustee; the context is free.
                 return unsafe { worker.run_here(self.property, f) };
             }
-            let reply = Reply::new(worker.fiber());
+            let reply = Reply::new();
             worker.submit(self.trustee, self.property, Apply::new(f), Then::new(reply.answer()), true);
             reply.wait(worker)
         })
@@ -301,7 +302,7 @@ unsafe fn run_and_call_back<T, U>(
     // SAFETY: the caller's promise.
     let outcome = unsafe { worker.run_here(property, f) };
     // A callback that panics has said so through the panic hook; as when the response came by a slot.
-    let _ = worker.call_back(|| catch_unwind(AssertUnwindSafe(|| then(outcome))));
+    worker.call_back(|| quietly(|| then(outcome)));
     worker.settle();
 }
 
@@ -378,7 +379,7 @@ impl<T: 'static> Trust<Latch<T>> {
     fn launch_and_wait<J: Job<T>>(&self, call: &str, job: J) -> Result<J::Output, Fault> {
         worker::with(|worker| {
             worker.assert_may_wait(call);
-            let reply = Reply::new(worker.fiber());
+            let reply = Reply::new();
             self.launch_on(worker, job, Box::new(reply.answer()));
             reply.wait(worker)
         })

@@ -75,8 +75,10 @@ pub(crate) struct Worker {
     /// By index of the trustee. Whoever lets user code run while it holds an entry clones the `Rc`, for that
     /// code may connect to a new trustee of the same index.
     pub(crate) outgoing: UnsafeCell<Vec<Option<Rc<Outgoing>>>>,
-    /// Indices of the pairs with something outstanding.
-    pub(crate) active: RefCell<Vec<usize>>,
+    /// The pairs with something outstanding.
+    pub(crate) active: RefCell<Vec<Rc<Outgoing>>>,
+    /// The loop is on the stack.
+    pub(crate) in_turn: Cell<bool>,
     pub(crate) incoming: RefCell<Vec<Rc<Incoming>>>,
     pub(crate) estate: Estate,
     pub(crate) poison: RefCell<HashMap<*mut Header, String>>,
@@ -104,6 +106,7 @@ impl Worker {
             context: Cell::new(Context::Free),
             outgoing: UnsafeCell::default(),
             active: RefCell::default(),
+            in_turn: Cell::new(false),
             incoming: RefCell::default(),
             estate: Estate::default(),
             poison: RefCell::default(),
@@ -116,7 +119,13 @@ impl Worker {
 
     /// One turn of the loop. True if there was anything to do.
     pub(crate) fn turn(&self) -> bool {
+        self.in_turn.set(true);
         let mut busy = self.collect();
+        if self.far.is_attached() {
+            busy |= self.far.collect(self);
+        }
+        // What callbacks have asked of this trustee comes before what fibers ask of it from here on.
+        self.settle();
         busy |= self.timers.fire(self);
         if self.scheduler.run_ready() {
             busy = true;
@@ -125,11 +134,24 @@ impl Worker {
         busy |= self.serve();
         busy |= self.read_mail();
         if self.far.is_attached() {
-            busy |= self.far.collect(self) | self.far.serve(self);
+            busy |= self.far.serve(self);
         }
         self.settle();
         self.flush();
+        self.in_turn.set(false);
         busy
+    }
+
+    /// Does the thread's own code run, with nobody below it who will send what is pending?
+    #[inline(always)]
+    pub(crate) fn is_outside_loop(&self) -> bool {
+        self.scheduler.current().is_none() && !self.in_turn.get()
+    }
+
+    /// May the worker be ended now? Not in the middle of a closure, a fiber or a turn, as when the process exits
+    /// from there.
+    pub(crate) fn may_end(&self) -> bool {
+        self.context.get() == Context::Free && self.is_outside_loop() && !self.in_aftermath.get()
     }
 
     /// Takes the responses that have come.
@@ -137,12 +159,9 @@ impl Worker {
         let mut any = false;
         let mut place = 0;
         loop {
-            let Some(index) = self.active.borrow().get(place).copied() else {
+            let Some(outgoing) = self.active.borrow().get(place).map(Rc::clone) else {
                 return any;
             };
-            // SAFETY: only this thread, and only for the look-up.
-            let outgoing = unsafe { &*self.outgoing.get() }.get(index).and_then(Option::clone);
-            let Some(outgoing) = outgoing else { unreachable!("a listed pair exists") };
             if self.call_back(|| outgoing.collect()) {
                 any = true;
                 self.mark_busy();
@@ -155,7 +174,7 @@ impl Worker {
             } else {
                 outgoing.listed.set(false);
                 let mut active = self.active.borrow_mut();
-                if active.get(place) == Some(&index) {
+                if active.get(place).is_some_and(|at| Rc::ptr_eq(at, &outgoing)) {
                     active.swap_remove(place);
                 }
             }
@@ -194,10 +213,8 @@ impl Worker {
 
     /// Sends what is pending.
     fn flush(&self) {
-        for &index in &*self.active.borrow() {
-            if let Some(outgoing) = self.at(index) {
-                outgoing.flush();
-            }
+        for outgoing in &*self.active.borrow() {
+            outgoing.flush();
         }
         if self.far.is_attached() {
             self.far.flush(self);
@@ -248,7 +265,7 @@ impl Worker {
         self.shared.has_mail()
             || self.scheduler.has_ready()
             || self.incoming.borrow().iter().any(|incoming| incoming.has_batch())
-            || self.active.borrow().iter().any(|&index| self.at(index).is_some_and(Outgoing::has_news))
+            || self.active.borrow().iter().any(|outgoing| outgoing.has_news())
             || self.far.has_work()
     }
 
@@ -259,6 +276,11 @@ impl Worker {
             && self.launches.awaited() == 0
             && !self.far.is_outstanding()
             && !self.shared.has_mail()
+    }
+
+    /// Is something outstanding at one of these trustees?
+    pub(crate) fn is_outstanding_at(&self, at: impl Fn(TrusteeId) -> bool) -> bool {
+        self.active.borrow().iter().any(|outgoing| at(outgoing.trustee) && outgoing.is_outstanding())
     }
 
     /// Something is outstanding at another trustee.
@@ -303,8 +325,8 @@ impl Worker {
 
     pub(crate) fn start_fiber(&self, entry: Entry) {
         self.shared.counters.fibers_spawned.add(1);
-        if let Err(error) = self.scheduler.spawn(entry.run, entry.name) {
-            eprintln!("trust: a fiber was not started: {error}");
+        if let Err(error) = self.scheduler.spawn(entry.run, None, Some(entry.closer)) {
+            crate::unwind::tell(format_args!("a fiber was not started: {error}"));
         }
     }
 }

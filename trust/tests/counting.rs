@@ -4,12 +4,11 @@
 mod common;
 
 use std::cell::RefCell;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
-use common::{Counted, Drops, Random, Server, panic_of, serve_until};
+use common::{Counted, Drops, Random, Server, join_and_serve, panic_of, serve_until};
 use trust::{Shared, Threadpool, Trust, local_trustee};
 
 fn pool(workers: usize) -> Threadpool {
@@ -206,8 +205,7 @@ fn t2_a_trust_cloned_here_used_there_and_dropped_elsewhere() {
         sender.send(None).unwrap();
     }
     while let Some(thread) = threads.pop() {
-        serve_until(|| thread.is_finished());
-        thread.join().unwrap();
+        join_and_serve(thread);
     }
     serve_until(|| drops.count() == ROUNDS);
     assert!(used.load(Ordering::Relaxed) > ROUNDS);
@@ -218,11 +216,11 @@ fn t2_a_trust_cloned_here_used_there_and_dropped_elsewhere() {
 /// A property that may hold a trust of its own kind.
 struct Node {
     next: Option<Trust<Node>>,
-    counted: Counted<u32>,
+    _counted: Counted<u32>,
 }
 
 fn node(drops: &Drops) -> Node {
-    Node { next: None, counted: drops.value(0) }
+    Node { next: None, _counted: drops.value(0) }
 }
 
 #[test]
@@ -287,7 +285,7 @@ fn t2_properties_that_hold_trusts_of_themselves_go_with_their_trustee() {
 }
 
 /// Drops what it holds, after a last clone, when the thread's thread-locals go.
-struct Last<T: 'static>(RefCell<Vec<Trust<T>>>, RefCell<Option<Rc<()>>>);
+struct Last<T: 'static>(RefCell<Vec<Trust<T>>>);
 
 impl<T> Drop for Last<T> {
     fn drop(&mut self) {
@@ -300,7 +298,7 @@ impl<T> Drop for Last<T> {
 }
 
 thread_local! {
-    static HELD: Last<Counted<u32>> = const { Last(RefCell::new(Vec::new()), RefCell::new(None)) };
+    static HELD: Last<Counted<u32>> = const { Last(RefCell::new(Vec::new())) };
 }
 
 fn hold(trust: Trust<Counted<u32>>) {

@@ -6,10 +6,9 @@ mod common;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use common::{Drops, PanicsOnDrop, is_child, panic_of, run_child, serve_until, stderr};
+use common::{is_child, panic_of, run_child, serve_until, stderr};
 use trust::{Error, Latch, Shared, Threadpool, Trust, TrusteeReference, local_trustee};
 
 fn pool() -> Threadpool {
@@ -214,119 +213,6 @@ fn t13_a_panic_in_the_callback_of_a_launch_leaves_the_thread_as_it_was() {
 }
 
 #[test]
-fn t13_a_panic_in_the_drop_of_a_property() {
-    let _watch = watchdog!();
-    let pool = pool();
-    let drops = Drops::default();
-    for place in places(&pool) {
-        let neighbour = place.entrust(1);
-        for _ in 0..10 {
-            let before = drops.count();
-            drop(place.entrust((PanicsOnDrop(true), drops.value(()))));
-            serve_until(|| drops.count() == before + 1);
-        }
-        assert_eq!(neighbour.apply(|v| *v), 1);
-    }
-    // And where the trustee goes first.
-    let inner = drops.clone();
-    let kept = thread::spawn(move || {
-        let rest = local_trustee().entrust(inner.value(()));
-        let bad = local_trustee().entrust((PanicsOnDrop(true), inner.value(())));
-        let more = local_trustee().entrust(inner.value(()));
-        (rest, bad, more)
-    })
-    .join()
-    .unwrap();
-    assert_eq!(drops.count(), 23);
-    assert!(kept.1.try_apply(|_| ()).is_err());
-}
-
-#[test]
-fn t13_a_panic_in_the_drop_of_what_a_closure_captured() {
-    let _watch = watchdog!();
-    let pool = pool();
-    for place in places(&pool) {
-        let property = place.entrust(0);
-        let bomb = PanicsOnDrop(true);
-        let outcome = property.try_apply(move |_| drop(bomb));
-        assert!(matches!(outcome, Err(Error::Panicked { .. })));
-        // Poisoned: this closure is dropped unrun. Those around it in the batch must get their own responses.
-        let healthy = place.entrust(0u32);
-        let answers = Rc::new(Cell::new(0u32));
-        for round in 0..100u32 {
-            let expect = |fails: bool, value: u32| {
-                let answers = Rc::clone(&answers);
-                move |outcome: Result<u32, Error>| {
-                    assert_eq!(outcome.is_err(), fails, "{outcome:?}");
-                    assert!(fails || outcome == Ok(value), "{outcome:?}");
-                    answers.set(answers.get() + 1);
-                }
-            };
-            let bomb = PanicsOnDrop(round % 2 == 0);
-            healthy.try_apply_then(move |_| round, expect(false, round));
-            let call = || {
-                property.try_apply_then(
-                    move |_| {
-                        let _bomb = &bomb;
-                        0
-                    },
-                    expect(true, 0),
-                )
-            };
-            let _ = catch_unwind(AssertUnwindSafe(call));
-            healthy.try_apply_then(move |_| panic!("own"), expect(true, 0));
-            healthy.clear_poison();
-            healthy.try_apply_then(move |_| round + 1, expect(false, round + 1));
-        }
-        let least = if place.is_local() { 350 } else { 400 };
-        serve_until(|| answers.get() >= least);
-        assert_eq!(healthy.apply(|v| *v), 0);
-    }
-}
-
-/// A result that serialises, and whose drop panics.
-#[derive(serde::Serialize, serde::Deserialize)]
-struct Bomb(#[serde(skip)] Option<Fuse>, u32);
-
-#[derive(Default)]
-struct Fuse;
-
-impl Drop for Fuse {
-    fn drop(&mut self) {
-        panic!("fuse");
-    }
-}
-
-#[test]
-fn t13_a_panic_in_the_drop_of_a_serialised_result() {
-    let _watch = watchdog!();
-    let pool = pool();
-    let property = pool.trustees()[0].entrust(0u32);
-    let answered = Rc::new(Cell::new(0u32));
-    for round in 0..100 {
-        let (first, second) = (Rc::clone(&answered), Rc::clone(&answered));
-        property.apply_with_then(
-            |_, n: u32| Bomb(Some(Fuse), n),
-            round,
-            move |bomb: Bomb| {
-                assert_eq!(bomb.1, round);
-                first.set(first.get() + 1);
-            },
-        );
-        property.clear_poison();
-        property.try_apply_then(
-            move |_| round + 7,
-            move |outcome| {
-                assert_eq!(outcome, Ok(round + 7), "another request's response");
-                second.set(second.get() + 1);
-            },
-        );
-    }
-    property.apply(|_| ());
-    assert!(answered.get() >= 100);
-}
-
-#[test]
 fn t13_a_panic_in_a_launched_closure() {
     let _watch = watchdog!();
     let pool = pool();
@@ -383,26 +269,4 @@ fn trap_07_a_panic_in_a_fiber_ends_that_fiber_alone() {
     assert_eq!(property.apply(|v| *v), 100);
     // Of the thread's own fibers too.
     assert_eq!(common::text(&*trust::spawn(|| panic!("own")).join().unwrap_err()), "own");
-}
-
-#[test]
-fn trap_07_a_replaced_latch_s_value_may_panic_when_it_is_dropped_in_the_fiber() {
-    let _watch = watchdog!();
-    let pool = pool();
-    for place in places(&pool) {
-        let latch = place.entrust(Latch::new(PanicsOnDrop(false)));
-        let ran = Shared::new(AtomicUsize::new(0));
-        let (again, counted) = (latch.clone(), ran.clone());
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            latch.launch(move |value| {
-                value.0 = true;
-                again.apply(|latch| *latch = Latch::new(PanicsOnDrop(false)));
-                counted.fetch_add(1, Ordering::SeqCst);
-            });
-        }));
-        drop(outcome);
-        assert_eq!(ran.load(Ordering::SeqCst), 1);
-        latch.clear_poison();
-        assert!(latch.launch(|value| !value.0), "the new value is in place");
-    }
 }

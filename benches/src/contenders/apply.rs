@@ -53,7 +53,7 @@ impl Contender for Apply {
 fn run<const PAUSE: bool>(workload: &Workload, mode: Mode) -> Run {
     let stage = Stage::new(workload, mode);
     let fibers = workload.fibers;
-    let budget = Arc::new(Budget::new(workload.ops, Stage::clients(workload, mode) * fibers));
+    let budget = Arc::new(Budget::new(workload.ops, Stage::clients(workload, mode), fibers, workload.share));
     let (picks, trusts) = (workload.picks.clone(), stage.trusts());
     let clients = stage.run(move |client| {
         let start = Instant::now();
@@ -76,7 +76,7 @@ fn run<const PAUSE: bool>(workload: &Workload, mode: Mode) -> Run {
 
 fn fiber<const PAUSE: bool>(client: usize, budget: &Budget, picks: &Picks, trusts: &[Trust<u64>]) -> (u64, u64) {
     let (mut ops, mut fetched) = (0, 0u64);
-    while let Some(claim) = budget.claim() {
+    while let Some(claim) = budget.claim(client) {
         ops += claim.end - claim.start;
         for &pick in picks.slice(client, &claim) {
             fetched = fetched.wrapping_add(trusts[pick as usize].apply(|counter| increment::<PAUSE>(counter)));

@@ -50,13 +50,13 @@ impl Contender for ApplyThen {
 
 fn run<const PAUSE: bool>(workload: &Workload, mode: Mode) -> Run {
     let stage = Stage::new(workload, mode);
-    let budget = Arc::new(Budget::new(workload.ops, Stage::clients(workload, mode)));
+    let budget = Arc::new(Budget::new(workload.ops, Stage::clients(workload, mode), 1, workload.share));
     let (picks, trusts) = (workload.picks.clone(), stage.trusts());
     let clients = stage.run(move |client| {
         let returned = Returned::watch();
         let start = Instant::now();
         let mut ops = 0;
-        while let Some(claim) = budget.claim() {
+        while let Some(claim) = budget.claim(client) {
             ops += claim.end - claim.start;
             for &pick in picks.slice(client, &claim) {
                 trusts[pick as usize].apply_then(|counter| increment::<PAUSE>(counter), Returned::add);

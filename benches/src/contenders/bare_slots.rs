@@ -15,6 +15,7 @@
 //! Entries are relaxed atomics: plain loads and stores to the machine, and no `unsafe` here.
 
 use std::{
+    hint::black_box,
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
     time::Instant,
 };
@@ -56,10 +57,7 @@ struct Pair {
 impl Pair {
     fn new(slots: usize) -> Self {
         let ring = || (0..slots).map(|_| Slot::empty()).collect();
-        Self {
-            requests: ring(),
-            responses: ring(),
-        }
+        Self { requests: ring(), responses: ring() }
     }
 }
 
@@ -216,7 +214,7 @@ impl BareSlots {
             if self.dedicated { (workload.clients(), workload.clients()) } else { (threads, 0) };
         let trustees = threads - first_trustee;
         let pairs: Vec<Pair> = (0..clients * trustees).map(|_| Pair::new(workload.slots)).collect();
-        let budget = Budget::new(workload.ops, clients);
+        let budget = Budget::new(workload.ops, clients, 1, workload.share);
         let done = CachePadded::new(AtomicUsize::new(0));
         // Split each pick into trustee and place there beforehand: a request is ready to be copied.
         let routes: Vec<Vec<Route>> = (0..clients)
@@ -228,7 +226,7 @@ impl BareSlots {
             let trustee = thread.checked_sub(first_trustee);
             let mut node = Node {
                 trustee,
-                counters: vec![0; trustee.map_or(0, |_| workload.objects.div_ceil(trustees))],
+                counters: touched(trustee.map_or(0, |_| workload.objects.div_ceil(trustees))),
                 outboxes: (0..if is_client { trustees } else { 0 })
                     .map(|to| Outbox {
                         pair: &pairs[thread * trustees + to],
@@ -241,10 +239,7 @@ impl BareSlots {
                 inboxes: trustee.map_or_else(Vec::new, |trustee| {
                     (0..clients)
                         .filter(|&from| from != thread)
-                        .map(|from| Inbox {
-                            pair: &pairs[from * trustees + trustee],
-                            serve: Cursor::FIRST,
-                        })
+                        .map(|from| Inbox { pair: &pairs[from * trustees + trustee], serve: Cursor::FIRST })
                         .collect()
                 }),
                 fetched: 0,
@@ -253,23 +248,23 @@ impl BareSlots {
             let begun = Instant::now();
             let mut ops = 0;
             if is_client {
-                ops = node.issue::<PAUSE>(&routes[thread], &budget, workload.batch);
+                ops = node.issue::<PAUSE>(thread, &routes[thread], &budget, workload.batch);
                 done.fetch_add(1, Ordering::Release);
             }
             let end = Instant::now();
             node.serve_until_done::<PAUSE>(&done, clients);
-            let run = is_client.then_some(ClientRun {
-                start: begun,
-                end,
-                ops,
-                fetched: node.fetched,
-            });
+            let run = is_client.then_some(ClientRun { start: begun, end, ops, fetched: node.fetched });
             (run, node.counters)
         });
         let (runs, counters): (Vec<_>, Vec<_>) = nodes.into_iter().unzip();
         let runs: Vec<ClientRun> = runs.into_iter().flatten().collect();
         fold(&runs, counters.into_iter().flatten().collect::<Tally>())
     }
+}
+
+/// Zeros whose pages are there already: `vec![0; n]` would fault them in while the clock runs.
+fn touched(counters: usize) -> Vec<u64> {
+    (0..counters).map(|_| black_box(0)).collect()
 }
 
 #[derive(Clone, Copy)]
@@ -280,10 +275,7 @@ struct Route {
 
 impl Route {
     fn new(pick: u32, trustees: usize) -> Self {
-        Self {
-            trustee: pick % trustees as u32,
-            place: pick / trustees as u32,
-        }
+        Self { trustee: pick % trustees as u32, place: pick / trustees as u32 }
     }
 }
 
@@ -312,9 +304,9 @@ impl Node<'_> {
     }
 
     /// The client's loop: serves in between, at least once a batch, so that nobody starves.
-    fn issue<const PAUSE: bool>(&mut self, routes: &[Route], budget: &Budget, batch: usize) -> u64 {
+    fn issue<const PAUSE: bool>(&mut self, client: usize, routes: &[Route], budget: &Budget, batch: usize) -> u64 {
         let mut ops = 0;
-        while let Some(claim) = budget.claim() {
+        while let Some(claim) = budget.claim(client) {
             ops += claim.end - claim.start;
             let first = claim.start as usize & (routes.len() - 1);
             for some in routes[first..first + (claim.end - claim.start) as usize].chunks(batch) {

@@ -30,18 +30,12 @@ pub struct Channel {
 impl Channel {
     /// Each client waits for the reply to each request.
     pub fn one_at_a_time() -> Self {
-        Self {
-            name: "channel",
-            window: Some(1),
-        }
+        Self { name: "channel", window: Some(1) }
     }
 
     /// Each client keeps a batch of requests in flight.
     pub fn pipelined() -> Self {
-        Self {
-            name: "channel-pipelined",
-            window: None,
-        }
+        Self { name: "channel-pipelined", window: None }
     }
 }
 
@@ -66,15 +60,13 @@ impl Contender for Channel {
     fn run(&self, workload: &Workload) -> Result<Run> {
         let window = self.window.unwrap_or(workload.batch);
         let clients = workload.clients();
-        let budget = Budget::new(workload.ops, clients);
+        let budget = Budget::new(workload.ops, clients, 1, workload.share);
         let (request_senders, request_receivers): (Vec<_>, Vec<_>) =
             (0..workload.dedicated).map(|_| bounded::<Request>(window * clients)).unzip();
-        let (reply_senders, reply_receivers): (Vec<_>, Vec<_>) =
-            (0..clients).map(|_| bounded::<u64>(window)).unzip();
+        let (reply_senders, reply_receivers): (Vec<_>, Vec<_>) = (0..clients).map(|_| bounded::<u64>(window)).unzip();
         // Each client owns clones of the request senders; a server ends when all of them are dropped.
-        let senders_of_clients: Vec<_> = (0..clients)
-            .map(|_| std::sync::Mutex::new(Some(request_senders.clone())))
-            .collect();
+        let senders_of_clients: Vec<_> =
+            (0..clients).map(|_| std::sync::Mutex::new(Some(request_senders.clone()))).collect();
         drop(request_senders);
 
         let roles = together(workload.threads, workload.pin, |thread, start| {
@@ -114,7 +106,7 @@ fn client(
 ) -> ClientRun {
     let (begun, mut ops, mut fetched, mut in_flight) = (Instant::now(), 0, 0u64, 0);
     let reply = || replies.recv().expect("a server outlives its clients");
-    while let Some(claim) = budget.claim() {
+    while let Some(claim) = budget.claim(thread) {
         ops += claim.end - claim.start;
         for &object in workload.picks.slice(thread, &claim) {
             if in_flight == window {
@@ -129,12 +121,7 @@ fn client(
     for _ in 0..in_flight {
         fetched = fetched.wrapping_add(reply());
     }
-    ClientRun {
-        start: begun,
-        end: Instant::now(),
-        ops,
-        fetched,
-    }
+    ClientRun { start: begun, end: Instant::now(), ops, fetched }
 }
 
 /// Serves until every client has dropped its senders; objects of other servers stay at zero here.

@@ -106,24 +106,19 @@ where
     L: From<C> + DerefMut<Target = C> + Send + Sync,
 {
     let mut counters: Vec<L> = (0..workload.objects).map(|_| L::from(C::zero())).collect();
-    let budget = Budget::new(workload.ops, workload.threads);
+    let budget = Budget::new(workload.ops, workload.threads, 1, workload.share);
     let clients = together(workload.threads, workload.pin, |thread, start| {
         let (counters, mut local, mut fetched) = (counters.as_slice(), C::Local::default(), 0u64);
         let mut ops = 0;
         start.wait();
         let begun = Instant::now();
-        while let Some(claim) = budget.claim() {
+        while let Some(claim) = budget.claim(thread) {
             ops += claim.end - claim.start;
             for &pick in workload.picks.slice(thread, &claim) {
                 fetched = fetched.wrapping_add(counters[pick as usize].fetch_add::<PAUSE>(&mut local));
             }
         }
-        ClientRun {
-            start: begun,
-            end: Instant::now(),
-            ops,
-            fetched,
-        }
+        ClientRun { start: begun, end: Instant::now(), ops, fetched }
     });
     fold(&clients, counters.iter_mut().map(|counter| counter.value()).collect::<Tally>())
 }

@@ -24,12 +24,12 @@ use crate::contender::Contender;
 
 #[cfg(feature = "trust")]
 pub use self::pool::Mode;
+#[cfg(feature = "trust")]
+pub use self::{apply::Apply, apply_then::ApplyThen};
 pub use self::{
     atomic::AtomicCounter, bare_slots::BareSlots, channel::Channel, counter::SharedCounters, mcs::McsCounter,
     parking_lot::ParkingLotCounter, ping_pong::PingPong, spin::SpinCounter, std_mutex::MutexCounter,
 };
-#[cfg(feature = "trust")]
-pub use self::{apply::Apply, apply_then::ApplyThen};
 
 /// All contenders of `fetch-add`, in the order of its tables.
 pub fn all() -> Vec<Box<dyn Contender>> {

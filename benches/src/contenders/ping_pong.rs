@@ -95,12 +95,7 @@ impl Contender for PingPong {
                     there.send(two_lines, turn, 0);
                     fetched = fetched.wrapping_add(back.receive(two_lines, turn));
                 }
-                Role::Client(ClientRun {
-                    start: begun,
-                    end: Instant::now(),
-                    ops: workload.ops,
-                    fetched,
-                })
+                Role::Client(ClientRun { start: begun, end: Instant::now(), ops: workload.ops, fetched })
             } else {
                 let mut counters = [0u64];
                 for turn in 1..=workload.ops {

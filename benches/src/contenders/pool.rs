@@ -33,11 +33,7 @@ impl Stage {
     /// Starts the workers and entrusts the counters, all at zero.
     pub fn new(workload: &Workload, mode: Mode) -> Self {
         let dedicated = if mode == Mode::Dedicated { workload.dedicated } else { 0 };
-        let pool = Threadpool::builder()
-            .workers(workload.threads)
-            .dedicated(dedicated)
-            .pin(workload.pin)
-            .build();
+        let pool = Threadpool::builder().workers(workload.threads).dedicated(dedicated).pin(workload.pin).build();
         let serving = match mode {
             Mode::Shared => workload.threads,
             Mode::Dedicated => workload.dedicated,
@@ -46,11 +42,10 @@ impl Stage {
         // Dedicated workers are the last ones of a pool.
         let trustees = &pool.trustees()[workload.threads - serving..];
         let trusts = (0..workload.objects).map(|object| trustees[object % trustees.len()].entrust(0)).collect();
-        Self {
-            trusts,
-            clients: Self::clients(workload, mode),
-            pool,
-        }
+        let stage = Self { trusts, clients: Self::clients(workload, mode), pool };
+        // Entrusting never waits: reading every counter once makes sure that all of them are there.
+        stage.tally();
+        stage
     }
 
     /// Workers that issue operations.
@@ -86,10 +81,7 @@ impl Stage {
                 })
             })
             .collect();
-        handles
-            .into_iter()
-            .map(|handle| handle.join().unwrap_or_else(|panic| panic::resume_unwind(panic)))
-            .collect()
+        handles.into_iter().map(|handle| handle.join().unwrap_or_else(|panic| panic::resume_unwind(panic))).collect()
     }
 
     /// Reads all counters, through a worker.
@@ -152,10 +144,5 @@ impl Returned {
 
 /// The run of a client that issued `ops` operations since `start` and has just received all results.
 pub fn client_run(start: std::time::Instant, ops: u64, fetched: u64) -> ClientRun {
-    ClientRun {
-        start,
-        end: std::time::Instant::now(),
-        ops,
-        fetched,
-    }
+    ClientRun { start, end: std::time::Instant::now(), ops, fetched }
 }

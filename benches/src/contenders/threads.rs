@@ -1,9 +1,6 @@
 //! Pinned threads that start together: the stage for every contender that does not bring its own.
 
-use std::{
-    sync::Barrier,
-    thread,
-};
+use std::{sync::Barrier, thread};
 
 use crate::machine;
 

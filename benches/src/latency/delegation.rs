@@ -1,16 +1,18 @@
-//! Open-loop clients that delegate: `apply_then` from one fiber a worker, `apply` from a fiber for
-//! each operation (a server that gives each request a thread of its own).
+//! Open-loop clients that delegate: `apply_then` from one fiber a worker, `apply` from as many
+//! fibers as the load needs, up to `--fibers`.
 
 use std::{
     cell::{Cell, RefCell},
     sync::Arc,
-    time::Instant,
 };
 
 use hdrhistogram::Histogram;
 use trust::Trust;
 
-use super::{Load, OpenLoop, Outcome, pace::Recorder};
+use super::{
+    Load, OpenLoop, Outcome,
+    pace::{Epoch, Recorder, Schedule},
+};
 use crate::{
     contender::ClientRun,
     contenders::{
@@ -18,10 +20,14 @@ use crate::{
         counter::increment,
         pool::{Returned, Stage, client_run},
     },
+    pick::Picks,
 };
 
-/// Operations a client that is behind issues before it lets the rest of its worker go on.
+/// Operations in a row after which a client that is behind lets the rest of its worker go on.
 const BURST: u32 = 32;
+
+/// Fibers of a worker that wait for the next operation; more than these end.
+const SPARE_FIBERS: usize = 2;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Call {
@@ -46,12 +52,6 @@ pub fn all() -> Vec<Box<dyn OpenLoop>> {
     all
 }
 
-thread_local! {
-    static RECORDER: RefCell<Option<Recorder>> = const { RefCell::new(None) };
-    static TRUSTS: RefCell<Option<Arc<[Trust<u64>]>>> = const { RefCell::new(None) };
-    static LIVE_FIBERS: Cell<usize> = const { Cell::new(0) };
-}
-
 impl OpenLoop for Paced {
     fn name(&self) -> &'static str {
         match (self.call, self.mode) {
@@ -72,84 +72,172 @@ impl Paced {
         let stage = Stage::new(&load.workload, self.mode);
         let clients = Stage::clients(&load.workload, self.mode);
         let (call, load, trusts) = (self.call, load.clone(), stage.trusts());
-        let results = stage.run(move |client| match call {
-            Call::Apply => pace(&load, client, clients, &trusts, |pick, due_ns| {
-                apply_in_fiber::<PAUSE>(pick, due_ns, load.outstanding);
-            }),
-            Call::ApplyThen => pace(&load, client, clients, &trusts, |pick, due_ns| {
-                trusts[pick as usize].apply_then(
-                    |counter| increment::<PAUSE>(counter),
-                    move |before| complete(before, due_ns),
-                );
-            }),
+        let epoch = Arc::new(Epoch::default());
+        let results = stage.run(move |client| {
+            let returned = Returned::watch();
+            DESK.set(Some(Desk::open(&load, client, clients, &epoch)));
+            match call {
+                Call::Apply => {
+                    TRUSTS.set(Some(trusts.clone()));
+                    WAITING_FIBERS.set(0);
+                    start_fiber::<PAUSE>(load.workload.fibers);
+                    while LIVE_FIBERS.get() > 0 {
+                        trust::yield_now();
+                    }
+                    TRUSTS.set(None);
+                }
+                Call::ApplyThen => issue_all::<PAUSE>(&trusts),
+            }
+            close(returned)
         });
         Outcome::of(results, stage.tally())
     }
 }
 
-/// Issues operations when they are due, until the load ends, and waits for their results.
-fn pace(
-    load: &Load,
+/// The operations that are still to come for a client, and the latencies of those that are complete.
+struct Desk {
+    load: Load,
+    schedule: Schedule,
+    next_due_ns: u64,
+    recorder: Recorder,
     client: usize,
-    clients: usize,
-    trusts: &Arc<[Trust<u64>]>,
-    issue: impl Fn(u32, u64),
-) -> (ClientRun, Histogram<u64>) {
-    let mut schedule = load.schedule(client, clients);
-    let returned = Returned::watch();
-    TRUSTS.set(Some(trusts.clone()));
-    LIVE_FIBERS.set(0);
-    let begun = Instant::now();
-    RECORDER.set(Some(Recorder::start()));
-    let (mut ops, mut burst) = (0, 0);
-    for &pick in load.workload.picks.of(client).iter().cycle() {
-        let due_ns = schedule.next_ns();
-        if RECORDER.with_borrow(|recorder| recorder.as_ref().is_none_or(|recorder| load.is_over(due_ns, recorder))) {
-            break;
-        }
-        while now_ns() < due_ns || burst == BURST {
-            burst = 0;
-            trust::yield_now();
-        }
-        issue(pick, due_ns);
-        burst += 1;
-        ops += 1;
-    }
-    let fetched = returned.wait(ops);
-    let run = client_run(begun, ops, fetched);
-    TRUSTS.set(None);
-    let recorder = RECORDER.take().expect("the recorder was set above, on this thread");
-    (run, recorder.into_histogram())
+    picks: Picks,
+    ops: u64,
+    burst: u32,
 }
 
-/// Starts a fiber that applies, once there are fewer than `outstanding`.
-fn apply_in_fiber<const PAUSE: bool>(pick: u32, due_ns: u64, outstanding: usize) {
-    while LIVE_FIBERS.get() >= outstanding {
-        trust::yield_now();
-    }
-    LIVE_FIBERS.set(LIVE_FIBERS.get() + 1);
-    // Shared borrows of the thread-local may last over a suspension: a fiber stays on its thread, and
-    // the trusts are taken away only after all results have come.
-    trust::spawn(move || {
-        let before = TRUSTS.with_borrow(|trusts| {
-            let trusts = trusts.as_ref().expect("trusts stay until all results have come");
-            trusts[pick as usize].apply(|counter| increment::<PAUSE>(counter))
-        });
-        LIVE_FIBERS.set(LIVE_FIBERS.get() - 1);
-        complete(before, due_ns);
-    });
+enum Next {
+    /// An operation is due since this time, on this object.
+    Due(u64, u32),
+    /// Others should go on first.
+    NotYet,
+    /// Nothing more will be due.
+    Over,
 }
 
-fn now_ns() -> u64 {
-    RECORDER.with_borrow(|recorder| recorder.as_ref().map_or(0, Recorder::now_ns))
+impl Desk {
+    fn open(load: &Load, client: usize, clients: usize, epoch: &Epoch) -> Self {
+        let mut schedule = load.schedule(client, clients);
+        Self {
+            next_due_ns: schedule.next_ns(),
+            schedule,
+            recorder: epoch.join(),
+            client,
+            picks: load.workload.picks.clone(),
+            load: load.clone(),
+            ops: 0,
+            burst: 0,
+        }
+    }
+
+    fn next(&mut self) -> Next {
+        let due_ns = self.next_due_ns;
+        if self.load.is_over(due_ns, &self.recorder) {
+            return Next::Over;
+        }
+        if self.recorder.now_ns() < due_ns || self.burst == BURST {
+            self.burst = 0;
+            return Next::NotYet;
+        }
+        let picks = self.picks.of(self.client);
+        let pick = picks[self.ops as usize & (picks.len() - 1)];
+        self.next_due_ns = self.schedule.next_ns();
+        self.ops += 1;
+        self.burst += 1;
+        Next::Due(due_ns, pick)
+    }
+}
+
+thread_local! {
+    static DESK: RefCell<Option<Desk>> = const { RefCell::new(None) };
+    static TRUSTS: RefCell<Option<Arc<[Trust<u64>]>>> = const { RefCell::new(None) };
+    /// Fibers that will ask for an operation before they do anything else.
+    static WAITING_FIBERS: Cell<usize> = const { Cell::new(0) };
+    static LIVE_FIBERS: Cell<usize> = const { Cell::new(0) };
+}
+
+fn next() -> Next {
+    DESK.with_borrow_mut(|desk| desk.as_mut().map_or(Next::Over, Desk::next))
 }
 
 /// A result came, on the client's thread.
 fn complete(before: u64, due_ns: u64) {
-    RECORDER.with_borrow_mut(|recorder| {
-        if let Some(recorder) = recorder {
-            recorder.record(due_ns, recorder.now_ns());
+    DESK.with_borrow_mut(|desk| {
+        if let Some(desk) = desk {
+            desk.recorder.record(due_ns, desk.recorder.now_ns());
         }
     });
     Returned::add(before);
+}
+
+/// Waits until all results have come, and takes what was recorded.
+fn close(returned: Returned) -> (ClientRun, Histogram<u64>) {
+    let ops = DESK.with_borrow(|desk| desk.as_ref().map_or(0, |desk| desk.ops));
+    let fetched = returned.wait(ops);
+    let desk = DESK.take().expect("the desk was opened on this thread");
+    let run = client_run(desk.recorder.start(), ops, fetched);
+    (run, desk.recorder.into_histogram())
+}
+
+fn issue_all<const PAUSE: bool>(trusts: &[Trust<u64>]) {
+    loop {
+        match next() {
+            Next::Due(due_ns, pick) => trusts[pick as usize]
+                .apply_then(|counter| increment::<PAUSE>(counter), move |before| complete(before, due_ns)),
+            Next::NotYet => trust::yield_now(),
+            Next::Over => return,
+        }
+    }
+}
+
+/// Counts a fiber for as long as it lives, also where it panics.
+struct Live;
+
+impl Live {
+    fn new() -> Self {
+        LIVE_FIBERS.set(LIVE_FIBERS.get() + 1);
+        Self
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        LIVE_FIBERS.set(LIVE_FIBERS.get() - 1);
+    }
+}
+
+/// Starts a fiber that makes operations when they are due.
+///
+/// A fiber that is about to wait for its trustee leaves another one behind to take the next
+/// operation, until there are `most`; one that comes back and finds enough others waiting ends.
+fn start_fiber<const PAUSE: bool>(most: usize) {
+    let live = Live::new();
+    WAITING_FIBERS.set(WAITING_FIBERS.get() + 1);
+    trust::spawn(move || {
+        let _live = live;
+        loop {
+            let (due_ns, pick) = loop {
+                match next() {
+                    Next::Due(due_ns, pick) => break (due_ns, pick),
+                    Next::NotYet => trust::yield_now(),
+                    Next::Over => return,
+                }
+            };
+            WAITING_FIBERS.set(WAITING_FIBERS.get() - 1);
+            if WAITING_FIBERS.get() == 0 && LIVE_FIBERS.get() < most {
+                start_fiber::<PAUSE>(most);
+            }
+            // A shared borrow of the thread-local may last over a suspension: a fiber stays on its
+            // thread, and the trusts are taken away only after the last fiber has ended.
+            let before = TRUSTS.with_borrow(|trusts| {
+                let trusts = trusts.as_ref().expect("trusts stay until the last fiber has ended");
+                trusts[pick as usize].apply(|counter| increment::<PAUSE>(counter))
+            });
+            complete(before, due_ns);
+            if WAITING_FIBERS.get() >= SPARE_FIBERS {
+                return;
+            }
+            WAITING_FIBERS.set(WAITING_FIBERS.get() + 1);
+        }
+    });
 }

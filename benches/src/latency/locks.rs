@@ -5,7 +5,7 @@ use std::{hint::spin_loop, marker::PhantomData, ops::DerefMut, time::Instant};
 
 use crossbeam_utils::CachePadded;
 
-use super::{Load, OpenLoop, Outcome, pace::Recorder};
+use super::{Load, OpenLoop, Outcome, pace::Epoch};
 use crate::{
     contender::{ClientRun, Tally},
     contenders::{
@@ -46,13 +46,13 @@ where
 {
     let workload = &load.workload;
     let mut counters: Vec<L> = (0..workload.objects).map(|_| L::from(C::zero())).collect();
+    let epoch = Epoch::default();
     let results = together(workload.threads, workload.pin, |thread, start| {
         let mut schedule = load.schedule(thread, workload.threads);
         let (counters, picks) = (counters.as_slice(), workload.picks.of(thread));
         let (mut local, mut fetched, mut ops) = (C::Local::default(), 0u64, 0);
         start.wait();
-        let begun = Instant::now();
-        let mut recorder = Recorder::start();
+        let mut recorder = epoch.join();
         for &pick in picks.iter().cycle() {
             let due_ns = schedule.next_ns();
             if load.is_over(due_ns, &recorder) {
@@ -65,12 +65,7 @@ where
             ops += 1;
             recorder.record(due_ns, recorder.now_ns());
         }
-        let run = ClientRun {
-            start: begun,
-            end: Instant::now(),
-            ops,
-            fetched,
-        };
+        let run = ClientRun { start: recorder.start(), end: Instant::now(), ops, fetched };
         (run, recorder.into_histogram())
     });
     let tally: Tally = counters.iter_mut().map(|counter| counter.value()).collect();

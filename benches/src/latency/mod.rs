@@ -18,11 +18,11 @@ use hdrhistogram::Histogram;
 use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 use serde::Serialize;
 
+use self::pace::{Recorder, Schedule, empty_histogram};
 pub use self::{
     pace::Arrivals,
     table::{Point, Sample},
 };
-use self::pace::{Recorder, Schedule, empty_histogram};
 use crate::{
     contender::{ClientRun, Run, Tally, Workload, fold},
     contenders::{McsCounter, MutexCounter, ParkingLotCounter, SpinCounter},
@@ -47,9 +47,6 @@ pub struct Latency {
     /// How arrivals are spaced.
     #[arg(long, value_enum, default_value_t = Arrivals::Poisson)]
     pub arrivals: Arrivals,
-    /// Fibers at once a worker, for `apply`: one is started for each operation.
-    #[arg(long, default_value_t = 4096)]
-    pub outstanding: usize,
     /// What all commands share; --ops does not apply, --millis is how long load is offered.
     #[command(flatten)]
     pub common: Common,
@@ -88,9 +85,6 @@ pub struct Load {
     pub offered_ns: u64,
     /// How they are spaced.
     pub arrivals: Arrivals,
-    /// Most fibers at once, for `apply`.
-    #[cfg_attr(not(feature = "trust"), expect(dead_code))]
-    pub outstanding: usize,
     /// Seed of the arrivals.
     pub seed: u64,
 }
@@ -128,11 +122,7 @@ impl Outcome {
             histogram.add(one).expect("all histograms have the same range");
         }
         let runs: Vec<ClientRun> = clients.into_iter().map(|(run, _)| run).collect();
-        Self {
-            ops: runs.iter().map(|run| run.ops).sum(),
-            run: fold(&runs, counters),
-            histogram,
-        }
+        Self { ops: runs.iter().map(|run| run.ops).sum(), run: fold(&runs, counters), histogram }
     }
 }
 
@@ -170,16 +160,8 @@ fn contenders(only: &[String]) -> Result<Vec<Box<dyn OpenLoop>>> {
 pub fn command(mut options: Latency) -> Result<()> {
     if options.common.smoke {
         options.load.truncate(2);
-        options.series = vec![
-            SeriesKey {
-                objects: 64,
-                dist: Dist::Uniform,
-            },
-            SeriesKey {
-                objects: 10_000,
-                dist: Dist::Zipf,
-            },
-        ];
+        options.series =
+            vec![SeriesKey { objects: 64, dist: Dist::Uniform }, SeriesKey { objects: 10_000, dist: Dist::Zipf }];
     }
     options.common = options.common.prepare()?;
     ensure!(
@@ -187,7 +169,6 @@ pub fn command(mut options: Latency) -> Result<()> {
         "--threads {}: the dedicated contenders need a client and a trustee, so at least 2",
         options.threads
     );
-    ensure!(options.outstanding > 0, "--outstanding 0: at least one fiber is needed");
     ensure!(
         options.load.iter().all(|&mops| (0.001..=1000.0).contains(&mops)),
         "--load: 0.001 to 1000 million operations a second are possible"
@@ -226,7 +207,6 @@ fn measure(options: &Latency, key: SeriesKey) -> Result<Vec<Point>> {
                 rate_hz: point.offered_mops * 1e6,
                 offered_ns: common.millis * 1_000_000,
                 arrivals: options.arrivals,
-                outstanding: options.outstanding,
                 seed: common.seed.wrapping_add(round as u64),
             };
             let outcome = contender.run(&load);

@@ -1,5 +1,10 @@
 //! When operations are due, and how late they were: the clock of every open-loop client.
 
+use std::{
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
 use clap::ValueEnum;
 use hdrhistogram::Histogram;
 use quanta::Clock;
@@ -37,11 +42,7 @@ impl Schedule {
             Arrivals::Poisson => (mean * rng.sample::<f64, _>(Exp1)) as u64,
             Arrivals::Fixed => mean as u64,
         });
-        Self {
-            gaps: gaps.collect(),
-            next: 0,
-            due: 0,
-        }
+        Self { gaps: gaps.collect(), next: 0, due: 0 }
     }
 
     /// When the next operation is due.
@@ -53,11 +54,30 @@ impl Schedule {
     }
 }
 
+/// The moment from which all clients of a run count: one that the scheduler lets begin late is behind.
+#[derive(Debug, Default)]
+pub struct Epoch(OnceLock<(u64, Instant)>);
+
+/// From the first client's being ready to the start, so that the others are ready too.
+const LEAD: Duration = Duration::from_millis(2);
+
+impl Epoch {
+    /// A client is ready: its recorder counts from the common start.
+    pub fn join(&self) -> Recorder {
+        let clock = Clock::new();
+        let histogram = empty_histogram();
+        let &(ready, start) = self.0.get_or_init(|| (clock.raw(), Instant::now() + LEAD));
+        Recorder { clock, ready, start, histogram }
+    }
+}
+
 /// A client's clock and its latencies.
 #[derive(Debug)]
 pub struct Recorder {
     clock: Clock,
-    start: u64,
+    /// The clock's value `LEAD` before the start.
+    ready: u64,
+    start: Instant,
     histogram: Histogram<u64>,
 }
 
@@ -65,18 +85,15 @@ const LONGEST_NS: u64 = 60_000_000_000;
 const DIGITS: u8 = 3;
 
 impl Recorder {
-    /// Starts the clock.
-    pub fn start() -> Self {
-        let clock = Clock::new();
-        let histogram = empty_histogram();
-        let start = clock.raw();
-        Self { clock, start, histogram }
+    /// When operations begin to be due.
+    pub fn start(&self) -> Instant {
+        self.start
     }
 
-    /// Nanoseconds since the start.
+    /// Nanoseconds since the start; 0 before.
     #[inline(always)]
     pub fn now_ns(&self) -> u64 {
-        self.clock.delta_as_nanos(self.start, self.clock.raw())
+        self.clock.delta_as_nanos(self.ready, self.clock.raw()).saturating_sub(LEAD.as_nanos() as u64)
     }
 
     /// An operation that was due at `due_ns` is complete at `now_ns`.
@@ -117,7 +134,7 @@ mod tests {
 
     #[test]
     fn latency_counts_from_when_the_operation_was_due() {
-        let mut recorder = Recorder::start();
+        let mut recorder = Epoch::default().join();
         recorder.record(100, 350);
         recorder.record(400, 350);
         let histogram = recorder.into_histogram();

@@ -119,13 +119,7 @@ pub fn print(key: SeriesKey, points: &[Point]) {
         "ns", "offered", "achieved", "mean", "p50", "p99", "p99.9"
     );
     for point in points {
-        let Quantiles {
-            mean_ns,
-            p50_ns,
-            p99_ns,
-            p999_ns,
-            ..
-        } = point.latency;
+        let Quantiles { mean_ns, p50_ns, p99_ns, p999_ns, .. } = point.latency;
         println!(
             "  {:<22} {:>8} {:>9.3} {mean_ns:>10.0} {p50_ns:>10.0} {p99_ns:>10.0} {p999_ns:>10.0}{}",
             point.contender,

@@ -10,35 +10,20 @@ use crate::tier::Verdict;
 /// `cargo fmt`, checking only.
 pub fn fmt(context: &Context) -> anyhow::Result<Verdict> {
     if !context.cargo(&["fmt", "--version"]).capture()?.success {
-        return Ok(Verdict::skipped(
-            "this toolchain has no rustfmt: `cargo dev install-tools`",
-        ));
+        return Ok(Verdict::skipped("this toolchain has no rustfmt: `cargo dev install-tools`"));
     }
     context.cargo(&["fmt", "--all", "--", "--check"]).check()
 }
 
 /// Clippy over every target of the workspace, and the documentation.
 pub fn lint(context: &Context) -> anyhow::Result<Verdict> {
-    let documentation = context
-        .cargo(&["doc", "--workspace", "--no-deps", "--quiet"])
-        .env("RUSTDOCFLAGS", "-D warnings")
-        .check()?;
+    let documentation =
+        context.cargo(&["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings").check()?;
     if !context.cargo(&["clippy", "--version"]).capture()?.success {
-        return Ok(documentation.and(Verdict::skipped(
-            "this toolchain has no clippy: `cargo dev install-tools`",
-        )));
+        return Ok(documentation.and(Verdict::skipped("this toolchain has no clippy: `cargo dev install-tools`")));
     }
-    let clippy = context
-        .cargo(&[
-            "clippy",
-            "--quiet",
-            "--workspace",
-            "--all-targets",
-            "--",
-            "-D",
-            "warnings",
-        ])
-        .check()?;
+    let clippy =
+        context.cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]).check()?;
     Ok(documentation.and(clippy))
 }
 
@@ -49,7 +34,5 @@ pub fn test(context: &Context) -> anyhow::Result<Verdict> {
 
 /// The benchmarks at their smallest size, as tests of their answers.
 pub fn bench_smoke(context: &Context) -> anyhow::Result<Verdict> {
-    context
-        .cargo(&["test", "--no-fail-fast", "--package", "gossamer-bench"])
-        .tests()
+    context.cargo(&["test", "--no-fail-fast", "--package", "gossamer-bench"]).tests()
 }

@@ -44,11 +44,7 @@ impl Context {
         };
         // With a terminal Ctrl-C is at hand; `timeout` would put the command out of its reach.
         let limit_s = (!std::io::stdin().is_terminal()).then_some(LIMIT_S);
-        Ok(Context {
-            root,
-            target,
-            limit_s,
-        })
+        Ok(Context { root, target, limit_s })
     }
 
     /// A command of this workspace's cargo.
@@ -97,8 +93,7 @@ impl Command<'_> {
 
     /// Adds arguments.
     pub fn args(mut self, arguments: &[&str]) -> Self {
-        self.arguments
-            .extend(arguments.iter().map(|&word| word.to_owned()));
+        self.arguments.extend(arguments.iter().map(|&word| word.to_owned()));
         self
     }
 
@@ -113,11 +108,8 @@ impl Command<'_> {
 
     /// As one would type it.
     fn spelled(&self) -> String {
-        let mut words: Vec<String> = self
-            .variables
-            .iter()
-            .map(|(name, value)| format!("{name}={}", quoted(value)))
-            .collect();
+        let mut words: Vec<String> =
+            self.variables.iter().map(|(name, value)| format!("{name}={}", quoted(value))).collect();
         words.push(quoted(&self.program));
         words.extend(self.arguments.iter().map(|word| quoted(word)));
         words.join(" ")
@@ -127,17 +119,12 @@ impl Command<'_> {
         let mut command = match limit_s {
             Some(limit_s) => {
                 let mut timeout = std::process::Command::new("timeout");
-                timeout
-                    .arg("--kill-after=10")
-                    .arg(limit_s.to_string())
-                    .arg(&self.program);
+                timeout.arg("--kill-after=10").arg(limit_s.to_string()).arg(&self.program);
                 timeout
             }
             None => std::process::Command::new(&self.program),
         };
-        command
-            .args(&self.arguments)
-            .current_dir(&self.context.root);
+        command.args(&self.arguments).current_dir(&self.context.root);
         for (name, _) in std::env::vars_os() {
             if given_by_cargo_run(&name) {
                 command.env_remove(name);
@@ -217,11 +204,7 @@ impl Command<'_> {
     /// If it cannot be started.
     pub fn check(&self) -> anyhow::Result<Verdict> {
         let done = self.run()?;
-        Ok(if done.success {
-            Verdict::passed()
-        } else {
-            Verdict::failed(self.failure(&done))
-        })
+        Ok(if done.success { Verdict::passed() } else { Verdict::failed(self.failure(&done)) })
     }
 
     /// Runs a command that runs tests, and counts them. One that ran none at all has failed: nothing was
@@ -277,98 +260,59 @@ mod tests {
     use crate::tier::State;
 
     fn context(limit_s: Option<u64>) -> Context {
-        Context {
-            root: std::env::temp_dir(),
-            target: std::env::temp_dir(),
-            limit_s,
-        }
+        Context { root: std::env::temp_dir(), target: std::env::temp_dir(), limit_s }
     }
 
     fn done(success: bool, stdout: &str) -> Done {
-        Done {
-            success,
-            status: "exit status: 101".into(),
-            stdout: stdout.into(),
-            stderr: String::new(),
-        }
+        Done { success, status: "exit status: 101".into(), stdout: stdout.into(), stderr: String::new() }
     }
 
     #[test]
     fn a_command_is_spelled_as_one_would_type_it() {
         let context = context(None);
-        let command = context
-            .cargo(&["test", "it's"])
-            .env("RUSTFLAGS", "--cfg loom");
-        assert_eq!(
-            command.spelled(),
-            r"RUSTFLAGS='--cfg loom' cargo test 'it'\''s'"
-        );
+        let command = context.cargo(&["test", "it's"]).env("RUSTFLAGS", "--cfg loom");
+        assert_eq!(command.spelled(), r"RUSTFLAGS='--cfg loom' cargo test 'it'\''s'");
     }
 
     #[test]
     fn output_and_status_are_kept() {
         let context = context(None);
-        let ran = context
-            .command("sh", &["-c", "echo out; printf '\\377' >&2; exit 3"])
-            .capture()
-            .expect("sh");
-        assert_eq!(
-            (ran.success, ran.stdout.as_str(), ran.stderr.as_str()),
-            (false, "out\n", "\u{fffd}")
-        );
-        let ran = context
-            .command("sh", &["-c", "printf 'shown\\nand kept'"])
-            .run()
-            .expect("sh");
+        let ran = context.command("sh", &["-c", "echo out; printf '\\377' >&2; exit 3"]).capture().expect("sh");
+        assert_eq!((ran.success, ran.stdout.as_str(), ran.stderr.as_str()), (false, "out\n", "\u{fffd}"));
+        let ran = context.command("sh", &["-c", "printf 'shown\\nand kept'"]).run().expect("sh");
         assert!(ran.success && ran.stdout.ends_with("and kept"));
     }
 
     #[test]
     fn a_command_over_its_limit_is_stopped_and_said_so() {
-        let ran = context(Some(1))
-            .command("sleep", &["600"])
-            .run()
-            .expect("sleep");
+        let ran = context(Some(1)).command("sleep", &["600"]).run().expect("sleep");
         assert!(!ran.success);
         assert!(ran.status.contains("not done after 1 s"), "{}", ran.status);
     }
 
     #[test]
     fn a_missing_program_is_an_error() {
-        let error = context(None)
-            .command("no-such-program-here", &[])
-            .run()
-            .expect_err("is missing");
+        let error = context(None).command("no-such-program-here", &[]).run().expect_err("is missing");
         assert!(format!("{error:#}").contains("cannot start `no-such-program-here`"));
     }
 
     #[test]
     fn a_run_that_ran_no_test_has_failed() {
-        assert!(matches!(
-            judge_tests(&done(true, ""), "it").state,
-            State::Failed(_)
-        ));
+        assert!(matches!(judge_tests(&done(true, ""), "it").state, State::Failed(_)));
         let none = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out";
-        assert!(matches!(
-            judge_tests(&done(true, none), "it").state,
-            State::Failed(_)
-        ));
+        assert!(matches!(judge_tests(&done(true, none), "it").state, State::Failed(_)));
     }
 
     #[test]
     fn a_test_process_that_died_fails_the_tier() {
         let some = "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
         assert_eq!(judge_tests(&done(true, some), "it").state, State::Passed);
-        assert_eq!(
-            judge_tests(&done(false, some), "it").state,
-            State::Failed("it".into())
-        );
+        assert_eq!(judge_tests(&done(false, some), "it").state, State::Failed("it".into()));
     }
 
     #[test]
     fn failed_tests_are_named() {
-        let out =
-            "test a ... FAILED\ntest result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured";
+        let out = "test a ... FAILED\ntest result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured";
         let verdict = judge_tests(&done(false, out), "it");
         assert_eq!(verdict.state, State::Failed("a".into()));
         assert_eq!(verdict.tests.failed, 1);

@@ -20,23 +20,11 @@ pub struct Counts {
 
 impl Counts {
     /// One thing that passed.
-    pub const PASSED: Counts = Counts {
-        passed: 1,
-        failed: 0,
-        skipped: 0,
-    };
+    pub const PASSED: Counts = Counts { passed: 1, failed: 0, skipped: 0 };
     /// One thing that failed.
-    pub const FAILED: Counts = Counts {
-        passed: 0,
-        failed: 1,
-        skipped: 0,
-    };
+    pub const FAILED: Counts = Counts { passed: 0, failed: 1, skipped: 0 };
     /// One thing that did not run.
-    pub const SKIPPED: Counts = Counts {
-        passed: 0,
-        failed: 0,
-        skipped: 1,
-    };
+    pub const SKIPPED: Counts = Counts { passed: 0, failed: 0, skipped: 1 };
 }
 
 impl Add for Counts {
@@ -67,26 +55,17 @@ fn result_line(line: &str) -> Option<Counts> {
     let (_, rest) = line.split_once("test result: ")?;
     let (_, numbers) = rest.split_once(". ")?;
     let number = |word: &str| {
-        let part = numbers
-            .split(';')
-            .find_map(|part| part.trim().strip_suffix(word))?;
+        let part = numbers.split(';').find_map(|part| part.trim().strip_suffix(word))?;
         part.trim().parse::<usize>().ok()
     };
-    Some(Counts {
-        passed: number(" passed")?,
-        failed: number(" failed")?,
-        skipped: number(" ignored")?,
-    })
+    Some(Counts { passed: number(" passed")?, failed: number(" failed")?, skipped: number(" ignored")? })
 }
 
 /// The names of the tests that `output` reports as failed, in its order, each once.
 pub fn failed_names(output: &str) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for line in output.lines() {
-        let Some(name) = line
-            .strip_prefix("test ")
-            .and_then(|rest| rest.strip_suffix(" ... FAILED"))
-        else {
+        let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) else {
             continue;
         };
         if !names.iter().any(|known| known == name) {
@@ -115,32 +94,19 @@ test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 7 filtered out; fin
 
     #[test]
     fn sums_every_binary() {
-        assert_eq!(
-            results(TWO_BINARIES),
-            Counts {
-                passed: 13,
-                failed: 1,
-                skipped: 1
-            }
-        );
+        assert_eq!(results(TWO_BINARIES), Counts { passed: 13, failed: 1, skipped: 1 });
         assert_eq!(failed_names(TWO_BINARIES), ["slot::tests::c"]);
     }
 
     #[test]
     fn counts_a_result_behind_other_text() {
-        let line =
-            "no newline at the end test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured";
+        let line = "no newline at the end test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured";
         assert_eq!(results(line).passed, 2);
     }
 
     #[test]
     fn other_text_counts_nothing() {
-        for text in [
-            "",
-            "test result: ",
-            "test result: ok. many passed; 0 failed; 0 ignored",
-            "4 passed; 1 failed",
-        ] {
+        for text in ["", "test result: ", "test result: ok. many passed; 0 failed; 0 ignored", "4 passed; 1 failed"] {
             assert_eq!(results(text), Counts::default(), "{text:?}");
         }
         assert!(failed_names("test result: FAILED. 1 passed\ntesting ... FAILED").is_empty());
@@ -148,8 +114,7 @@ test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 7 filtered out; fin
 
     #[test]
     fn a_name_is_listed_once() {
-        let twice =
-            "test a::b ... FAILED\ntest a::b ... FAILED\ntest c - should panic ... FAILED\n";
+        let twice = "test a::b ... FAILED\ntest a::b ... FAILED\ntest c - should panic ... FAILED\n";
         assert_eq!(failed_names(twice), ["a::b", "c - should panic"]);
     }
 }

@@ -20,60 +20,23 @@ const STRICT: &str = "noref_auto";
 
 /// Tests `trust` without features, and that `gossamer` says what it lacks.
 pub fn check(context: &Context) -> anyhow::Result<Verdict> {
-    let folder = context
-        .target
-        .join("fallback")
-        .to_string_lossy()
-        .into_owned();
-    let strict = context
-        .cargo(&[
-            "check",
-            "--quiet",
-            "--package",
-            "trust",
-            "--message-format",
-            "json",
-        ])
-        .capture_aloud()?;
+    let folder = context.target.join("fallback").to_string_lossy().into_owned();
+    let strict =
+        context.cargo(&["check", "--quiet", "--package", "trust", "--message-format", "json"]).capture_aloud()?;
     let lenient = context
-        .cargo(&[
-            "check",
-            "--quiet",
-            "--package",
-            "trust",
-            "--message-format",
-            "json",
-        ])
+        .cargo(&["check", "--quiet", "--package", "trust", "--message-format", "json"])
         .args(&["--target-dir", &folder])
         .env(NO_FEATURES.0, NO_FEATURES.1)
         .capture_aloud()?;
-    let mut verdict = judge_probe("by default", &strict, true).and(judge_probe(
-        "without features",
-        &lenient,
-        false,
-    ));
+    let mut verdict = judge_probe("by default", &strict, true).and(judge_probe("without features", &lenient, false));
     verdict = verdict.and(
         context
-            .cargo(&[
-                "test",
-                "--no-fail-fast",
-                "--package",
-                "trust",
-                "--target-dir",
-                &folder,
-            ])
+            .cargo(&["test", "--no-fail-fast", "--package", "trust", "--target-dir", &folder])
             .env(NO_FEATURES.0, NO_FEATURES.1)
             .tests()?,
     );
     let refused = context
-        .cargo(&[
-            "check",
-            "--quiet",
-            "--package",
-            "gossamer",
-            "--target-dir",
-            &folder,
-        ])
+        .cargo(&["check", "--quiet", "--package", "gossamer", "--target-dir", &folder])
         .env(NO_FEATURES.0, NO_FEATURES.1)
         .capture_aloud()?;
     println!("{}", refused.stderr.trim_end());
@@ -87,19 +50,10 @@ fn judge_probe(which: &str, done: &Done, strict_expected: bool) -> Verdict {
         return Verdict::failed(format!("trust does not build {which}"));
     }
     let Some(cfgs) = build_script_cfgs(&done.stdout, "trust") else {
-        return Verdict::failed(format!(
-            "{which}, trust has no build script that could set `{STRICT}`"
-        ));
+        return Verdict::failed(format!("{which}, trust has no build script that could set `{STRICT}`"));
     };
     let strict = cfgs.iter().any(|cfg| cfg == STRICT);
-    println!(
-        "trust {which}: {}",
-        if strict {
-            "strict (auto trait NoRef)"
-        } else {
-            "Send + 'static"
-        }
-    );
+    println!("trust {which}: {}", if strict { "strict (auto trait NoRef)" } else { "Send + 'static" });
     if strict == strict_expected {
         Verdict::passed().with_tests(Counts::PASSED)
     } else {
@@ -109,9 +63,10 @@ fn judge_probe(which: &str, done: &Done, strict_expected: bool) -> Verdict {
 
 /// Whether `gossamer` refused to build, in its own words and not by an accident.
 fn judge_refusal(done: &Done) -> Verdict {
-    let said = done.stderr.lines().any(|line| {
-        line.starts_with("error") && line.contains("gossamer") && line.contains("RUSTC_BOOTSTRAP")
-    });
+    let said = done
+        .stderr
+        .lines()
+        .any(|line| line.starts_with("error") && line.contains("gossamer") && line.contains("RUSTC_BOOTSTRAP"));
     if done.success {
         Verdict::failed("gossamer built without the auto trait; it has to refuse")
     } else if said {
@@ -123,25 +78,19 @@ fn judge_refusal(done: &Done) -> Verdict {
 
 /// The cfgs that the build script of `package` printed, from cargo's JSON messages; `None` if it has none.
 fn build_script_cfgs(messages: &str, package: &str) -> Option<Vec<String>> {
-    messages
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .find_map(|message| {
-            let is_script = message["reason"] == "build-script-executed";
-            let id = message["package_id"].as_str()?;
-            (is_script && is_workspace_package(id, package)).then(|| {
-                let cfgs = message["cfgs"].as_array().into_iter().flatten();
-                cfgs.filter_map(Value::as_str).map(str::to_owned).collect()
-            })
+    messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).find_map(|message| {
+        let is_script = message["reason"] == "build-script-executed";
+        let id = message["package_id"].as_str()?;
+        (is_script && is_workspace_package(id, package)).then(|| {
+            let cfgs = message["cfgs"].as_array().into_iter().flatten();
+            cfgs.filter_map(Value::as_str).map(str::to_owned).collect()
         })
+    })
 }
 
 /// Whether an id such as `path+file:///home/me/gossamer/trust#0.1.0` is that of `package`.
 fn is_workspace_package(id: &str, package: &str) -> bool {
-    let Some((path, version)) = id
-        .strip_prefix("path+")
-        .and_then(|rest| rest.rsplit_once('#'))
-    else {
+    let Some((path, version)) = id.strip_prefix("path+").and_then(|rest| rest.rsplit_once('#')) else {
         return false;
     };
     match version.split_once('@') {
@@ -169,55 +118,34 @@ mod tests {
     }
 
     fn done(success: bool, stdout: String, stderr: &str) -> Done {
-        Done {
-            success,
-            status: String::new(),
-            stdout,
-            stderr: stderr.to_owned(),
-        }
+        Done { success, status: String::new(), stdout, stderr: stderr.to_owned() }
     }
 
     #[test]
     fn reads_the_cfgs_of_the_right_package() {
         let messages = [
             "not json".to_owned(),
-            script(
-                "registry+https://github.com/rust-lang/crates.io-index#libc@0.2.0",
-                r#""freebsd12""#,
-            ),
+            script("registry+https://github.com/rust-lang/crates.io-index#libc@0.2.0", r#""freebsd12""#),
             script("path+file:///somewhere/trust#0.1.0", r#""noref_auto""#),
         ]
         .join("\n");
-        assert_eq!(
-            build_script_cfgs(&messages, "trust"),
-            Some(vec!["noref_auto".to_owned()])
-        );
+        assert_eq!(build_script_cfgs(&messages, "trust"), Some(vec!["noref_auto".to_owned()]));
         assert_eq!(build_script_cfgs(&messages, "comm"), None);
     }
 
     #[test]
     fn knows_both_forms_of_an_id() {
         assert!(is_workspace_package("path+file:///a/trust#0.1.0", "trust"));
-        assert!(is_workspace_package(
-            "path+file:///a/elsewhere#trust@0.1.0",
-            "trust"
-        ));
-        assert!(!is_workspace_package(
-            "path+file:///trust/comm#0.1.0",
-            "trust"
-        ));
-        assert!(!is_workspace_package(
-            "registry+https://x#trust@0.1.0",
-            "trust"
-        ));
+        assert!(is_workspace_package("path+file:///a/elsewhere#trust@0.1.0", "trust"));
+        assert!(!is_workspace_package("path+file:///trust/comm#0.1.0", "trust"));
+        assert!(!is_workspace_package("registry+https://x#trust@0.1.0", "trust"));
     }
 
     #[test]
     fn the_wrong_build_is_a_failure_both_ways() {
         let strict = script("path+file:///a/trust#0.1.0", r#""noref_auto""#);
         let lenient = script("path+file:///a/trust#0.1.0", "");
-        let state =
-            |out: &str, expected| judge_probe("", &done(true, out.into(), ""), expected).state;
+        let state = |out: &str, expected| judge_probe("", &done(true, out.into(), ""), expected).state;
         assert_eq!(state(&strict, true), State::Passed);
         assert_eq!(state(&lenient, false), State::Passed);
         assert!(matches!(state(&strict, false), State::Failed(_)));
@@ -227,16 +155,9 @@ mod tests {
 
     #[test]
     fn only_a_refusal_in_gossamers_words_passes() {
-        let words =
-            "error: gossamer needs the auto trait NoRef: set RUSTC_BOOTSTRAP=trust,gossamer";
-        assert_eq!(
-            judge_refusal(&done(false, String::new(), words)).state,
-            State::Passed
-        );
-        for (success, stderr) in [
-            (true, words),
-            (false, "error[E0433]: cannot find RUSTC_BOOTSTRAP"),
-        ] {
+        let words = "error: gossamer needs the auto trait NoRef: set RUSTC_BOOTSTRAP=trust,gossamer";
+        assert_eq!(judge_refusal(&done(false, String::new(), words)).state, State::Passed);
+        for (success, stderr) in [(true, words), (false, "error[E0433]: cannot find RUSTC_BOOTSTRAP")] {
             let verdict = judge_refusal(&done(success, String::new(), stderr));
             assert!(matches!(verdict.state, State::Failed(_)), "{stderr}");
         }

@@ -17,31 +17,18 @@ pub fn models(context: &Context) -> anyhow::Result<Verdict> {
     let preemptions = variable("LOOM_MAX_PREEMPTIONS", "3");
     let mut verdict = Verdict::passed();
     for package in MODELLED {
-        if !has_models(context, package)? {
+        if !crate::house::declares(&context.root.join(package).join("src"), "fn loom_")? {
             // `trust` without its models is a mistake; the others may have no protocol of their own.
             if package == "trust" {
-                verdict = verdict.and(Verdict::failed(
-                    "trust has no loom model (a test named loom_…)",
-                ));
+                verdict = verdict.and(Verdict::failed("trust has no loom model (a test named loom_…)"));
             } else {
                 println!("{package} has no loom model");
             }
             continue;
         }
         let tests = context
-            .cargo(&[
-                "test",
-                "--release",
-                "--no-fail-fast",
-                "--package",
-                package,
-                "--lib",
-            ])
-            .args(&[
-                "--target-dir",
-                &context.target.join("loom").to_string_lossy(),
-                "loom_",
-            ])
+            .cargo(&["test", "--release", "--no-fail-fast", "--package", package, "--lib"])
+            .args(&["--target-dir", &context.target.join("loom").to_string_lossy(), "loom_"])
             .rustflag("--cfg loom")
             .env("LOOM_MAX_PREEMPTIONS", preemptions.as_str())
             // The models want an optimised build, not the minutes that whole-program linking takes.
@@ -55,33 +42,14 @@ pub fn models(context: &Context) -> anyhow::Result<Verdict> {
 
 /// The stress tests in release mode, for longer than `cargo test` gives them.
 pub fn stress(context: &Context) -> anyhow::Result<Verdict> {
-    let clock = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(1, |since| since.as_secs());
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs());
     let seed = variable("STRESS_SEED", &clock.to_string());
     let seconds = variable("STRESS_SECONDS", "60");
     context
-        .cargo(&[
-            "test",
-            "--release",
-            "--no-fail-fast",
-            "--package",
-            "trust",
-            "stress_",
-        ])
+        .cargo(&["test", "--release", "--no-fail-fast", "--package", "trust", "stress_"])
         .env("STRESS_SEED", seed)
         .env("STRESS_SECONDS", seconds)
         .tests()
-}
-
-/// Whether a source file of the package declares a test named `loom_…`.
-fn has_models(context: &Context, package: &str) -> anyhow::Result<bool> {
-    for file in crate::house::rust_files(&context.root.join(package).join("src"))? {
-        if std::fs::read_to_string(&file)?.contains("fn loom_") {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// A variable of the environment, or what it is by default.

@@ -140,11 +140,7 @@ fn main() -> ExitCode {
         report.run(what.name(), || what.run(&context));
     }
     print!("{}", report.summary());
-    if report.succeeded() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    if report.succeeded() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 #[cfg(test)]
@@ -167,15 +163,7 @@ mod tests {
 
     #[test]
     fn require_is_accepted_after_the_subcommand() {
-        assert!(
-            Cli::try_parse_from(["dev", "asan", "--require"])
-                .expect("parses")
-                .require
-        );
-        assert!(
-            !Cli::try_parse_from(["dev", "asan"])
-                .expect("parses")
-                .require
-        );
+        assert!(Cli::try_parse_from(["dev", "asan", "--require"]).expect("parses").require);
+        assert!(!Cli::try_parse_from(["dev", "asan"]).expect("parses").require);
     }
 }

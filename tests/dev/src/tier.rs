@@ -9,6 +9,9 @@ use crate::count::Counts;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+/// How much of a reason the table shows.
+const WHY_CHARACTERS: usize = 120;
+
 /// How a tier ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
@@ -32,26 +35,17 @@ pub struct Verdict {
 impl Verdict {
     /// A tier that is one check and held.
     pub fn passed() -> Verdict {
-        Verdict {
-            state: State::Passed,
-            tests: Counts::default(),
-        }
+        Verdict { state: State::Passed, tests: Counts::default() }
     }
 
     /// A tier that did not hold.
     pub fn failed(why: impl Into<String>) -> Verdict {
-        Verdict {
-            state: State::Failed(why.into()),
-            tests: Counts::default(),
-        }
+        Verdict { state: State::Failed(why.into()), tests: Counts::default() }
     }
 
     /// A tier that cannot run here.
     pub fn skipped(why: impl Into<String>) -> Verdict {
-        Verdict {
-            state: State::Skipped(why.into()),
-            tests: Counts::default(),
-        }
+        Verdict { state: State::Skipped(why.into()), tests: Counts::default() }
     }
 
     /// Adds the tests of a part to what this tier counted.
@@ -94,10 +88,7 @@ pub struct Report {
 impl Report {
     /// An empty report; with `require` a skipped tier becomes a failed one.
     pub fn new(require: bool) -> Report {
-        Report {
-            require,
-            rows: Vec::new(),
-        }
+        Report { require, rows: Vec::new() }
     }
 
     /// Runs one tier, says how it ended and keeps that.
@@ -120,10 +111,7 @@ impl Report {
 
     /// Whether no tier failed.
     pub fn succeeded(&self) -> bool {
-        !self
-            .rows
-            .iter()
-            .any(|(_, verdict, _)| matches!(verdict.state, State::Failed(_)))
+        !self.rows.iter().any(|(_, verdict, _)| matches!(verdict.state, State::Failed(_)))
     }
 
     /// The table of tiers (where there are several) and the line that sums them.
@@ -149,20 +137,25 @@ impl Report {
                 State::Skipped(why) => ("SKIPPED", why.as_str()),
             };
             let row = format!(
-                "{tier:<13} {end:<8} {:>6} {:>6} {:>7} {:>8.1}  {why}",
+                "{tier:<13} {end:<8} {:>6} {:>6} {:>7} {:>8.1}  {}",
                 counts.passed,
                 counts.failed,
                 counts.skipped,
-                taken.as_secs_f64()
+                taken.as_secs_f64(),
+                shortened(why)
             );
             let _ = writeln!(out, "{}", row.trim_end());
         }
-        let _ = writeln!(
-            out,
-            "{} passed, {} failed, {} skipped",
-            total.passed, total.failed, total.skipped
-        );
+        let _ = writeln!(out, "{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
         out
+    }
+}
+
+/// The beginning of a reason that was said in full when its tier ended.
+fn shortened(why: &str) -> String {
+    match why.char_indices().nth(WHY_CHARACTERS) {
+        Some((end, _)) => format!("{}…", &why[..end]),
+        None => why.to_owned(),
     }
 }
 
@@ -171,20 +164,11 @@ mod tests {
     use super::*;
 
     fn tests(passed: usize, failed: usize, skipped: usize) -> Counts {
-        Counts {
-            passed,
-            failed,
-            skipped,
-        }
+        Counts { passed, failed, skipped }
     }
 
     fn last_line(report: &Report) -> String {
-        report
-            .summary()
-            .lines()
-            .last()
-            .unwrap_or_default()
-            .to_owned()
+        report.summary().lines().last().unwrap_or_default().to_owned()
     }
 
     #[test]
@@ -196,19 +180,13 @@ mod tests {
         assert_eq!(last_line(&report), "41 passed, 0 failed, 3 skipped");
         assert!(report.succeeded());
         let table = report.summary();
-        assert!(
-            table
-                .lines()
-                .any(|line| line.starts_with("asan") && line.ends_with("no runtime"))
-        );
+        assert!(table.lines().any(|line| line.starts_with("asan") && line.ends_with("no runtime")));
     }
 
     #[test]
     fn a_failed_tier_counts_even_when_no_test_reported() {
         let mut report = Report::new(false);
-        report.run("test", || {
-            Ok(Verdict::failed("a test process died").with_tests(tests(7, 0, 0)))
-        });
+        report.run("test", || Ok(Verdict::failed("a test process died").with_tests(tests(7, 0, 0))));
         report.run("lint", || anyhow::bail!("no cargo"));
         assert_eq!(last_line(&report), "7 passed, 2 failed, 0 skipped");
         assert!(!report.succeeded());
@@ -217,9 +195,7 @@ mod tests {
     #[test]
     fn a_failed_tier_with_failed_tests_is_not_counted_twice() {
         let mut report = Report::new(false);
-        report.run("test", || {
-            Ok(Verdict::failed("x").with_tests(tests(7, 2, 0)))
-        });
+        report.run("test", || Ok(Verdict::failed("x").with_tests(tests(7, 2, 0))));
         assert_eq!(last_line(&report), "7 passed, 2 failed, 0 skipped");
     }
 
@@ -233,18 +209,21 @@ mod tests {
 
     #[test]
     fn a_skipped_tier_is_never_a_pass() {
-        let verdict = Verdict::passed()
-            .with_tests(tests(3, 0, 0))
-            .and(Verdict::skipped("half"));
+        let verdict = Verdict::passed().with_tests(tests(3, 0, 0)).and(Verdict::skipped("half"));
         assert_eq!(verdict.state, State::Skipped("half".into()));
         assert_eq!(verdict.counted(), tests(3, 0, 1));
     }
 
     #[test]
+    fn a_long_reason_is_shortened_at_a_character() {
+        assert_eq!(shortened("short"), "short");
+        let long = "ä".repeat(WHY_CHARACTERS + 1);
+        assert_eq!(shortened(&long), format!("{}…", "ä".repeat(WHY_CHARACTERS)));
+    }
+
+    #[test]
     fn a_failure_outweighs_the_rest() {
-        let both = Verdict::skipped("s")
-            .and(Verdict::failed("f"))
-            .and(Verdict::passed());
+        let both = Verdict::skipped("s").and(Verdict::failed("f")).and(Verdict::passed());
         assert_eq!(both.state, State::Failed("f".into()));
     }
 }

@@ -9,28 +9,15 @@ use crate::tier::Verdict;
 
 /// Adds rustfmt and clippy to the toolchain in use, and miri to each nightly that is installed.
 pub fn install(context: &Context) -> anyhow::Result<Verdict> {
-    let mut verdict = context
-        .command("rustup", &["component", "add", "rustfmt", "clippy"])
-        .check()?;
-    let listed = context
-        .command("rustup", &["toolchain", "list", "--quiet"])
-        .capture()?;
-    let nightlies: Vec<String> = toolchains(&listed.stdout)
-        .into_iter()
-        .filter(|name| name.starts_with("nightly"))
-        .collect();
+    let mut verdict = context.command("rustup", &["component", "add", "rustfmt", "clippy"]).check()?;
+    let listed = context.command("rustup", &["toolchain", "list", "--quiet"]).capture()?;
+    let nightlies: Vec<String> =
+        toolchains(&listed.stdout).into_iter().filter(|name| name.starts_with("nightly")).collect();
     if nightlies.is_empty() {
         println!("no nightly toolchain: `cargo dev miri` will be SKIPPED");
     }
     for nightly in nightlies {
-        let add = [
-            "component",
-            "add",
-            "--toolchain",
-            &nightly,
-            "miri",
-            "rust-src",
-        ];
+        let add = ["component", "add", "--toolchain", &nightly, "miri", "rust-src"];
         if !context.command("rustup", &add).run()?.success {
             verdict = verdict.and(Verdict::skipped(format!("{nightly} offers no miri")));
         }
@@ -40,11 +27,7 @@ pub fn install(context: &Context) -> anyhow::Result<Verdict> {
 
 /// The names in rustup's list, without its remarks (`(active, default)`).
 pub fn toolchains(listed: &str) -> Vec<String> {
-    listed
-        .lines()
-        .filter_map(|line| line.split_whitespace().next())
-        .map(str::to_owned)
-        .collect()
+    listed.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -54,9 +37,6 @@ mod tests {
     #[test]
     fn remarks_are_not_names() {
         let listed = "stable-x86_64-unknown-linux-gnu (active, default)\nnightly-x86_64\n\n";
-        assert_eq!(
-            toolchains(listed),
-            ["stable-x86_64-unknown-linux-gnu", "nightly-x86_64"]
-        );
+        assert_eq!(toolchains(listed), ["stable-x86_64-unknown-linux-gnu", "nightly-x86_64"]);
     }
 }

@@ -18,6 +18,7 @@ pub(crate) use queue::FiberQueue;
 
 use std::cell::{Cell, RefCell};
 use std::ptr;
+use std::sync::Arc;
 
 use context::{Context, Transfer};
 
@@ -34,7 +35,12 @@ unsafe impl Send for FiberRef {}
 /// What a new fiber runs. It does not unwind.
 pub(crate) struct Entry {
     pub(crate) run: Box<dyn FnOnce() + Send>,
-    pub(crate) name: Option<Box<str>>,
+    pub(crate) closer: Arc<dyn Closer>,
+}
+
+/// Who is to be told if a fiber never ends, because its thread does.
+pub(crate) trait Closer: Send + Sync {
+    fn close(&self);
 }
 
 /// A fiber's record.
@@ -45,6 +51,9 @@ pub(crate) struct Fiber {
     run: Cell<Option<Box<dyn FnOnce()>>>,
     info: FiberInfo,
     stack: Cell<Option<Stack>>,
+    closer: Option<Arc<dyn Closer>>,
+    /// Its place in the list of all fibers.
+    place: Cell<usize>,
 }
 
 /// The fibers of one worker.
@@ -57,7 +66,7 @@ pub(crate) struct Scheduler {
     finished: Cell<*mut Fiber>,
     stacks: RefCell<StackPool>,
     /// Fibers that have been started and have not ended.
-    live: Cell<usize>,
+    all: RefCell<Vec<*mut Fiber>>,
     switches: Cell<u64>,
     next_id: Cell<u64>,
 }
@@ -72,7 +81,7 @@ impl Scheduler {
             budget: Cell::new(0),
             finished: Cell::new(ptr::null_mut()),
             stacks: RefCell::new(StackPool::new(stack_bytes)?),
-            live: Cell::new(0),
+            all: RefCell::default(),
             switches: Cell::new(0),
             next_id: Cell::new(0),
         })
@@ -86,7 +95,7 @@ impl Scheduler {
     }
 
     pub(crate) fn live(&self) -> usize {
-        self.live.get()
+        self.all.borrow().len()
     }
     pub(crate) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
@@ -97,7 +106,12 @@ impl Scheduler {
     }
 
     /// Makes a fiber that will run `run`, which must not unwind.
-    pub(crate) fn spawn(&self, run: Box<dyn FnOnce()>, name: Option<Box<str>>) -> Result<(), StackError> {
+    pub(crate) fn spawn(
+        &self,
+        run: Box<dyn FnOnce()>,
+        name: Option<Box<str>>,
+        closer: Option<Arc<dyn Closer>>,
+    ) -> Result<(), StackError> {
         let mut stacks = self.stacks.borrow_mut();
         let stack = stacks.take()?;
         let id = self.next_id.get();
@@ -112,15 +126,21 @@ impl Scheduler {
             run: Cell::new(Some(run)),
             info,
             stack: Cell::new(Some(stack)),
+            closer,
+            place: Cell::new(0),
         });
-        self.live.set(self.live.get() + 1);
-        self.ready.push(FiberRef(Box::into_raw(fiber)));
+        let mut all = self.all.borrow_mut();
+        fiber.place.set(all.len());
+        let fiber = Box::into_raw(fiber);
+        all.push(fiber);
+        self.ready.push(FiberRef(fiber));
         Ok(())
     }
 
     /// Puts a suspended fiber behind the ready ones.
     #[inline]
     pub(crate) fn ready(&self, fiber: FiberRef) {
+        debug_assert!(self.current.get() != fiber.0, "a fiber that runs cannot be made ready (S2)");
         self.ready.push(fiber);
     }
 
@@ -209,7 +229,23 @@ impl Scheduler {
         if let Some(stack) = fiber.stack.take() {
             self.stacks.borrow_mut().put(stack);
         }
-        self.live.set(self.live.get() - 1);
+        let mut all = self.all.borrow_mut();
+        let place = fiber.place.get();
+        all.swap_remove(place);
+        if let Some(&moved) = all.get(place) {
+            // SAFETY: in the list, so it has not been recycled.
+            unsafe { (*moved).place.set(place) };
+        }
+    }
+
+    /// The thread ends: tells who waits for the fibers that have not.
+    pub(crate) fn close(&self) {
+        for &fiber in &*self.all.borrow() {
+            // SAFETY: in the list, so it has not been recycled.
+            if let Some(closer) = unsafe { &(*fiber).closer } {
+                closer.close();
+            }
+        }
     }
 }
 
@@ -241,7 +277,8 @@ extern "C" fn start(transfer: Transfer) -> ! {
         let me = scheduler.current.get();
         // SAFETY: the current fiber lives.
         if let Some(run) = unsafe { (*me).run.take() } {
-            run();
+            // What it leaves behind may panic when it is dropped.
+            crate::unwind::quietly(run);
         }
         scheduler.finished.set(me);
         // SAFETY: `me` lives until the root recycles it, and is not resumed after.

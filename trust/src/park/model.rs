@@ -52,7 +52,7 @@ mod tests {
 
     use loom::thread;
 
-    use super::super::{Parker, Presence};
+    use super::super::{ASLEEP, Parker, Presence};
     use crate::slot::model::{explore, read_number, write_number};
     use crate::slot::{ClientSide, Pair, TrusteeSide};
 
@@ -61,6 +61,9 @@ mod tests {
         side: ClientSide,
         trustee: Arc<Parker>,
     }
+
+    // SAFETY: moved to the client's thread before it is used, and back after.
+    unsafe impl Send for Sender {}
 
     impl Sender {
         fn publish(&self, number: u64) {
@@ -176,6 +179,20 @@ mod tests {
                 assert_eq!(client.side.has_response(), served);
                 assert_eq!(parker.presence(), Presence::Closed);
             }
+        });
+    }
+
+    /// A waker that saw the worker asleep, and comes to wake it only after it has begun to close, changes
+    /// nothing. (One step after the other: loom 0.7 lets a store that races with a compare-and-swap slip in
+    /// between its two halves, so it cannot tell that from a plain store.)
+    #[test]
+    fn loom_closing_is_not_undone_by_a_late_waker() {
+        explore(|| {
+            let parker = Parker::new();
+            parker.begin_closing();
+            assert_eq!(parker.wake_slow(ASLEEP), Presence::Closing);
+            parker.close();
+            assert_eq!(parker.wake_slow(ASLEEP), Presence::Closed);
         });
     }
 

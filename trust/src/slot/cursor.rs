@@ -255,7 +255,9 @@ impl Reader {
             let start = packed.read;
             packed.read += size;
             let Some(place) = packed.bytes.get_mut(start..packed.read) else {
-                eprintln!("trust: another machine's answer is shorter than its responses; the program ends");
+                crate::unwind::tell(format_args!(
+                    "another machine's answer is shorter than its responses; the program ends"
+                ));
                 std::process::abort();
             };
             return place.as_mut_ptr();

@@ -19,7 +19,16 @@ use crate::request::Fault;
 pub(crate) fn explore(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(3));
-    builder.check(model);
+    let model = Arc::new(model);
+    builder.check(move || {
+        let model = Arc::clone(&model);
+        spawn(move || model()).join().unwrap();
+    });
+}
+
+/// Starts a thread with room for a few pairs on its stack; loom's own threads have 32 KiB.
+pub(crate) fn spawn<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> thread::JoinHandle<R> {
+    thread::Builder::new().stack_size(1 << 20).spawn(run).unwrap()
 }
 
 /// One access to the bytes of a body, which loom sees.
@@ -154,8 +163,9 @@ fn loom_submitted_is_never_behind_what_is_published() {
     explore(|| {
         let pair = Pair::new();
         let client = thread::spawn({
-            let client = ClientSide::new(Arc::clone(&pair));
+            let pair = Arc::clone(&pair);
             move || {
+                let client = ClientSide::new(pair);
                 for number in 1..=SLOTS as u64 {
                     client.note_submitted(number);
                     assert!(publish(&client, number));
@@ -179,8 +189,9 @@ fn loom_who_has_left_has_been_served() {
     explore(|| {
         let pair = Pair::new();
         let client = thread::spawn({
-            let client = ClientSide::new(Arc::clone(&pair));
+            let pair = Arc::clone(&pair);
             move || {
+                let client = ClientSide::new(pair);
                 assert!(publish(&client, 1));
                 while collect(&client).is_none() {
                     thread::yield_now();

@@ -31,7 +31,7 @@ macro_rules! watchdog {
 /// A test that is being watched, until this is dropped.
 pub struct Watch(u64);
 
-type Watched = Mutex<HashMap<u64, (&'static str, Instant)>>;
+type Watched = Mutex<HashMap<u64, (&'static str, Instant, String)>>;
 
 fn watched() -> &'static Watched {
     static WATCHED: OnceLock<Watched> = OnceLock::new();
@@ -40,10 +40,10 @@ fn watched() -> &'static Watched {
             loop {
                 thread::sleep(Duration::from_millis(250));
                 let now = Instant::now();
-                for (name, deadline) in watched().lock().unwrap().values() {
+                for (name, deadline, note) in watched().lock().unwrap().values() {
                     if now > *deadline {
                         // Past the harness's capture, so that it is seen.
-                        loud(&format!("WATCHDOG: `{name}` hangs; aborting"));
+                        loud(&format!("WATCHDOG: `{name}` hangs; aborting. {note}"));
                         std::process::abort();
                     }
                 }
@@ -57,8 +57,15 @@ impl Watch {
     pub fn start(name: &'static str, limit_s: u64) -> Watch {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        watched().lock().unwrap().insert(number, (name, Instant::now() + Duration::from_secs(limit_s)));
+        let deadline = Instant::now() + Duration::from_secs(limit_s);
+        watched().lock().unwrap().insert(number, (name, deadline, String::new()));
         Watch(number)
+    }
+    /// What to say if it hangs from here on, for instance the seed.
+    pub fn note(&self, note: String) {
+        if let Some(watched) = watched().lock().unwrap().get_mut(&self.0) {
+            watched.2 = note;
+        }
     }
 }
 
@@ -80,6 +87,14 @@ pub fn serve_until(done: impl Fn() -> bool) {
         trust::yield_now();
         thread::yield_now();
     }
+}
+
+/// Joins a thread while this one serves: the end of that thread may have to wait for answers of this one. (It is not
+/// over when `is_finished` says so, for its trustee ends with its thread-locals.)
+pub fn join_and_serve<R: Send + 'static>(thread: thread::JoinHandle<R>) -> R {
+    let joiner = thread::spawn(move || thread.join());
+    serve_until(|| joiner.is_finished());
+    joiner.join().unwrap().unwrap()
 }
 
 /// Waits on a plain loop, without serving. For closures that hold a trustee up. The watchdog bounds it.
@@ -245,8 +260,6 @@ impl Server {
     /// Ends the thread. Serves this thread's trustee meanwhile.
     pub fn end(mut self) {
         self.stop();
-        let thread = self.thread.take().unwrap();
-        serve_until(|| thread.is_finished());
-        thread.join().unwrap();
+        join_and_serve(self.thread.take().unwrap());
     }
 }

@@ -1,11 +1,12 @@
 //! The rules of the house over every source file: `cargo dev unsafe` and `cargo dev size`.
 //!
-//! Here: which files there are, which of them are tests, and the listing. Not here: the rules (`rules`)
-//! and how a file is taken apart (`text`).
+//! Here: which files there are, which of them are tests, and the listing. Not here: the rules (`rules`),
+//! how a file is taken apart (`text`), and the documents that have to agree with the code (`documents`).
 //!
 //! Invariant: a file is looked at unless it is a program that compile-fail tests feed to the compiler;
 //! a run that found no file has failed.
 
+mod documents;
 mod rules;
 mod text;
 
@@ -38,12 +39,14 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
             println!("{}:{line}: {what}", name.display());
         }
     }
+    for disagreement in documents::check(context)? {
+        offences += 1;
+        println!("{disagreement}");
+    }
     Ok(if files == 0 {
         Verdict::failed(format!("no source file under {}", context.root.display()))
     } else if offences > 0 {
-        Verdict::failed(format!(
-            "{offences} offences in {files} files, listed above"
-        ))
+        Verdict::failed(format!("{offences} offences in {files} files, listed above"))
     } else {
         println!("{files} files, nothing to object to");
         Verdict::passed()
@@ -54,23 +57,11 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
 pub fn size(context: &Context) -> anyhow::Result<Verdict> {
     let mut rows = Vec::new();
     for path in rust_files(&context.root)? {
-        let name = path
-            .strip_prefix(&context.root)
-            .unwrap_or(&path)
-            .to_path_buf();
+        let name = path.strip_prefix(&context.root).unwrap_or(&path).to_path_buf();
         let lines = text::lines(&read(&path)?);
         let all_tests = is_test_file(&name, &path) || is_fixture(&name);
-        let code = |test| {
-            lines
-                .iter()
-                .filter(|line| line.test == test && !line.code.trim().is_empty())
-                .count()
-        };
-        let (code, tests) = if all_tests {
-            (0, code(false) + code(true))
-        } else {
-            (code(false), code(true))
-        };
+        let code = |test| lines.iter().filter(|line| line.test == test && !line.code.trim().is_empty()).count();
+        let (code, tests) = if all_tests { (0, code(false) + code(true)) } else { (code(false), code(true)) };
         let comments = lines.iter().filter(|line| line.is_comment()).count();
         rows.push((code, tests, comments, name));
     }
@@ -81,13 +72,7 @@ pub fn size(context: &Context) -> anyhow::Result<Verdict> {
         total = (total.0 + code, total.1 + tests, total.2 + comments);
         println!("{code:>6} {tests:>6} {comments:>8}  {}", name.display());
     }
-    println!(
-        "{:>6} {:>6} {:>8}  {} files",
-        total.0,
-        total.1,
-        total.2,
-        rows.len()
-    );
+    println!("{:>6} {:>6} {:>8}  {} files", total.0, total.1, total.2, rows.len());
     Ok(Verdict::passed())
 }
 
@@ -110,8 +95,7 @@ pub fn rust_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
     while let Some(folder) = folders.pop() {
-        let entries =
-            fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
+        let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
         for entry in entries {
             let entry = entry?;
             let name = entry.file_name();
@@ -129,11 +113,20 @@ pub fn rust_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// Whether the code of some source file under a folder holds a declaration, such as `fn loom_`.
+pub fn declares(folder: &Path, declaration: &str) -> anyhow::Result<bool> {
+    for path in rust_files(folder)? {
+        if text::lines(&read(&path)?).iter().any(|line| line.code.contains(declaration)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Whether a file is a program that compile-fail tests feed to the compiler.
 fn is_fixture(name: &Path) -> bool {
     let mut parts = name.components().map(Component::as_os_str);
-    parts.any(|part| part == "tests")
-        && parts.any(|part| FIXTURE_FOLDERS.iter().any(|folder| part == *folder))
+    parts.any(|part| part == "tests") && parts.any(|part| FIXTURE_FOLDERS.iter().any(|folder| part == *folder))
 }
 
 /// Whether all of a file is tests: it lies in a package's `tests` folder or in the package of tests, or the
@@ -147,25 +140,15 @@ fn is_test_file(name: &Path, path: &Path) -> bool {
     };
     let (module, folder) = match stem.to_string_lossy().as_ref() {
         "lib" | "main" => return false,
-        "mod" => (
-            folder.file_name().unwrap_or_default(),
-            folder.parent().unwrap_or(folder),
-        ),
+        "mod" => (folder.file_name().unwrap_or_default(), folder.parent().unwrap_or(folder)),
         _ => (stem, folder),
     };
     let declaration = format!("mod {};", module.to_string_lossy());
-    let above = [
-        folder.join("mod.rs"),
-        folder.join("lib.rs"),
-        folder.join("main.rs"),
-        folder.with_extension("rs"),
-    ];
+    let above = [folder.join("mod.rs"), folder.join("lib.rs"), folder.join("main.rs"), folder.with_extension("rs")];
     above.iter().any(|parent| {
         parent != path
             && fs::read_to_string(parent).is_ok_and(|source| {
-                text::lines(&source)
-                    .iter()
-                    .any(|line| line.test && line.code.trim().ends_with(&declaration))
+                text::lines(&source).iter().any(|line| line.test && line.code.trim().ends_with(&declaration))
             })
     })
 }
@@ -197,19 +180,19 @@ mod tests {
     }
 
     #[test]
+    fn finds_declarations_in_code_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        write(folder.path(), "a.rs", "// fn loom_a()\nfn loom_b() {}\n");
+        assert!(declares(folder.path(), "fn loom_b").expect("reads"));
+        assert!(!declares(folder.path(), "fn loom_a").expect("reads"));
+    }
+
+    #[test]
     fn tells_tests_from_code() {
         let folder = tempfile::tempdir().expect("a folder");
         let root = folder.path();
-        write(
-            root,
-            "trust/src/lib.rs",
-            "mod slot;\n#[cfg(test)]\nmod oracle;\n",
-        );
-        write(
-            root,
-            "trust/src/slot/mod.rs",
-            "mod ring;\n#[cfg(all(test, loom))]\nmod models;\n",
-        );
+        write(root, "trust/src/lib.rs", "mod slot;\n#[cfg(test)]\nmod oracle;\n");
+        write(root, "trust/src/slot/mod.rs", "mod ring;\n#[cfg(all(test, loom))]\nmod models;\n");
         for (name, expected) in [
             ("trust/src/lib.rs", false),
             ("trust/src/oracle.rs", true),
@@ -220,19 +203,13 @@ mod tests {
             ("tests/src/kill.rs", true),
             ("tests/dev/src/tier.rs", false),
         ] {
-            assert_eq!(
-                is_test_file(Path::new(name), &root.join(name)),
-                expected,
-                "{name}"
-            );
+            assert_eq!(is_test_file(Path::new(name), &root.join(name)), expected, "{name}");
         }
     }
 
     #[test]
     fn only_compile_fail_programs_are_left_out() {
-        assert!(is_fixture(Path::new(
-            "trust/tests/compile_fail/reference.rs"
-        )));
+        assert!(is_fixture(Path::new("trust/tests/compile_fail/reference.rs")));
         assert!(is_fixture(Path::new("tests/tests/ui/rc.rs")));
         assert!(!is_fixture(Path::new("trust/src/ui/mod.rs")));
         assert!(!is_fixture(Path::new("trust/tests/panic.rs")));
@@ -240,10 +217,7 @@ mod tests {
 
     #[test]
     fn tests_may_be_long_but_not_unexplained() {
-        let long = format!(
-            "//! A.\n{}",
-            "x.load(Acquire);\n".repeat(rules::FILE_LINES + 1)
-        );
+        let long = format!("//! A.\n{}", "x.load(Acquire);\n".repeat(rules::FILE_LINES + 1));
         assert_eq!(judge(&long, true), []);
         assert!(judge(&long, false).len() > rules::FILE_LINES);
         assert_eq!(judge("//! A.\nunsafe { f() }", true).len(), 1);

@@ -15,6 +15,9 @@ const SAFETY_REACH: usize = 40;
 /// How far above and below a Release store its partner may be named, in lines.
 const PARTNER_REACH: usize = 12;
 
+/// How far from it a label of the pair may stand, in lines.
+const LABEL_REACH: usize = 3;
+
 /// A line that breaks a rule.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Offence {
@@ -26,10 +29,7 @@ pub struct Offence {
 
 impl Offence {
     fn at(index: usize, what: impl Into<String>) -> Offence {
-        Offence {
-            line: index + 1,
-            what: what.into(),
-        }
+        Offence { line: index + 1, what: what.into() }
     }
 }
 
@@ -38,10 +38,7 @@ pub fn opening(source: &str) -> Vec<Offence> {
     if source.starts_with("//!") {
         Vec::new()
     } else {
-        vec![Offence::at(
-            0,
-            "the file does not open with `//!`: say what lives here",
-        )]
+        vec![Offence::at(0, "the file does not open with `//!`: say what lives here")]
     }
 }
 
@@ -49,10 +46,7 @@ pub fn opening(source: &str) -> Vec<Offence> {
 pub fn size(lines: &[Line]) -> Vec<Offence> {
     let code = lines.iter().filter(|line| line.is_code()).count();
     if code > FILE_LINES {
-        vec![Offence::at(
-            0,
-            format!("{code} lines of code (about 400 at most): which second role is in it?"),
-        )]
+        vec![Offence::at(0, format!("{code} lines of code (about 400 at most): which second role is in it?"))]
     } else {
         Vec::new()
     }
@@ -77,10 +71,9 @@ pub fn safety(lines: &[Line]) -> Vec<Offence> {
         for kind in unsafe_words(lines, i) {
             let (found, what) = match kind {
                 Unsafe::Type => continue,
-                Unsafe::Promise => (
-                    has_safety(lines, i, false),
-                    "unsafe without a `// SAFETY:` comment that gives the reason",
-                ),
+                Unsafe::Promise => {
+                    (has_safety(lines, i, false), "unsafe without a `// SAFETY:` comment that gives the reason")
+                }
                 Unsafe::Demand => (
                     has_safety(lines, i, true) || is_trait_method(&line.code, lines, i),
                     "unsafe fn or trait without `# Safety` in its documentation (or a SAFETY comment)",
@@ -103,10 +96,7 @@ fn unsafe_words(lines: &[Line], i: usize) -> Vec<Unsafe> {
     }
     let here = lines[i].code.len();
     let mut kinds = Vec::new();
-    for (position, _) in rest
-        .match_indices("unsafe")
-        .take_while(|&(position, _)| position < here)
-    {
+    for (position, _) in rest.match_indices("unsafe").take_while(|&(position, _)| position < here) {
         let before = rest[..position].chars().next_back();
         let after = &rest[position + "unsafe".len()..];
         let part_of_word = |c: char| c.is_alphanumeric() || c == '_';
@@ -144,17 +134,10 @@ fn introduced(after: &str) -> Option<Unsafe> {
 /// Whether the statement or item of line `i` is explained: on the line, first in its block, or above it.
 fn has_safety(lines: &[Line], i: usize, documentation: bool) -> bool {
     let explains = |line: &Line| {
-        let says = line
-            .comment
-            .split_once("SAFETY:")
-            .is_some_and(|(_, reason)| words(reason).count() > 0);
+        let says = line.comment.split_once("SAFETY:").is_some_and(|(_, reason)| words(reason).count() > 0);
         says || (documentation && line.comment.contains("# Safety"))
     };
-    if explains(&lines[i])
-        || lines
-            .get(i + 1)
-            .is_some_and(|next| next.is_comment() && explains(next))
-    {
+    if explains(&lines[i]) || lines.get(i + 1).is_some_and(|next| next.is_comment() && explains(next)) {
         return true;
     }
     for line in lines[..i].iter().rev().take(SAFETY_REACH) {
@@ -175,10 +158,7 @@ fn has_safety(lines: &[Line], i: usize, documentation: bool) -> bool {
 fn is_trait_method(code: &str, lines: &[Line], i: usize) -> bool {
     let indent = |code: &str| code.len() - code.trim_start().len();
     let mine = indent(code);
-    let outer = lines[..i]
-        .iter()
-        .rev()
-        .find(|line| !line.code.trim().is_empty() && indent(&line.code) < mine);
+    let outer = lines[..i].iter().rev().find(|line| !line.code.trim().is_empty() && indent(&line.code) < mine);
     outer.is_some_and(|line| {
         let mut words = line.words();
         let first = words.next();
@@ -194,10 +174,8 @@ pub fn orderings(lines: &[Line]) -> Vec<Offence> {
         if line.test || line.words().next() == Some("use") {
             continue;
         }
-        for (ordering, partner, label) in [("Release", "acquire", 'A'), ("Acquire", "release", 'R')]
-        {
-            if line.words().any(|word| word == ordering) && !names_partner(lines, i, partner, label)
-            {
+        for (ordering, partner) in [("Release", "acquire"), ("Acquire", "release")] {
+            if line.words().any(|word| word == ordering) && !names_partner(lines, i, partner) {
                 offences.push(Offence::at(
                     i,
                     format!("this {ordering} names no {partner}: say in a comment which access it pairs with"),
@@ -208,18 +186,17 @@ pub fn orderings(lines: &[Line]) -> Vec<Offence> {
     offences
 }
 
-/// Whether a comment near line `i` speaks of the partner, by name or by a label such as `A1`.
-fn names_partner(lines: &[Line], i: usize, partner: &str, label: char) -> bool {
-    let from = i.saturating_sub(PARTNER_REACH);
-    let to = (i + PARTNER_REACH + 1).min(lines.len());
-    lines[from..to].iter().any(|line| {
-        line.comment.to_lowercase().contains(partner)
-            || words(&line.comment).any(|word| {
-                word.strip_prefix(label).is_some_and(|number| {
-                    !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
-                })
-            })
-    })
+/// Whether a comment near line `i` names the partner, or one beside it a label of the pair such as `R1`.
+fn names_partner(lines: &[Line], i: usize, partner: &str) -> bool {
+    let near = |reach: usize| &lines[i.saturating_sub(reach)..(i + reach + 1).min(lines.len())];
+    near(PARTNER_REACH).iter().any(|line| line.comment.to_lowercase().contains(partner))
+        || near(LABEL_REACH).iter().any(|line| words(&line.comment).any(is_label))
+}
+
+/// Whether a word is a letter and a number: `R1`, `A12`.
+fn is_label(word: &str) -> bool {
+    word.strip_prefix(|c: char| c.is_ascii_uppercase())
+        .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// Words that mark unfinished work, and macros that stand for it.
@@ -232,16 +209,10 @@ pub fn marks(lines: &[Line]) -> Vec<Offence> {
             offences.push(Offence::at(i, format!("`{mark}`: do it, or open an issue")));
         }
         if let Some(mark) = MACROS.iter().find(|mark| line.code.contains(**mark)) {
-            offences.push(Offence::at(
-                i,
-                format!("`{mark}` has no place in finished code"),
-            ));
+            offences.push(Offence::at(i, format!("`{mark}` has no place in finished code")));
         }
         if line.code.trim() == "#[ignore]" {
-            offences.push(Offence::at(
-                i,
-                "an ignored test without its reason: `#[ignore = \"why\"]`",
-            ));
+            offences.push(Offence::at(i, "an ignored test without its reason: `#[ignore = \"why\"]`"));
         }
     }
     offences
@@ -274,10 +245,7 @@ mod tests {
     fn an_unexplained_one_is_found() {
         for (source, line) in [
             ("fn f() {\n    unsafe { *p }\n}", 2),
-            (
-                "// SAFETY: p is live\nlet a = unsafe { *p };\nlet b = unsafe { *q };",
-                3,
-            ),
+            ("// SAFETY: p is live\nlet a = unsafe { *p };\nlet b = unsafe { *q };", 3),
             ("// SAFETY:\nunsafe impl Send for A {}", 2),
             ("// SAFETY: far away\n\nunsafe impl Send for A {}", 3),
             ("let a = \"SAFETY: in a string\"; unsafe { g() }", 1),
@@ -309,50 +277,23 @@ mod tests {
         let labelled = "// R1, seen by A1\nx.store(1, Ordering::Release);\n// A1 of R1\nx.load(Ordering::Acquire);";
         assert_eq!(orderings(&lines(named)), []);
         assert_eq!(orderings(&lines(labelled)), []);
-        assert_eq!(
-            at(&orderings(&lines("\nx.store(1, Ordering::Release);"))),
-            [2]
-        );
+        assert_eq!(at(&orderings(&lines("\nx.store(1, Ordering::Release);"))), [2]);
         assert_eq!(at(&orderings(&lines("x.load(Acquire);"))), [1]);
-        assert_eq!(
-            orderings(&lines(
-                "use std::sync::atomic::Ordering::{Acquire, Release};"
-            )),
-            []
-        );
-        assert_eq!(
-            orderings(&lines(
-                "#[cfg(test)]\nmod tests {\n fn f() { x.load(Acquire); }\n}"
-            )),
-            []
-        );
+        assert_eq!(at(&orderings(&lines("// R1\n\n\n\nx.load(Acquire); // 12 and Rx"))), [5]);
+        assert_eq!(orderings(&lines("use std::sync::atomic::Ordering::{Acquire, Release};")), []);
+        assert_eq!(orderings(&lines("#[cfg(test)]\nmod tests {\n fn f() { x.load(Acquire); }\n}")), []);
     }
 
     #[test]
     fn marks_are_found_in_comments_and_code_only() {
-        assert_eq!(
-            at(&marks(&lines(
-                "// TODO later\nfn f() { todo!() }\n#[ignore]\nlet s = \"TODO\";"
-            ))),
-            [1, 2, 3]
-        );
-        assert_eq!(
-            marks(&lines(
-                "// TODOs have names elsewhere\n#[ignore = \"slow\"]"
-            )),
-            []
-        );
+        assert_eq!(at(&marks(&lines("// TODO later\nfn f() { todo!() }\n#[ignore]\nlet s = \"TODO\";"))), [1, 2, 3]);
+        assert_eq!(marks(&lines("// TODOs have names elsewhere\n#[ignore = \"slow\"]")), []);
     }
 
     #[test]
     fn size_counts_code_alone() {
         let full = "x();\n".repeat(FILE_LINES);
-        assert_eq!(
-            size(&lines(&format!(
-                "//! A.\n{full}\n// c\n#[cfg(test)]\nmod t {{\n{full}}}"
-            ))),
-            []
-        );
+        assert_eq!(size(&lines(&format!("//! A.\n{full}\n// c\n#[cfg(test)]\nmod t {{\n{full}}}"))), []);
         assert_eq!(at(&size(&lines(&format!("{full}y();")))), [1]);
     }
 

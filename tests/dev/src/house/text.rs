@@ -36,8 +36,7 @@ impl Line {
 
 /// The words of `text` that could be names or keywords.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !(c.is_alphanumeric() || c == '_'))
-        .filter(|word| !word.is_empty())
+    text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty())
 }
 
 /// Where the reader is between two characters.
@@ -85,11 +84,7 @@ fn step(rest: &[char], at: &mut At, line: &mut Line) -> usize {
         }
         At::BlockComment { depth } => match (rest[0], next) {
             ('*', Some('/')) => {
-                *at = if depth == 1 {
-                    At::Code
-                } else {
-                    At::BlockComment { depth: depth - 1 }
-                };
+                *at = if depth == 1 { At::Code } else { At::BlockComment { depth: depth - 1 } };
                 2
             }
             ('/', Some('*')) => {
@@ -163,22 +158,14 @@ fn code_step(rest: &[char], at: &mut At, line: &mut Line) -> usize {
 
 /// Whether the code ends in a name, so that an `r` would continue it (`for` is no raw string, `br` is).
 fn ends_in_word(code: &str) -> bool {
-    let word: String = code
-        .chars()
-        .rev()
-        .take_while(|c| c.is_alphanumeric() || *c == '_')
-        .collect();
+    let word: String = code.chars().rev().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
     !(word.is_empty() || word == "b" || word == "c")
 }
 
 /// The length of the character literal at the start of `rest`, or 1 where a lifetime stands.
 fn character_literal(rest: &[char]) -> usize {
     match rest.get(1) {
-        Some('\\') => rest
-            .iter()
-            .skip(3)
-            .position(|&c| c == '\'')
-            .map_or(1, |end| end + 4),
+        Some('\\') => rest.iter().skip(3).position(|&c| c == '\'').map_or(1, |end| end + 4),
         Some(_) if rest.get(2) == Some(&'\'') => 3,
         _ => 1,
     }
@@ -264,22 +251,13 @@ let d = b"\"}"; let e: &'static str = "\\";"##;
 
     #[test]
     fn lifetimes_are_not_characters() {
-        assert_eq!(
-            code(r"fn f<'a>(x: &'a u8) -> char { '\'' }"),
-            ["fn f<'a>(x: &'a u8) -> char { '' }"]
-        );
-        assert_eq!(
-            code(r"let c = '\u{7d}'; let d = '}';"),
-            ["let c = ''; let d = '';"]
-        );
+        assert_eq!(code(r"fn f<'a>(x: &'a u8) -> char { '\'' }"), ["fn f<'a>(x: &'a u8) -> char { '' }"]);
+        assert_eq!(code(r"let c = '\u{7d}'; let d = '}';"), ["let c = ''; let d = '';"]);
     }
 
     #[test]
     fn raw_identifiers_and_words_ending_in_r_are_code() {
-        assert_eq!(
-            code(r#"let r#type = for_r("x");"#),
-            [r#"let r#type = for_r("");"#]
-        );
+        assert_eq!(code(r#"let r#type = for_r("x");"#), [r#"let r#type = for_r("");"#]);
     }
 
     #[test]
@@ -296,12 +274,7 @@ fn h() {}
 #[cfg(not(test))]
 fn i() {}";
         let marked: Vec<bool> = lines(source).into_iter().map(|line| line.test).collect();
-        assert_eq!(
-            marked,
-            [
-                false, true, true, true, true, true, true, false, false, false
-            ]
-        );
+        assert_eq!(marked, [false, true, true, true, true, true, true, false, false, false]);
     }
 
     #[test]

@@ -1,0 +1,156 @@
+//! Every command of `gossamer-bench` at its smoke size: it ends well, its answers verify, its JSON
+//! holds what was asked for, and each file it writes can be drawn.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+
+fn bench(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_gossamer-bench")).args(arguments).output().expect("the program starts")
+}
+
+fn succeed(arguments: &[&str]) -> String {
+    let output = bench(arguments);
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{arguments:?}: {}\n{stdout}\n{stderr}", output.status);
+    stdout.into_owned()
+}
+
+fn fail(arguments: &[&str]) -> String {
+    let output = bench(arguments);
+    assert!(!output.status.success(), "{arguments:?} succeeded");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Runs a command with `--smoke --json`, checks what every file of results must hold, draws it.
+fn measure(folder: &Path, arguments: &[&str]) -> (String, Value, usize) {
+    let json = folder.join("results.json");
+    let json_path = json.to_str().expect("a path in UTF-8");
+    let stdout = succeed(&[arguments, &["--smoke", "--json", json_path]].concat());
+    let file: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!(file["command"], arguments[0]);
+    assert!(file["machine"]["rustc"].as_str().unwrap().starts_with("rustc "));
+    for fact in ["cpu", "commit", "profile"] {
+        assert!(!file["machine"][fact].as_str().unwrap().is_empty(), "machine has no {fact}");
+    }
+    let pictures = folder.join("pictures");
+    succeed(&["plot", "--json", json_path, "--out", pictures.to_str().unwrap()]);
+    let mut drawn = 0;
+    for picture in fs::read_dir(&pictures).unwrap() {
+        let svg = fs::read_to_string(picture.unwrap().path()).unwrap();
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+        drawn += 1;
+    }
+    (stdout, file, drawn)
+}
+
+fn assert_samples(series: &Value, rounds: usize) {
+    let samples = series["samples"].as_array().unwrap();
+    assert_eq!(samples.len(), rounds, "{series}");
+    assert!(samples.iter().all(|sample| sample["mops"].as_f64().unwrap() > 0.0));
+    let (low, middle, high) =
+        (series["min_mops"].as_f64(), series["median_mops"].as_f64(), series["max_mops"].as_f64());
+    assert!(low <= middle && middle <= high, "{series}");
+}
+
+const ALWAYS: [&str; 9] = [
+    "std-mutex",
+    "parking_lot",
+    "spin",
+    "mcs",
+    "atomic",
+    "channel",
+    "channel-pipelined",
+    "bare-slots",
+    "bare-slots-dedicated",
+];
+#[cfg(feature = "trust")]
+const OF_TRUST: [&str; 4] = ["apply", "apply-dedicated", "apply_then", "apply_then-dedicated"];
+#[cfg(not(feature = "trust"))]
+const OF_TRUST: [&str; 0] = [];
+
+#[test]
+fn fetch_add() {
+    let folder = tempfile::tempdir().unwrap();
+    let (stdout, file, drawn) = measure(folder.path(), &["fetch-add", "--threads", "2", "--objects", "1,3,5000"]);
+    let results = file["results"].as_array().unwrap();
+    assert_eq!(results.len(), 2 * 3 * (ALWAYS.len() + OF_TRUST.len()));
+    assert_eq!(drawn, 2, "one picture for each distribution");
+    for contender in ALWAYS.iter().chain(&OF_TRUST) {
+        assert!(stdout.contains(contender), "{contender} is not in the table");
+        let own = results.iter().filter(|series| series["contender"] == *contender);
+        assert_eq!(own.inspect(|series| assert_samples(series, 2)).count(), 6, "{contender}");
+    }
+}
+
+#[test]
+fn fetch_add_other_settings() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = "fetch-add --threads 1,4 --objects 3 --dist zipf --pause --no-pin --batch 7 --slots 3 --fibers 5 \
+                    --share common --layout compact --dedicated 1";
+    let arguments: Vec<&str> = settings.split_whitespace().collect();
+    let (_, file, drawn) = measure(folder.path(), &arguments);
+    assert_eq!(drawn, 2, "one picture for each number of threads");
+    let results = file["results"].as_array().unwrap();
+    let with_one_thread: Vec<_> = results.iter().filter(|series| series["threads"] == 1).collect();
+    assert!(with_one_thread.iter().all(|series| series["contender"] != "channel"));
+    assert_eq!(results.len() - with_one_thread.len(), ALWAYS.len() + OF_TRUST.len());
+}
+
+#[test]
+fn latency() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, file, drawn) = measure(folder.path(), &["latency"]);
+    let points = file["results"].as_array().unwrap();
+    // Two loads, two series; four locks, and four contenders of trust.
+    assert_eq!(points.len(), 2 * 2 * (4 + OF_TRUST.len()));
+    assert_eq!(drawn, 4, "mean and p99.9 of two series");
+    for point in points {
+        let ns = |name: &str| point["latency"][name].as_f64().unwrap();
+        assert!(ns("p50_ns") > 0.0 && ns("p50_ns") <= ns("p99_ns"), "{point}");
+        assert!(ns("p99_ns") <= ns("p999_ns") && ns("p999_ns") <= ns("max_ns"), "{point}");
+        assert!(point["samples"].as_array().unwrap().iter().all(|sample| sample["ops"].as_u64().unwrap() > 0));
+    }
+}
+
+#[test]
+fn parts() {
+    let folder = tempfile::tempdir().unwrap();
+    let (stdout, file, drawn) = measure(folder.path(), &["parts"]);
+    assert_eq!(drawn, 3);
+    file["results"]["series"].as_array().unwrap().iter().for_each(|series| assert_samples(series, 2));
+    assert!(stdout.contains("ping-pong"));
+    let targets = file["results"]["targets"].as_array().unwrap();
+    assert_eq!(targets.len(), 5);
+    let judged = targets.iter().all(|target| target["met"].is_boolean() && target["reached"].as_f64() > Some(0.0));
+    assert_eq!(judged, cfg!(feature = "trust"), "{targets:?}");
+}
+
+#[test]
+fn targets() {
+    let folder = tempfile::tempdir().unwrap();
+    let (stdout, file, _) = measure(folder.path(), &["targets"]);
+    let targets = file["results"]["targets"].as_array().unwrap();
+    assert_eq!(targets.len(), 11);
+    for target in targets {
+        assert!(stdout.contains(target["target"].as_str().unwrap()));
+        let (reached, wanted) = (target["reached"].as_f64(), target["wanted"].as_f64());
+        let met = reached.map(|_| if target["bound"] == "at least" { reached >= wanted } else { reached <= wanted });
+        assert_eq!(target["met"].as_bool(), met, "{target}");
+    }
+}
+
+#[test]
+fn wrong_options_say_what_is_right() {
+    assert!(fail(&["fetch-add", "--smoke", "--only", "mutex"]).contains("std-mutex, parking_lot"));
+    assert!(fail(&["fetch-add", "--smoke", "--batch", "0"]).contains("1 to 256"));
+    assert!(fail(&["fetch-add", "--smoke", "--objects", "0"]).contains("--objects 0"));
+    assert!(fail(&["fetch-add", "--smoke", "--threads", "2", "--dedicated", "2"]).contains("no thread is left"));
+    assert!(fail(&["latency", "--smoke", "--series", "64"]).contains("OBJECTS:DIST"));
+    assert!(fail(&["latency", "--smoke", "--load", "0"]).contains("--load"));
+    assert!(fail(&["plot", "--json", "no such file", "--out", "."]).contains("cannot be read"));
+}

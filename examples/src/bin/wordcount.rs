@@ -1,0 +1,5 @@
+//! `wordcount`: see `gossamer_examples::wordcount` for how it works, and `wordcount --help` for what it can do.
+
+fn main() -> std::process::ExitCode {
+    gossamer_examples::wordcount::start::main()
+}

@@ -1,0 +1,22 @@
+//! Counts words across the processes of a rack. The way of a word through the files:
+//!
+//! 1. [`options`]: what the user asked for; [`start`]: as one process, or as a rack of them
+//! 2. [`files`]: which files there are
+//! 3. [`work`]: who reads which: a queue, entrusted to machine 0
+//! 4. [`text`]: from bytes to words
+//! 5. [`delegated`]: each word to the worker that has its table: this is where `gossamer` is used
+//! 6. [`table`]: the counts
+//! 7. [`report`]: what is printed; [`progress`]: the bar meanwhile
+//!
+//! Beside it [`single`], the same count on one thread, to compare with.
+
+pub mod delegated;
+pub mod files;
+pub mod options;
+pub mod progress;
+pub mod report;
+pub mod single;
+pub mod start;
+pub mod table;
+pub mod text;
+pub mod work;

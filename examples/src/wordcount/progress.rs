@@ -1,0 +1,60 @@
+//! The progress bar: where it is drawn, if at all. What it shows is set by who counts.
+//!
+//! A machine of a rack has a pipe as its standard error, which the launcher passes on line by line, so a bar cannot be
+//! drawn there. Who starts the rack has the terminal and tells machine 0 its name ([`terminal`]).
+//!
+//! Invariant: without a terminal nothing is drawn, and nothing that fails here stops the count.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+
+use console::Term;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+const DRAWS_A_SECOND: u8 = 10;
+const TEMPLATE: &str = "{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {msg}";
+
+/// The terminal behind this process's standard error, if there is one.
+pub fn terminal() -> Option<PathBuf> {
+    io::stderr().is_terminal().then(|| fs::read_link("/proc/self/fd/2").ok()).flatten()
+}
+
+/// A bar for so many bytes, on the terminal given, or else on standard error if that is one.
+pub fn bar(bytes: u64, terminal: Option<&Path>) -> ProgressBar {
+    let target = match terminal {
+        Some(terminal) => open(terminal).unwrap_or_else(|_| ProgressDrawTarget::hidden()),
+        None => ProgressDrawTarget::stderr_with_hz(DRAWS_A_SECOND), // hidden unless it is a terminal
+    };
+    let bar = ProgressBar::with_draw_target(Some(bytes), target);
+    match ProgressStyle::with_template(TEMPLATE) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar, // the plain one
+    }
+}
+
+fn open(terminal: &Path) -> io::Result<ProgressDrawTarget> {
+    let write = OpenOptions::new().write(true).open(terminal)?;
+    if !write.is_terminal() {
+        return Ok(ProgressDrawTarget::hidden());
+    }
+    let read = write.try_clone()?; // never read from
+    Ok(ProgressDrawTarget::term(Term::read_write_pair(read, write), DRAWS_A_SECOND))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_drawn_on_what_is_no_terminal() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for path in [file.path(), Path::new("/no/such/terminal")] {
+            let bar = bar(10, Some(path));
+            bar.set_position(5);
+            bar.finish_and_clear();
+            assert!(bar.is_hidden());
+        }
+        assert_eq!(fs::read(file.path()).unwrap(), b"");
+    }
+}

@@ -1,0 +1,161 @@
+//! How `wordcount` starts, as a rack of processes or as one, and how it ends. No counting here.
+//!
+//! Started by hand it is its own launcher: it starts itself once for each machine, with the library that is under
+//! `gossamer-launch`. Started by a launcher it is one of these machines.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, bail, ensure};
+use clap::Parser;
+use gossamer_daemon::launch::{self, LaunchConfig};
+use gossamer_daemon::watch::Bounds;
+use indicatif::ProgressBar;
+
+use super::options::Options;
+use super::report::Report;
+use super::{delegated, files, progress, single, table};
+
+/// Runs `wordcount` with the arguments of this process.
+pub fn main() -> ExitCode {
+    let options = Options::parse(); // exits with status 2 and the usage where they are wrong
+    match run(&options) {
+        Ok(status) => status,
+        Err(error) => {
+            complain(format_args!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    let is_machine = env::var_os(gossamer::bootstrap::LAUNCHER).is_some();
+    if is_machine {
+        let is_alone = options.single || options.local.is_some();
+        ensure!(!is_alone, "a launcher has started this process, as one of several: leave out --local and --single");
+    } else {
+        files::check(&options.folder())?; // once, before there are several to complain
+        if options.single {
+            return Ok(status(count_single(options)?));
+        }
+        if options.machines() > 1 {
+            return launch(options);
+        }
+    }
+    // The first fiber of the rack runs on machine 0, the only one where `gossamer::main` returns.
+    let is_good = Arc::new(AtomicBool::new(false));
+    let (tell, options) = (Arc::clone(&is_good), options.clone());
+    let threads = options.threads.unwrap_or(0);
+    let gsm_main = move || match count_delegated(&options) {
+        Ok(is_good) => tell.store(is_good, Ordering::Relaxed), // read after the fiber has ended
+        Err(error) => complain(format_args!("{error:#}")),
+    };
+    gossamer::main(gsm_main, threads);
+    Ok(status(is_good.load(Ordering::Relaxed)))
+}
+
+fn status(is_good: bool) -> ExitCode {
+    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Starts this program once for each machine, and waits for its end.
+fn launch(options: &Options) -> anyhow::Result<ExitCode> {
+    let machines = options.machines();
+    if let Some(threads) = options.threads.filter(|threads| *threads < usize::from(machines)) {
+        bail!(
+            "--threads {threads} is not enough for {machines} processes: give one for each, or fewer processes with --local"
+        );
+    }
+    let config = LaunchConfig {
+        program: env::current_exe().context("where this program is")?.into(),
+        args: machine_args(options),
+        machines,
+        threads: options.threads,
+        prefix: false, // machine 0 alone prints
+        bounds: Bounds::default(),
+    };
+    let outcome = launch::run(&config)?;
+    if let Some(message) = outcome.message() {
+        complain(format_args!("{message}"));
+    }
+    Ok(ExitCode::from(outcome.status()))
+}
+
+/// The arguments for a machine: what was asked for, without what concerns the start.
+fn machine_args(options: &Options) -> Vec<OsString> {
+    let mut args: Vec<OsString> = vec!["--top".into(), options.top.to_string().into()];
+    args.extend(options.json.then(|| "--json".into()));
+    args.extend(options.verify.then(|| "--verify".into()));
+    if let Some(terminal) = progress::terminal() {
+        args.extend(["--progress-on".into(), terminal.into()]);
+    }
+    args.extend(["--".into(), options.folder().into()]);
+    args
+}
+
+/// The program of the rack. Whether all is well, once it is printed.
+fn count_delegated(options: &Options) -> anyhow::Result<bool> {
+    let found = files::find(&options.folder())?;
+    let bar = progress::bar(bytes(&found), options.progress_on.as_deref());
+    let again = options.verify.then(|| found.clone());
+    let (mut report, tables) = delegated::count(found, options.top, &bar)?;
+    if let Some(found) = again {
+        let expected = single::count(found, usize::MAX, &ProgressBar::hidden());
+        let counted = delegated::collect(&tables, usize::MAX);
+        report.differences = Some(table::differences(&expected.top, &counted));
+    }
+    print(&report, options)
+}
+
+fn count_single(options: &Options) -> anyhow::Result<bool> {
+    let found = files::find(&options.folder())?;
+    let bar = progress::bar(bytes(&found), options.progress_on.as_deref());
+    let report = single::count(found, options.top, &bar);
+    bar.finish_and_clear();
+    print(&report, options)
+}
+
+fn bytes(found: &files::Found) -> u64 {
+    found.files.iter().map(|file| file.bytes).sum()
+}
+
+fn print(report: &Report, options: &Options) -> anyhow::Result<bool> {
+    for line in report.complaints() {
+        complain(format_args!("{line}"));
+    }
+    let text = if options.json { format!("{:#}\n", report.json(&options.folder())) } else { report.to_string() };
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("standard output")?,
+        _ => Ok(!report.differs()), // written, or nobody wants to read it
+    }
+}
+
+fn complain(message: std::fmt::Arguments<'_>) {
+    let line = format!("wordcount: {message}\n");
+    let _ = io::stderr().write_all(line.as_bytes()); // nobody reads it: the status still tells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_get_what_was_asked_for() {
+        let options = Options::parse_from(["wordcount", "--local", "3", "--threads", "6", "--json", "--top", "7"]);
+        let args = machine_args(&options);
+        let machine = Options::parse_from([OsString::from("wordcount")].into_iter().chain(args));
+        assert_eq!((machine.local, machine.json, machine.verify, machine.top), (None, true, false, 7));
+        assert_eq!(machine.folder(), options.folder());
+    }
+
+    #[test]
+    fn a_folder_may_look_like_an_option() {
+        let options = Options::parse_from(["wordcount", "--", "--odd"]);
+        let machine = Options::parse_from([OsString::from("wordcount")].into_iter().chain(machine_args(&options)));
+        assert_eq!(machine.folder(), std::path::Path::new("--odd"));
+    }
+}

@@ -1,0 +1,28 @@
+//! The programs of the tutorial run to their end (each checks its own results) and say what they did.
+
+use std::process::Command;
+
+fn run(program: &str) -> String {
+    let output = Command::new(program).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.is_empty(), "{}: {stderr}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn counter() {
+    let said = run(env!("CARGO_BIN_EXE_counter"));
+    assert_eq!(said, "4 fibers have counted to 4000\nand, without waiting, on to 6000\n");
+}
+
+#[test]
+fn table() {
+    let said = run(env!("CARGO_BIN_EXE_table"));
+    assert_eq!(said, "Ada is Some(37), Alan None\n1 age was replaced\ntogether they are 206\n");
+}
+
+#[test]
+fn launch() {
+    let said = run(env!("CARGO_BIN_EXE_launch"));
+    assert_eq!(said, "ten fibers have their squares, and the store was asked 3 times\n");
+}

@@ -1,0 +1,216 @@
+//! The launched program: speaks the control protocol directly, in the role that its arguments name.
+
+use std::io::{BufWriter, Read, Write};
+use std::process::{Command, Stdio, exit};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use gossamer::bootstrap::Bootstrap;
+use gossamer::control::{Control, Message};
+
+/// Plays a role and ends the process. Each machine that a test waits for prints `pid N` when it is ready.
+pub fn play(args: &[String]) {
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let inherited = crate::rig::inheritable(); // before the bootstrap is taken up
+    let bootstrap = match Bootstrap::from_env() {
+        Ok(bootstrap) => bootstrap,
+        Err(error) => {
+            eprintln!("no bootstrap: {error}");
+            exit(64)
+        }
+    };
+    let Some(bootstrap) = bootstrap else {
+        println!("no launcher, role {}", words.join(" "));
+        match words[..] {
+            ["park"] => park(),
+            _ => exit(0),
+        }
+    };
+    let me = bootstrap.machine;
+    let is = |machine: &str| machine.parse() == Ok(me);
+    let control = bootstrap.control;
+    match words[..] {
+        ["descriptors"] => {
+            inherited
+                .iter()
+                .for_each(|what| println!("inherited {what}"));
+            println!(
+                "inheritable now: {}",
+                crate::rig::inheritable()
+                    .iter()
+                    .filter(|what| ours(what))
+                    .count()
+            );
+        }
+        ["threads"] => println!(
+            "threads {:?}, machine {me} of {}",
+            bootstrap.threads, bootstrap.machines
+        ),
+        ["unready", machine] if is(machine) => exit(0),
+        _ => {}
+    }
+    let sigints = match words[..] {
+        ["stubborn" | "polite"] => count_sigints(),
+        _ => Arc::default(),
+    };
+    control
+        .send(&Message::Ready {
+            pid: std::process::id(),
+        })
+        .unwrap();
+    println!("pid {}", std::process::id());
+    match words[..] {
+        ["end" | "descriptors" | "threads"] => finish(me, &control, 0, 0),
+        ["end", status] => finish(
+            me,
+            &control,
+            status.parse().unwrap(),
+            status.parse().unwrap(),
+        ),
+        ["end", status, exit] => {
+            finish(me, &control, status.parse().unwrap(), exit.parse().unwrap())
+        }
+        ["exit", status, machine] if is(machine) => exit(status.parse().unwrap()),
+        ["panic", machine] if is(machine) => panic!("machine {me} is meant to panic"),
+        ["fail", machine] if is(machine) => {
+            control
+                .send(&Message::Failed {
+                    reason: "the fabric broke".into(),
+                })
+                .unwrap();
+            wait_for_end(&control)
+        }
+        ["ready-twice", machine] if is(machine) => {
+            control.send(&Message::Ready { pid: 4711 }).unwrap()
+        }
+        ["finish-as", machine] if is(machine) => {
+            control.send(&Message::Finished { status: 0 }).unwrap()
+        }
+        ["stubborn"] => park(),
+        ["polite"] if me == 0 => {
+            until_sigints(&sigints, 1);
+            println!("handled");
+            finish(me, &control, 5, 5)
+        }
+        ["linger"] if me == 0 => finish(me, &control, 0, 0),
+        ["linger"] => park(),
+        ["family"] => family(me, &control),
+        ["lines", count] => lines(me, count.parse().unwrap(), &control),
+        ["flood"] if me == 0 => flood(),
+        ["cat"] => cat(me, &control),
+        _ => {}
+    }
+    wait_for_end(&control)
+}
+
+/// Whether a descriptor is of the kinds that a launcher hands out.
+fn ours(what: &str) -> bool {
+    what.starts_with("/memfd:gossamer") || what.starts_with("socket:")
+}
+
+fn finish(me: u16, control: &Control, status: u8, exit_status: i32) -> ! {
+    if me == 0 {
+        control.send(&Message::Finished { status }).unwrap();
+        exit(exit_status)
+    }
+    wait_for_end(control)
+}
+
+/// Exit status 0 for End, as the protocol asks; 65 when the launcher has gone.
+fn wait_for_end(control: &Control) -> ! {
+    match control.receive() {
+        Ok(Some(Message::End { reason })) => {
+            eprintln!("told to end: {reason}");
+            exit(0)
+        }
+        _ => exit(65),
+    }
+}
+
+fn park() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
+fn count_sigints() -> Arc<AtomicUsize> {
+    let count = Arc::new(AtomicUsize::new(0));
+    let in_handler = Arc::clone(&count);
+    let count_one = move || {
+        in_handler.fetch_add(1, Ordering::Relaxed);
+    };
+    // SAFETY: the handler makes one atomic addition.
+    #[allow(unsafe_code)]
+    unsafe { signal_hook::low_level::register(signal_hook::consts::SIGINT, count_one) }.unwrap();
+    count
+}
+
+fn until_sigints(sigints: &AtomicUsize, count: usize) {
+    crate::rig::until("a SIGINT", || sigints.load(Ordering::Relaxed) >= count);
+}
+
+/// Machine 0 starts a process that would live for ever and holds the output open, then finishes.
+fn family(me: u16, control: &Control) -> ! {
+    if me == 0 {
+        let this = std::env::current_exe().unwrap();
+        let probe = Command::new(&this)
+            .args(["machine", "probe"])
+            .output()
+            .unwrap();
+        println!(
+            "grandchild: {}",
+            String::from_utf8_lossy(&probe.stdout).trim()
+        );
+        #[expect(clippy::zombie_processes, reason = "left behind on purpose")]
+        let child = Command::new(&this)
+            .args(["machine", "park"])
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        println!("left behind {}", child.id());
+    }
+    finish(me, control, 0, 0)
+}
+
+/// `count` lines on stdout and a tenth as many on stderr, of changing length.
+fn lines(me: u16, count: usize, control: &Control) -> ! {
+    let (mut out, mut err) = (
+        BufWriter::new(std::io::stdout()),
+        BufWriter::with_capacity(999, std::io::stderr()),
+    );
+    for line in 0..count {
+        writeln!(out, "{}", crate::streams::line_of("out", me, line)).unwrap();
+        if line % 10 == 0 {
+            writeln!(err, "{}", crate::streams::line_of("err", me, line / 10)).unwrap();
+        }
+    }
+    out.flush().unwrap();
+    err.flush().unwrap();
+    if me == 0 {
+        finish(me, control, 0, 0)
+    }
+    match control.receive() {
+        Ok(Some(Message::End { .. })) => exit(0), // no word of it: the test counts the lines
+        _ => exit(65),
+    }
+}
+
+fn flood() -> ! {
+    loop {
+        println!("{}", "y".repeat(80)); // panics when nobody reads it any more
+    }
+}
+
+fn cat(me: u16, control: &Control) -> ! {
+    let mut bytes = Vec::new();
+    std::io::stdin().read_to_end(&mut bytes).unwrap();
+    println!("read {} bytes", bytes.len());
+    if bytes.len() < 100 {
+        print!("{}", String::from_utf8_lossy(&bytes));
+    }
+    let sum = bytes.iter().fold(0u64, |sum, byte| {
+        sum.wrapping_mul(31).wrapping_add(u64::from(*byte))
+    });
+    println!("sum {sum}");
+    finish(me, control, 0, 0)
+}

@@ -1,0 +1,39 @@
+//! Tests of `gossamer-launch` with real processes. This binary is also the program that it launches: called with
+//! `machine ROLE …` it plays that role (`machine.rs`), otherwise it runs the tests. `rig.rs` starts and observes.
+//!
+//! Nothing waits for a fixed time: conditions are polled, up to a deadline. Processes are killed by their own ids only.
+
+mod death;
+mod machine;
+mod normal;
+mod rig;
+mod streams;
+mod terminal;
+
+use libtest_mimic::{Arguments, Trial};
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.first().is_some_and(|arg| arg == "machine") {
+        machine::play(&args[1..]);
+        return;
+    }
+    let groups = [normal::TESTS, death::TESTS, streams::TESTS, terminal::TESTS];
+    let trial = |(name, test): &(&'static str, fn())| {
+        let test = *test;
+        Trial::test(*name, move || {
+            test();
+            Ok(())
+        })
+    };
+    let trials = groups.into_iter().flatten().map(trial).collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+/// The tests of a module, by their names.
+#[macro_export]
+macro_rules! tests {
+    ($($name:ident),+ $(,)?) => {
+        pub const TESTS: &[(&str, fn())] = &[$((concat!(module_path!(), "::", stringify!($name)), $name)),+];
+    };
+}

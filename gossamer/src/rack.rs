@@ -1,0 +1,211 @@
+//! The rack as a program sees it: machines, their workers, and places to name them.
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use trust::{TrusteeId, TrusteeReference};
+
+/// A worker of the rack.
+///
+/// ```
+/// use gossamer::Place;
+/// let place = Place::of(1, 3);
+/// assert_eq!((place.machine, place.worker), (1, 3));
+/// assert_eq!(place.to_string(), "m1w3");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The machine, from 0.
+    pub machine: u16,
+    /// Its worker, from 0.
+    pub worker: u16,
+}
+
+impl Place {
+    /// The place of this worker on this machine. Whether it exists is seen when it is used: [`Rack::has`].
+    pub const fn of(machine: u16, worker: u16) -> Place {
+        Place { machine, worker }
+    }
+
+    pub(crate) fn trustee_id(self) -> TrusteeId {
+        trust::link::worker_id(self.machine, self.worker)
+    }
+
+    /// The trustee at this place.
+    ///
+    /// # Panics
+    /// If the rack has no such place, or before [`gossamer::main`](crate::main).
+    pub fn trustee(self) -> TrusteeReference {
+        let program = program();
+        let rack = &program.rack;
+        assert!(rack.has(self), "there is no place {self}: {rack}");
+        if self.machine == rack.machine {
+            program.trustees[usize::from(self.worker)]
+        } else {
+            TrusteeReference::from_id(self.trustee_id())
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "m{}w{}", self.machine, self.worker)
+    }
+}
+
+/// One machine of the rack: a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Machine {
+    /// How many workers it has.
+    pub workers: u16,
+    /// Name of the host it runs on (the first 70 bytes).
+    pub host: String,
+    /// Its process id on that host.
+    pub process: u32,
+    /// Bytes of the slots in its memory, for requests to its workers and answers to them.
+    pub slots_bytes: usize,
+}
+
+/// What the program runs on. See [`rack`].
+///
+/// Its `Display` is one line on each machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rack {
+    pub(crate) machine: u16,
+    pub(crate) machines: Vec<Machine>,
+}
+
+impl Rack {
+    /// The machine that this is, from 0.
+    pub fn machine(&self) -> u16 {
+        self.machine
+    }
+
+    /// All machines, in order.
+    pub fn machines(&self) -> &[Machine] {
+        &self.machines
+    }
+
+    /// Workers of all machines together.
+    pub fn workers(&self) -> usize {
+        self.machines.iter().map(|machine| usize::from(machine.workers)).sum()
+    }
+
+    /// All places: the workers of machine 0, those of machine 1, and so on.
+    pub fn places(&self) -> impl Iterator<Item = Place> + use<> {
+        let workers: Vec<u16> = self.machines.iter().map(|machine| machine.workers).collect();
+        (0u16..).zip(workers).flat_map(|(machine, workers)| (0..workers).map(move |worker| Place { machine, worker }))
+    }
+
+    /// Is there such a place?
+    pub fn has(&self, place: Place) -> bool {
+        self.machines.get(usize::from(place.machine)).is_some_and(|machine| place.worker < machine.workers)
+    }
+}
+
+impl fmt::Display for Rack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (machines, workers) = (self.machines.len(), self.workers());
+        write!(f, "{machines} machine{}, {workers} worker{}", plural(machines), plural(workers))?;
+        for (index, machine) in self.machines.iter().enumerate() {
+            let count = usize::from(machine.workers);
+            let (host, process, kib) = (&machine.host, machine.process, machine.slots_bytes.div_ceil(1024));
+            write!(f, "\nm{index}: {count} worker{} on {host}, process {process}, {kib} KiB of slots", plural(count))?;
+        }
+        Ok(())
+    }
+}
+
+fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
+/// The running program on this machine.
+pub(crate) struct Program {
+    pub(crate) rack: Rack,
+    /// Of the workers of this machine.
+    pub(crate) trustees: Vec<TrusteeReference>,
+    next_entrust: AtomicUsize,
+    next_spawn: AtomicUsize,
+}
+
+static PROGRAM: OnceLock<Program> = OnceLock::new();
+
+impl Program {
+    /// Makes it known to this process. False if there is one already.
+    pub(crate) fn begin(rack: Rack, trustees: Vec<TrusteeReference>) -> bool {
+        let (next_entrust, next_spawn) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        PROGRAM.set(Program { rack, trustees, next_entrust, next_spawn }).is_ok()
+    }
+
+    /// The worker of this machine whose turn it is to get a property.
+    pub(crate) fn next_entrust(&self) -> TrusteeReference {
+        self.trustees[self.next_entrust.fetch_add(1, Ordering::Relaxed) % self.trustees.len()]
+    }
+
+    /// The worker of this machine whose turn it is to get a fiber.
+    pub(crate) fn next_spawn(&self) -> TrusteeReference {
+        self.trustees[self.next_spawn.fetch_add(1, Ordering::Relaxed) % self.trustees.len()]
+    }
+}
+
+/// The program that runs.
+///
+/// # Panics
+/// If there is none.
+#[track_caller]
+pub(crate) fn program() -> &'static Program {
+    PROGRAM.get().expect("no program runs: this works inside `gossamer::main` only")
+}
+
+/// The rack that the program runs on: machines, workers, names, and the memory for slots.
+///
+/// ```
+/// gossamer::main(
+///     || {
+///         let rack = gossamer::rack();
+///         println!("{rack}");
+///         assert_eq!((rack.machines().len(), rack.workers()), (1, 2)); // no launcher: one process
+///     },
+///     2,
+/// );
+/// ```
+///
+/// # Panics
+/// Before [`gossamer::main`](crate::main).
+///
+/// Source: thesis 3.2.1.
+pub fn rack() -> &'static Rack {
+    &program().rack
+}
+
+/// The place of the worker that runs the caller.
+///
+/// # Panics
+/// On a thread that is no worker of the program.
+pub fn here() -> Place {
+    let program = program();
+    let id = trust::local_trustee().id();
+    let worker = program.trustees.iter().position(|trustee| trustee.id() == id);
+    let worker = worker.expect("this thread is no worker of the program: ask in a fiber (`gossamer::spawn`)");
+    Place { machine: program.rack.machine, worker: worker as u16 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rack_lists_its_places_and_says_what_it_is() {
+        let machine = |workers, process| Machine { workers, host: "h".into(), process, slots_bytes: 2000 };
+        let rack = Rack { machine: 1, machines: vec![machine(1, 7), machine(2, 8)] };
+        let places: Vec<_> = rack.places().map(|place| place.to_string()).collect();
+        assert_eq!(places, ["m0w0", "m1w0", "m1w1"]);
+        assert!(rack.has(Place::of(1, 1)) && !rack.has(Place::of(0, 1)) && !rack.has(Place::of(2, 0)));
+        let text = "2 machines, 3 workers\nm0: 1 worker on h, process 7, 2 KiB of slots\n\
+                    m1: 2 workers on h, process 8, 2 KiB of slots";
+        assert_eq!(rack.to_string(), text);
+    }
+}

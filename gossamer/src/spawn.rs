@@ -1,0 +1,73 @@
+//! Fibers at places of the rack.
+
+use trust::{Error, JoinHandle, NoRef};
+
+use crate::rack::{Place, program};
+
+/// Starts a fiber on the next worker of this machine in turn. Does not wait.
+///
+/// ```
+/// gossamer::main(
+///     || {
+///         let counter = gossamer::entrust(0);
+///         let fibers: Vec<_> = (0..10)
+///             .map(|_| { let counter = counter.clone(); gossamer::spawn(move || counter.apply(|c| *c += 1)) })
+///             .collect();
+///         for fiber in fibers { fiber.join().unwrap(); }
+///         assert_eq!(counter.apply(|c| *c), 10);
+///     },
+///     2,
+/// );
+/// ```
+///
+/// # Panics
+/// Outside [`gossamer::main`](crate::main).
+///
+/// Source: thesis 3.2.2, table II.
+pub fn spawn<F, R>(f: F) -> JoinHandle<R>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
+    trust::spawn_on(&program().next_spawn(), f)
+}
+
+/// Starts a fiber at a place of the rack. What it captures and returns travels as it is, so it may hold no references or
+/// pointers ([`NoRef`]); a trust is welcome. Does not wait; [`JoinHandle::join`] does, and gives the fiber's panic message
+/// if it panicked.
+///
+/// On the caller's machine a small fiber waits for the one there. It starts it when the caller waits for something.
+///
+/// ```
+/// gossamer::main(
+///     || {
+///         let fibers: Vec<_> =
+///             gossamer::rack().places().map(|place| (place, gossamer::spawn_on(place, gossamer::here))).collect();
+///         for (place, fiber) in fibers {
+///             assert_eq!(fiber.join().unwrap(), place);
+///         }
+///     },
+///     2,
+/// );
+/// ```
+///
+/// # Panics
+/// Outside [`gossamer::main`](crate::main); if there is no such place.
+///
+/// Source: thesis 3.2.2.
+pub fn spawn_on<F, R>(place: Place, f: F) -> JoinHandle<R>
+where
+    F: FnOnce() -> R + NoRef + Send + 'static,
+    R: NoRef + Send + 'static,
+{
+    let trustee = place.trustee();
+    if place.machine == program().rack.machine {
+        return trust::spawn_on(&trustee, f);
+    }
+    trust::spawn(move || match trust::link::call(trustee, f) {
+        Ok(value) => value,
+        // The fiber's panic was told where it happened; it goes on here as it would from a fiber of this machine.
+        Err(Error::Panicked { panic, .. }) => std::panic::resume_unwind(Box::new(panic)),
+        Err(error) => std::panic::resume_unwind(Box::new(format!("no fiber ran at {place}: {error}"))),
+    })
+}

@@ -1,0 +1,65 @@
+//! How much was delegated, and how far. Counted by the workers as they go; reading disturbs nobody.
+
+use trust::TrusteeReference;
+
+use crate::rack::{Place, program};
+
+/// Delegations that the workers of a machine have made since its start. Those sent by fibers of the program only: what
+/// other threads of the process delegate is not in it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// To trustees of the same machine, the own one of each worker included.
+    pub local: u64,
+    /// To trustees of other machines.
+    pub remote: u64,
+}
+
+impl std::ops::Add for Stats {
+    type Output = Stats;
+    fn add(self, other: Stats) -> Stats {
+        Stats { local: self.local + other.local, remote: self.remote + other.remote }
+    }
+}
+
+fn of_worker(trustee: &TrusteeReference) -> Stats {
+    let Some(stats) = trust::stats(*trustee) else { return Stats::default() };
+    let remote = stats.requests_sent_far;
+    Stats { local: stats.requests_sent.saturating_sub(remote) + stats.requests_run_here, remote }
+}
+
+/// The delegations of this machine.
+///
+/// # Panics
+/// Outside [`gossamer::main`](crate::main).
+pub fn stats() -> Stats {
+    program().trustees.iter().map(of_worker).fold(Stats::default(), std::ops::Add::add)
+}
+
+/// The delegations of all machines together: asks each one, and waits.
+///
+/// ```
+/// gossamer::main(
+///     || {
+///         let counter = gossamer::entrust(0);
+///         counter.apply(|c| *c += 1);
+///         assert!(gossamer::rack_stats().local >= 1);
+///         assert_eq!(gossamer::rack_stats().remote, 0); // one process
+///     },
+///     2,
+/// );
+/// ```
+///
+/// # Panics
+/// Outside [`gossamer::main`](crate::main); in delegated closures and callbacks, where nothing may wait.
+pub fn rack_stats() -> Stats {
+    let rack = &program().rack;
+    let others = (0u16..).take(rack.machines.len()).filter(|&machine| machine != rack.machine);
+    others.fold(stats(), |sum, machine| {
+        let place = Place::of(machine, 0);
+        match trust::link::call(place.trustee(), stats) {
+            Ok(stats) => sum + stats,
+            Err(error) => panic!("machine {machine} does not say what it has delegated: {error}"),
+        }
+    })
+}

@@ -1,0 +1,85 @@
+//! Trusts that travel, and properties that end when the last of them does.
+
+use gossamer::{Place, Trust};
+
+use crate::far;
+
+/// Tells a counter, which may be on another machine, that it is dropped.
+struct Witness {
+    dropped: Trust<u64>,
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.dropped.apply_then(|dropped| *dropped += 1, |()| {});
+    }
+}
+
+/// A property is dropped once, and not before the last trust to it, wherever that was.
+pub fn trusts() {
+    let dropped = gossamer::entrust(0u64);
+    let places: Vec<Place> = gossamer::rack().places().collect();
+    let mut expected = 0;
+    for &home in &places {
+        for &user in &places {
+            let inner = dropped.clone();
+            let witness: Trust<Witness> = gossamer::entrust_with(home, move || Witness { dropped: inner });
+            // It is kept in a property at another place, used from there, and dropped there.
+            let given = witness.clone();
+            let keeper: Trust<Vec<Trust<Witness>>> = gossamer::entrust_with(user, Vec::new);
+            keeper.apply(move |kept| kept.push(given));
+            drop(witness);
+            let name = gossamer::spawn_on(user, {
+                let keeper = keeper.clone();
+                move || {
+                    let trust = keeper.apply(|kept| kept[0].clone());
+                    trust.apply(|_| gossamer::here().worker)
+                }
+            });
+            assert_eq!(name.join().unwrap(), home.worker);
+            assert_eq!(dropped.apply(|dropped| *dropped), expected, "a trust is left at {user}");
+            keeper.apply(|kept| kept.clear());
+            expected += 1;
+            until(&dropped, expected);
+        }
+    }
+    // A trust that is returned, passed on and dropped in a fiber of the last place.
+    let inner = dropped.clone();
+    let made = gossamer::spawn_on(far(), move || gossamer::entrust(Witness { dropped: inner })).join().unwrap();
+    let passed = made.clone();
+    drop(made);
+    gossamer::spawn_on(far(), move || drop(passed)).join().unwrap();
+    until(&dropped, expected + 1);
+    println!("dropped {}", dropped.apply(|dropped| *dropped));
+}
+
+fn until(dropped: &Trust<u64>, expected: u64) {
+    loop {
+        let now = dropped.apply(|dropped| *dropped);
+        assert!(now <= expected, "{now} dropped, {expected} expected");
+        if now == expected {
+            return;
+        }
+        gossamer::yield_now();
+    }
+}
+
+/// Every place is where it says, knows the same rack, and can be entrusted with things.
+pub fn places() {
+    let rack = gossamer::rack();
+    println!("{rack}");
+    assert_eq!(gossamer::here(), Place::of(0, 0));
+    for place in rack.places() {
+        let text = gossamer::entrust_on(place, format!("at {place}"));
+        assert_eq!(text.apply_with(|text, ()| text.clone(), ()), format!("at {place}"));
+        let seen = gossamer::spawn_on(place, || {
+            let rack = gossamer::rack();
+            (gossamer::here(), rack.machine(), rack.workers(), rack.machines().len())
+        });
+        assert_eq!(seen.join().unwrap(), (place, place.machine, rack.workers(), rack.machines().len()));
+    }
+    let far_away = rack.places().filter(|place| place.machine != 0).count();
+    let stats = gossamer::rack_stats();
+    assert!(stats.local > 0, "{stats:?}");
+    assert_eq!(stats.remote > 0, far_away > 0, "{stats:?}");
+}

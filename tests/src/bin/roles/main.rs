@@ -1,0 +1,48 @@
+//! The launched program: in `gsm_main` it plays the role that its arguments name. A role checks its own results and
+//! panics if one is wrong, so the program's status is the verdict; what only the test can see, it prints.
+//!
+//! Every role is written for any number of machines, one included: that is the promise that is tested.
+
+mod calls;
+mod ends;
+mod lives;
+mod work;
+
+use gossamer::{Place, Trust};
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let role: fn() = match words[..] {
+        ["calls"] => calls::calls,
+        ["large"] => calls::large,
+        ["launch"] => calls::launch,
+        ["panics"] => calls::panics,
+        ["trusts"] => lives::trusts,
+        ["places"] => lives::places,
+        ["spawn"] => work::spawn,
+        ["everyone"] => work::everyone,
+        ["wait"] => ends::wait,
+        ["panic"] => ends::panic,
+        ["function-pointer"] => ends::function_pointer,
+        ["leave-running"] => ends::leave_running,
+        _ => panic!("no such role: {words:?}"),
+    };
+    gossamer::main(role, 4);
+}
+
+/// The last place of the rack: on another machine if there is one.
+fn far() -> Place {
+    gossamer::rack().places().last().expect("a rack has a worker")
+}
+
+/// A number at each place.
+fn counters() -> Vec<Trust<u64>> {
+    gossamer::rack().places().map(|place| gossamer::entrust_on(place, 0)).collect()
+}
+
+/// The text of a panic, whose payload is a `&str` or a `String` depending on how it was made and whether it has travelled.
+fn text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).expect("a panic with a text")
+}

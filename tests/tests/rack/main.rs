@@ -1,0 +1,128 @@
+//! Programs on a rack of local processes, from their command line to their exit status.
+
+mod rig;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use rig::{ROLES, Running, STRANGER, launcher, play, play_on, role, run};
+
+#[test]
+fn calls_reach_every_machine_in_order() {
+    play("calls");
+}
+
+#[test]
+fn arguments_and_results_of_any_size_travel() {
+    play("large");
+}
+
+#[test]
+fn launched_closures_wait_at_their_trustee() {
+    play("launch");
+}
+
+#[test]
+fn panics_come_back_and_poison_their_property_alone() {
+    play("panics");
+}
+
+#[test]
+fn a_property_ends_once_after_its_last_trust() {
+    for (machines, ended) in [0u16, 1, 2, 4].into_iter().zip(play("trusts")) {
+        // Four workers in all, each pair of places, and one more.
+        assert!(ended.stdout.ends_with("dropped 17\n"), "{machines} machines: {ended:#?}");
+    }
+}
+
+#[test]
+fn places_are_where_they_say() {
+    play("places");
+    let ended = play_on(2, "places");
+    let text = ended.stdout.replace("m0 | ", "");
+    assert!(
+        text.starts_with("2 machines, 4 workers\nm0: 2 workers on ") && text.contains("\nm1: 2 workers on "),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_launcher_decides_how_many_workers() {
+    let ended = run(launcher(3, &["--threads", "5"], ROLES, &["places"]));
+    assert!(ended.status.success() && ended.stdout.contains("3 machines, 5 workers"), "{ended:#?}");
+    let ended = run(launcher(2, &["--threads", "5"], ROLES, &["everyone"]));
+    assert!(ended.status.success(), "{ended:#?}");
+}
+
+#[test]
+fn fibers_are_spawned_and_joined_both_ways() {
+    play("spawn");
+}
+
+#[test]
+fn everyone_delegates_to_everyone() {
+    play("everyone");
+}
+
+#[test]
+fn fibers_of_machine_0_are_waited_for() {
+    for ended in play("leave-running") {
+        assert!(ended.stdout.ends_with("counted to 100\n"), "{ended:#?}");
+    }
+}
+
+#[test]
+fn a_panic_in_gsm_main_is_status_101() {
+    for machines in [0, 1, 2] {
+        let ended = run(role(machines, "panic"));
+        assert_eq!(ended.status.code(), Some(101), "{machines} machines: {ended:#?}");
+        assert!(ended.stderr.contains("gsm_main is meant to panic"), "{ended:#?}");
+    }
+}
+
+#[test]
+fn function_pointers_do_not_leave_their_machine() {
+    for machines in [0, 1] {
+        assert!(play_on(machines, "function-pointer").stdout.ends_with("sum 3\n"));
+    }
+    let ended = run(role(2, "function-pointer"));
+    assert!(!ended.status.success() && !ended.stdout.contains("sum"), "{ended:#?}");
+    assert!(ended.stderr.contains("function pointers mean nothing on another machine"), "{ended:#?}");
+}
+
+#[test]
+fn another_program_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("mixed");
+    let text = format!("#!/bin/sh\n[ \"$GOSSAMER_MACHINE\" = 1 ] && exec '{STRANGER}'\nexec '{ROLES}' places\n");
+    fs::write(&script, text).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let ended = run(launcher(2, &[], script.to_str().unwrap(), &[]));
+    assert!(!ended.status.success(), "{ended:#?}");
+    assert!(ended.stderr.contains("runs another program than machine"), "{ended:#?}");
+    assert!(ended.stderr.contains("put the same file on every machine"), "{ended:#?}");
+    assert!(!ended.stdout.contains("workers") && !ended.stdout.contains("stranger"), "{ended:#?}");
+}
+
+#[test]
+fn when_one_machine_is_killed_all_end_and_the_launcher_says_which() {
+    for victim in [0, 1, 2] {
+        let mut program = Running::start(role(3, "wait"));
+        let text = program.read_until("works");
+        let pid = |machine: u16| {
+            let rest = text.split(&format!("machine {machine} is process ")).nth(1).expect("each machine is listed");
+            rest.lines().next().unwrap().parse::<i32>().unwrap()
+        };
+        let killed = Instant::now();
+        rig::kill(pid(victim));
+        let ended = program.end();
+        assert!(killed.elapsed() < Duration::from_secs(5), "it took {:?}", killed.elapsed());
+        assert!(!ended.status.success(), "{ended:#?}");
+        assert!(ended.stderr.contains(&format!("machine {victim}")), "{ended:#?}");
+        for machine in 0..3 {
+            let left = std::path::PathBuf::from(format!("/proc/{}", pid(machine)));
+            assert!(!left.exists(), "machine {machine} is still there");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Runs `test-roles` alone or as machines of a program, and collects what it printed.
+
+use std::io::Read;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+pub const LAUNCH: &str = env!("CARGO_BIN_EXE_test-launch");
+pub const ROLES: &str = env!("CARGO_BIN_EXE_test-roles");
+pub const STRANGER: &str = env!("CARGO_BIN_EXE_test-stranger");
+
+/// Far beyond what anything here takes, so that a hang fails instead of hanging.
+const DEADLINE: Duration = Duration::from_secs(100);
+
+/// A running program; the launcher ends its machines when it is killed, and it is killed on drop.
+pub struct Running {
+    child: Child,
+    stdout: Option<JoinHandle<String>>,
+    stderr: Option<JoinHandle<String>>,
+}
+
+/// What it left.
+#[derive(Debug)]
+pub struct Ended {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// The launcher with this many machines of a program.
+pub fn launcher(machines: u16, options: &[&str], program: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(LAUNCH);
+    command.args(["run", "--local", &machines.to_string()]).args(options).arg(program).args(args);
+    command
+}
+
+/// `test-roles` in a role: as so many machines, or (0) by itself.
+pub fn role(machines: u16, role: &str) -> Command {
+    if machines == 0 {
+        let mut command = Command::new(ROLES);
+        command.arg(role);
+        return command;
+    }
+    launcher(machines, &[], ROLES, &[role])
+}
+
+impl Running {
+    pub fn start(mut command: Command) -> Running {
+        command.env("RUST_BACKTRACE", "0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let stderr = Some(collect(child.stderr.take().unwrap()));
+        Running { child, stdout: None, stderr }
+    }
+
+    /// Reads the standard output up to a line that ends with this text; returns all of it.
+    pub fn read_until(&mut self, end: &str) -> String {
+        let mut stdout = self.child.stdout.take().unwrap();
+        let mut text = Vec::new();
+        let mut byte = [0];
+        while !text.ends_with(format!("{end}\n").as_bytes()) {
+            assert_eq!(stdout.read(&mut byte).unwrap(), 1, "it ended without {end:?}");
+            text.push(byte[0]);
+        }
+        self.child.stdout = Some(stdout);
+        String::from_utf8(text).unwrap()
+    }
+
+    pub fn end(mut self) -> Ended {
+        let stdout = self.child.stdout.take().map(collect);
+        self.stdout = stdout;
+        let pid = Pid::from_child(&self.child);
+        let process = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "it has not ended within {DEADLINE:?}");
+            let mut polled = [PollFd::new(&process, PollFlags::IN)];
+            if poll(&mut polled, Some(&left.try_into().unwrap())).is_ok_and(|ready| ready > 0) {
+                break;
+            }
+        }
+        let text = |stream: &mut Option<JoinHandle<String>>| stream.take().unwrap().join().unwrap();
+        Ended { status: self.child.wait().unwrap(), stdout: text(&mut self.stdout), stderr: text(&mut self.stderr) }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It is gone already, unless the test has failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn collect(mut stream: impl Read + Send + 'static) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut text = Vec::new();
+        stream.read_to_end(&mut text).unwrap();
+        String::from_utf8_lossy(&text).into_owned()
+    })
+}
+
+/// Runs to the end.
+pub fn run(command: Command) -> Ended {
+    Running::start(command).end()
+}
+
+/// Plays a role, which must end well, alone and as 1, 2 and 4 machines.
+#[track_caller]
+pub fn play(name: &str) -> Vec<Ended> {
+    [0, 1, 2, 4].into_iter().map(|machines| play_on(machines, name)).collect()
+}
+
+#[track_caller]
+pub fn play_on(machines: u16, name: &str) -> Ended {
+    let ended = run(role(machines, name));
+    assert!(ended.status.success(), "{name} on {machines} machines: {ended:#?}");
+    ended
+}
+
+pub fn kill(pid: i32) {
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+}

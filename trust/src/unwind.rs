@@ -1,0 +1,39 @@
+//! Panics that must not get any further, and words to standard error that must not panic.
+
+use std::any::Any;
+use std::fmt;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs `f`. A panic ends here, as does one of its payload's destructor; the panic hook has told of it.
+pub(crate) fn quietly<R>(f: impl FnOnce() -> R) -> Option<R> {
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(value) => Some(value),
+        Err(payload) => {
+            discard(payload);
+            None
+        }
+    }
+}
+
+/// Drops the payload of a panic. One whose destructor panics in turn is leaked.
+pub(crate) fn discard(payload: Box<dyn Any + Send>) {
+    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(second);
+    }
+}
+
+/// Ends the process if it is dropped by an unwinding: for frames that others point into.
+pub(crate) struct AbortOnUnwind;
+
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        tell(format_args!("a panic reached a frame that waits for an answer; the process ends"));
+        std::process::abort();
+    }
+}
+
+/// A line on standard error, if there is one to take it.
+pub(crate) fn tell(line: fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "trust: {line}");
+}

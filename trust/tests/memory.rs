@@ -1,0 +1,200 @@
+//! What the library holds on to: threads that come and go, 100,000 fibers at once, endless `apply_then` (T2, T4, T9,
+//! T10, T14). One test: it measures the process.
+
+mod common;
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Drops, descriptors, join_and_serve, loud, mappings, resident_bytes, serve_until};
+use trust::{Threadpool, local_trustee};
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn memory_is_bounded() {
+    let _watch = watchdog!(3600);
+    let parts: [(&str, fn()); 5] = [
+        ("t4_a_loop_of_apply_then_runs_in_bounded_memory", t4_a_loop_of_apply_then_runs_in_bounded_memory),
+        ("t1_ten_thousand_threads_in_a_row_leak_nothing", t1_ten_thousand_threads_in_a_row_leak_nothing),
+        ("t2_properties_in_a_loop_leak_nothing", t2_properties_in_a_loop_leak_nothing),
+        ("t9_fibers_in_a_loop_leak_nothing", t9_fibers_in_a_loop_leak_nothing),
+        (
+            "t9_a_hundred_thousand_fibers_at_once_fit_in_a_gibibyte",
+            t9_a_hundred_thousand_fibers_at_once_fit_in_a_gibibyte,
+        ),
+    ];
+    for (name, part) in parts {
+        let start = Instant::now();
+        part();
+        loud(&format!("{name}: {:.1} s", start.elapsed().as_secs_f64()));
+    }
+}
+
+/// `TRUST_APPLY_THEN=1000000000` for the whole billion.
+fn t4_a_loop_of_apply_then_runs_in_bounded_memory() {
+    let _watch = watchdog!(if std::env::var_os("TRUST_APPLY_THEN").is_some() { 3600 } else { 60 });
+    let requests: u64 = match std::env::var("TRUST_APPLY_THEN") {
+        Ok(text) => text.parse().expect("TRUST_APPLY_THEN is a number of requests"),
+        Err(_) => 20_000_000,
+    };
+    let pool = Threadpool::builder().workers(2).pin(false).build();
+    let property = pool.trustees()[1].entrust(0u64);
+    let loops = |requests: u64| {
+        let property = property.clone();
+        pool.spawn_on(0, move || {
+            let answered = Rc::new(Cell::new(0u64));
+            for _ in 0..requests {
+                let answered = Rc::clone(&answered);
+                property.apply_then(|v| *v += 1, move |()| answered.set(answered.get() + 1));
+            }
+            property.apply(|_| ());
+            answered.get()
+        })
+    };
+    assert_eq!(loops(100_000).join().unwrap(), 100_000);
+    let before = resident_bytes();
+    let fiber = loops(requests);
+    let mut most = 0;
+    while !fiber.is_finished() {
+        most = most.max(resident_bytes());
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(fiber.join().unwrap(), requests);
+    assert_eq!(property.apply(|v| *v), requests + 100_000);
+    assert!(most <= before + 8 * MIB, "{requests} requests: from {before} to {most} bytes");
+}
+
+fn t1_ten_thousand_threads_in_a_row_leak_nothing() {
+    let _watch = watchdog!();
+    const THREADS: usize = 10_000;
+    let pool = Threadpool::builder().workers(1).pin(false).build();
+    let property = pool.entrust(0u64);
+    let here = local_trustee().entrust(0u64);
+    let drops = Drops::default();
+    let one = |number: usize| {
+        let (property, mine) = (property.clone(), drops.value(number));
+        let here = number.is_multiple_of(100).then(|| here.clone());
+        let asks_here = here.is_some();
+        let thread = thread::spawn(move || {
+            let own = local_trustee().entrust(mine);
+            property.apply(|v| *v += 1);
+            // Never answered before the thread ends: its end waits for that.
+            property.apply_then(|v| *v += 1, |()| ());
+            if let Some(here) = here {
+                here.apply_then(|v| *v += 1, |()| ());
+            }
+            trust::spawn(trust::yield_now).join().unwrap();
+            if number.is_multiple_of(2) { Some(own) } else { None }
+        });
+        drop(if asks_here { join_and_serve(thread) } else { thread.join().unwrap() });
+    };
+    (0..1_000).for_each(one);
+    let before = (resident_bytes(), mappings(), descriptors());
+    (1_000..THREADS).for_each(one);
+    assert_eq!(here.apply(|v| *v), THREADS as u64 / 100);
+    let after = (resident_bytes(), mappings(), descriptors());
+    assert_eq!(property.apply(|v| *v), 2 * THREADS as u64);
+    assert_eq!(drops.count(), THREADS);
+    assert!(after.0 <= before.0 + 4 * MIB, "resident bytes: {before:?} to {after:?}");
+    assert!(after.1 <= before.1 + 16, "mappings: {before:?} to {after:?}");
+    assert!(after.2 <= before.2 + 4, "descriptors: {before:?} to {after:?}");
+    // Ids are used again.
+    let index = thread::spawn(|| local_trustee().id().index()).join().unwrap();
+    assert!(index < 64, "index {index}");
+}
+
+fn t2_properties_in_a_loop_leak_nothing() {
+    let _watch = watchdog!();
+    const ROUNDS: usize = 100_000;
+    let pool = Threadpool::builder().workers(1).pin(false).build();
+    let drops = Drops::default();
+    let rounds = |rounds: usize| {
+        for round in 0..rounds {
+            let property = pool.entrust(drops.value([0u8; 512]));
+            let clone = property.clone();
+            property.apply_then(|v| v.value[0] += 1, |()| ());
+            drop(property);
+            if round % 64 == 0 {
+                clone.apply(|_| ());
+            }
+        }
+    };
+    rounds(ROUNDS / 10);
+    serve_until(|| drops.count() == ROUNDS / 10);
+    let before = resident_bytes();
+    rounds(ROUNDS);
+    serve_until(|| drops.count() == ROUNDS / 10 + ROUNDS);
+    // The list of the threads on which they were dropped is the test's own.
+    let own = (ROUNDS + ROUNDS / 10) * 16 * 2;
+    let after = resident_bytes();
+    assert!(after <= before + own + 8 * MIB, "from {before} to {after} bytes");
+}
+
+fn t9_fibers_in_a_loop_leak_nothing() {
+    let _watch = watchdog!();
+    let pool = Threadpool::builder().workers(2).pin(false).build();
+    let rounds = |rounds: usize| {
+        for _ in 0..rounds {
+            let fibers: Vec<_> = (0..100).map(|n| pool.spawn(move || n)).collect();
+            assert_eq!(fibers.into_iter().map(|fiber| fiber.join().unwrap()).sum::<usize>(), 4950);
+        }
+    };
+    rounds(50);
+    let before = (resident_bytes(), mappings());
+    rounds(500);
+    let after = (resident_bytes(), mappings());
+    assert!(after.0 <= before.0 + 8 * MIB && after.1 <= before.1 + 16, "{before:?} to {after:?}");
+}
+
+fn t9_a_hundred_thousand_fibers_at_once_fit_in_a_gibibyte() {
+    let _watch = watchdog!();
+    const FIBERS: usize = 100_000;
+    if !guards_need_no_mappings() && max_mappings() < 2 * FIBERS + 1000 {
+        loud(
+            "SKIPPED: t9_a_hundred_thousand_fibers_at_once_fit_in_a_gibibyte: this kernel (before 6.13) needs two \
+             mappings for each stack, and vm.max_map_count is too small for that",
+        );
+        return;
+    }
+    let before = resident_bytes();
+    let pool = Threadpool::builder().workers(1).pin(false).build();
+    let property = pool.entrust(0u64);
+    let here = local_trustee().entrust(0usize);
+    let fibers: Vec<_> = (0..FIBERS)
+        .map(|number| {
+            let (property, here) = (property.clone(), here.clone());
+            pool.spawn(move || {
+                property.apply(|v| *v += 1);
+                // All wait here for this thread, which serves when all have been started.
+                here.apply(|v| *v += 1);
+                trust::yield_now();
+                number
+            })
+        })
+        .collect();
+    // The fibers are all in being when the worker has run each as far as its first wait.
+    pool.spawn(|| ()).join().unwrap();
+    let used = resident_bytes() - before;
+    loud(&format!("{FIBERS} fibers: {} MiB resident", used / MIB));
+    assert!(used < 1024 * MIB, "{used} bytes");
+    for (number, fiber) in fibers.into_iter().enumerate() {
+        assert_eq!(fiber.join().unwrap(), number);
+    }
+    assert_eq!(property.apply(|v| *v), FIBERS as u64);
+    assert_eq!(here.apply(|v| *v), FIBERS);
+    drop(pool);
+}
+
+fn max_mappings() -> usize {
+    std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap().trim().parse().unwrap()
+}
+
+/// Linux 6.13 has guards that are marks in the page table.
+fn guards_need_no_mappings() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map(|number| number.trim().parse::<u32>().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 13)
+}

@@ -1,0 +1,126 @@
+//! Idle workers sleep and are woken (T14, trap 8). One test: it measures the process.
+
+mod common;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Random, serve_until};
+use trust::{Shared, Threadpool};
+
+/// CPU time of this process's living threads so far.
+fn cpu_time() -> Duration {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let of_task = |task: std::io::Result<std::fs::DirEntry>| -> u64 {
+        let stat = std::fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap_or_default();
+        stat.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
+    };
+    Duration::from_nanos(tasks.map(of_task).sum())
+}
+
+#[test]
+fn idle_workers_sleep_and_are_woken() {
+    let _watch = watchdog!(120);
+    t14_an_idle_process_uses_next_to_no_cpu();
+    t14_the_spin_is_bounded_and_configurable();
+    trap_08_no_wake_up_is_lost_between_two();
+    trap_08_no_wake_up_is_lost_among_many();
+    trap_08_a_timer_wakes_a_sleeping_worker();
+}
+
+fn t14_an_idle_process_uses_next_to_no_cpu() {
+    const IDLE: Duration = Duration::from_millis(500);
+    let pool = Threadpool::builder().workers(4).pin(false).build();
+    let property = pool.entrust(0u64);
+    let sleeper = pool.spawn(|| trust::sleep(IDLE));
+    property.apply(|v| *v += 1);
+    // Whoever has just worked may poll for a moment; then the machine is quiet.
+    serve_until(|| {
+        let before = cpu_time();
+        thread::sleep(Duration::from_millis(20));
+        cpu_time() - before < Duration::from_millis(5)
+    });
+    let before = cpu_time();
+    // Not for synchronisation: this is the time that is measured.
+    thread::sleep(IDLE);
+    let used = cpu_time() - before;
+    assert!(used < IDLE / 20, "an idle process used {used:?} of {IDLE:?}");
+    sleeper.join().unwrap();
+    let before = cpu_time();
+    // A plain thread that waits sleeps as well.
+    pool.spawn(|| trust::sleep(IDLE)).join().unwrap();
+    let used = cpu_time() - before;
+    assert!(used < IDLE / 20, "a waiting process used {used:?} of {IDLE:?}");
+    assert_eq!(property.apply(|v| *v), 1, "and wakes");
+    let stats = trust::stats(property.trustee()).unwrap();
+    assert!(stats.parks >= 1, "{stats:?}");
+}
+
+fn t14_the_spin_is_bounded_and_configurable() {
+    // One worker, so that the machine is not crowded: it polls for as long as it was told, then sleeps.
+    let spin = Duration::from_millis(200);
+    let polls = Threadpool::builder().workers(1).pin(false).spin(spin).build();
+    let worker = polls.trustees()[0];
+    polls.spawn(|| ()).join().unwrap();
+    let start = Instant::now();
+    let parks = trust::stats(worker).unwrap().parks;
+    while start.elapsed() < spin / 4 {
+        polls.entrust(()).apply(|()| ());
+    }
+    assert_eq!(
+        trust::stats(worker).unwrap().parks,
+        parks,
+        "it slept while requests came faster than it was told to spin"
+    );
+    let before = cpu_time();
+    thread::sleep(spin * 2);
+    let used = cpu_time() - before;
+    assert!(used < spin + spin / 2, "it spun for {used:?}, and was told {spin:?}");
+}
+
+/// Both sides find nothing to do after each request, so each request wakes a sleeper.
+fn trap_08_no_wake_up_is_lost_between_two() {
+    const REQUESTS: u64 = if cfg!(debug_assertions) { 20_000 } else { 50_000 };
+    let pool = Threadpool::builder().workers(1).pin(false).spin(Duration::ZERO).build();
+    let property = pool.entrust(0u64);
+    for number in 0..REQUESTS {
+        assert_eq!(property.apply(|v| std::mem::replace(v, *v + 1)), number);
+    }
+}
+
+fn trap_08_no_wake_up_is_lost_among_many() {
+    const ROUNDS: usize = if cfg!(debug_assertions) { 1_500 } else { 5_000 };
+    let pool = Threadpool::builder().workers(3).pin(false).spin(Duration::ZERO).build();
+    let properties: Vec<_> = (0..3).map(|worker| pool.trustees()[worker].entrust(0u64)).collect();
+    let asked = Shared::new(AtomicUsize::new(0));
+    let fibers: Vec<_> = (0..3)
+        .map(|worker| {
+            let (properties, asked) = (properties.clone(), asked.clone());
+            pool.spawn_on(worker, move || {
+                let mut random = Random(worker as u64);
+                for _ in 0..ROUNDS {
+                    let target = random.below(3);
+                    match random.below(4) {
+                        0 => properties[target].apply_then(|v| *v += 1, |()| ()),
+                        1 => trust::spawn_on(&properties[target].trustee(), || ()).join().unwrap(),
+                        2 => trust::sleep(Duration::from_micros(random.next() % 50)),
+                        _ => properties[target].apply(|v| *v += 1),
+                    }
+                    asked.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+    assert_eq!(asked.load(Ordering::Relaxed), 3 * ROUNDS);
+}
+
+fn trap_08_a_timer_wakes_a_sleeping_worker() {
+    let pool = Threadpool::builder().workers(1).pin(false).spin(Duration::ZERO).build();
+    for ms in [1u64, 3, 7] {
+        let start = Instant::now();
+        pool.spawn(move || trust::sleep(Duration::from_millis(ms))).join().unwrap();
+        assert!(start.elapsed() >= Duration::from_millis(ms));
+    }
+}

@@ -1,0 +1,208 @@
+//! Everything at once, at random, for `TRUST_STRESS_SECONDS` (5 unless set), from `TRUST_STRESS_SEED` on (the time
+//! unless set). A failure or a hang says the seed of its round.
+
+mod common;
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use common::{Counted, Drops, Random, Server, join_and_serve, loud, serve_until};
+use trust::{JoinHandle, Latch, Shared, Threadpool, Trust, TrusteeReference};
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a number, not `{text}`")))
+}
+
+#[test]
+fn stress() {
+    let seconds = number("TRUST_STRESS_SECONDS").unwrap_or(5);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
+    let first = number("TRUST_STRESS_SEED").unwrap_or(now);
+    let deadline = Instant::now() + Duration::from_secs(seconds);
+    let mut round = 0;
+    while round == 0 || Instant::now() < deadline {
+        let seed = first.wrapping_add(round);
+        let watch = watchdog!();
+        watch.note(format!("TRUST_STRESS_SEED={seed}"));
+        let outcome = catch_unwind(AssertUnwindSafe(|| one_round(seed)));
+        assert!(outcome.is_ok(), "stress failed with TRUST_STRESS_SEED={seed}");
+        round += 1;
+    }
+    loud(&format!("stress: {round} rounds from seed {first}"));
+}
+
+type Property = Counted<u64>;
+
+/// What the actors of a round share.
+#[derive(Clone)]
+struct World {
+    drops: Drops,
+    made: Arc<AtomicUsize>,
+    trustees: Vec<TrusteeReference>,
+    shelf: Shared<Mutex<Vec<Trust<Property>>>>,
+    latches: Vec<Trust<Latch<u64>>>,
+    /// Sure additions, per latch.
+    launched: Arc<Vec<AtomicUsize>>,
+}
+
+fn one_round(seed: u64) {
+    let mut random = Random(seed);
+    let workers = 1 + random.below(4);
+    let pool = Threadpool::builder()
+        .workers(workers)
+        .dedicated(if workers > 1 { random.below(2) } else { 0 })
+        .spin(Duration::from_micros(random.below(30) as u64))
+        .stack_bytes(64 << 10)
+        .pin(false)
+        .build();
+    let mortal = Server::start();
+    let latches: Vec<_> = (0..3).map(|_| pool.entrust(Latch::new(0u64))).collect();
+    let world = World {
+        drops: Drops::default(),
+        made: Arc::default(),
+        trustees: pool.trustees().iter().copied().chain([mortal.trustee]).collect(),
+        shelf: Shared::new(Mutex::default()),
+        launched: Arc::new(latches.iter().map(|_| AtomicUsize::new(0)).collect()),
+        latches: latches.clone(),
+    };
+    let actor = |number: u64| {
+        let (world, random) = (world.clone(), Random(seed ^ (number << 48)));
+        move || act(world, random)
+    };
+    let fibers: Vec<JoinHandle<()>> = (0..4 * workers as u64).map(|number| pool.spawn(actor(number))).collect();
+    let threads: Vec<_> = (100..102).map(|number| thread::spawn(actor(number))).collect();
+    actor(200)();
+    // One trustee goes in the middle of it.
+    mortal.end();
+    actor(201)();
+    threads.into_iter().for_each(join_and_serve);
+    fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+    let left = std::mem::take(&mut *world.shelf.lock().unwrap());
+    drop(left);
+    for (latch, launched) in latches.iter().zip(world.launched.iter()) {
+        assert_eq!(latch.launch(|v| *v), launched.load(Ordering::SeqCst) as u64);
+    }
+    let (drops, made) = (world.drops.clone(), Arc::clone(&world.made));
+    drop((latches, world));
+    drop(pool);
+    serve_until(|| drops.count() >= made.load(Ordering::SeqCst));
+    assert_eq!(drops.count(), made.load(Ordering::SeqCst), "a property was dropped twice");
+}
+
+fn act(world: World, mut random: Random) {
+    let mut own: Vec<Trust<Property>> = Vec::new();
+    let (asked, answered) = (Rc::new(Cell::new(0u64)), Rc::new(Cell::new(0u64)));
+    let steps = 50 + random.below(200);
+    for _ in 0..steps {
+        let pick = |random: &mut Random, own: &[Trust<Property>]| own.get(random.below(own.len().max(1))).cloned();
+        match random.below(16) {
+            0 | 1 => {
+                world.made.fetch_add(1, Ordering::SeqCst);
+                let trustee = match random.below(world.trustees.len() + 1) {
+                    0 => trust::local_trustee(),
+                    other => world.trustees[other - 1],
+                };
+                own.push(trustee.entrust(world.drops.value(0)));
+            }
+            2 => {
+                let given = pick(&mut random, &own);
+                world.shelf.lock().unwrap().extend(given);
+            }
+            3 => {
+                let taken = world.shelf.lock().unwrap().pop();
+                own.extend(taken);
+            }
+            4 if !own.is_empty() => drop(own.swap_remove(random.below(own.len()))),
+            5..=9 => {
+                let Some(trust) = pick(&mut random, &own) else { continue };
+                for _ in 0..random.below(100) {
+                    ask(&trust, &asked, &answered, &mut random);
+                }
+            }
+            10 => {
+                if let Some(trust) = pick(&mut random, &own) {
+                    let _ = trust.try_apply(|v| v.check());
+                }
+            }
+            11 => {
+                let number = random.below(world.latches.len());
+                let (latch, next) = (&world.latches[number], pick(&mut random, &own));
+                world.launched[number].fetch_add(1, Ordering::SeqCst);
+                latch.launch(move |v| {
+                    let before = *v;
+                    if let Some(next) = next {
+                        let _ = next.try_apply(|v| v.check());
+                    }
+                    assert_eq!(*v, before, "two have the value");
+                    *v += 1;
+                });
+            }
+            12 => {
+                let number = random.below(world.latches.len());
+                world.launched[number].fetch_add(1, Ordering::SeqCst);
+                let noted = Rc::clone(&answered);
+                asked.set(asked.get() + 1);
+                world.latches[number].launch_then(
+                    |v| {
+                        trust::yield_now();
+                        *v += 1;
+                    },
+                    move |()| noted.set(noted.get() + 1),
+                );
+            }
+            13 => {
+                let child = trust::spawn_on(&world.trustees[random.below(world.trustees.len() - 1)], || 7);
+                assert_eq!(child.join().unwrap(), 7);
+            }
+            14 => trust::sleep(Duration::from_nanos(random.next() % 100_000)),
+            _ => trust::yield_now(),
+        }
+    }
+    while answered.get() < asked.get() {
+        trust::yield_now();
+        thread::yield_now();
+    }
+}
+
+/// One request of a random kind, with a random size and a random end.
+fn ask(trust: &Trust<Property>, asked: &Rc<Cell<u64>>, answered: &Rc<Cell<u64>>, random: &mut Random) {
+    let noted = Rc::clone(answered);
+    let note = move || noted.set(noted.get() + 1);
+    asked.set(asked.get() + 1);
+    match random.below(8) {
+        0 => {
+            let padding = [random.next(); 40];
+            trust.try_apply_then(
+                move |v| {
+                    v.check();
+                    padding
+                },
+                move |outcome| {
+                    assert!(outcome.is_err() || outcome.unwrap() == padding);
+                    note();
+                },
+            );
+        }
+        1 => {
+            let inner = trust.clone();
+            trust.try_apply_then(
+                move |v| {
+                    v.check();
+                    inner.try_apply_then(|v| v.value += 1, |_| ());
+                },
+                move |_| note(),
+            );
+        }
+        2 => {
+            trust.try_apply_then(|_| std::panic::resume_unwind(Box::new("quietly")), move |_: Result<(), _>| note());
+            trust.clear_poison();
+        }
+        _ => trust.try_apply_then(|v| v.value += 1, move |_| note()),
+    }
+}
