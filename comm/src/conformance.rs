@@ -52,11 +52,7 @@ pub struct Effort {
 impl Effort {
     /// A million writes, 100,000 wake-ups.
     pub fn full() -> Effort {
-        Effort {
-            writes: 1_000_000,
-            wakes: 100_000,
-            patience: Duration::from_secs(60),
-        }
+        Effort { writes: 1_000_000, wakes: 100_000, patience: Duration::from_secs(60) }
     }
 }
 
@@ -91,12 +87,7 @@ pub fn run(fabric: &dyn Fabric, effort: &Effort) {
 ///
 /// # Panics
 /// If the death is not noticed, or another machine's is.
-pub fn notices_death(
-    fabric: &dyn Fabric,
-    victim: MachineId,
-    patience: Duration,
-    ready: impl FnOnce(),
-) {
+pub fn notices_death(fabric: &dyn Fabric, victim: MachineId, patience: Duration, ready: impl FnOnce()) {
     if fabric.machine() == victim {
         ready();
         let woke = fabric.park(PARK_WAKE, patience, &mut || true);
@@ -105,28 +96,20 @@ pub fn notices_death(
     assert_eq!(fabric.watch(patience).unwrap(), Some(victim), "who died");
     assert_eq!(fabric.lost(victim).unwrap(), Some(Loss::Died));
     for other in peers(fabric).filter(|peer| *peer != victim) {
-        assert_ne!(
-            fabric.lost(other).unwrap(),
-            Some(Loss::Died),
-            "{other} lives, or left in order"
-        );
+        assert_ne!(fabric.lost(other).unwrap(), Some(Loss::Died), "{other} lives, or left in order");
     }
     // A write to the dead succeeds or is refused, and does no harm.
     let mut connection = fabric.connect(victim, MAIN).unwrap();
-    let _ = connection
-        .write(&[1; WORD_BYTES], WAKE)
-        .and_then(|()| connection.ring(PARK_WAKE));
+    let _ = connection.write(&[1; WORD_BYTES], WAKE).and_then(|()| connection.ring(PARK_WAKE));
 }
 
 fn peers(fabric: &dyn Fabric) -> impl Iterator<Item = MachineId> + use<> {
     let own = fabric.machine();
-    (0..fabric.machines())
-        .map(MachineId)
-        .filter(move |machine| *machine != own)
+    (0..fabric.machines()).map(MachineId).filter(move |machine| *machine != own)
 }
 
 fn load(region: &Region, offset: usize) -> u64 {
-    // Acquire of pair W of the contract.
+    // Acquire, pairs with the Release of the flag word: pair W of the contract.
     region.word(offset).unwrap().load(Ordering::Acquire)
 }
 
@@ -140,29 +123,16 @@ struct Machine<'a> {
 
 impl<'a> Machine<'a> {
     fn new(fabric: &'a dyn Fabric, effort: &'a Effort) -> Machine<'a> {
-        assert!(
-            (2..=MACHINES_MAX).contains(&fabric.machines()),
-            "2 to {MACHINES_MAX} machines"
-        );
+        assert!((2..=MACHINES_MAX).contains(&fabric.machines()), "2 to {MACHINES_MAX} machines");
         assert_eq!(fabric.region().bytes(), REGION_BYTES);
-        let connections = peers(fabric)
-            .map(|peer| fabric.connect(peer, MAIN).unwrap())
-            .collect();
-        Machine {
-            fabric,
-            effort,
-            connections,
-            barriers: 0,
-        }
+        let connections = peers(fabric).map(|peer| fabric.connect(peer, MAIN).unwrap()).collect();
+        Machine { fabric, effort, connections, barriers: 0 }
     }
 
     /// The connection to the next machine, in a ring.
     fn next(&mut self) -> &mut dyn Connection {
         let next = MachineId((self.fabric.machine().0 + 1) % self.fabric.machines());
-        let found = self
-            .connections
-            .iter_mut()
-            .find(|connection| connection.peer() == next);
+        let found = self.connections.iter_mut().find(|connection| connection.peer() == next);
         found.expect("connected to every peer").as_mut()
     }
 
@@ -176,69 +146,31 @@ impl<'a> Machine<'a> {
         let (fabric, barriers) = (self.fabric, self.barriers);
         let line_of = |machine: MachineId| BARRIER + LINE_BYTES * usize::from(machine.0);
         for connection in &mut self.connections {
-            connection
-                .write(&barriers.to_ne_bytes(), line_of(fabric.machine()))
-                .unwrap();
+            connection.write(&barriers.to_ne_bytes(), line_of(fabric.machine())).unwrap();
             connection.ring(PARK_BARRIER).unwrap();
         }
         let late = || peers(fabric).find(|peer| load(fabric.region(), line_of(*peer)) < barriers);
         // The others may be busy with a case that this machine has no part in, step after step.
         let patience = 10 * self.effort.patience;
         while late().is_some() {
-            let woke = fabric
-                .park(PARK_BARRIER, patience, &mut || late().is_some())
-                .unwrap();
-            assert_ne!(
-                woke,
-                Wake::TimedOut,
-                "{:?} did not come to barrier {barriers}",
-                late()
-            );
+            let woke = fabric.park(PARK_BARRIER, patience, &mut || late().is_some()).unwrap();
+            assert_ne!(woke, Wake::TimedOut, "{:?} did not come to barrier {barriers}", late());
         }
     }
 
     fn is_introduced(&self) {
         let fabric = self.fabric;
-        assert_eq!(
-            fabric.region().base().addr() % LINE_BYTES,
-            0,
-            "the region starts on a cache line"
-        );
+        assert_eq!(fabric.region().base().addr() % LINE_BYTES, 0, "the region starts on a cache line");
         let words = fabric.region().words(BULK, REGION_BYTES - BULK).unwrap();
-        assert!(
-            words.iter().all(|word| word.load(Ordering::Relaxed) == 0),
-            "a region is all 0 at first"
-        );
+        assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 0), "a region is all 0 at first");
         for peer in peers(fabric) {
             assert_eq!(fabric.region_bytes(peer).unwrap(), REGION_BYTES);
-            assert!(
-                matches!(
-                    fabric.connect(peer, MAIN),
-                    Err(Error::AlreadyConnected { .. })
-                ),
-                "one for each pair"
-            );
+            assert!(matches!(fabric.connect(peer, MAIN), Err(Error::AlreadyConnected { .. })), "one for each pair");
         }
-        for stranger in [
-            fabric.machine(),
-            MachineId(fabric.machines()),
-            MachineId(u16::MAX),
-        ] {
-            assert!(
-                matches!(
-                    fabric.connect(stranger, MAIN),
-                    Err(Error::NoSuchPeer { .. })
-                ),
-                "{stranger}"
-            );
-            assert!(
-                matches!(fabric.region_bytes(stranger), Err(Error::NoSuchPeer { .. })),
-                "{stranger}"
-            );
-            assert!(
-                matches!(fabric.lost(stranger), Err(Error::NoSuchPeer { .. })),
-                "{stranger}"
-            );
+        for stranger in [fabric.machine(), MachineId(fabric.machines()), MachineId(u16::MAX)] {
+            assert!(matches!(fabric.connect(stranger, MAIN), Err(Error::NoSuchPeer { .. })), "{stranger}");
+            assert!(matches!(fabric.region_bytes(stranger), Err(Error::NoSuchPeer { .. })), "{stranger}");
+            assert!(matches!(fabric.lost(stranger), Err(Error::NoSuchPeer { .. })), "{stranger}");
         }
         self.has_lost_nobody();
     }
@@ -255,41 +187,27 @@ impl<'a> Machine<'a> {
         let fabric = self.fabric;
         let timeout = Duration::from_millis(5);
         let start = Instant::now();
-        assert_eq!(
-            fabric.park(PARK_WAKE, timeout, &mut || true).unwrap(),
-            Wake::TimedOut
-        );
+        assert_eq!(fabric.park(PARK_WAKE, timeout, &mut || true).unwrap(), Wake::TimedOut);
         assert!(start.elapsed() >= timeout, "the whole time-out is slept");
-        assert_eq!(
-            fabric
-                .park(PARK_WAKE, self.effort.patience, &mut || false)
-                .unwrap(),
-            Wake::Work
-        );
+        assert_eq!(fabric.park(PARK_WAKE, self.effort.patience, &mut || false).unwrap(), Wake::Work);
 
         let is_done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
+                // Pairs with the Acquire in `is_idle` below.
                 is_done.store(true, Ordering::Release);
                 fabric.ring(PARK_WAKE).unwrap();
             });
+            // Pairs with the Release above.
             let mut is_idle = || !is_done.load(Ordering::Acquire);
-            let woke = fabric
-                .park(PARK_WAKE, self.effort.patience, &mut is_idle)
-                .unwrap();
+            let woke = fabric.park(PARK_WAKE, self.effort.patience, &mut is_idle).unwrap();
             assert_ne!(woke, Wake::TimedOut, "a thread of the own machine wakes it");
         });
         for offset in [REGION_BYTES, usize::MAX - 3] {
-            assert!(matches!(
-                fabric.park(offset, timeout, &mut || true),
-                Err(Error::OutOfRange { .. })
-            ));
+            assert!(matches!(fabric.park(offset, timeout, &mut || true), Err(Error::OutOfRange { .. })));
             assert!(matches!(fabric.ring(offset), Err(Error::OutOfRange { .. })));
         }
-        assert!(matches!(
-            fabric.ring(PARK_WAKE + 2),
-            Err(Error::Misaligned { .. })
-        ));
+        assert!(matches!(fabric.ring(PARK_WAKE + 2), Err(Error::Misaligned { .. })));
     }
 
     /// Writes that are refused, and must leave no trace (`keeps_its_edge` looks).
@@ -305,51 +223,28 @@ impl<'a> Machine<'a> {
             (usize::MAX - 7, 16),
         ] {
             let refused = next.write(&source[..bytes], offset);
-            assert!(
-                matches!(refused, Err(Error::OutOfRange { .. })),
-                "{bytes} at {offset}: {refused:?}"
-            );
+            assert!(matches!(refused, Err(Error::OutOfRange { .. })), "{bytes} at {offset}: {refused:?}");
         }
         for (offset, bytes) in [(EDGE + 4, 8), (EDGE, 12), (EDGE, 4), (EDGE, 0)] {
             let refused = next.write(&source[..bytes], offset);
-            assert!(
-                matches!(refused, Err(Error::Misaligned { .. })),
-                "{bytes} at {offset}: {refused:?}"
-            );
+            assert!(matches!(refused, Err(Error::Misaligned { .. })), "{bytes} at {offset}: {refused:?}");
         }
-        assert!(matches!(
-            next.ring(REGION_BYTES),
-            Err(Error::OutOfRange { .. })
-        ));
-        assert!(matches!(
-            next.ring(PARK_WAKE + 2),
-            Err(Error::Misaligned { .. })
-        ));
+        assert!(matches!(next.ring(REGION_BYTES), Err(Error::OutOfRange { .. })));
+        assert!(matches!(next.ring(PARK_WAKE + 2), Err(Error::Misaligned { .. })));
     }
 
     /// Refused writes have left the region as it was; the write that just fits goes in.
     fn keeps_its_edge(&mut self) {
         let region = self.fabric.region();
         let words = region.words(BULK, REGION_BYTES - BULK).unwrap();
-        assert!(
-            words.iter().all(|word| word.load(Ordering::Relaxed) == 0),
-            "a refused write was written"
-        );
+        assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 0), "a refused write was written");
         self.barrier();
         let stamp = 1 + u64::from(self.fabric.machine().0);
-        self.next()
-            .write(&stamp.to_ne_bytes(), REGION_BYTES - WORD_BYTES)
-            .unwrap();
+        self.next().write(&stamp.to_ne_bytes(), REGION_BYTES - WORD_BYTES).unwrap();
         self.barrier();
-        assert_eq!(
-            load(region, REGION_BYTES - WORD_BYTES),
-            1 + u64::from(self.previous().0)
-        );
+        assert_eq!(load(region, REGION_BYTES - WORD_BYTES), 1 + u64::from(self.previous().0));
         let before = region.words(EDGE, LINE_BYTES - WORD_BYTES).unwrap();
-        assert!(
-            before.iter().all(|word| word.load(Ordering::Relaxed) == 0),
-            "a write wrote before its offset"
-        );
+        assert!(before.iter().all(|word| word.load(Ordering::Relaxed) == 0), "a write wrote before its offset");
     }
 
     /// Long writes: the reader polls the flag only.
@@ -363,20 +258,11 @@ impl<'a> Machine<'a> {
             self.next().write(&source, BULK).unwrap();
             self.next().ring(PARK_WAKE).unwrap();
             while load(region, flag) != round {
-                let woke = self.fabric.park(PARK_WAKE, self.effort.patience, &mut || {
-                    load(region, flag) != round
-                });
-                assert_ne!(
-                    woke.unwrap(),
-                    Wake::TimedOut,
-                    "bulk write {round} of {previous} did not come"
-                );
+                let woke = self.fabric.park(PARK_WAKE, self.effort.patience, &mut || load(region, flag) != round);
+                assert_ne!(woke.unwrap(), Wake::TimedOut, "bulk write {round} of {previous} did not come");
             }
             region.read(BULK, &mut copy).unwrap();
-            assert!(
-                copy == stream::stamped(previous, LANES, round, BULK_BYTES),
-                "bulk write {round} is not whole"
-            );
+            assert!(copy == stream::stamped(previous, LANES, round, BULK_BYTES), "bulk write {round} is not whole");
             self.barrier();
         }
     }
@@ -390,10 +276,7 @@ impl<'a> Machine<'a> {
         }
         let (fabric, effort) = (self.fabric, self.effort);
         let other = MachineId(1 - own);
-        let connection = self
-            .connections
-            .iter_mut()
-            .find(|connection| connection.peer() == other);
+        let connection = self.connections.iter_mut().find(|connection| connection.peer() == other);
         let connection = connection.expect("connected to every peer");
         let word = fabric.region().word(WAKE).unwrap();
         let mut slept: u64 = 0;
@@ -406,16 +289,12 @@ impl<'a> Machine<'a> {
             (0..stream::mix(round) % 256).for_each(|_| std::hint::spin_loop());
             // A ring for the round before, which was seen without it, may come late and end one
             // sleep too early.
+            // Acquire, pairs with the Release of the flag word: pair W of the contract.
             while word.load(Ordering::Acquire) != round {
+                // Acquire, pairs with the same Release.
                 let mut is_idle = || word.load(Ordering::Acquire) != round;
-                let woke = fabric
-                    .park(PARK_WAKE, effort.patience, &mut is_idle)
-                    .unwrap();
-                assert_ne!(
-                    woke,
-                    Wake::TimedOut,
-                    "the wake-up of round {round} was lost"
-                );
+                let woke = fabric.park(PARK_WAKE, effort.patience, &mut is_idle).unwrap();
+                assert_ne!(woke, Wake::TimedOut, "the wake-up of round {round} was lost");
                 slept += u64::from(woke == Wake::Rung);
             }
             if own == 1 {
@@ -423,9 +302,6 @@ impl<'a> Machine<'a> {
                 connection.ring(PARK_WAKE).unwrap();
             }
         }
-        assert!(
-            slept > 0,
-            "machine {own} never slept, so nothing was tested"
-        );
+        assert!(slept > 0, "machine {own} never slept, so nothing was tested");
     }
 }

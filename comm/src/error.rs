@@ -55,9 +55,7 @@ pub enum Error {
         worker: WorkerId,
     },
     /// A machine did not come up in the time given.
-    #[error(
-        "{machine} did not {step} within {waited_ms} ms: see whether it was started, and what it printed"
-    )]
+    #[error("{machine} did not {step} within {waited_ms} ms: see whether it was started, and what it printed")]
     PeerMissing {
         /// Who is missing.
         machine: MachineId,
@@ -73,9 +71,7 @@ pub enum Error {
         machine: MachineId,
     },
     /// What the launcher handed over cannot be used.
-    #[error(
-        "cannot join the rack program: {reason}; start the machines with the launcher of the same version"
-    )]
+    #[error("cannot join the rack program: {reason}; start the machines with the launcher of the same version")]
     Bootstrap {
         /// What is wrong with it.
         reason: String,
@@ -92,20 +88,13 @@ pub enum Error {
 
 impl Error {
     /// For `map_err` on system calls: says what was being done.
-    pub(crate) fn system<E: Into<std::io::Error>>(
-        doing: impl Into<String>,
-    ) -> impl FnOnce(E) -> Error {
+    pub(crate) fn system<E: Into<std::io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Error {
         let doing = doing.into();
-        move |source| Error::System {
-            doing,
-            source: source.into(),
-        }
+        move |source| Error::System { doing, source: source.into() }
     }
 
     /// For `map_err` and `ok_or_else` on what was handed over.
     pub(crate) fn bootstrap(reason: impl Into<String>) -> Error {
-        Error::Bootstrap {
-            reason: reason.into(),
-        }
+        Error::Bootstrap { reason: reason.into() }
     }
 }

@@ -92,12 +92,7 @@ pub trait Fabric: Send + Sync {
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::Misaligned`] (`offset` is no multiple of 4),
     /// [`Error::System`].
-    fn park(
-        &self,
-        offset: usize,
-        timeout: Duration,
-        is_idle: &mut dyn FnMut() -> bool,
-    ) -> Result<Wake, Error>;
+    fn park(&self, offset: usize, timeout: Duration, is_idle: &mut dyn FnMut() -> bool) -> Result<Wake, Error>;
 
     /// Wakes the thread of the own machine that sleeps, or is about to, on the park word at
     /// `offset`: for threads of this machine that have work for one another. What the caller stored

@@ -114,9 +114,7 @@ impl Region {
     pub(crate) fn publish(&self, offset: usize, source: &[u8]) -> Result<(), Error> {
         let words = self.words(offset, source.len())?;
         let (source, _) = source.as_chunks::<WORD_BYTES>();
-        if let (Some((flag, body)), Some((flag_value, body_values))) =
-            (words.split_last(), source.split_last())
-        {
+        if let (Some((flag, body)), Some((flag_value, body_values))) = (words.split_last(), source.split_last()) {
             for (word, value) in body.iter().zip(body_values) {
                 word.store(u64::from_ne_bytes(*value), Ordering::Relaxed);
             }
@@ -131,18 +129,10 @@ impl Region {
     #[inline]
     fn start_of(&self, offset: usize, bytes: usize, align_bytes: usize) -> Result<*mut u8, Error> {
         if bytes == 0 || !bytes.is_multiple_of(align_bytes) || !offset.is_multiple_of(align_bytes) {
-            return Err(Error::Misaligned {
-                offset,
-                bytes,
-                align_bytes,
-            });
+            return Err(Error::Misaligned { offset, bytes, align_bytes });
         }
         if offset > self.bytes() || bytes > self.bytes() - offset {
-            return Err(Error::OutOfRange {
-                offset,
-                bytes,
-                region_bytes: self.bytes(),
-            });
+            return Err(Error::OutOfRange { offset, bytes, region_bytes: self.bytes() });
         }
         Ok(self.base().wrapping_add(offset))
     }
@@ -159,28 +149,14 @@ mod tests {
     #[test]
     fn ranges_are_checked_without_overflow() {
         let region = region(64);
-        for (offset, bytes) in [
-            (64, 8),
-            (0, 72),
-            (56, 16),
-            (usize::MAX - 7, 8),
-            (8, usize::MAX - 7),
-        ] {
-            assert!(
-                matches!(region.words(offset, bytes), Err(Error::OutOfRange { .. })),
-                "{offset} {bytes}"
-            );
+        for (offset, bytes) in [(64, 8), (0, 72), (56, 16), (usize::MAX - 7, 8), (8, usize::MAX - 7)] {
+            assert!(matches!(region.words(offset, bytes), Err(Error::OutOfRange { .. })), "{offset} {bytes}");
         }
         for (offset, bytes) in [(4, 8), (0, 12), (0, 0)] {
-            assert!(
-                matches!(region.words(offset, bytes), Err(Error::Misaligned { .. })),
-                "{offset} {bytes}"
-            );
+            assert!(matches!(region.words(offset, bytes), Err(Error::Misaligned { .. })), "{offset} {bytes}");
         }
         assert_eq!(region.words(0, 64).unwrap().len(), 8);
-        assert!(
-            region.word32(60).is_ok() && region.word32(62).is_err() && region.word32(64).is_err()
-        );
+        assert!(region.word32(60).is_ok() && region.word32(62).is_err() && region.word32(64).is_err());
     }
 
     #[test]
@@ -193,28 +169,14 @@ mod tests {
         assert_eq!(copy, source[..21]);
         // SAFETY: only this thread knows this region, and it writes no more.
         assert_eq!(unsafe { region.slice(40, 24) }.unwrap(), source);
-        assert_eq!(
-            region
-                .word(56)
-                .unwrap()
-                .load(Ordering::Acquire)
-                .to_ne_bytes(),
-            source[16..]
-        );
-        assert_eq!(
-            region.word(32).unwrap().load(Ordering::Relaxed),
-            0,
-            "bytes before the write are as they were"
-        );
+        assert_eq!(region.word(56).unwrap().load(Ordering::Acquire).to_ne_bytes(), source[16..]);
+        assert_eq!(region.word(32).unwrap().load(Ordering::Relaxed), 0, "bytes before the write are as they were");
     }
 
     #[test]
     fn reading_past_the_end_is_refused() {
         let region = region(64);
-        assert!(matches!(
-            region.read(56, &mut [0; 9]),
-            Err(Error::OutOfRange { .. })
-        ));
+        assert!(matches!(region.read(56, &mut [0; 9]), Err(Error::OutOfRange { .. })));
         assert!(region.read(64, &mut []).is_ok());
     }
 }

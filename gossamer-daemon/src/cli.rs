@@ -78,13 +78,8 @@ Exit status:
 pub fn main() -> ExitCode {
     let Command::Run(run) = Cli::parse().command; // exits with status 2 and the usage where they are wrong
     let mut words = run.program.into_iter();
-    let Some(program) = words.next() else {
-        unreachable!("clap asks for at least one")
-    };
-    if let Some(threads) = run
-        .threads
-        .filter(|threads| *threads < usize::from(run.local))
-    {
+    let Some(program) = words.next() else { unreachable!("clap asks for at least one") };
+    if let Some(threads) = run.threads.filter(|threads| *threads < usize::from(run.local)) {
         complain(format_args!(
             "--threads {threads} is not enough for --local {}: each machine needs at least one worker",
             run.local
@@ -140,12 +135,7 @@ mod tests {
         let run = parse("gossamer-launch run --local 2 prog --threads 9 -x -- y").unwrap();
         assert_eq!((run.local, run.threads, run.no_prefix), (2, None, false));
         assert_eq!(run.program, ["prog", "--threads", "9", "-x", "--", "y"]);
-        assert_eq!(
-            parse("gossamer-launch run --local 1 -- -odd --help")
-                .unwrap()
-                .program,
-            ["-odd", "--help"]
-        );
+        assert_eq!(parse("gossamer-launch run --local 1 -- -odd --help").unwrap().program, ["-odd", "--help"]);
     }
 
     #[test]
@@ -156,10 +146,7 @@ mod tests {
         }
         assert!(parse("gossamer-launch run --local 128 prog").is_ok());
         assert!(parse("gossamer-launch run prog").is_err());
-        assert!(
-            parse("gossamer-launch run --local 2 --thread 3 prog").is_err(),
-            "an unknown option is no program"
-        );
+        assert!(parse("gossamer-launch run --local 2 --thread 3 prog").is_err(), "an unknown option is no program");
         assert!(parse("gossamer-launch run --local 2").is_err());
     }
 }

@@ -14,20 +14,13 @@ const FOREGROUND_CHECK: Duration = Duration::from_millis(100);
 
 /// What machine 0 is to be started with.
 pub fn for_machine_0() -> Stdio {
-    if io::stdin().is_terminal() {
-        Stdio::piped()
-    } else {
-        Stdio::inherit()
-    }
+    if io::stdin().is_terminal() { Stdio::piped() } else { Stdio::inherit() }
 }
 
 /// Passes the terminal's input on, to its end or until the machine reads no more. The thread is left to itself: it may
 /// wait for a key for ever, and ends with the launcher.
 pub fn forward(machine: ChildStdin) -> io::Result<()> {
-    std::thread::Builder::new()
-        .name("input".into())
-        .spawn(move || pump(machine))
-        .map(drop)
+    std::thread::Builder::new().name("input".into()).spawn(move || pump(machine)).map(drop)
 }
 
 fn pump(mut machine: ChildStdin) {

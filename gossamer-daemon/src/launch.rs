@@ -78,22 +78,15 @@ impl LaunchError {
     }
 
     pub(crate) fn system<E: Into<io::Error>>(task: &'static str) -> impl Fn(E) -> LaunchError {
-        move |error| LaunchError::System {
-            task,
-            source: error.into(),
-        }
+        move |error| LaunchError::System { task, source: error.into() }
     }
 }
 
 fn start_hint(program: &OsString, error: &io::Error) -> &'static str {
     let is_path = program.as_encoded_bytes().contains(&b'/');
     match error.kind() {
-        io::ErrorKind::NotFound if is_path => {
-            "is the path right, and the interpreter of a script there?"
-        }
-        io::ErrorKind::NotFound => {
-            "it is not in PATH; a program in this folder is written ./PROGRAM"
-        }
+        io::ErrorKind::NotFound if is_path => "is the path right, and the interpreter of a script there?",
+        io::ErrorKind::NotFound => "it is not in PATH; a program in this folder is written ./PROGRAM",
         io::ErrorKind::PermissionDenied => "it is a folder, or not executable: chmod +x",
         io::ErrorKind::WouldBlock => "too many processes: see ulimit -u",
         _ => "is it a program for this machine?",
@@ -121,13 +114,11 @@ pub fn run(config: &LaunchConfig) -> Result<Outcome, LaunchError> {
         stdout.extend(streams.1.map(|stream| Source::new(stream, &prefix)));
         stderr.extend(streams.2.map(|stream| Source::new(stream, &prefix)));
         if let Some(stdin) = streams.0 {
-            input::forward(stdin)
-                .map_err(LaunchError::system("start the thread for standard input"))?;
+            input::forward(stdin).map_err(LaunchError::system("start the thread for standard input"))?;
         }
     }
     drop(memory); // from here on it lives and dies with the machines
-    let forwarding = Forwarding::start(stdout, stderr)
-        .map_err(LaunchError::system("start the threads for output"))?;
+    let forwarding = Forwarding::start(stdout, stderr).map_err(LaunchError::system("start the threads for output"))?;
     let outcome = Watch::new(machines, config.bounds).run(&signals)?;
     forwarding.finish(&signals);
     Ok(outcome)
@@ -141,18 +132,10 @@ fn prefix(config: &LaunchConfig, index: u16) -> String {
     format!("{:<width$} | ", format!("m{index}"))
 }
 
-fn start(
-    config: &LaunchConfig,
-    index: u16,
-    memory: &shm::Segments,
-) -> Result<(Child, Control), LaunchError> {
+fn start(config: &LaunchConfig, index: u16, memory: &shm::Segments) -> Result<(Child, Control), LaunchError> {
     let mut command = Command::new(&config.program);
     command.args(&config.args).process_group(0);
-    command.stdin(if index == 0 {
-        input::for_machine_0()
-    } else {
-        Stdio::null()
-    });
+    command.stdin(if index == 0 { input::for_machine_0() } else { Stdio::null() });
     if config.machines > 1 {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
     }
@@ -160,19 +143,10 @@ fn start(
     // SAFETY: between fork and exec only async-signal-safe things may happen: `die_with` makes two system calls, prctl
     // and getppid, and neither allocates nor locks.
     unsafe { command.pre_exec(move || die_with(launcher)) };
-    let seat = Seat {
-        machine: index,
-        threads: config.threads,
-        memory,
-    };
-    let control = seat
-        .hand_to(&mut command)
-        .map_err(LaunchError::system("create a control channel"))?;
+    let seat = Seat { machine: index, threads: config.threads, memory };
+    let control = seat.hand_to(&mut command).map_err(LaunchError::system("create a control channel"))?;
     let child = command.spawn();
-    let child = child.map_err(|source| LaunchError::Program {
-        program: config.program.clone(),
-        source,
-    })?;
+    let child = child.map_err(|source| LaunchError::Program { program: config.program.clone(), source })?;
     Ok((child, control))
 }
 
@@ -191,14 +165,7 @@ mod tests {
 
     fn config(machines: u16, prefix: bool) -> LaunchConfig {
         let bounds = Bounds::default();
-        LaunchConfig {
-            program: "true".into(),
-            args: Vec::new(),
-            machines,
-            threads: None,
-            prefix,
-            bounds,
-        }
+        LaunchConfig { program: "true".into(), args: Vec::new(), machines, threads: None, prefix, bounds }
     }
 
     #[test]
@@ -213,10 +180,7 @@ mod tests {
     #[test]
     fn the_number_of_machines_is_checked_by_the_library_too() {
         for machines in [0, MAX_LOCAL_MACHINES + 1, u16::MAX] {
-            assert!(matches!(
-                run(&config(machines, true)),
-                Err(LaunchError::Machines(_))
-            ));
+            assert!(matches!(run(&config(machines, true)), Err(LaunchError::Machines(_))));
         }
     }
 }

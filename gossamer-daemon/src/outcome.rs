@@ -75,10 +75,7 @@ impl Outcome {
     pub fn message(&self) -> Option<String> {
         match self {
             Outcome::Finished(_) => None,
-            Outcome::Interrupted(signal) => Some(format!(
-                "the program was ended by {}",
-                signals::describe(*signal)
-            )),
+            Outcome::Interrupted(signal) => Some(format!("the program was ended by {}", signals::describe(*signal))),
             Outcome::Died(death) => Some(format!("{death}; the program was ended")),
         }
     }
@@ -89,9 +86,7 @@ impl Death {
         match self.exit.map(|exit| (exit.code(), exit.signal())) {
             Some((Some(code), _)) if code != 0 => u8::try_from(code).unwrap_or(FAILURE_STATUS),
             // A signal counts when it was the cause; otherwise it was the launcher that sent it.
-            Some((None, Some(signal))) if matches!(self.cause, Cause::Exited { .. }) => {
-                signal_status(signal)
-            }
+            Some((None, Some(signal))) if matches!(self.cause, Cause::Exited { .. }) => signal_status(signal),
             _ => FAILURE_STATUS,
         }
     }
@@ -104,10 +99,7 @@ impl fmt::Display for Death {
             Cause::Exited { status, ready } => describe_exit(f, *status, *ready),
             Cause::Failed(reason) => write!(f, "failed: {reason}"),
             Cause::Protocol(reason) => write!(f, "did not keep to the control protocol: {reason}"),
-            Cause::Lingered(bound) => write!(
-                f,
-                "was still running {bound:?} after the program had finished"
-            ),
+            Cause::Lingered(bound) => write!(f, "was still running {bound:?} after the program had finished"),
         }
     }
 }
@@ -116,21 +108,11 @@ fn describe_exit(f: &mut fmt::Formatter<'_>, status: ExitStatus, ready: bool) ->
     match (status.code(), status.signal()) {
         (_, Some(signal)) => {
             write!(f, "was killed by {}", signals::describe(signal))?;
-            if status.core_dumped() {
-                write!(f, ", core dumped")
-            } else {
-                Ok(())
-            }
+            if status.core_dumped() { write!(f, ", core dumped") } else { Ok(()) }
         }
         (Some(PANIC_STATUS), _) => write!(f, "panicked (exit status {PANIC_STATUS})"),
-        (Some(code), _) if ready => write!(
-            f,
-            "exited with status {code} before the program had finished"
-        ),
-        (Some(code), _) => write!(
-            f,
-            "exited with status {code} before it had reached gossamer::main"
-        ),
+        (Some(code), _) if ready => write!(f, "exited with status {code} before the program had finished"),
+        (Some(code), _) => write!(f, "exited with status {code} before it had reached gossamer::main"),
         (None, None) => write!(f, "ended in an unknown way ({status})"),
     }
 }
@@ -145,86 +127,35 @@ mod tests {
 
     fn died(cause: Cause, raw_exit: Option<i32>) -> Outcome {
         let exit = raw_exit.map(ExitStatus::from_raw);
-        Outcome::Died(Death {
-            machine: 1,
-            pid: 123,
-            cause,
-            exit,
-        })
+        Outcome::Died(Death { machine: 1, pid: 123, cause, exit })
     }
 
     fn exited(raw: i32, ready: bool) -> Outcome {
-        died(
-            Cause::Exited {
-                status: ExitStatus::from_raw(raw),
-                ready,
-            },
-            Some(raw),
-        )
+        died(Cause::Exited { status: ExitStatus::from_raw(raw), ready }, Some(raw))
     }
 
     #[test]
     fn each_end_has_its_words_and_its_status() {
         let cases = [
             (exited(9, true), "was killed by signal 9 (SIGKILL);", 137),
-            (
-                exited(11 | 0x80, true),
-                "was killed by signal 11 (SIGSEGV), core dumped;",
-                139,
-            ),
-            (
-                exited(3 << 8, true),
-                "exited with status 3 before the program had finished;",
-                3,
-            ),
+            (exited(11 | 0x80, true), "was killed by signal 11 (SIGSEGV), core dumped;", 139),
+            (exited(3 << 8, true), "exited with status 3 before the program had finished;", 3),
             (exited(101 << 8, true), "panicked (exit status 101);", 101),
-            (
-                exited(0, true),
-                "exited with status 0 before the program had finished;",
-                70,
-            ),
-            (
-                exited(0, false),
-                "exited with status 0 before it had reached gossamer::main;",
-                70,
-            ),
-            (
-                died(Cause::Failed("no memory".into()), Some(4 << 8)),
-                "failed: no memory;",
-                4,
-            ),
-            (
-                died(Cause::Failed("no memory".into()), Some(9)),
-                "failed: no memory;",
-                70,
-            ),
-            (
-                died(Cause::Lingered(Duration::from_secs(5)), Some(9)),
-                "was still running 5s after",
-                70,
-            ),
-            (
-                died(Cause::Protocol("x".into()), None),
-                "control protocol: x;",
-                70,
-            ),
+            (exited(0, true), "exited with status 0 before the program had finished;", 70),
+            (exited(0, false), "exited with status 0 before it had reached gossamer::main;", 70),
+            (died(Cause::Failed("no memory".into()), Some(4 << 8)), "failed: no memory;", 4),
+            (died(Cause::Failed("no memory".into()), Some(9)), "failed: no memory;", 70),
+            (died(Cause::Lingered(Duration::from_secs(5)), Some(9)), "was still running 5s after", 70),
+            (died(Cause::Protocol("x".into()), None), "control protocol: x;", 70),
         ];
         for (outcome, words, status) in cases {
             let message = outcome.message().unwrap();
-            assert!(
-                message.starts_with("machine 1 (pid 123) ") && message.contains(words),
-                "{message}"
-            );
+            assert!(message.starts_with("machine 1 (pid 123) ") && message.contains(words), "{message}");
             assert!(message.ends_with("the program was ended"), "{message}");
             assert_eq!(outcome.status(), status, "{message}");
         }
         assert_eq!(Outcome::Interrupted(2).status(), 130);
-        assert!(
-            Outcome::Interrupted(15)
-                .message()
-                .unwrap()
-                .contains("SIGTERM")
-        );
+        assert!(Outcome::Interrupted(15).message().unwrap().contains("SIGTERM"));
         assert!(Outcome::Finished(0).message().is_none());
         assert_eq!(Outcome::Finished(7).status(), 7);
     }

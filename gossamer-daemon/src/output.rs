@@ -31,10 +31,7 @@ pub struct Source {
 impl Source {
     /// `stream` is the reading end of a pipe; `prefix` goes before each line.
     pub fn new(stream: impl Into<OwnedFd>, prefix: &str) -> Source {
-        Source {
-            stream: File::from(stream.into()),
-            lines: Lines::new(prefix),
-        }
+        Source { stream: File::from(stream.into()), lines: Lines::new(prefix) }
     }
 }
 
@@ -52,24 +49,15 @@ impl Forwarding {
         let (to_stdout, to_stderr) = (rustix::stdio::stdout(), rustix::stdio::stderr());
         let lock = Arc::new(Mutex::new(()));
         // Two locks let stderr pass while stdout is stuck; one keeps lines whole where both are the same pipe.
-        let other_lock = if same_file(to_stdout, to_stderr) {
-            Arc::clone(&lock)
-        } else {
-            Arc::default()
-        };
-        let streams = [
-            ("stdout", stdout, to_stdout, lock),
-            ("stderr", stderr, to_stderr, other_lock),
-        ];
+        let other_lock = if same_file(to_stdout, to_stderr) { Arc::clone(&lock) } else { Arc::default() };
+        let streams = [("stdout", stdout, to_stdout, lock), ("stderr", stderr, to_stderr, other_lock)];
         for (name, sources, fd, lock) in streams {
             let (stopped, alive) = (stopped.try_clone()?, alive.try_clone()?);
             let forward = move || {
                 forward(sources, &Target { fd, lock }, stopped);
                 drop(alive);
             };
-            std::thread::Builder::new()
-                .name(name.into())
-                .spawn(forward)?;
+            std::thread::Builder::new().name(name.into()).spawn(forward)?;
         }
         Ok(Forwarding { stop, running })
     }
@@ -78,10 +66,8 @@ impl Forwarding {
     pub fn finish(self, signals: &Signals) {
         drop(self.stop);
         loop {
-            let mut fds: Vec<PollFd<'_>> = signals
-                .descriptors()
-                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
-                .collect();
+            let mut fds: Vec<PollFd<'_>> =
+                signals.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
             fds.push(PollFd::new(&self.running, PollFlags::IN));
             match poll(&mut fds, None) {
                 Err(Errno::INTR) => {}
@@ -126,29 +112,17 @@ fn forward(mut sources: Vec<Source>, target: &Target, stopped: PipeReader) {
             out.clear();
         }
     }
-    sources
-        .iter_mut()
-        .for_each(|source| source.lines.end(&mut out));
+    sources.iter_mut().for_each(|source| source.lines.end(&mut out));
     let _ = target.write(&out); // nothing comes after it
 }
 
 /// Waits for input; the indices of the sources that have some, in rising order.
-fn wait(
-    sources: &[Source],
-    stopped: &PipeReader,
-    stopping: &mut bool,
-) -> Result<Vec<usize>, Errno> {
-    let mut fds: Vec<PollFd<'_>> = sources
-        .iter()
-        .map(|source| PollFd::new(&source.stream, PollFlags::IN))
-        .collect();
+fn wait(sources: &[Source], stopped: &PipeReader, stopping: &mut bool) -> Result<Vec<usize>, Errno> {
+    let mut fds: Vec<PollFd<'_>> = sources.iter().map(|source| PollFd::new(&source.stream, PollFlags::IN)).collect();
     if !*stopping {
         fds.push(PollFd::new(stopped, PollFlags::IN));
     }
-    let no_time = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let no_time = Timespec { tv_sec: 0, tv_nsec: 0 };
     match poll(&mut fds, if *stopping { Some(&no_time) } else { None }) {
         Ok(_) | Err(Errno::INTR) => {}
         Err(error) => return Err(error),
@@ -177,10 +151,7 @@ impl Target {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     // Somebody who shares the stream has made it non-blocking.
-                    match poll(
-                        &mut [PollFd::from_borrowed_fd(self.fd.as_fd(), PollFlags::OUT)],
-                        None,
-                    ) {
+                    match poll(&mut [PollFd::from_borrowed_fd(self.fd.as_fd(), PollFlags::OUT)], None) {
                         Ok(_) | Err(Errno::INTR) => {}
                         Err(error) => return Err(error),
                     }
@@ -200,20 +171,14 @@ struct Lines {
 
 impl Lines {
     fn new(prefix: &str) -> Lines {
-        Lines {
-            prefix: prefix.as_bytes().to_vec(),
-            begun: Vec::new(),
-        }
+        Lines { prefix: prefix.as_bytes().to_vec(), begun: Vec::new() }
     }
 
     /// Takes the next bytes; appends to `out` the lines that are whole now.
     fn push(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
         while !bytes.is_empty() {
             let room = MAX_LINE_BYTES - self.begun.len();
-            let line = bytes
-                .split_inclusive(|byte| *byte == b'\n')
-                .next()
-                .unwrap_or(bytes);
+            let line = bytes.split_inclusive(|byte| *byte == b'\n').next().unwrap_or(bytes);
             let (piece, rest) = match line.strip_suffix(b"\n") {
                 Some(text) if text.len() <= room => (text, &bytes[line.len()..]),
                 None if line.len() < room => {
@@ -281,11 +246,7 @@ mod tests {
             let chunks: Vec<&[u8]> = long.chunks(bytes).collect();
             let out = cut("", &chunks);
             let lengths: Vec<usize> = out.split(|byte| *byte == b'\n').map(<[u8]>::len).collect();
-            assert_eq!(
-                lengths,
-                [MAX_LINE_BYTES, MAX_LINE_BYTES, 10, 0],
-                "chunks of {bytes}"
-            );
+            assert_eq!(lengths, [MAX_LINE_BYTES, MAX_LINE_BYTES, 10, 0], "chunks of {bytes}");
         }
     }
 }

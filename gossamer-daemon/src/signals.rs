@@ -29,18 +29,11 @@ impl Signals {
     pub fn catch() -> io::Result<Signals> {
         let ignored = ignored_signals();
         let mut signals = Signals { caught: Vec::new() };
-        for signal in CAUGHT
-            .into_iter()
-            .filter(|signal| ignored & (1 << (signal.as_raw() - 1)) == 0)
-        {
+        for signal in CAUGHT.into_iter().filter(|signal| ignored & (1 << (signal.as_raw() - 1)) == 0) {
             let (arrivals, handler) = UnixStream::pair()?;
             arrivals.set_nonblocking(true)?;
             let id = pipe::register(signal.as_raw(), handler)?;
-            signals.caught.push(Caught {
-                signal,
-                arrivals,
-                id,
-            });
+            signals.caught.push(Caught { signal, arrivals, id });
         }
         Ok(signals)
     }
@@ -70,8 +63,7 @@ impl Drop for Signals {
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .unwrap_or(0)
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// "signal 9 (SIGKILL)"

@@ -67,11 +67,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    pub(crate) fn new(
-        index: u16,
-        mut child: Child,
-        control: Control,
-    ) -> Result<Machine, LaunchError> {
+    pub(crate) fn new(index: u16, mut child: Child, control: Control) -> Result<Machine, LaunchError> {
         let opened = match i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
             Some(pid) => pidfd_open(pid, PidfdFlags::empty()).map(|process| (pid, process)),
             None => Err(Errno::SRCH),
@@ -79,23 +75,12 @@ impl Machine {
         match opened {
             Ok((pid, process)) => {
                 let (control, ready, failed, exit) = (Some(control), false, None, None);
-                Ok(Machine {
-                    index,
-                    pid,
-                    child,
-                    process,
-                    control,
-                    ready,
-                    failed,
-                    exit,
-                })
+                Ok(Machine { index, pid, child, process, control, ready, failed, exit })
             }
             Err(error) => {
                 let _ = child.kill(); // the error to tell is that of pidfd_open
                 let _ = child.wait();
-                Err(LaunchError::system(
-                    "watch a process (pidfd_open, Linux 5.3)",
-                )(error))
+                Err(LaunchError::system("watch a process (pidfd_open, Linux 5.3)")(error))
             }
         }
     }
@@ -112,9 +97,7 @@ impl Machine {
 
     fn tell_to_end(&self, reason: &str) {
         if let Some(control) = &self.control {
-            let _ = control.send(&Message::End {
-                reason: reason.to_owned(),
-            }); // fails when the machine is gone already
+            let _ = control.send(&Message::End { reason: reason.to_owned() }); // fails when the machine is gone already
         }
     }
 }
@@ -168,9 +151,7 @@ impl Watch {
     /// Until no machine is left (or one cannot even be killed).
     pub(crate) fn run(mut self, signals: &Signals) -> Result<Outcome, LaunchError> {
         while self.machines.iter().any(Machine::alive) {
-            let events = self
-                .wait(signals)
-                .map_err(LaunchError::system("wait for the machines"))?;
+            let events = self.wait(signals).map_err(LaunchError::system("wait for the machines"))?;
             while events.signalled
                 && let Some(signal) = signals.take()
             {
@@ -188,26 +169,13 @@ impl Watch {
     }
 
     fn wait(&self, signals: &Signals) -> Result<Events, Errno> {
-        let alive: Vec<(usize, &Machine)> = self
-            .machines
-            .iter()
-            .enumerate()
-            .filter(|(_, machine)| machine.alive())
-            .collect();
-        let talking: Vec<(usize, &Control)> = alive
-            .iter()
-            .filter_map(|(index, machine)| Some((*index, machine.control.as_ref()?)))
-            .collect();
+        let alive: Vec<(usize, &Machine)> =
+            self.machines.iter().enumerate().filter(|(_, machine)| machine.alive()).collect();
+        let talking: Vec<(usize, &Control)> =
+            alive.iter().filter_map(|(index, machine)| Some((*index, machine.control.as_ref()?))).collect();
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-        let mut fds: Vec<PollFd<'_>> = alive
-            .iter()
-            .map(|(_, m)| PollFd::new(&m.process, PollFlags::IN))
-            .collect();
-        fds.extend(
-            talking
-                .iter()
-                .map(|(_, control)| PollFd::new(*control, PollFlags::IN)),
-        );
+        let mut fds: Vec<PollFd<'_>> = alive.iter().map(|(_, m)| PollFd::new(&m.process, PollFlags::IN)).collect();
+        fds.extend(talking.iter().map(|(_, control)| PollFd::new(*control, PollFlags::IN)));
         fds.extend(signals.descriptors().map(readable));
 
         let deadline = [self.kill_at, self.finish_by].into_iter().flatten().min();
@@ -220,10 +188,7 @@ impl Watch {
         let mut seen = |index: usize| ready.next().unwrap_or(false).then_some(index);
         Ok(Events {
             exited: alive.iter().filter_map(|(index, _)| seen(*index)).collect(),
-            talking: talking
-                .iter()
-                .filter_map(|(index, _)| seen(*index))
-                .collect(),
+            talking: talking.iter().filter_map(|(index, _)| seen(*index)).collect(),
             signalled: ready.any(|ready| ready),
         })
     }
@@ -235,10 +200,7 @@ impl Watch {
         }
         self.interrupted = Some(signal);
         self.kill_at = Some(Instant::now() + self.bounds.after_signal);
-        self.machines
-            .iter()
-            .filter(|machine| machine.alive())
-            .for_each(|machine| machine.signal(signal));
+        self.machines.iter().filter(|machine| machine.alive()).for_each(|machine| machine.signal(signal));
     }
 
     fn on_exits(&mut self, exited: &[usize]) -> Result<(), LaunchError> {
@@ -247,10 +209,7 @@ impl Watch {
             self.on_messages(index, usize::MAX); // its last words
             let machine = &mut self.machines[index];
             machine.signal(Signal::KILL); // what it has started and left behind; its number is still taken
-            let exit = machine
-                .child
-                .try_wait()
-                .map_err(LaunchError::system("collect an exit status"))?;
+            let exit = machine.child.try_wait().map_err(LaunchError::system("collect an exit status"))?;
             if let Some(exit) = exit {
                 machine.exit = Some(exit);
                 exits.push((index, exit));
@@ -266,22 +225,14 @@ impl Watch {
 
     fn on_exit(&mut self, index: usize, status: ExitStatus) {
         let machine = &self.machines[index];
-        if let Some(death) = self
-            .death
-            .as_mut()
-            .filter(|death| death.machine == machine.index)
-        {
+        if let Some(death) = self.death.as_mut().filter(|death| death.machine == machine.index) {
             death.exit = Some(status);
             return;
         }
         match (self.finished, status.code()) {
             // What main does after gossamer::main may still fail: its own affair, and its own status.
             (Some(announced), Some(code)) if machine.index == 0 => {
-                self.finished = Some(if code == 0 {
-                    announced
-                } else {
-                    u8::try_from(code).unwrap_or(announced)
-                });
+                self.finished = Some(if code == 0 { announced } else { u8::try_from(code).unwrap_or(announced) });
             }
             (Some(_), Some(0)) => {}
             _ => {
@@ -320,9 +271,7 @@ impl Watch {
         match message {
             Message::Ready { .. } if !machine.ready => machine.ready = true,
             Message::Ready { pid } => {
-                let second = format!(
-                    "process {pid} started gossamer as this machine, but another had done so before"
-                );
+                let second = format!("process {pid} started gossamer as this machine, but another had done so before");
                 self.on_death(index, Cause::Protocol(second));
             }
             Message::Finished { status } if machine.index == 0 && self.finished.is_none() => {
@@ -335,14 +284,9 @@ impl Watch {
                 self.on_death(index, Cause::Failed(reason));
             }
             Message::Finished { .. } => {
-                self.on_death(
-                    index,
-                    Cause::Protocol("only machine 0 can finish the program, and once".into()),
-                );
+                self.on_death(index, Cause::Protocol("only machine 0 can finish the program, and once".into()));
             }
-            Message::End { .. } => {
-                self.on_death(index, Cause::Protocol("it told the launcher to end".into()))
-            }
+            Message::End { .. } => self.on_death(index, Cause::Protocol("it told the launcher to end".into())),
         }
     }
 
@@ -356,16 +300,9 @@ impl Watch {
             return;
         }
         let machine = &self.machines[index];
-        let death = Death {
-            machine: machine.index,
-            pid: machine.child.id(),
-            cause,
-            exit: machine.exit,
-        };
+        let death = Death { machine: machine.index, pid: machine.child.id(), cause, exit: machine.exit };
         match self.interrupted {
-            Some(signal) => {
-                self.tell_to_end(&format!("the launcher got {}", describe(signal.as_raw())))
-            }
+            Some(signal) => self.tell_to_end(&format!("the launcher got {}", describe(signal.as_raw()))),
             None => {
                 self.tell_to_end(&death.to_string());
                 self.death = Some(death);
@@ -374,10 +311,7 @@ impl Watch {
     }
 
     fn tell_to_end(&self, reason: &str) {
-        self.machines
-            .iter()
-            .filter(|machine| machine.alive())
-            .for_each(|machine| machine.tell_to_end(reason));
+        self.machines.iter().filter(|machine| machine.alive()).for_each(|machine| machine.tell_to_end(reason));
     }
 
     /// What the clock says; true when it is time to give up.
@@ -400,10 +334,7 @@ impl Watch {
     }
 
     fn kill(&mut self) {
-        self.machines
-            .iter()
-            .filter(|machine| machine.alive())
-            .for_each(|machine| machine.signal(Signal::KILL));
+        self.machines.iter().filter(|machine| machine.alive()).for_each(|machine| machine.signal(Signal::KILL));
         self.killed = true;
         self.kill_at = Some(Instant::now() + AFTER_KILL);
     }
@@ -421,8 +352,5 @@ impl Watch {
 }
 
 fn timespec(duration: Duration) -> Timespec {
-    Timespec::try_from(duration).unwrap_or(Timespec {
-        tv_sec: i64::MAX,
-        tv_nsec: 0,
-    })
+    Timespec::try_from(duration).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 })
 }

@@ -182,6 +182,8 @@ impl Outgoing {
         next.addr() <= self.end.get().addr() && then_next.addr() <= self.then_end.get().addr()
     }
 
+    /// # Safety
+    /// There is room for the request in the open batch and for its continuation (`has_room`).
     #[inline(always)]
     unsafe fn place<C, R>(
         &self,

@@ -15,7 +15,9 @@ pub(crate) const INLINE_BYTES: usize = 256;
 pub(crate) const INLINE_ALIGN: usize = 64;
 /// Bytes of each allocation that takes the responses which do not fit the response slot.
 pub(crate) const CHUNK_BYTES: usize = 4096;
-/// Largest serialised argument or result of one request.
+/// Largest serialised argument or result of a request to another machine.
+pub(crate) const FAR_MESSAGE_BYTES_MAX: usize = 64 << 20;
+/// Largest serialised argument or result of a request within one process.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 30;
 /// Stack of a fiber unless the builder says otherwise. Only touched pages cost memory.
 pub(crate) const STACK_BYTES: usize = 256 * 1024;

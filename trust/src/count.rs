@@ -26,7 +26,9 @@
 //!   So all trusts are in D. A request through P borrows P likewise, so it => (1), and (2) served it. QED.
 //!
 //! Trusts dropped by threads that have no slots any more, and new clients, reach the trustee by its inbox; it
-//! empties the inbox before (1), and the lock of the inbox orders them. `model.rs` checks the scheme.
+//! empties the inbox before (1), and the lock of the inbox orders them. `count/model.rs` checks the scheme.
+//! A +1 or -1 that is merged into one that waits to be sent goes under that one's number, which is noted and
+//! unserved whenever its own would be.
 //!
 //! Across machines the trustee cannot read the clients' numbers, so in (1) it asks each client for its number,
 //! by a request, and goes on to (2) when all have told it. A client answers after (1) began, so whatever

@@ -68,7 +68,7 @@ impl Request for DeliverFault {
     fn pack(self, to: &mut Vec<u8>) {
         to.extend_from_slice(&self.token.to_ne_bytes());
         // Plain text and a number: it always serialises.
-        to.extend(serial::encode(&RemoteFault::new(self.fault)).unwrap_or_default());
+        to.extend(serial::encode(&RemoteFault::new(self.fault), usize::MAX).unwrap_or_default());
     }
 
     unsafe fn unpack(from: &[u8]) -> Option<Self> {

@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::config::MESSAGE_BYTES_MAX;
 use crate::deliver::{Deliver, DeliverBytes, deliver_fault};
 use crate::registry::TrusteeId;
 use crate::request::{Fault, Ignore, pack_flat, unpack_flat};
@@ -77,12 +78,13 @@ where
 
     fn run(self, value: &mut T) -> Self::Output {
         let argument = serial::decode::<A>(&self.argument)?;
-        serial::encode(&(self.f)(value, argument))
+        serial::encode(&(self.f)(value, argument), MESSAGE_BYTES_MAX)
     }
     fn pack(self, to: &mut Vec<u8>) {
         pack_flat(self.f, to);
         to.extend_from_slice(&self.argument);
     }
+    // SAFETY: as the trait says.
     unsafe fn unpack(from: &[u8]) -> Option<Self> {
         let argument = from.get(size_of::<F>()..)?.to_vec();
         // SAFETY: the caller's promise.
@@ -90,6 +92,10 @@ where
     }
     fn deliver(worker: &Worker, client: TrusteeId, token: u64, output: Self::Output) {
         match output {
+            Ok(bytes) if bytes.len() > serial::limit_bytes(client) => {
+                let fault = Fault::TooLarge(bytes.len(), serial::limit_bytes(client));
+                deliver_fault(worker, client, token, fault);
+            }
             Ok(bytes) => worker.submit(client, std::ptr::null_mut(), DeliverBytes { token, bytes }, Ignore, true),
             Err(fault) => deliver_fault(worker, client, token, fault),
         }

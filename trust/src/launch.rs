@@ -197,6 +197,9 @@ impl<T: 'static, J: Job<T>> Request for Launch<T, J> {
 }
 
 /// In the fiber: takes the value out of the latch in turn, runs `f` on it, puts it back.
+///
+/// # Safety
+/// The property is a live `Property<Latch<T>>` of this worker, and is kept until this returns.
 unsafe fn run_latched<T, U>(worker: &Worker, property: *mut Header, f: impl FnOnce(&mut T) -> U) -> Result<U, Fault> {
     let mut value = wait_for_value::<T>(worker, property);
     // SAFETY: the launch's count keeps the property.

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::FAR_MESSAGE_BYTES_MAX;
 use crate::property::Header;
 use crate::registry::TrusteeId;
 use crate::request::{Fault, OperationOf, Request};
@@ -158,7 +159,7 @@ impl RemoteFault {
             Fault::Gone => (2, String::new()),
             Fault::Codec(text) => (3, text),
             Fault::Refused(text) => (4, text),
-            Fault::TooLarge(bytes) => (5, bytes.to_string()),
+            Fault::TooLarge(bytes, _) => (5, bytes.to_string()),
         };
         RemoteFault { kind, text }
     }
@@ -169,7 +170,7 @@ impl RemoteFault {
             1 => Fault::Poisoned(self.text),
             2 => Fault::Gone,
             3 => Fault::Codec(self.text),
-            5 => Fault::TooLarge(self.text.parse().unwrap_or(0)),
+            5 => Fault::TooLarge(self.text.parse().unwrap_or(0), FAR_MESSAGE_BYTES_MAX),
             _ => Fault::Refused(self.text),
         }
     }

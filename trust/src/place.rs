@@ -152,12 +152,14 @@ where
         to.extend_from_slice(&self.token.to_ne_bytes());
     }
 
+    // SAFETY: as the trait says.
     unsafe fn unpack(from: &[u8]) -> Option<Self> {
         let (f, token) = from.split_last_chunk::<8>()?;
         // SAFETY: the caller's promise.
         (f.len() == size_of::<F>()).then(|| Call { f: unsafe { unpack_flat(f) }, token: u64::from_ne_bytes(*token) })
     }
 
+    // SAFETY: as the trait says.
     unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
         match worker::with(|worker| self.start(worker, serving.client)) {
             Ok(()) => serving.out.put(()),

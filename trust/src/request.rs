@@ -16,7 +16,6 @@
 use std::any::Any;
 use std::ptr;
 
-use crate::config::MESSAGE_BYTES_MAX;
 use crate::error::{Error, panic_text};
 use crate::property::{Header, Property};
 use crate::registry::TrusteeId;
@@ -34,7 +33,8 @@ pub(crate) enum Fault {
     Gone,
     Codec(String),
     Refused(String),
-    TooLarge(usize),
+    /// Bytes, and how many may be carried.
+    TooLarge(usize, usize),
 }
 
 impl Fault {
@@ -47,7 +47,7 @@ impl Fault {
             Fault::Gone => Error::Gone { property },
             Fault::Codec(cause) => Error::Codec { property, cause },
             Fault::Refused(cause) => Error::Refused { property, cause },
-            Fault::TooLarge(bytes) => Error::TooLarge { bytes, limit_bytes: MESSAGE_BYTES_MAX },
+            Fault::TooLarge(bytes, limit_bytes) => Error::TooLarge { bytes, limit_bytes },
         }
     }
 

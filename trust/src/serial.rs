@@ -11,18 +11,23 @@ use std::panic::catch_unwind;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::config::MESSAGE_BYTES_MAX;
+use crate::config::{FAR_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX};
 use crate::property::{Header, Property};
-use crate::registry::TrusteeId;
+use crate::registry::{self, TrusteeId};
 use crate::request::{Fault, Request, Response, Resuming, Serving, pack_flat, poisoned, unpack_flat};
 use crate::worker::{Context, Worker};
 
 const FORMAT: bincode::config::Configuration = bincode::config::standard();
 
 /// A value's bytes.
-pub(crate) fn encode<A: Serialize>(value: &A) -> Result<Vec<u8>, Fault> {
+pub(crate) fn encode<A: Serialize>(value: &A, limit_bytes: usize) -> Result<Vec<u8>, Fault> {
     let bytes = bincode::serde::encode_to_vec(value, FORMAT).map_err(|error| Fault::Codec(error.to_string()))?;
-    if bytes.len() > MESSAGE_BYTES_MAX { Err(Fault::TooLarge(bytes.len())) } else { Ok(bytes) }
+    if bytes.len() > limit_bytes { Err(Fault::TooLarge(bytes.len(), limit_bytes)) } else { Ok(bytes) }
+}
+
+/// The most bytes that a message between here and this worker may have.
+pub(crate) fn limit_bytes(other: TrusteeId) -> usize {
+    if other.machine() == registry::machine() { MESSAGE_BYTES_MAX } else { FAR_MESSAGE_BYTES_MAX }
 }
 
 /// The value of these bytes.
@@ -56,7 +61,7 @@ pub(crate) fn submit<T, A, U, F>(
     let may_wait = worker.context() == Context::Free;
     let then = ThenDecode { then, value: PhantomData };
     if trustee.machine() != worker.id.machine() {
-        return match encode(argument) {
+        return match encode(argument, limit_bytes(trustee)) {
             Ok(bytes) => worker.submit(trustee, property, With::<T, A, U, F, _>::new(f, bytes), then, may_wait),
             Err(fault) => worker.call_back(|| (then.then)(Err(fault))),
         };
@@ -75,7 +80,7 @@ pub(crate) fn submit<T, A, U, F>(
             let bytes = Short::<LONGEST_SHORT>::new(&short[..len]);
             worker.submit(trustee, property, With::<T, A, U, F, _>::new(f, bytes), then, may_wait);
         }
-        Err(_) => match encode(argument) {
+        Err(_) => match encode(argument, limit_bytes(trustee)) {
             Ok(bytes) => worker.submit(trustee, property, With::<T, A, U, F, _>::new(f, bytes), then, may_wait),
             Err(fault) => worker.call_back(|| (then.then)(Err(fault))),
         },
@@ -151,6 +156,7 @@ where
         to.extend_from_slice(self.argument.as_ref());
     }
 
+    // SAFETY: as the trait says.
     unsafe fn unpack(from: &[u8]) -> Option<Self> {
         let argument = B::from_slice(from.get(size_of::<F>()..)?);
         // SAFETY: the caller's promise; `pack` put the closure first.
@@ -176,7 +182,7 @@ where
         // SAFETY: live (C1), of type `T` by the type of the trust; the borrow is unique (D1).
         let value = (self.f)(unsafe { Property::<T>::value(property) }, argument);
         serving.property = std::ptr::null_mut();
-        let encoded = encode(&value);
+        let encoded = encode(&value, limit_bytes(serving.client));
         // Before the response: a request whose result panics when dropped must not have a fault as well.
         drop(value);
         match encoded {

@@ -163,7 +163,8 @@ impl<T: 'static> Trust<T> {
     /// `Vec`, maps and all that serde knows may pass.
     ///
     /// # Panics
-    /// As [`apply`](Self::apply); also if the argument or result does not serialise, or is larger than 1 GiB.
+    /// As [`apply`](Self::apply); also if the argument or result does not serialise, or is larger than
+    /// 1 GiB, or 64 MiB to or from another machine.
     ///
     /// ```
     /// use std::collections::HashMap;
@@ -369,7 +370,7 @@ impl<T: 'static> Trust<Latch<T>> {
         A: Serialize + DeserializeOwned + 'static,
         U: Serialize + DeserializeOwned + 'static,
     {
-        let outcome = serial::encode(&argument).and_then(|argument| {
+        let outcome = serial::encode(&argument, serial::limit_bytes(self.trustee)).and_then(|argument| {
             let job = Serialised { f, argument, types: PhantomData };
             self.launch_and_wait::<Serialised<A, U, F>>("launch_with", job)?.and_then(|bytes| serial::decode(&bytes))
         });

@@ -91,6 +91,9 @@ impl Incoming {
 
 /// Runs a whole batch in delegated context. Returns how many requests it had, and whether the responses
 /// needed more than their slot.
+///
+/// # Safety
+/// Both bodies are a published slot of this pair that is the trustee's.
 unsafe fn serve_batch(
     worker: &Worker,
     pair: &Pair,
@@ -137,6 +140,9 @@ unsafe fn serve_batch(
 }
 
 /// Runs requests, one behind the other, up to the one with this index.
+///
+/// # Safety
+/// That many requests lie behind `serving.next` in the same part of a slot of this pair.
 #[inline(always)]
 unsafe fn run_until(pair: &Pair, serving: &mut Serving, end: u32) {
     while serving.index < end {

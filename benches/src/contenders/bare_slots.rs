@@ -127,6 +127,7 @@ impl Outbox<'_> {
         let mut fetched = 0u64;
         while self.collect.turn < self.publish.turn {
             let slot = &self.pair.responses[self.collect.index];
+            // Pairs with the Release of the trustee's answer.
             if slot.turn.load(Ordering::Acquire) != self.collect.turn {
                 break;
             }
@@ -150,6 +151,7 @@ impl Inbox<'_> {
     #[inline(always)]
     fn serve<const PAUSE: bool>(&mut self, counters: &mut [u64]) {
         let request = &self.pair.requests[self.serve.index];
+        // Pairs with the Release of the client's batch.
         if request.turn.load(Ordering::Acquire) != self.serve.turn {
             return;
         }
@@ -249,6 +251,7 @@ impl BareSlots {
             let mut ops = 0;
             if is_client {
                 ops = node.issue::<PAUSE>(thread, &routes[thread], &budget, workload.batch);
+                // Pairs with the Acquire in `serve_until_done`.
                 done.fetch_add(1, Ordering::Release);
             }
             let end = Instant::now();
@@ -335,6 +338,7 @@ impl Node<'_> {
 
     /// The trustee's loop, until all clients have all their replies.
     fn serve_until_done<const PAUSE: bool>(&mut self, done: &AtomicUsize, clients: usize) {
+        // Pairs with the Release of each client's end.
         while done.load(Ordering::Acquire) < clients {
             self.serve::<PAUSE>();
         }

@@ -28,9 +28,7 @@ pub(super) fn mix(value: u64) -> u64 {
 }
 
 fn seed(machine: MachineId, lane: usize, number: u64) -> u64 {
-    mix(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        ^ (u64::from(machine.0) << 48)
-        ^ ((lane as u64) << 56))
+    mix(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (u64::from(machine.0) << 48) ^ ((lane as u64) << 56))
 }
 
 /// The bytes of write `number` of a lane of `machine`: every word says where it belongs, and the
@@ -60,9 +58,7 @@ fn slot_end(lane: usize, number: u64) -> usize {
 
 /// Runs the case on one machine, and returns when all its writes are taken and it has taken all.
 pub(super) fn run(fabric: &dyn Fabric, effort: &Effort) {
-    let writes = effort
-        .writes
-        .div_ceil(u64::from(fabric.machines()) * LANES as u64);
+    let writes = effort.writes.div_ceil(u64::from(fabric.machines()) * LANES as u64);
     std::thread::scope(|scope| {
         for lane in 0..LANES {
             scope.spawn(move || Lane::new(fabric, lane, writes).run(effort));
@@ -70,11 +66,7 @@ pub(super) fn run(fabric: &dyn Fabric, effort: &Effort) {
     });
     for lane in 0..LANES {
         let guard = STREAM + lane * LANE_BYTES + GUARD;
-        assert!(
-            (guard..guard + LINE_BYTES)
-                .step_by(WORD_BYTES)
-                .all(|offset| load(fabric.region(), offset) == 0)
-        );
+        assert!((guard..guard + LINE_BYTES).step_by(WORD_BYTES).all(|offset| load(fabric.region(), offset) == 0));
     }
 }
 
@@ -100,17 +92,7 @@ impl<'a> Lane<'a> {
         let previous_id = MachineId((own + machines - 1) % machines);
         let previous = (previous_id != next).then(|| fabric.connect(previous_id, worker).unwrap());
         let next = fabric.connect(next, worker).unwrap();
-        Lane {
-            fabric,
-            lane,
-            writes,
-            next,
-            previous,
-            previous_id,
-            sent: 0,
-            taken: 0,
-            buffer: Vec::new(),
-        }
+        Lane { fabric, lane, writes, next, previous, previous_id, sent: 0, taken: 0, buffer: Vec::new() }
     }
 
     fn run(&mut self, effort: &Effort) {
@@ -128,17 +110,8 @@ impl<'a> Lane<'a> {
                 std::thread::yield_now();
             } else {
                 let mut is_idle = || !(self.can_send() || self.can_take() || self.is_done());
-                let woke = fabric
-                    .park(self.park_word(), effort.patience, &mut is_idle)
-                    .unwrap();
-                assert_ne!(
-                    woke,
-                    Wake::TimedOut,
-                    "lane {}: sent {}, took {}",
-                    self.lane,
-                    self.sent,
-                    self.taken
-                );
+                let woke = fabric.park(self.park_word(), effort.patience, &mut is_idle).unwrap();
+                assert_ne!(woke, Wake::TimedOut, "lane {}: sent {}, took {}", self.lane, self.sent, self.taken);
             }
         }
     }
@@ -149,10 +122,7 @@ impl<'a> Lane<'a> {
 
     /// How many of this machine's writes the next one has taken.
     fn acknowledged(&self) -> u64 {
-        load(
-            self.fabric.region(),
-            STREAM + self.lane * LANE_BYTES + TAKEN,
-        )
+        load(self.fabric.region(), STREAM + self.lane * LANE_BYTES + TAKEN)
     }
 
     fn is_done(&self) -> bool {
@@ -169,10 +139,7 @@ impl<'a> Lane<'a> {
         let flag = load(self.fabric.region(), slot_end(self.lane, last) - WORD_BYTES);
         // The slot holds a write of an earlier turn of the ring, or this one: never a later one,
         // never another's.
-        assert!(
-            flag == last || flag + SLOTS == last || flag == 0,
-            "flag {flag} where {last} belongs"
-        );
+        assert!(flag == last || flag + SLOTS == last || flag == 0, "flag {flag} where {last} belongs");
         self.taken < self.writes && flag == last
     }
 
@@ -181,9 +148,7 @@ impl<'a> Lane<'a> {
         let last = burst_end(own, self.lane, self.sent + 1, self.writes);
         for number in self.sent + 1..=last {
             let mut source = stamped(own, self.lane, number, bytes_of(own, self.lane, number));
-            self.next
-                .write(&source, slot_end(self.lane, number) - source.len())
-                .unwrap();
+            self.next.write(&source, slot_end(self.lane, number) - source.len()).unwrap();
             // The source is ours again.
             source.fill(0xee);
         }
@@ -196,16 +161,9 @@ impl<'a> Lane<'a> {
         for number in self.taken + 1..=last {
             let bytes = bytes_of(self.previous_id, self.lane, number);
             self.buffer.resize(bytes, 0);
-            self.fabric
-                .region()
-                .read(slot_end(self.lane, number) - bytes, &mut self.buffer)
-                .unwrap();
+            self.fabric.region().read(slot_end(self.lane, number) - bytes, &mut self.buffer).unwrap();
             let expected = stamped(self.previous_id, self.lane, number, bytes);
-            assert!(
-                self.buffer == expected,
-                "write {number} of {} is not whole, or not in order",
-                self.previous_id
-            );
+            assert!(self.buffer == expected, "write {number} of {} is not whole, or not in order", self.previous_id);
         }
         self.taken = last;
         let (park_word, taken_word) = (self.park_word(), STREAM + self.lane * LANE_BYTES + TAKEN);

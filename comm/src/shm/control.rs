@@ -56,9 +56,7 @@ pub(super) enum Step {
 impl Step {
     fn from_u32(value: u32) -> Option<Step> {
         use Step::*;
-        [Absent, Claimed, Sized, Linked, Up, Left, Failed]
-            .into_iter()
-            .find(|step| *step as u32 == value)
+        [Absent, Claimed, Sized, Linked, Up, Left, Failed].into_iter().find(|step| *step as u32 == value)
     }
 
     /// What a machine had to do to get here, for messages.
@@ -82,52 +80,34 @@ pub(super) struct Control {
 /// Makes the control file, whole and sealed.
 pub(super) fn create(machines: u16) -> Result<OwnedFd, Error> {
     if machines == 0 || machines > MACHINES_MAX {
-        return Err(Error::bootstrap(format!(
-            "a program has 1 to {MACHINES_MAX} machines, not {machines}"
-        )));
+        return Err(Error::bootstrap(format!("a program has 1 to {MACHINES_MAX} machines, not {machines}")));
     }
     let doing = "creating the control file of a rack program";
-    let fd = memfd_create(
-        "gossamer-control",
-        MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
-    )
-    .map_err(Error::system(doing))?;
+    let fd = memfd_create("gossamer-control", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+        .map_err(Error::system(doing))?;
     let mut content = vec![0; SEAT_BYTES * (1 + usize::from(machines))];
     content[..MACHINES].copy_from_slice(&MAGIC.to_ne_bytes());
     content[MACHINES..CHANGES].copy_from_slice(&u64::from(machines).to_ne_bytes());
     let file = std::fs::File::from(fd);
-    file.write_all_at(&content, 0)
-        .map_err(Error::system(doing))?;
-    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
-        .map_err(Error::system(doing))?;
+    file.write_all_at(&content, 0).map_err(Error::system(doing))?;
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(Error::system(doing))?;
     Ok(file.into())
 }
 
 impl Control {
     /// Maps a control file, and checks that it is one.
     pub(super) fn open(fd: &OwnedFd) -> Result<Control, Error> {
-        let seals = fcntl_get_seals(fd)
-            .map_err(Error::system("asking for the seals of the control file"))?;
+        let seals = fcntl_get_seals(fd).map_err(Error::system("asking for the seals of the control file"))?;
         if !seals.contains(SealFlags::SHRINK) {
-            return Err(Error::bootstrap(
-                "the first memory file is no control file (not sealed)",
-            ));
+            return Err(Error::bootstrap("the first memory file is no control file (not sealed)"));
         }
-        let map = MmapOptions::new()
-            .map_raw(fd.as_raw_fd())
-            .map_err(Error::system("mapping the control file"))?;
+        let map = MmapOptions::new().map_raw(fd.as_raw_fd()).map_err(Error::system("mapping the control file"))?;
         let region = Region::new(map);
         let machines = region.word(MACHINES)?.load(Ordering::Relaxed);
-        let fits = u16::try_from(machines)
-            .ok()
-            .filter(|n| region.bytes() == SEAT_BYTES * (1 + usize::from(*n)));
+        let fits = u16::try_from(machines).ok().filter(|n| region.bytes() == SEAT_BYTES * (1 + usize::from(*n)));
         match fits {
-            Some(machines) if region.word(0)?.load(Ordering::Relaxed) == MAGIC => {
-                Ok(Control { region, machines })
-            }
-            _ => Err(Error::bootstrap(
-                "the first memory file is no control file of this version",
-            )),
+            Some(machines) if region.word(0)?.load(Ordering::Relaxed) == MAGIC => Ok(Control { region, machines }),
+            _ => Err(Error::bootstrap("the first memory file is no control file of this version")),
         }
     }
 
@@ -139,38 +119,22 @@ impl Control {
     pub(super) fn claim(&self, machine: MachineId) -> Result<(), Error> {
         let step = self.region.word32(seat(machine) + SEAT_STEP)?;
         // Relaxed: a claim publishes nothing.
-        step.compare_exchange(
-            Step::Absent as u32,
-            Step::Claimed as u32,
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        )
-        .map(drop)
-        .map_err(|_| Error::bootstrap(format!("{machine} was started before")))
+        step.compare_exchange(Step::Absent as u32, Step::Claimed as u32, Ordering::Relaxed, Ordering::Relaxed)
+            .map(drop)
+            .map_err(|_| Error::bootstrap(format!("{machine} was started before")))
     }
 
     /// Says who the own machine is; visible with the next step (pair S).
-    pub(super) fn introduce(
-        &self,
-        machine: MachineId,
-        region_bytes: usize,
-        pid: u32,
-    ) -> Result<(), Error> {
-        self.region
-            .word(seat(machine))?
-            .store(region_bytes as u64, Ordering::Relaxed);
-        self.region
-            .word(seat(machine) + SEAT_PID)?
-            .store(u64::from(pid), Ordering::Relaxed);
+    pub(super) fn introduce(&self, machine: MachineId, region_bytes: usize, pid: u32) -> Result<(), Error> {
+        self.region.word(seat(machine))?.store(region_bytes as u64, Ordering::Relaxed);
+        self.region.word(seat(machine) + SEAT_PID)?.store(u64::from(pid), Ordering::Relaxed);
         Ok(())
     }
 
     /// Goes a step up, and wakes who waits for it.
     pub(super) fn advance(&self, machine: MachineId, to: Step) -> Result<(), Error> {
         // Release of pair S, with the Acquire in `step`.
-        self.region
-            .word32(seat(machine) + SEAT_STEP)?
-            .store(to as u32, Ordering::Release);
+        self.region.word32(seat(machine) + SEAT_STEP)?.store(to as u32, Ordering::Release);
         let changes = self.region.word32(CHANGES)?;
         // Release of pair C, with the Acquire in `changes`: who sees the count sees the step.
         changes.fetch_add(1, Ordering::Release);
@@ -182,13 +146,9 @@ impl Control {
     /// How far `machine` is.
     pub(super) fn step(&self, machine: MachineId) -> Result<Step, Error> {
         // Acquire of pair S, with the Release in `advance`.
-        let value = self
-            .region
-            .word32(seat(machine) + SEAT_STEP)?
-            .load(Ordering::Acquire);
-        Step::from_u32(value).ok_or_else(|| {
-            Error::bootstrap(format!("the control file says step {value} of {machine}"))
-        })
+        let value = self.region.word32(seat(machine) + SEAT_STEP)?.load(Ordering::Acquire);
+        Step::from_u32(value)
+            .ok_or_else(|| Error::bootstrap(format!("the control file says step {value} of {machine}")))
     }
 
     /// Length of the region of a machine that is `Sized`.
@@ -198,10 +158,7 @@ impl Control {
 
     /// Process of a machine that is `Sized`.
     pub(super) fn pid(&self, machine: MachineId) -> Result<u64, Error> {
-        Ok(self
-            .region
-            .word(seat(machine) + SEAT_PID)?
-            .load(Ordering::Relaxed))
+        Ok(self.region.word(seat(machine) + SEAT_PID)?.load(Ordering::Relaxed))
     }
 
     /// Count of all steps so far: load it, look at the seats, then wait for it to change.
@@ -214,12 +171,7 @@ impl Control {
     pub(super) fn wait_for_change(&self, seen: u32, timeout: Duration) -> Result<(), Error> {
         use rustix::io::Errno;
         let timeout = futex::Timespec::try_from(timeout).ok();
-        match futex::wait(
-            self.region.word32(CHANGES)?,
-            futex::Flags::empty(),
-            seen,
-            timeout.as_ref(),
-        ) {
+        match futex::wait(self.region.word32(CHANGES)?, futex::Flags::empty(), seen, timeout.as_ref()) {
             Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => Ok(()),
             Err(error) => Err(Error::system("waiting for the peers")(error)),
         }

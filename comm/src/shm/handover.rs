@@ -53,13 +53,8 @@ pub fn create(machines: u16) -> Result<Segments, Error> {
     let mut fds = vec![control::create(machines)?];
     for machine in 0..machines {
         fds.push(
-            memfd_create(
-                format!("gossamer-{machine}"),
-                MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
-            )
-            .map_err(Error::system(format!(
-                "creating the memory file of machine {machine}"
-            )))?,
+            memfd_create(format!("gossamer-{machine}"), MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+                .map_err(Error::system(format!("creating the memory file of machine {machine}")))?,
         );
     }
     Ok(Segments { fds: fds.into() })
@@ -74,15 +69,8 @@ impl Segments {
     /// Makes the child that `command` will spawn take part as `machine`: it finds itself with
     /// [`Bootstrap::from_env`]. Each machine is started once.
     pub fn hand_to(&self, command: &mut Command, machine: MachineId) {
-        let numbers: Vec<String> = self
-            .fds
-            .iter()
-            .map(|fd| fd.as_raw_fd().to_string())
-            .collect();
-        command.env(
-            BOOTSTRAP_VARIABLE,
-            format!("{}:{}", machine.0, numbers.join(",")),
-        );
+        let numbers: Vec<String> = self.fds.iter().map(|fd| fd.as_raw_fd().to_string()).collect();
+        command.env(BOOTSTRAP_VARIABLE, format!("{}:{}", machine.0, numbers.join(",")));
         let fds = Arc::clone(&self.fds);
         // SAFETY: between fork and exec the closure makes system calls only; it allocates nothing
         // and takes no lock. The `Arc` keeps the descriptors open for as long as the command may
@@ -103,15 +91,8 @@ impl Segments {
     /// # Errors
     /// [`Error::System`] when descriptors run out.
     pub fn bootstrap(&self, machine: MachineId) -> Result<Bootstrap, Error> {
-        let fds = self
-            .fds
-            .iter()
-            .map(OwnedFd::try_clone)
-            .collect::<Result<_, _>>();
-        Ok(Bootstrap {
-            machine,
-            fds: fds.map_err(Error::system("duplicating memory files"))?,
-        })
+        let fds = self.fds.iter().map(OwnedFd::try_clone).collect::<Result<_, _>>();
+        Ok(Bootstrap { machine, fds: fds.map_err(Error::system("duplicating memory files"))? })
     }
 }
 
@@ -128,13 +109,9 @@ impl Bootstrap {
         let Some(text) = std::env::var_os(BOOTSTRAP_VARIABLE) else {
             return Ok(None);
         };
-        let text = text
-            .to_str()
-            .ok_or_else(|| Error::bootstrap(format!("{BOOTSTRAP_VARIABLE} is not text")))?;
+        let text = text.to_str().ok_or_else(|| Error::bootstrap(format!("{BOOTSTRAP_VARIABLE} is not text")))?;
         let (machine, numbers) = parse(text)?;
-        numbers
-            .iter()
-            .try_for_each(|number| check_is_memory_file(*number))?;
+        numbers.iter().try_for_each(|number| check_is_memory_file(*number))?;
         // Relaxed: the flag orders nothing, it only lets one caller through.
         if TAKEN.swap(true, Ordering::Relaxed) {
             return Err(Error::bootstrap("the memory files were taken before"));
@@ -146,18 +123,10 @@ impl Bootstrap {
 
 /// Reads `machine:fd,fd,…`.
 fn parse(text: &str) -> Result<(MachineId, Vec<RawFd>), Error> {
-    let nonsense = || {
-        Error::bootstrap(format!(
-            "{BOOTSTRAP_VARIABLE} says {text:?}, not machine:fd,fd,…"
-        ))
-    };
+    let nonsense = || Error::bootstrap(format!("{BOOTSTRAP_VARIABLE} says {text:?}, not machine:fd,fd,…"));
     let (machine, list) = text.split_once(':').ok_or_else(nonsense)?;
     let machine = MachineId(machine.parse().map_err(|_| nonsense())?);
-    let numbers: Vec<RawFd> = list
-        .split(',')
-        .map(str::parse)
-        .collect::<Result<_, _>>()
-        .map_err(|_| nonsense())?;
+    let numbers: Vec<RawFd> = list.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| nonsense())?;
     let mut sorted = numbers.clone();
     sorted.sort_unstable();
     sorted.dedup();
@@ -175,9 +144,7 @@ fn check_is_memory_file(number: RawFd) -> Result<(), Error> {
     // what is asked.
     let fd = unsafe { BorrowedFd::borrow_raw(number) };
     fcntl_get_seals(fd).map(drop).map_err(|error| {
-        Error::bootstrap(format!(
-            "descriptor {number} of {BOOTSTRAP_VARIABLE} is not a memory file here ({error})"
-        ))
+        Error::bootstrap(format!("descriptor {number} of {BOOTSTRAP_VARIABLE} is not a memory file here ({error})"))
     })
 }
 
@@ -187,8 +154,7 @@ fn take(number: RawFd) -> Result<OwnedFd, Error> {
     // (`check_is_memory_file`), its number is not twice in the list (`parse`) and the list is taken
     // once (`TAKEN`): nobody else owns it.
     let fd = unsafe { OwnedFd::from_raw_fd(number) };
-    fcntl_setfd(&fd, FdFlags::CLOEXEC)
-        .map_err(Error::system("marking a memory file close-on-exec"))?;
+    fcntl_setfd(&fd, FdFlags::CLOEXEC).map_err(Error::system("marking a memory file close-on-exec"))?;
     Ok(fd)
 }
 
@@ -199,29 +165,16 @@ mod tests {
     #[test]
     fn what_the_launcher_says_is_checked() {
         assert_eq!(parse("1:3,4,5").unwrap(), (MachineId(1), vec![3, 4, 5]));
-        for text in [
-            "", "1", "1:", ":3", "1:3,,4", "1:3,3", "70000:3", "1:2,3", "1:-1,4", "x:3", "1:3;4",
-        ] {
-            assert!(
-                matches!(parse(text), Err(Error::Bootstrap { .. })),
-                "{text:?}"
-            );
+        for text in ["", "1", "1:", ":3", "1:3,,4", "1:3,3", "70000:3", "1:2,3", "1:-1,4", "x:3", "1:3;4"] {
+            assert!(matches!(parse(text), Err(Error::Bootstrap { .. })), "{text:?}");
         }
     }
 
     #[test]
     fn a_descriptor_that_is_something_else_is_refused() {
         let other = std::fs::File::open("/dev/null").unwrap();
-        assert!(matches!(
-            check_is_memory_file(other.as_raw_fd()),
-            Err(Error::Bootstrap { .. })
-        ));
+        assert!(matches!(check_is_memory_file(other.as_raw_fd()), Err(Error::Bootstrap { .. })));
         let segments = create(1).unwrap();
-        assert!(
-            segments
-                .fds
-                .iter()
-                .all(|fd| check_is_memory_file(fd.as_raw_fd()).is_ok())
-        );
+        assert!(segments.fds.iter().all(|fd| check_is_memory_file(fd.as_raw_fd()).is_ok()));
     }
 }

@@ -65,36 +65,24 @@ impl ShmFabric {
     /// [`Error::PeerMissing`] and [`Error::PeerLost`] name the machine that did not come up;
     /// [`Error::Misaligned`] when `region_bytes` is 0 or no multiple of 8; [`Error::Bootstrap`],
     /// [`Error::System`].
-    pub fn open(
-        bootstrap: Bootstrap,
-        region_bytes: usize,
-        timeout: Duration,
-    ) -> Result<ShmFabric, Error> {
+    pub fn open(bootstrap: Bootstrap, region_bytes: usize, timeout: Duration) -> Result<ShmFabric, Error> {
         if region_bytes == 0 || !region_bytes.is_multiple_of(WORD_BYTES) {
-            return Err(Error::Misaligned {
-                offset: 0,
-                bytes: region_bytes,
-                align_bytes: WORD_BYTES,
-            });
+            return Err(Error::Misaligned { offset: 0, bytes: region_bytes, align_bytes: WORD_BYTES });
         }
         let Bootstrap { machine, fds } = bootstrap;
         let [control, memory @ ..] = fds.as_slice() else {
             return Err(Error::bootstrap("no memory files were handed over"));
         };
         let control = Control::open(control)?;
-        if memory.len() != usize::from(control.machines()) || usize::from(machine.0) >= memory.len()
-        {
+        if memory.len() != usize::from(control.machines()) || usize::from(machine.0) >= memory.len() {
             let (files, machines) = (memory.len(), control.machines());
-            return Err(Error::bootstrap(format!(
-                "{files} memory files for {machine} of {machines} machines"
-            )));
+            return Err(Error::bootstrap(format!("{files} memory files for {machine} of {machines} machines")));
         }
         let mut seat = Seat::claim(control, machine)?;
         let deadline = Deadline::after(timeout);
 
         size(&memory[usize::from(machine.0)], region_bytes)?;
-        seat.control
-            .introduce(machine, region_bytes, std::process::id())?;
+        seat.control.introduce(machine, region_bytes, std::process::id())?;
         seat.reach(Step::Sized, &Peers::new(), &deadline)?;
 
         let mut peers = Peers::new();
@@ -109,25 +97,13 @@ impl ShmFabric {
         seat.reach(Step::Up, &peers, &deadline)?;
         seat.is_open = true;
         // The files close here: the mappings hold the memory.
-        Ok(ShmFabric {
-            seat,
-            regions,
-            peers,
-            connected: Mutex::default(),
-        })
+        Ok(ShmFabric { seat, regions, peers, connected: Mutex::default() })
     }
 
     fn peer_region(&self, peer: MachineId) -> Result<&Arc<Region>, Error> {
         let (own, machines) = (self.machine(), self.machines());
-        let region = self
-            .regions
-            .get(usize::from(peer.0))
-            .filter(|_| peer != own);
-        region.ok_or(Error::NoSuchPeer {
-            machine: peer,
-            own,
-            machines,
-        })
+        let region = self.regions.get(usize::from(peer.0)).filter(|_| peer != own);
+        region.ok_or(Error::NoSuchPeer { machine: peer, own, machines })
     }
 }
 
@@ -150,25 +126,14 @@ impl Fabric for ShmFabric {
 
     fn connect(&self, peer: MachineId, worker: WorkerId) -> Result<Box<dyn Connection>, Error> {
         let region = Arc::clone(self.peer_region(peer)?);
-        let mut connected = self
-            .connected
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
         if !connected.insert((peer, worker)) {
-            return Err(Error::AlreadyConnected {
-                machine: peer,
-                worker,
-            });
+            return Err(Error::AlreadyConnected { machine: peer, worker });
         }
         Ok(Box::new(ShmConnection { peer, region }))
     }
 
-    fn park(
-        &self,
-        offset: usize,
-        timeout: Duration,
-        is_idle: &mut dyn FnMut() -> bool,
-    ) -> Result<Wake, Error> {
+    fn park(&self, offset: usize, timeout: Duration, is_idle: &mut dyn FnMut() -> bool) -> Result<Wake, Error> {
         park::park(self.region().word32(offset)?, timeout, is_idle)
     }
 
@@ -209,11 +174,7 @@ impl Connection for ShmConnection {
 impl Seat {
     fn claim(control: Control, machine: MachineId) -> Result<Seat, Error> {
         control.claim(machine)?;
-        Ok(Seat {
-            control,
-            machine,
-            is_open: false,
-        })
+        Ok(Seat { control, machine, is_open: false })
     }
 
     fn all(&self) -> impl Iterator<Item = MachineId> + use<> {
@@ -233,14 +194,9 @@ impl Seat {
             }
             let left = deadline.left();
             if left.is_zero() {
-                return Err(Error::PeerMissing {
-                    machine,
-                    step: step.deed(),
-                    waited_ms: deadline.timeout.as_millis(),
-                });
+                return Err(Error::PeerMissing { machine, step: step.deed(), waited_ms: deadline.timeout.as_millis() });
             }
-            self.control
-                .wait_for_change(seen, left.min(LIVENESS_INTERVAL))?;
+            self.control.wait_for_change(seen, left.min(LIVENESS_INTERVAL))?;
         }
     }
 
@@ -259,11 +215,7 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let last = if self.is_open {
-            Step::Left
-        } else {
-            Step::Failed
-        };
+        let last = if self.is_open { Step::Left } else { Step::Failed };
         // The step itself cannot fail; should the wake, peers look again within LIVENESS_INTERVAL.
         let _ = self.control.advance(self.machine, last);
     }
@@ -276,10 +228,7 @@ struct Deadline {
 
 impl Deadline {
     fn after(timeout: Duration) -> Deadline {
-        Deadline {
-            start: Instant::now(),
-            timeout,
-        }
+        Deadline { start: Instant::now(), timeout }
     }
 
     fn left(&self) -> Duration {
@@ -290,28 +239,19 @@ impl Deadline {
 /// Gives the own memory file its length and its pages, and seals the length.
 fn size(fd: &OwnedFd, region_bytes: usize) -> Result<(), Error> {
     let doing = || format!("reserving {region_bytes} bytes for the own region");
-    retry_on_intr(|| fallocate(fd, FallocateFlags::empty(), 0, region_bytes as u64))
-        .map_err(Error::system(doing()))?;
-    fcntl_add_seals(fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
-        .map_err(Error::system(doing()))
+    retry_on_intr(|| fallocate(fd, FallocateFlags::empty(), 0, region_bytes as u64)).map_err(Error::system(doing()))?;
+    fcntl_add_seals(fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(Error::system(doing()))
 }
 
 /// Maps a region, once it is sealed at the length its machine told.
 fn map(machine: MachineId, fd: &OwnedFd, told_bytes: u64) -> Result<Region, Error> {
-    let seals =
-        fcntl_get_seals(fd).map_err(Error::system(format!("asking for the seals of {machine}")))?;
-    let stat = fstat(fd).map_err(Error::system(format!(
-        "asking for the length of the region of {machine}"
-    )))?;
-    let bytes = usize::try_from(told_bytes)
-        .ok()
-        .filter(|_| u64::try_from(stat.st_size) == Ok(told_bytes));
+    let seals = fcntl_get_seals(fd).map_err(Error::system(format!("asking for the seals of {machine}")))?;
+    let stat = fstat(fd).map_err(Error::system(format!("asking for the length of the region of {machine}")))?;
+    let bytes = usize::try_from(told_bytes).ok().filter(|_| u64::try_from(stat.st_size) == Ok(told_bytes));
     match bytes {
         Some(bytes) if seals.contains(SealFlags::SHRINK) => {
             let map = MmapOptions::new().len(bytes).map_raw(fd.as_raw_fd());
-            Ok(Region::new(map.map_err(Error::system(format!(
-                "mapping the region of {machine}"
-            )))?))
+            Ok(Region::new(map.map_err(Error::system(format!("mapping the region of {machine}")))?))
         }
         _ => Err(Error::bootstrap(format!(
             "the memory file of {machine} has {} bytes, seals {seals:?}; it told {told_bytes} bytes",

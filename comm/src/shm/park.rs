@@ -16,11 +16,7 @@ const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 
 /// Sleeps on `word` until it is rung, unless there is work. See `Fabric::park`.
-pub(super) fn park(
-    word: &AtomicU32,
-    timeout: Duration,
-    is_idle: &mut dyn FnMut() -> bool,
-) -> Result<Wake, Error> {
+pub(super) fn park(word: &AtomicU32, timeout: Duration, is_idle: &mut dyn FnMut() -> bool) -> Result<Wake, Error> {
     // No deadline if it lies beyond what the clock can tell.
     let deadline = Instant::now().checked_add(timeout);
     word.store(ASLEEP, Ordering::Relaxed);
@@ -73,8 +69,7 @@ fn wake(word: &AtomicU32) -> Result<(), Error> {
     // Release of pair R, with the Acquire swap in `park`: who was rung sees what was written
     // before.
     if word.swap(AWAKE, Ordering::Release) == ASLEEP {
-        futex::wake(word, futex::Flags::empty(), 1)
-            .map_err(Error::system("waking a parked worker"))?;
+        futex::wake(word, futex::Flags::empty(), 1).map_err(Error::system("waking a parked worker"))?;
     }
     Ok(())
 }
@@ -87,11 +82,7 @@ mod tests {
     fn work_found_late_prevents_the_sleep() {
         let word = AtomicU32::new(AWAKE);
         let woke = park(&word, Duration::from_secs(3600), &mut || {
-            assert_eq!(
-                word.load(Ordering::Relaxed),
-                ASLEEP,
-                "the sleep is announced before work is looked for"
-            );
+            assert_eq!(word.load(Ordering::Relaxed), ASLEEP, "the sleep is announced before work is looked for");
             false
         });
         assert_eq!(woke.unwrap(), Wake::Work);
@@ -122,8 +113,7 @@ mod tests {
     fn a_stale_wake_does_not_end_the_next_sleep() {
         let word = AtomicU32::new(AWAKE);
         std::thread::scope(|scope| {
-            let sleeper =
-                scope.spawn(|| park(&word, Duration::from_secs(60), &mut || true).unwrap());
+            let sleeper = scope.spawn(|| park(&word, Duration::from_secs(60), &mut || true).unwrap());
             // A futex wake that hits the sleeper without anyone having taken back its announcement.
             while futex::wake(&word, futex::Flags::empty(), 1).unwrap() == 0 {
                 std::thread::yield_now();

@@ -28,9 +28,7 @@ impl Peers {
     /// be relied on.
     pub(super) fn add(&mut self, machine: MachineId, pid: u64) -> Result<(), Error> {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| {
-            Error::bootstrap(format!("the control file gives {machine} no process"))
-        })?;
+        let pid = pid.ok_or_else(|| Error::bootstrap(format!("the control file gives {machine} no process")))?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| match error {
             Errno::SRCH => Error::PeerLost { machine },
             error => Error::system(format!("opening the process of {machine}"))(error),
@@ -40,14 +38,8 @@ impl Peers {
     }
 
     /// Whether `machine` is gone, and how.
-    pub(super) fn lost(
-        &self,
-        machine: MachineId,
-        control: &Control,
-    ) -> Result<Option<Loss>, Error> {
-        let ended = self
-            .ended(Some(Duration::ZERO), |candidate| candidate == machine)?
-            .is_some();
+    pub(super) fn lost(&self, machine: MachineId, control: &Control) -> Result<Option<Loss>, Error> {
+        let ended = self.ended(Some(Duration::ZERO), |candidate| candidate == machine)?.is_some();
         // After the poll: who is seen to have ended has said before that whether it leaves.
         Ok(match control.step(machine)? {
             Step::Left => Some(Loss::Left),
@@ -58,11 +50,7 @@ impl Peers {
     }
 
     /// Waits for a peer that ends without having left.
-    pub(super) fn watch(
-        &self,
-        timeout: Duration,
-        control: &Control,
-    ) -> Result<Option<MachineId>, Error> {
+    pub(super) fn watch(&self, timeout: Duration, control: &Control) -> Result<Option<MachineId>, Error> {
         // No deadline if it lies beyond what the clock can tell.
         let deadline = Instant::now().checked_add(timeout);
         let mut have_left = vec![];
@@ -78,29 +66,16 @@ impl Peers {
     }
 
     /// A machine among the `wanted` whose process has ended, waiting at most `timeout` for it.
-    fn ended(
-        &self,
-        timeout: Option<Duration>,
-        wanted: impl Fn(MachineId) -> bool,
-    ) -> Result<Option<MachineId>, Error> {
-        let watched: Vec<_> = self
-            .pidfds
-            .iter()
-            .filter(|(machine, _)| wanted(*machine))
-            .collect();
-        let mut polled: Vec<_> = watched
-            .iter()
-            .map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN))
-            .collect();
+    fn ended(&self, timeout: Option<Duration>, wanted: impl Fn(MachineId) -> bool) -> Result<Option<MachineId>, Error> {
+        let watched: Vec<_> = self.pidfds.iter().filter(|(machine, _)| wanted(*machine)).collect();
+        let mut polled: Vec<_> = watched.iter().map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN)).collect();
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         match poll(&mut polled, timeout.as_ref()) {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(None),
             Err(error) => return Err(Error::system("watching the processes of the peers")(error)),
         }
-        let ended = polled
-            .iter()
-            .position(|polled| !polled.revents().is_empty());
+        let ended = polled.iter().position(|polled| !polled.revents().is_empty());
         Ok(ended.map(|index| watched[index].0))
     }
 }

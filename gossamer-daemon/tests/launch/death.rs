@@ -26,12 +26,7 @@ const PROMISE: Duration = Duration::from_secs(1);
 
 #[track_caller]
 fn assert_named(ended: &Ended, status: i32, machine: u16, pid: u32, words: &str) {
-    ended.assert(
-        status,
-        Some(&format!(
-            "machine {machine} (pid {pid}) {words}; the program was ended"
-        )),
-    );
+    ended.assert(status, Some(&format!("machine {machine} (pid {pid}) {words}; the program was ended")));
 }
 
 fn killed(machines: u16, victim: u16, role: &str) {
@@ -42,18 +37,9 @@ fn killed(machines: u16, victim: u16, role: &str) {
     let took = until_gone(pids.values().copied());
     assert!(took < PROMISE, "{machines} machines took {took:?}");
     let ended = launch.end();
-    assert_named(
-        &ended,
-        137,
-        victim,
-        pids[&victim],
-        "was killed by signal 9 (SIGKILL)",
-    );
+    assert_named(&ended, 137, victim, pids[&victim], "was killed by signal 9 (SIGKILL)");
     if role == "wait" {
-        let told = ended
-            .stderr
-            .iter()
-            .filter(|line| line.contains("told to end") && line.contains("SIGKILL"));
+        let told = ended.stderr.iter().filter(|line| line.contains("told to end") && line.contains("SIGKILL"));
         assert_eq!(told.count(), usize::from(machines) - 1, "{ended}");
     }
 }
@@ -84,11 +70,7 @@ fn a_machine_that_never_reaches_gossamer_is_named() {
     let ended = run(command(2, &[], &["unready", "1"]));
     assert_eq!(ended.code(), Some(70), "{ended}");
     let complaint = ended.complaints().join("");
-    assert!(
-        complaint.contains("machine 1")
-            && complaint.contains("before it had reached gossamer::main"),
-        "{ended}"
-    );
+    assert!(complaint.contains("machine 1") && complaint.contains("before it had reached gossamer::main"), "{ended}");
 }
 
 fn a_panic_is_named() {
@@ -96,12 +78,7 @@ fn a_panic_is_named() {
     let pids = launch.ready(3);
     let ended = launch.end();
     assert_named(&ended, 101, 1, pids[&1], "panicked (exit status 101)");
-    assert!(
-        ended
-            .stderr
-            .contains(&"m1 | machine 1 is meant to panic".to_owned()),
-        "{ended}"
-    );
+    assert!(ended.stderr.contains(&"m1 | machine 1 is meant to panic".to_owned()), "{ended}");
 }
 
 fn a_failure_is_given_in_the_machines_words() {
@@ -112,30 +89,19 @@ fn a_failure_is_given_in_the_machines_words() {
 }
 
 fn a_machine_that_breaks_the_protocol_ends_the_program() {
-    for (role, words) in [
-        ("ready-twice", "process 4711 started gossamer"),
-        ("finish-as", "only machine 0 can finish"),
-    ] {
+    for (role, words) in [("ready-twice", "process 4711 started gossamer"), ("finish-as", "only machine 0 can finish")]
+    {
         let ended = run(command(2, &[], &[role, "1"]));
         assert_eq!(ended.code(), Some(70), "{ended}");
         let complaint = ended.complaints().join("");
-        assert!(
-            complaint.starts_with("machine 1 ") && complaint.contains(words),
-            "{ended}"
-        );
+        assert!(complaint.starts_with("machine 1 ") && complaint.contains(words), "{ended}");
     }
 }
 
 fn a_machine_that_does_not_end_is_killed() {
     let launch = launch(3, &["linger"]);
     let pids = launch.ready(3);
-    assert_named(
-        &launch.end(),
-        70,
-        1,
-        pids[&1],
-        "was still running 5s after the program had finished",
-    );
+    assert_named(&launch.end(), 70, 1, pids[&1], "was still running 5s after the program had finished");
     until_gone(pids.into_values());
 }
 
@@ -150,11 +116,7 @@ fn a_killed_launcher_takes_the_machines_along() {
 }
 
 fn signals_end_all_machines() {
-    let signals = [
-        (Signal::INT, "SIGINT"),
-        (Signal::TERM, "SIGTERM"),
-        (Signal::HUP, "SIGHUP"),
-    ];
+    let signals = [(Signal::INT, "SIGINT"), (Signal::TERM, "SIGTERM"), (Signal::HUP, "SIGHUP")];
     for (signal, name) in signals {
         let launch = launch(3, &["wait"]);
         let pids = launch.ready(3);
@@ -162,12 +124,7 @@ fn signals_end_all_machines() {
         let took = until_gone(pids.into_values());
         assert!(took < PROMISE, "{name} took {took:?}");
         let number = signal.as_raw();
-        launch.end().assert(
-            128 + number,
-            Some(&format!(
-                "the program was ended by signal {number} ({name})"
-            )),
-        );
+        launch.end().assert(128 + number, Some(&format!("the program was ended by signal {number} ({name})")));
     }
 }
 
@@ -200,11 +157,6 @@ fn what_ignores_a_signal_is_killed_in_the_end() {
     kill(launch.pid(), Signal::INT);
     until_gone(pids.into_values());
     let took = start.elapsed();
-    assert!(
-        took >= Duration::from_secs(3) && took < Duration::from_secs(5),
-        "{took:?}"
-    );
-    launch
-        .end()
-        .assert(130, Some("the program was ended by signal 2 (SIGINT)"));
+    assert!(took >= Duration::from_secs(3) && took < Duration::from_secs(5), "{took:?}");
+    launch.end().assert(130, Some("the program was ended by signal 2 (SIGINT)"));
 }

@@ -31,21 +31,10 @@ pub fn play(args: &[String]) {
     let control = bootstrap.control;
     match words[..] {
         ["descriptors"] => {
-            inherited
-                .iter()
-                .for_each(|what| println!("inherited {what}"));
-            println!(
-                "inheritable now: {}",
-                crate::rig::inheritable()
-                    .iter()
-                    .filter(|what| ours(what))
-                    .count()
-            );
+            inherited.iter().for_each(|what| println!("inherited {what}"));
+            println!("inheritable now: {}", crate::rig::inheritable().iter().filter(|what| ours(what)).count());
         }
-        ["threads"] => println!(
-            "threads {:?}, machine {me} of {}",
-            bootstrap.threads, bootstrap.machines
-        ),
+        ["threads"] => println!("threads {:?}, machine {me} of {}", bootstrap.threads, bootstrap.machines),
         ["unready", machine] if is(machine) => exit(0),
         _ => {}
     }
@@ -53,39 +42,20 @@ pub fn play(args: &[String]) {
         ["stubborn" | "polite"] => count_sigints(),
         _ => Arc::default(),
     };
-    control
-        .send(&Message::Ready {
-            pid: std::process::id(),
-        })
-        .unwrap();
+    control.send(&Message::Ready { pid: std::process::id() }).unwrap();
     println!("pid {}", std::process::id());
     match words[..] {
         ["end" | "descriptors" | "threads"] => finish(me, &control, 0, 0),
-        ["end", status] => finish(
-            me,
-            &control,
-            status.parse().unwrap(),
-            status.parse().unwrap(),
-        ),
-        ["end", status, exit] => {
-            finish(me, &control, status.parse().unwrap(), exit.parse().unwrap())
-        }
+        ["end", status] => finish(me, &control, status.parse().unwrap(), status.parse().unwrap()),
+        ["end", status, exit] => finish(me, &control, status.parse().unwrap(), exit.parse().unwrap()),
         ["exit", status, machine] if is(machine) => exit(status.parse().unwrap()),
         ["panic", machine] if is(machine) => panic!("machine {me} is meant to panic"),
         ["fail", machine] if is(machine) => {
-            control
-                .send(&Message::Failed {
-                    reason: "the fabric broke".into(),
-                })
-                .unwrap();
+            control.send(&Message::Failed { reason: "the fabric broke".into() }).unwrap();
             wait_for_end(&control)
         }
-        ["ready-twice", machine] if is(machine) => {
-            control.send(&Message::Ready { pid: 4711 }).unwrap()
-        }
-        ["finish-as", machine] if is(machine) => {
-            control.send(&Message::Finished { status: 0 }).unwrap()
-        }
+        ["ready-twice", machine] if is(machine) => control.send(&Message::Ready { pid: 4711 }).unwrap(),
+        ["finish-as", machine] if is(machine) => control.send(&Message::Finished { status: 0 }).unwrap(),
         ["stubborn"] => park(),
         ["polite"] if me == 0 => {
             until_sigints(&sigints, 1);
@@ -153,20 +123,10 @@ fn until_sigints(sigints: &AtomicUsize, count: usize) {
 fn family(me: u16, control: &Control) -> ! {
     if me == 0 {
         let this = std::env::current_exe().unwrap();
-        let probe = Command::new(&this)
-            .args(["machine", "probe"])
-            .output()
-            .unwrap();
-        println!(
-            "grandchild: {}",
-            String::from_utf8_lossy(&probe.stdout).trim()
-        );
+        let probe = Command::new(&this).args(["machine", "probe"]).output().unwrap();
+        println!("grandchild: {}", String::from_utf8_lossy(&probe.stdout).trim());
         #[expect(clippy::zombie_processes, reason = "left behind on purpose")]
-        let child = Command::new(&this)
-            .args(["machine", "park"])
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
+        let child = Command::new(&this).args(["machine", "park"]).stdin(Stdio::null()).spawn().unwrap();
         println!("left behind {}", child.id());
     }
     finish(me, control, 0, 0)
@@ -174,10 +134,7 @@ fn family(me: u16, control: &Control) -> ! {
 
 /// `count` lines on stdout and a tenth as many on stderr, of changing length.
 fn lines(me: u16, count: usize, control: &Control) -> ! {
-    let (mut out, mut err) = (
-        BufWriter::new(std::io::stdout()),
-        BufWriter::with_capacity(999, std::io::stderr()),
-    );
+    let (mut out, mut err) = (BufWriter::new(std::io::stdout()), BufWriter::with_capacity(999, std::io::stderr()));
     for line in 0..count {
         writeln!(out, "{}", crate::streams::line_of("out", me, line)).unwrap();
         if line % 10 == 0 {
@@ -208,9 +165,7 @@ fn cat(me: u16, control: &Control) -> ! {
     if bytes.len() < 100 {
         print!("{}", String::from_utf8_lossy(&bytes));
     }
-    let sum = bytes.iter().fold(0u64, |sum, byte| {
-        sum.wrapping_mul(31).wrapping_add(u64::from(*byte))
-    });
+    let sum = bytes.iter().fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
     println!("sum {sum}");
     finish(me, control, 0, 0)
 }

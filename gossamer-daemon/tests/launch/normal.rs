@@ -25,10 +25,7 @@ fn all_machines_end_well() {
         let ended = launch.end();
         ended.assert(0, None);
         assert_eq!(ended.stdout.len(), usize::from(machines), "{ended}");
-        let told = ended
-            .stderr
-            .iter()
-            .filter(|line| line.contains("told to end: the program has finished"));
+        let told = ended.stderr.iter().filter(|line| line.contains("told to end: the program has finished"));
         assert_eq!(told.count(), usize::from(machines) - 1, "{ended}");
         until_gone(pids.into_values());
     }
@@ -46,8 +43,7 @@ fn the_exit_status_is_passed_on() {
 
 fn machines_learn_threads_and_place() {
     let mut with = command(2, &["--threads", "6"], &["threads"]);
-    with.env("GOSSAMER_THREADS", "77")
-        .env("GOSSAMER_MACHINE", "old");
+    with.env("GOSSAMER_THREADS", "77").env("GOSSAMER_MACHINE", "old");
     let ended = run(with);
     for machine in 0..2 {
         let line = format!("m{machine} | threads Some(6), machine {machine} of 2");
@@ -56,12 +52,7 @@ fn machines_learn_threads_and_place() {
     let mut without = command(1, &[], &["threads"]);
     without.env("GOSSAMER_THREADS", "77"); // another launcher's
     let ended = run(without);
-    assert!(
-        ended
-            .stdout
-            .contains(&"threads None, machine 0 of 1".to_owned()),
-        "{ended}"
-    );
+    assert!(ended.stdout.contains(&"threads None, machine 0 of 1".to_owned()), "{ended}");
 }
 
 fn a_machine_inherits_what_it_needs_and_no_more() {
@@ -70,33 +61,12 @@ fn a_machine_inherits_what_it_needs_and_no_more() {
     ended.assert(0, None);
     for machine in 0..3 {
         let prefix = format!("m{machine} | inherited ");
-        let inherited = ended
-            .stdout
-            .iter()
-            .filter_map(|line| line.strip_prefix(&prefix));
-        let inherited: Vec<&str> = inherited
-            .filter(|what| !foreign.iter().any(|known| known == what))
-            .collect();
-        let (sockets, memory): (Vec<&str>, Vec<&str>) = inherited
-            .iter()
-            .partition(|what| what.starts_with("socket:"));
-        assert_eq!(
-            (sockets.len(), memory.len()),
-            (1, 4),
-            "the channel, 1 + 3 memory files: {ended}"
-        );
-        assert!(
-            memory
-                .iter()
-                .all(|what| what.starts_with("/memfd:gossamer")),
-            "{ended}"
-        );
-        assert!(
-            ended
-                .stdout
-                .contains(&format!("m{machine} | inheritable now: 0")),
-            "{ended}"
-        );
+        let inherited = ended.stdout.iter().filter_map(|line| line.strip_prefix(&prefix));
+        let inherited: Vec<&str> = inherited.filter(|what| !foreign.iter().any(|known| known == what)).collect();
+        let (sockets, memory): (Vec<&str>, Vec<&str>) = inherited.iter().partition(|what| what.starts_with("socket:"));
+        assert_eq!((sockets.len(), memory.len()), (1, 4), "the channel, 1 + 3 memory files: {ended}");
+        assert!(memory.iter().all(|what| what.starts_with("/memfd:gossamer")), "{ended}");
+        assert!(ended.stdout.contains(&format!("m{machine} | inheritable now: 0")), "{ended}");
     }
 }
 
@@ -112,32 +82,17 @@ fn children_of_a_machine_are_not_machines_and_end_with_it() {
     launch.ready(2);
     let ended = launch.end(); // although the left-behind process holds the output open
     ended.assert(0, None);
-    assert!(
-        ended
-            .stdout
-            .contains(&"m0 | grandchild: no launcher, role probe".to_owned()),
-        "{ended}"
-    );
-    let left_behind = ended
-        .stdout
-        .iter()
-        .find_map(|line| line.strip_prefix("m0 | left behind ")?.parse().ok());
+    assert!(ended.stdout.contains(&"m0 | grandchild: no launcher, role probe".to_owned()), "{ended}");
+    let left_behind = ended.stdout.iter().find_map(|line| line.strip_prefix("m0 | left behind ")?.parse().ok());
     until_gone([left_behind.expect("machine 0 said whom it left behind")]);
 }
 
 fn broken_variables_are_refused() {
     let mut probe = std::process::Command::new(this_program());
-    probe
-        .args(["machine", "end"])
-        .env("GOSSAMER_LAUNCHER", "1:77")
-        .env("GOSSAMER_MACHINE", "one");
+    probe.args(["machine", "end"]).env("GOSSAMER_LAUNCHER", "1:77").env("GOSSAMER_MACHINE", "one");
     let ended = run(probe);
     assert_eq!(ended.code(), Some(64), "{ended}");
-    assert!(
-        ended.stderr[0].contains("GOSSAMER_MACHINES is missing")
-            && ended.stderr[0].contains("unset"),
-        "{ended}"
-    );
+    assert!(ended.stderr[0].contains("GOSSAMER_MACHINES is missing") && ended.stderr[0].contains("unset"), "{ended}");
 }
 
 fn a_bad_program_is_named() {
@@ -163,10 +118,7 @@ fn a_bad_program_is_named() {
         });
         assert_eq!(ended.code(), Some(127), "{ended}");
         let text = ended.complaints().join("\n");
-        assert!(
-            text.contains(program.to_str().unwrap()) && text.contains(hint),
-            "{ended}"
-        );
+        assert!(text.contains(program.to_str().unwrap()) && text.contains(hint), "{ended}");
     }
     std::fs::remove_dir_all(&folder).unwrap();
 }
@@ -177,10 +129,7 @@ fn impossible_numbers_are_usage_errors() {
         (&["--local", "129"], "129 is not in 1..=128"),
         (&["--local", "70000"], "70000 is not in 1..=128"),
         (&["--local", "many"], "invalid digit"),
-        (
-            &["--local", "4", "--threads", "3"],
-            "each machine needs at least one worker",
-        ),
+        (&["--local", "4", "--threads", "3"], "each machine needs at least one worker"),
         (&[], "--local"),
     ];
     for (options, words) in bad {
@@ -194,13 +143,8 @@ fn impossible_numbers_are_usage_errors() {
 
 fn nothing_is_left_in_shared_memory() {
     let ours = || -> BTreeSet<_> {
-        let names = std::fs::read_dir("/dev/shm")
-            .into_iter()
-            .flatten()
-            .map(|entry| entry.unwrap().file_name());
-        names
-            .filter(|name| name.to_string_lossy().contains("gossamer"))
-            .collect()
+        let names = std::fs::read_dir("/dev/shm").into_iter().flatten().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().contains("gossamer")).collect()
     };
     let before = ours();
     let launch = start(command(4, &[], &["stubborn"]));

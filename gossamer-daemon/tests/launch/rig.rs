@@ -24,9 +24,7 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
 /// The launcher with its arguments: `options` are its own, then this binary in `role`.
 pub fn command(machines: u16, options: &[&str], role: &[&str]) -> Command {
     let mut command = launcher();
-    command
-        .args(["run", "--local", &machines.to_string()])
-        .args(options);
+    command.args(["run", "--local", &machines.to_string()]).args(options);
     command.arg(this_program()).arg("machine").args(role);
     command
 }
@@ -64,29 +62,18 @@ impl Ended {
 
     /// The launcher's own lines.
     pub fn complaints(&self) -> Vec<&str> {
-        self.stderr
-            .iter()
-            .filter_map(|line| line.strip_prefix("gossamer-launch: "))
-            .collect()
+        self.stderr.iter().filter_map(|line| line.strip_prefix("gossamer-launch: ")).collect()
     }
 
     #[track_caller]
     pub fn assert(&self, code: i32, complaint: Option<&str>) {
-        assert_eq!(
-            (self.code(), self.complaints()),
-            (Some(code), complaint.into_iter().collect()),
-            "{self}"
-        );
+        assert_eq!((self.code(), self.complaints()), (Some(code), complaint.into_iter().collect()), "{self}");
     }
 }
 
 impl std::fmt::Display for Ended {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{}\nstdout: {:#?}\nstderr: {:#?}",
-            self.status, self.stdout, self.stderr
-        )
+        write!(f, "{}\nstdout: {:#?}\nstderr: {:#?}", self.status, self.stdout, self.stderr)
     }
 }
 
@@ -96,18 +83,10 @@ pub fn launch(machines: u16, role: &[&str]) -> Launch {
 }
 
 pub fn start(mut command: Command) -> Launch {
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let stdout = collect(child.stdout.take().unwrap());
     let stderr = collect(child.stderr.take().unwrap());
-    Launch {
-        child,
-        stdout,
-        stderr,
-    }
+    Launch { child, stdout, stderr }
 }
 
 /// Runs a command to its end.
@@ -136,14 +115,7 @@ impl Launch {
     pub fn ready(&self, machines: u16) -> BTreeMap<u16, u32> {
         let mut pids = BTreeMap::new();
         until("machines to be ready", || {
-            pids = self
-                .stdout
-                .lock()
-                .unwrap()
-                .0
-                .iter()
-                .filter_map(|line| parse_pid(line))
-                .collect();
+            pids = self.stdout.lock().unwrap().0.iter().filter_map(|line| parse_pid(line)).collect();
             pids.len() == usize::from(machines)
         });
         pids
@@ -156,15 +128,9 @@ impl Launch {
             status = self.child.try_wait().unwrap();
             status.is_some()
         });
-        until("its streams to end", || {
-            self.stdout.lock().unwrap().1 && self.stderr.lock().unwrap().1
-        });
+        until("its streams to end", || self.stdout.lock().unwrap().1 && self.stderr.lock().unwrap().1);
         let take = |lines: &Lines| std::mem::take(&mut lines.lock().unwrap().0);
-        Ended {
-            status: status.unwrap(),
-            stdout: take(&self.stdout),
-            stderr: take(&self.stderr),
-        }
+        Ended { status: status.unwrap(), stdout: take(&self.stdout), stderr: take(&self.stderr) }
     }
 }
 
@@ -193,9 +159,7 @@ pub fn gone(pid: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return true;
     };
-    let state = stat
-        .rsplit_once(") ")
-        .and_then(|(_, rest)| rest.chars().next());
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     matches!(state, Some('Z' | 'X'))
 }
 
@@ -209,31 +173,14 @@ pub fn until_gone(pids: impl IntoIterator<Item = u32>) -> Duration {
 
 /// What the descriptors of this process refer to that its children inherit, without the standard streams.
 pub fn inheritable() -> Vec<String> {
-    let folder = |name| {
-        std::fs::read_dir(format!("/proc/self/{name}"))
-            .unwrap()
-            .map(|entry| entry.unwrap())
-    };
-    let number = |entry: &std::fs::DirEntry| {
-        entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse::<u32>().ok())
-    };
+    let folder = |name| std::fs::read_dir(format!("/proc/self/{name}")).unwrap().map(|entry| entry.unwrap());
+    let number = |entry: &std::fs::DirEntry| entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
     let mut found = Vec::new();
-    for fd in folder("fdinfo")
-        .filter_map(|entry| number(&entry))
-        .filter(|fd| *fd > 2)
-    {
+    for fd in folder("fdinfo").filter_map(|entry| number(&entry)).filter(|fd| *fd > 2) {
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
-        let flags = info
-            .lines()
-            .find_map(|line| u32::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());
+        let flags = info.lines().find_map(|line| u32::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());
         let close_on_exec = flags.is_none_or(|flags| flags & 0o2000000 != 0);
-        if let (false, Ok(target)) = (
-            close_on_exec,
-            std::fs::read_link(format!("/proc/self/fd/{fd}")),
-        ) {
+        if let (false, Ok(target)) = (close_on_exec, std::fs::read_link(format!("/proc/self/fd/{fd}"))) {
             found.push(target.to_string_lossy().into_owned());
         }
     }

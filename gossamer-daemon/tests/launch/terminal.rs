@@ -11,11 +11,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::rig::{command, gone, parse_pid, until, until_gone};
 
-crate::tests![
-    ctrl_c_ends_all_machines,
-    what_is_typed_goes_to_machine_0,
-    a_launcher_in_the_background_is_not_stopped
-];
+crate::tests![ctrl_c_ends_all_machines, what_is_typed_goes_to_machine_0, a_launcher_in_the_background_is_not_stopped];
 
 struct Terminal {
     user: File,
@@ -55,27 +51,15 @@ fn on_terminal(mut command: Command) -> Terminal {
         let mut bytes = [0; 4096];
         // An error (EIO) says that the last process has left the terminal.
         while let Ok(count) = reader.read(&mut bytes) {
-            shown
-                .lock()
-                .unwrap()
-                .push_str(&String::from_utf8_lossy(&bytes[..count]));
+            shown.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
         }
     });
-    Terminal {
-        user,
-        screen,
-        child,
-    }
+    Terminal { user, screen, child }
 }
 
 impl Terminal {
     fn lines(&self) -> Vec<String> {
-        self.screen
-            .lock()
-            .unwrap()
-            .lines()
-            .map(str::to_owned)
-            .collect()
+        self.screen.lock().unwrap().lines().map(str::to_owned).collect()
     }
 
     fn until_shown(&self, text: &str) {
@@ -85,11 +69,7 @@ impl Terminal {
     fn ready(&self, machines: usize) -> Vec<u32> {
         let mut pids = Vec::new();
         until("machines to be ready", || {
-            pids = self
-                .lines()
-                .iter()
-                .filter_map(|line| Some(parse_pid(line)?.1))
-                .collect();
+            pids = self.lines().iter().filter_map(|line| Some(parse_pid(line)?.1)).collect();
             pids.len() == machines
         });
         pids
@@ -114,10 +94,7 @@ fn ctrl_c_ends_all_machines() {
     assert_eq!(terminal.code(), Some(130));
     terminal.until_shown("the program was ended by signal 2 (SIGINT)");
     let after = rustix::termios::tcgetattr(&terminal.user).unwrap();
-    assert_eq!(
-        (after.local_modes, after.input_modes),
-        (modes.local_modes, modes.input_modes)
-    );
+    assert_eq!((after.local_modes, after.input_modes), (modes.local_modes, modes.input_modes));
 }
 
 fn what_is_typed_goes_to_machine_0() {
@@ -134,10 +111,7 @@ fn what_is_typed_goes_to_machine_0() {
 fn a_launcher_in_the_background_is_not_stopped() {
     let launcher = command(2, &[], &["end", "8"]);
     let mut shell = Command::new("sh");
-    shell
-        .args(["-c", "set -m; \"$@\" & wait $!; exit $?", "sh"])
-        .arg(launcher.get_program())
-        .args(launcher.get_args());
+    shell.args(["-c", "set -m; \"$@\" & wait $!; exit $?", "sh"]).arg(launcher.get_program()).args(launcher.get_args());
     let mut terminal = on_terminal(shell);
     match terminal.user.write_all(b"input for the shell\n") {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => panic!("{error}"),

@@ -39,8 +39,7 @@ enum Digit {
 }
 
 impl Digit {
-    const ALL: [Digit; 6] =
-        [Digit::Clone, Digit::Drop, Digit::Apply, Digit::Bring, Digit::Adopt, Digit::Merged];
+    const ALL: [Digit; 6] = [Digit::Clone, Digit::Drop, Digit::Apply, Digit::Bring, Digit::Adopt, Digit::Merged];
 }
 
 /// The truth about a property.

@@ -196,6 +196,9 @@ impl Scheduler {
     }
 
     /// Leaves what runs now, to be resumed through `from`, for `to`.
+    ///
+    /// # Safety
+    /// `to` lives and is suspended or new (S1); `from` is the cell of what runs now.
     #[inline(always)]
     unsafe fn switch(&self, from: &Cell<Option<Context>>, to: *mut Fiber) {
         self.switches.set(self.switches.get() + 1);
@@ -209,6 +212,8 @@ impl Scheduler {
         }
     }
 
+    /// # Safety
+    /// A fiber runs, and `from` is its cell.
     #[inline(always)]
     unsafe fn switch_to_root(&self, from: &Cell<Option<Context>>) {
         self.switches.set(self.switches.get() + 1);

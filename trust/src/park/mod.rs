@@ -55,10 +55,21 @@ impl Parker {
         Parker { word: AtomicU32::new(AWAKE), bell: OnceLock::new() }
     }
 
+    /// Worker: says what it does.
+    #[inline(always)]
+    fn announce(&self, word: u32, order: Ordering) {
+        #[cfg(not(loom))]
+        self.word.store(word, order);
+        // The same, but that loom 0.7 knows its place among the compare-and-swaps of the wakers: it would take
+        // a plain store that races with one to be possible between its two halves.
+        #[cfg(loom)]
+        self.word.swap(word, order);
+    }
+
     /// Worker: sleeps until woken, or for `limit`, unless `has_work` finds something after the announcement.
     /// True if it did sleep.
     pub(crate) fn park(&self, limit: Option<Duration>, has_work: impl Fn() -> bool) -> bool {
-        self.word.store(ASLEEP, Ordering::Relaxed);
+        self.announce(ASLEEP, Ordering::Relaxed);
         // F1: pairs with F2 in `notify_all`'s and `notify`'s callers.
         fence(Ordering::SeqCst);
         let sleep = !has_work();
@@ -72,7 +83,7 @@ impl Parker {
                 None => wait(&self.word, ASLEEP, limit),
             }
         }
-        self.word.store(AWAKE, Ordering::Relaxed);
+        self.announce(AWAKE, Ordering::Relaxed);
         sleep
     }
 
@@ -124,7 +135,7 @@ impl Parker {
 
     /// Worker: from here on senders may find it closing; what they published before is served or refused.
     pub(crate) fn begin_closing(&self) {
-        self.word.store(CLOSING, Ordering::Relaxed);
+        self.announce(CLOSING, Ordering::Relaxed);
         // Orders the announcement before the last look at the slots; pairs with F2.
         fence(Ordering::SeqCst);
     }
@@ -132,7 +143,7 @@ impl Parker {
     /// Worker: it will never touch a slot again.
     pub(crate) fn close(&self) {
         // Pairs with the Acquire in `presence`.
-        self.word.store(CLOSED, Ordering::Release);
+        self.announce(CLOSED, Ordering::Release);
     }
 }
 

@@ -52,7 +52,7 @@ mod tests {
 
     use loom::thread;
 
-    use super::super::{ASLEEP, Parker, Presence};
+    use super::super::{Parker, Presence};
     use crate::slot::model::{explore, read_number, write_number};
     use crate::slot::{ClientSide, Pair, TrusteeSide};
 
@@ -158,42 +158,37 @@ mod tests {
         });
     }
 
-    /// Whoever finds the trustee here after it has sent will be served by it, though it closes.
-    #[test]
-    fn loom_closing_trustee_serves_whom_it_was_here_for() {
-        explore(|| {
+    /// Whoever finds the trustee here after it has sent will be served by it, though it closes; and whoever
+    /// comes too late to wake it does not undo that it closes.
+    fn closing(serve_before: usize) {
+        explore(move || {
             let (parker, sides, clients) = trustee::<2>();
             let senders = clients.map(|client| thread::spawn(move || (client.send(1), client)));
+            serve_until(&parker, &sides, serve_before);
             parker.begin_closing();
-            let served = sides.map(|side| {
-                side.request().is_some_and(|(request, _)| {
+            for side in &sides {
+                if let Some((request, _)) = side.request() {
                     assert_eq!(read_number(request), 1);
                     side.respond();
-                    true
-                })
-            });
-            parker.close();
-            for (sender, served) in senders.into_iter().zip(served) {
-                let (presence, client) = sender.join().unwrap();
-                assert!(served || presence != Presence::Here);
-                assert_eq!(client.side.has_response(), served);
-                assert_eq!(parker.presence(), Presence::Closed);
+                }
             }
+            parker.close();
+            for sender in senders {
+                let (presence, client) = sender.join().unwrap();
+                assert!(client.side.has_response() || presence != Presence::Here);
+            }
+            assert_eq!(parker.presence(), Presence::Closed);
         });
     }
 
-    /// A waker that saw the worker asleep, and comes to wake it only after it has begun to close, changes
-    /// nothing. (One step after the other: loom 0.7 lets a store that races with a compare-and-swap slip in
-    /// between its two halves, so it cannot tell that from a plain store.)
     #[test]
-    fn loom_closing_is_not_undone_by_a_late_waker() {
-        explore(|| {
-            let parker = Parker::new();
-            parker.begin_closing();
-            assert_eq!(parker.wake_slow(ASLEEP), Presence::Closing);
-            parker.close();
-            assert_eq!(parker.wake_slow(ASLEEP), Presence::Closed);
-        });
+    fn loom_closing_trustee_serves_whom_it_was_here_for() {
+        closing(0);
+    }
+
+    #[test]
+    fn loom_closing_trustee_has_slept_before() {
+        closing(1);
     }
 
     /// After `Closed` the answers of the trustee are all visible.
