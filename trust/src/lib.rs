@@ -28,7 +28,7 @@
 //! need to a pool, or call [`yield_now`] now and then.
 //!
 //! How it works inside: `docs/ARCHITECTURE.md` of the repository follows one request from here to the trustee
-//! and back. The design is that of Trust<T> (N. Ahmad, *Gossamer*, University of Illinois Chicago 2025,
+//! and back. The design is that of `Trust<T>` (N. Ahmad, *Gossamer*, University of Illinois Chicago 2025,
 //! chapter 2), cited as "thesis".
 
 #![cfg_attr(noref_auto, feature(auto_traits, negative_impls))]

@@ -25,7 +25,7 @@ impl TrusteeReference {
     /// Entrusts a value to this trustee. Does not wait, and is legal everywhere.
     ///
     /// If the trustee is gone the value is dropped here, and requests through the trust fail with
-    /// [`Error::Gone`].
+    /// [`Error::Gone`](crate::Error::Gone).
     ///
     /// ```
     /// let pool = trust::Threadpool::new(2);

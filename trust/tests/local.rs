@@ -289,6 +289,7 @@ fn t18_the_counters_move() {
     assert_eq!(after.0.fibers_spawned, before.0.fibers_spawned + 1);
     // A sleep is counted when it is over.
     serve_until(|| {
+        trust::sleep(Duration::from_millis(1));
         kept.apply(|_| ());
         trust::stats(trustee).unwrap().parks > 0
     });

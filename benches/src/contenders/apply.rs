@@ -79,7 +79,7 @@ fn fiber<const PAUSE: bool>(client: usize, budget: &Budget, picks: &Picks, trust
     while let Some(claim) = budget.claim(client) {
         ops += claim.end - claim.start;
         for &pick in picks.slice(client, &claim) {
-            fetched = fetched.wrapping_add(trusts[pick as usize].apply(|counter| increment::<PAUSE>(counter)));
+            fetched = fetched.wrapping_add(trusts[pick as usize].apply(increment::<PAUSE>));
         }
     }
     (ops, fetched)

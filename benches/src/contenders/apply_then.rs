@@ -59,7 +59,7 @@ fn run<const PAUSE: bool>(workload: &Workload, mode: Mode) -> Run {
         while let Some(claim) = budget.claim(client) {
             ops += claim.end - claim.start;
             for &pick in picks.slice(client, &claim) {
-                trusts[pick as usize].apply_then(|counter| increment::<PAUSE>(counter), Returned::add);
+                trusts[pick as usize].apply_then(increment::<PAUSE>, Returned::add);
             }
         }
         let fetched = returned.wait(ops);

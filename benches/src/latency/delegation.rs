@@ -182,8 +182,9 @@ fn close(returned: Returned) -> (ClientRun, Histogram<u64>) {
 fn issue_all<const PAUSE: bool>(trusts: &[Trust<u64>]) {
     loop {
         match next() {
-            Next::Due(due_ns, pick) => trusts[pick as usize]
-                .apply_then(|counter| increment::<PAUSE>(counter), move |before| complete(before, due_ns)),
+            Next::Due(due_ns, pick) => {
+                trusts[pick as usize].apply_then(increment::<PAUSE>, move |before| complete(before, due_ns))
+            }
             Next::NotYet => trust::yield_now(),
             Next::Over => return,
         }
@@ -231,7 +232,7 @@ fn start_fiber<const PAUSE: bool>(most: usize) {
             // thread, and the trusts are taken away only after the last fiber has ended.
             let before = TRUSTS.with_borrow(|trusts| {
                 let trusts = trusts.as_ref().expect("trusts stay until the last fiber has ended");
-                trusts[pick as usize].apply(|counter| increment::<PAUSE>(counter))
+                trusts[pick as usize].apply(increment::<PAUSE>)
             });
             complete(before, due_ns);
             if WAITING_FIBERS.get() >= SPARE_FIBERS {
