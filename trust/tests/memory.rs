@@ -35,9 +35,10 @@ fn memory_is_bounded() {
 
 /// `TRUST_APPLY_THEN=1000000000` for the whole billion.
 fn t4_a_loop_of_apply_then_runs_in_bounded_memory() {
-    let _watch = watchdog!(if std::env::var_os("TRUST_APPLY_THEN").is_some() { 3600 } else { 60 });
+    let _watch = watchdog!(if std::env::var_os("TRUST_APPLY_THEN").is_some() { 3600 } else { 120 });
     let requests: u64 = match std::env::var("TRUST_APPLY_THEN") {
         Ok(text) => text.parse().expect("TRUST_APPLY_THEN is a number of requests"),
+        Err(_) if cfg!(debug_assertions) => 4_000_000,
         Err(_) => 20_000_000,
     };
     let pool = Threadpool::builder().workers(2).pin(false).build();

@@ -58,7 +58,6 @@ fn one_round(seed: u64) {
         .workers(workers)
         .dedicated(if workers > 1 { random.below(2) } else { 0 })
         .spin(Duration::from_micros(random.below(30) as u64))
-        .stack_bytes(64 << 10)
         .pin(false)
         .build();
     let mortal = Server::start();

@@ -34,7 +34,7 @@ pub(crate) fn spawn<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static)
 /// One access to the bytes of a body, which loom sees.
 pub(crate) fn touch<R>(body: *mut Body, f: impl FnOnce(*mut Body) -> R) -> R {
     // SAFETY: the pair that the body is in outlives the model's threads; `watch` is shared by design.
-    let watch = unsafe { &*(&raw const (*body).watch) };
+    let watch = unsafe { &(*body).watch };
     watch.with_mut(|_| f(body))
 }
 
