@@ -118,6 +118,25 @@ impl Outgoing {
         self.side.in_flight() > 0 || self.made.get() > 0 || !self.queue.borrow().is_empty()
     }
 
+    /// For a client that ends: sends the open batch if a slot is free, and says whether there is still something
+    /// that this thread must see through. What it has sent and nobody waits for (counts) is not: the trustee will
+    /// serve it, whether or not its client is there.
+    pub(crate) fn must_be_seen_through(&self) -> bool {
+        if self.made.get() > 0 {
+            self.publish();
+        }
+        let in_flight = self.side.in_flight();
+        let newest = self.side.next_slot();
+        let awaited = |back: usize| {
+            let slot = (newest + SLOTS - back) % SLOTS;
+            let thens = self.thens(slot).cast::<&'static Continuation>();
+            // SAFETY: continuations of a slot in flight. One that is not awaited captures nothing, so it is the 8 bytes
+            // of its pointer, and the walk is right up to the first that is awaited.
+            (0..self.counts[slot].get() as usize).any(|index| unsafe { (*thens.add(index)).is_awaited })
+        };
+        !self.queue.borrow().is_empty() || (1..=in_flight).any(awaited)
+    }
+
     /// Is there no slot to fill, or a queue to stand in?
     pub(crate) fn is_full(&self) -> bool {
         !self.gone.get()

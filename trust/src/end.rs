@@ -50,7 +50,7 @@ impl Worker {
     }
 
     fn finish_own(&self, deadline: Instant) {
-        while self.is_outstanding() || self.scheduler.live() > 0 || self.shared.has_mail() {
+        while self.is_awaiting() || self.scheduler.live() > 0 || self.shared.has_mail() {
             let busy = self.turn();
             if Instant::now() > deadline {
                 crate::unwind::tell(format_args!(
@@ -73,7 +73,7 @@ impl Worker {
     }
 
     fn finish_outgoing(&self, deadline: Instant) {
-        while self.has_outgoing() && Instant::now() < deadline {
+        while self.is_awaiting() && Instant::now() < deadline {
             if !self.exchange() {
                 std::thread::yield_now();
             }

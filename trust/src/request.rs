@@ -121,6 +121,9 @@ pub(crate) unsafe fn unpack_flat<C>(from: &[u8]) -> C {
 
 /// What the client does with the response to one request.
 pub(crate) trait Response: Sized {
+    /// Must the client see it? If not it captures nothing.
+    const IS_AWAITED: bool = true;
+
     /// # Safety
     /// `resuming` stands at the response of the request this was submitted with.
     unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>);
@@ -175,6 +178,8 @@ impl Operation {
 
 /// What the client does when the response to one request is there.
 pub(crate) struct Continuation {
+    /// Must the client see the response? If not it captures nothing.
+    pub(crate) is_awaited: bool,
     /// Takes its captures from the pointer (not yet aligned for them) and the response from the responses.
     pub(crate) resume: unsafe fn(*mut u8, &mut Resuming, Option<Fault>),
 }
@@ -295,8 +300,9 @@ unsafe fn refuse_captures<C>(at: *mut u8) -> *mut u8 {
 pub(crate) struct ContinuationOf<R>(std::marker::PhantomData<R>);
 
 impl<R: Response> ContinuationOf<R> {
-    pub(crate) const INLINE: &'static Continuation = &Continuation { resume: Self::resume_inline };
-    pub(crate) const BOXED: &'static Continuation = &Continuation { resume: Self::resume_boxed };
+    pub(crate) const INLINE: &'static Continuation =
+        &Continuation { is_awaited: R::IS_AWAITED, resume: Self::resume_inline };
+    pub(crate) const BOXED: &'static Continuation = &Continuation { is_awaited: true, resume: Self::resume_boxed };
 
     unsafe fn resume_inline(at: *mut u8, resuming: &mut Resuming, fault: Option<Fault>) {
         // SAFETY: E2; this continuation is written with captures `R`.
@@ -378,6 +384,8 @@ impl<U, H: FnOnce(Result<U, Fault>)> Response for Then<U, H> {
 pub(crate) struct Ignore;
 
 impl Response for Ignore {
+    const IS_AWAITED: bool = false;
+
     #[inline(always)]
     unsafe fn resume(self, _resuming: &mut Resuming, _fault: Option<Fault>) {}
 }

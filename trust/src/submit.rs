@@ -168,7 +168,7 @@ impl Worker {
     pub(crate) fn leave(&self) {
         // SAFETY: as in `connect`.
         for outgoing in unsafe { std::mem::take(&mut *self.outgoing.get()) }.into_iter().flatten() {
-            if outgoing.is_outstanding() {
+            if outgoing.must_be_seen_through() {
                 // The trustee may still write into its answers and these into fibers: keep all of it.
                 std::mem::forget(outgoing);
             } else {

@@ -207,10 +207,6 @@ impl Worker {
         any
     }
 
-    pub(crate) fn has_outgoing(&self) -> bool {
-        !self.active.borrow().is_empty()
-    }
-
     /// Sends what is pending.
     fn flush(&self) {
         for outgoing in &*self.active.borrow() {
@@ -283,9 +279,10 @@ impl Worker {
         self.active.borrow().iter().any(|outgoing| at(outgoing.trustee) && outgoing.is_outstanding())
     }
 
-    /// Something is outstanding at another trustee.
-    pub(crate) fn is_outstanding(&self) -> bool {
-        !self.active.borrow().is_empty() || self.launches.awaited() > 0 || self.far.is_outstanding()
+    /// For the end: is there something that this thread has asked of others and must see through?
+    pub(crate) fn is_awaiting(&self) -> bool {
+        let pairs = self.active.borrow().iter().any(|outgoing| outgoing.must_be_seen_through());
+        pairs || self.launches.awaited() > 0 || self.far.is_outstanding()
     }
 
     #[inline(always)]

@@ -368,3 +368,17 @@ fn trap_12_delegation_after_the_end_of_the_thread_s_trustee_panics_and_says_why(
     assert!(texts.iter().all(|text| text.contains("thread is ending")), "{texts:?}");
     assert_eq!(trust.apply(|v| *v), 2);
 }
+
+/// The ending thread has asked nothing that it must see the answer of, and its trustee does not serve meanwhile.
+#[test]
+fn t2_a_thread_that_drops_a_trust_and_ends_waits_for_nobody() {
+    let _watch = watchdog!();
+    let property = local_trustee().entrust(1);
+    let start = std::time::Instant::now();
+    for _ in 0..3 {
+        let clone = property.clone();
+        std::thread::spawn(move || drop(clone)).join().unwrap();
+    }
+    assert!(start.elapsed() < std::time::Duration::from_secs(3), "it waited {:?}", start.elapsed());
+    assert_eq!(property.apply(|value| *value), 1);
+}

@@ -175,6 +175,11 @@ impl ClientSide {
         RequestHead::new(&self.names, &self.pair.dictionary, operation)
     }
 
+    /// The slot that is filled next.
+    pub(crate) fn next_slot(&self) -> usize {
+        self.fill.get()
+    }
+
     /// The request body to fill, if a slot is free.
     #[inline]
     pub(crate) fn filling(&self) -> Option<(usize, *mut Body)> {
