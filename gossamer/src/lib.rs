@@ -34,8 +34,8 @@
 
 #[cfg(not(noref_auto))]
 compile_error!(
-    "gossamer needs `trust` with its strict `NoRef`, or pointers would travel between machines. Add these two lines to \
-     `.cargo/config.toml`:\n[env]\nRUSTC_BOOTSTRAP = \"trust,gossamer\""
+    "gossamer needs the strict `NoRef` of `trust`, or pointers would travel between machines: put the line \
+     `RUSTC_BOOTSTRAP = \"trust,gossamer\"` under `[env]` in `.cargo/config.toml`"
 );
 
 pub mod bootstrap;

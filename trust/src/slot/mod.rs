@@ -28,6 +28,8 @@ mod cursor;
 mod dictionary;
 #[cfg(all(test, loom))]
 pub(crate) mod model;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 pub(crate) use cursor::{Reader, Writer, align_up, is_inline};
 pub(crate) use dictionary::{RequestHead, fits};
