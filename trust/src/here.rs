@@ -96,7 +96,7 @@ impl Worker {
             return;
         }
         if self.fiber().is_some() {
-            self.scheduler.yield_now();
+            self.scheduler.yield_to_root();
         } else {
             self.turn();
         }

@@ -195,6 +195,12 @@ impl Scheduler {
         self.suspend();
     }
 
+    /// Fiber: lets the root have its turn before any other fiber.
+    pub(crate) fn yield_to_root(&self) {
+        self.budget.set(0);
+        self.yield_now();
+    }
+
     /// Leaves what runs now, to be resumed through `from`, for `to`.
     ///
     /// # Safety
