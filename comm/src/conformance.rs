@@ -90,7 +90,7 @@ pub fn run(fabric: &dyn Fabric, effort: &Effort) {
 pub fn notices_death(fabric: &dyn Fabric, victim: MachineId, patience: Duration, ready: impl FnOnce()) {
     if fabric.machine() == victim {
         ready();
-        let woke = fabric.park(PARK_WAKE, patience, &mut || true);
+        let woke = fabric.park(MAIN, PARK_WAKE, patience, &mut || true);
         panic!("the tester has not killed {victim}: {woke:?}");
     }
     assert_eq!(fabric.watch(patience).unwrap(), Some(victim), "who died");
@@ -100,7 +100,10 @@ pub fn notices_death(fabric: &dyn Fabric, victim: MachineId, patience: Duration,
     }
     // A write to the dead succeeds or is refused, and does no harm.
     let mut connection = fabric.connect(victim, MAIN).unwrap();
-    let _ = connection.write(&[1; WORD_BYTES], WAKE).and_then(|()| connection.ring(PARK_WAKE));
+    let _ = connection
+        .write(&[1; WORD_BYTES], WAKE)
+        .and_then(|()| connection.ring(PARK_WAKE))
+        .and_then(|()| connection.flush());
 }
 
 fn peers(fabric: &dyn Fabric) -> impl Iterator<Item = MachineId> + use<> {
@@ -148,12 +151,13 @@ impl<'a> Machine<'a> {
         for connection in &mut self.connections {
             connection.write(&barriers.to_ne_bytes(), line_of(fabric.machine())).unwrap();
             connection.ring(PARK_BARRIER).unwrap();
+            connection.flush().unwrap();
         }
         let late = || peers(fabric).find(|peer| load(fabric.region(), line_of(*peer)) < barriers);
         // The others may be busy with a case that this machine has no part in, step after step.
         let patience = 10 * self.effort.patience;
         while late().is_some() {
-            let woke = fabric.park(PARK_BARRIER, patience, &mut || late().is_some()).unwrap();
+            let woke = fabric.park(MAIN, PARK_BARRIER, patience, &mut || late().is_some()).unwrap();
             assert_ne!(woke, Wake::TimedOut, "{:?} did not come to barrier {barriers}", late());
         }
     }
@@ -187,9 +191,9 @@ impl<'a> Machine<'a> {
         let fabric = self.fabric;
         let timeout = Duration::from_millis(5);
         let start = Instant::now();
-        assert_eq!(fabric.park(PARK_WAKE, timeout, &mut || true).unwrap(), Wake::TimedOut);
+        assert_eq!(fabric.park(MAIN, PARK_WAKE, timeout, &mut || true).unwrap(), Wake::TimedOut);
         assert!(start.elapsed() >= timeout, "the whole time-out is slept");
-        assert_eq!(fabric.park(PARK_WAKE, self.effort.patience, &mut || false).unwrap(), Wake::Work);
+        assert_eq!(fabric.park(MAIN, PARK_WAKE, self.effort.patience, &mut || false).unwrap(), Wake::Work);
 
         let is_done = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -200,11 +204,11 @@ impl<'a> Machine<'a> {
             });
             // Pairs with the Release above.
             let mut is_idle = || !is_done.load(Ordering::Acquire);
-            let woke = fabric.park(PARK_WAKE, self.effort.patience, &mut is_idle).unwrap();
+            let woke = fabric.park(MAIN, PARK_WAKE, self.effort.patience, &mut is_idle).unwrap();
             assert_ne!(woke, Wake::TimedOut, "a thread of the own machine wakes it");
         });
         for offset in [REGION_BYTES, usize::MAX - 3] {
-            assert!(matches!(fabric.park(offset, timeout, &mut || true), Err(Error::OutOfRange { .. })));
+            assert!(matches!(fabric.park(MAIN, offset, timeout, &mut || true), Err(Error::OutOfRange { .. })));
             assert!(matches!(fabric.ring(offset), Err(Error::OutOfRange { .. })));
         }
         assert!(matches!(fabric.ring(PARK_WAKE + 2), Err(Error::Misaligned { .. })));
@@ -257,8 +261,9 @@ impl<'a> Machine<'a> {
             let source = stream::stamped(own, LANES, round, BULK_BYTES);
             self.next().write(&source, BULK).unwrap();
             self.next().ring(PARK_WAKE).unwrap();
+            self.next().flush().unwrap();
             while load(region, flag) != round {
-                let woke = self.fabric.park(PARK_WAKE, self.effort.patience, &mut || load(region, flag) != round);
+                let woke = self.fabric.park(MAIN, PARK_WAKE, self.effort.patience, &mut || load(region, flag) != round);
                 assert_ne!(woke.unwrap(), Wake::TimedOut, "bulk write {round} of {previous} did not come");
             }
             region.read(BULK, &mut copy).unwrap();
@@ -284,6 +289,7 @@ impl<'a> Machine<'a> {
             if own == 0 {
                 connection.write(&round.to_ne_bytes(), WAKE).unwrap();
                 connection.ring(PARK_WAKE).unwrap();
+                connection.flush().unwrap();
             }
             // Some turns of waiting first, so that the ring meets every moment of going to sleep.
             (0..stream::mix(round) % 256).for_each(|_| std::hint::spin_loop());
@@ -293,13 +299,14 @@ impl<'a> Machine<'a> {
             while word.load(Ordering::Acquire) != round {
                 // Acquire, pairs with the same Release.
                 let mut is_idle = || word.load(Ordering::Acquire) != round;
-                let woke = fabric.park(PARK_WAKE, effort.patience, &mut is_idle).unwrap();
+                let woke = fabric.park(MAIN, PARK_WAKE, effort.patience, &mut is_idle).unwrap();
                 assert_ne!(woke, Wake::TimedOut, "the wake-up of round {round} was lost");
                 slept += u64::from(woke == Wake::Rung);
             }
             if own == 1 {
                 connection.write(&round.to_ne_bytes(), WAKE).unwrap();
                 connection.ring(PARK_WAKE).unwrap();
+                connection.flush().unwrap();
             }
         }
         assert!(slept > 0, "machine {own} never slept, so nothing was tested");

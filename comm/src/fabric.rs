@@ -87,12 +87,19 @@ pub trait Fabric: Send + Sync {
     /// bring work.
     ///
     /// A park word is 4 bytes, 0 at first, on a cache line that nothing else uses, touched by no
-    /// one but `park` and `ring`. Only one thread parks on it.
+    /// one but `park` and `ring`. Only one thread parks on it: that of `worker`, which has flushed
+    /// its connections before.
     ///
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::Misaligned`] (`offset` is no multiple of 4),
     /// [`Error::System`].
-    fn park(&self, offset: usize, timeout: Duration, is_idle: &mut dyn FnMut() -> bool) -> Result<Wake, Error>;
+    fn park(
+        &self,
+        worker: WorkerId,
+        offset: usize,
+        timeout: Duration,
+        is_idle: &mut dyn FnMut() -> bool,
+    ) -> Result<Wake, Error>;
 
     /// Wakes the thread of the own machine that sleeps, or is about to, on the park word at
     /// `offset`: for threads of this machine that have work for one another. What the caller stored
@@ -101,6 +108,24 @@ pub trait Fabric: Send + Sync {
     /// # Errors
     /// As for [`park`](Fabric::park).
     fn ring(&self, offset: usize) -> Result<(), Error>;
+
+    /// Moves along what the fabric has in hand for `worker`: completions to take, errors to find.
+    /// The worker's thread calls it in each of its turns; it never waits. Fabrics with nothing of
+    /// the kind do nothing.
+    ///
+    /// # Errors
+    /// Whatever ends the use of the fabric: [`Error::System`] and the like, naming the cause.
+    fn poll(&self, worker: WorkerId) -> Result<(), Error> {
+        let _ = worker;
+        Ok(())
+    }
+
+    /// Why `peer` is lost, in words for the user ("the connection was reset", "it does not answer:
+    /// transport retry counter exceeded"), where the fabric knows more than [`Fabric::lost`] says.
+    fn cause(&self, peer: MachineId) -> Option<String> {
+        let _ = peer;
+        None
+    }
 
     /// Whether `peer` is gone, and how. A question that costs a system call at most; it never
     /// waits.
@@ -136,17 +161,26 @@ pub trait Connection: Send {
     /// - `source` may be used again as soon as this returns. A fabric whose hardware reads later
     ///   (verbs) takes a copy into registered memory of its own, or into the work request.
     /// - The fabric may hold writes back to send several at once, at the latest until the next
-    ///   `ring`.
+    ///   `flush`.
     ///
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::Misaligned`]: nothing was written.
     fn write(&mut self, source: &[u8], remote_offset: usize) -> Result<(), Error>;
 
-    /// Sends what was held back, and wakes the peer's thread that sleeps, or is about to, on the
-    /// park word at `park_offset` of its region (P2). Call it after the last write of a batch meant
-    /// for that thread; it costs a fence, and a system call only if the thread sleeps.
+    /// Wakes the peer's thread that sleeps, or is about to, on the park word at `park_offset` of its
+    /// region (P2). Call it after the last write of a batch meant for that thread; it costs a fence,
+    /// and a system call only if the thread sleeps. May be held back like a write, behind the writes
+    /// before it.
     ///
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::Misaligned`] (no multiple of 4), [`Error::System`].
     fn ring(&mut self, park_offset: usize) -> Result<(), Error>;
+
+    /// Sends what was held back: writes and rings, in order. A worker calls it once a turn and
+    /// before it sleeps. It may wait until the fabric has room, never for code of the peer's
+    /// workers.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    fn flush(&mut self) -> Result<(), Error>;
 }

@@ -41,11 +41,12 @@
 //!         let mut batch = *b"sixteen bytes..\n\0\0\0\0\0\0\0\0";
 //!         batch[16..].copy_from_slice(&1u64.to_ne_bytes()); // the flag: not the 0 that is there
 //!         connection.write(&batch, SLOT)?;
-//!         connection.ring(PARK)
+//!         connection.ring(PARK)?;
+//!         connection.flush()
 //!     });
 //!     let fabric = open(1)?;
 //!     let flag = fabric.region().word(FLAG)?;
-//!     let woke = fabric.park(PARK, TIMEOUT, &mut || flag.load(Ordering::Acquire) == 0)?;
+//!     let woke = fabric.park(WorkerId(0), PARK, TIMEOUT, &mut || flag.load(Ordering::Acquire) == 0)?;
 //!     assert_ne!(woke, Wake::TimedOut);
 //!     assert_eq!(flag.load(Ordering::Acquire), 1);
 //!     let mut text = [0; 16];

@@ -18,7 +18,7 @@
 #![allow(unsafe_code)]
 
 use crate::error::Error;
-use memmap2::MmapRaw;
+use memmap2::{MmapMut, MmapRaw};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of a word: every write is made of whole words, and its last word is its flag.
@@ -32,6 +32,18 @@ pub struct Region {
 }
 
 impl Region {
+    /// Memory of this process alone, all 0, for fabrics whose peers do not map it: a thread or a
+    /// device writes it for them. `bytes` is rounded up to whole words.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn anonymous(bytes: usize) -> Result<Region, Error> {
+        let bytes = bytes.next_multiple_of(WORD_BYTES).max(WORD_BYTES);
+        let map =
+            MmapMut::map_anon(bytes).map_err(Error::system(format!("mapping {bytes} bytes for the own region")))?;
+        Ok(Region { map: map.into() })
+    }
+
     /// Takes a mapping of a file that cannot shrink (M1).
     pub(crate) fn new(map: MmapRaw) -> Region {
         Region { map }
@@ -143,7 +155,7 @@ mod tests {
     use super::*;
 
     fn region(bytes: usize) -> Region {
-        Region::new(memmap2::MmapMut::map_anon(bytes).unwrap().into())
+        Region::anonymous(bytes).unwrap()
     }
 
     #[test]

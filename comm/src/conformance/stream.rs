@@ -70,6 +70,11 @@ pub(super) fn run(fabric: &dyn Fabric, effort: &Effort) {
     }
 }
 
+/// The worker whose connections this lane uses.
+fn worker_of(lane: usize) -> WorkerId {
+    WorkerId(1 + lane as u16)
+}
+
 /// What one thread sends and takes.
 struct Lane<'a> {
     fabric: &'a dyn Fabric,
@@ -87,7 +92,7 @@ struct Lane<'a> {
 impl<'a> Lane<'a> {
     fn new(fabric: &'a dyn Fabric, lane: usize, writes: u64) -> Lane<'a> {
         let (own, machines) = (fabric.machine().0, fabric.machines());
-        let worker = WorkerId(1 + lane as u16);
+        let worker = worker_of(lane);
         let next = MachineId((own + 1) % machines);
         let previous_id = MachineId((own + machines - 1) % machines);
         let previous = (previous_id != next).then(|| fabric.connect(previous_id, worker).unwrap());
@@ -110,7 +115,7 @@ impl<'a> Lane<'a> {
                 std::thread::yield_now();
             } else {
                 let mut is_idle = || !(self.can_send() || self.can_take() || self.is_done());
-                let woke = fabric.park(self.park_word(), effort.patience, &mut is_idle).unwrap();
+                let woke = fabric.park(worker_of(self.lane), self.park_word(), effort.patience, &mut is_idle).unwrap();
                 assert_ne!(woke, Wake::TimedOut, "lane {}: sent {}, took {}", self.lane, self.sent, self.taken);
             }
         }
@@ -153,6 +158,7 @@ impl<'a> Lane<'a> {
             source.fill(0xee);
         }
         self.next.ring(self.park_word()).unwrap();
+        self.next.flush().unwrap();
         self.sent = last;
     }
 
@@ -170,5 +176,6 @@ impl<'a> Lane<'a> {
         let back = self.previous.as_mut().unwrap_or(&mut self.next);
         back.write(&last.to_ne_bytes(), taken_word).unwrap();
         back.ring(park_word).unwrap();
+        back.flush().unwrap();
     }
 }

@@ -133,7 +133,13 @@ impl Fabric for ShmFabric {
         Ok(Box::new(ShmConnection { peer, region }))
     }
 
-    fn park(&self, offset: usize, timeout: Duration, is_idle: &mut dyn FnMut() -> bool) -> Result<Wake, Error> {
+    fn park(
+        &self,
+        _worker: WorkerId,
+        offset: usize,
+        timeout: Duration,
+        is_idle: &mut dyn FnMut() -> bool,
+    ) -> Result<Wake, Error> {
         park::park(self.region().word32(offset)?, timeout, is_idle)
     }
 
@@ -168,6 +174,10 @@ impl Connection for ShmConnection {
 
     fn ring(&mut self, park_offset: usize) -> Result<(), Error> {
         park::ring(self.region.word32(park_offset)?)
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        Ok(()) // nothing is held back
     }
 }
 

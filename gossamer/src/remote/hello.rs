@@ -118,6 +118,7 @@ pub(crate) fn exchange(
         let mut connection = fabric.connect(MachineId(peer), START_WORKER)?;
         connection.write(&mine.encode(), layout.hello(own))?;
         connection.ring(layout.start_word())?;
+        connection.flush()?;
     }
     let deadline = Instant::now() + timeout;
     let mut hellos = Vec::new();
@@ -148,7 +149,7 @@ fn wait_for(fabric: &dyn Fabric, layout: &Layout, machine: u16, deadline: Instan
         if Instant::now() >= deadline {
             return Err(StartError::NoHello { machine, cause: "the time for it is over" });
         }
-        fabric.park(layout.start_word(), LIVENESS_INTERVAL, &mut || !is_there())?;
+        fabric.park(START_WORKER, layout.start_word(), LIVENESS_INTERVAL, &mut || !is_there())?;
     }
     Ok(())
 }

@@ -60,7 +60,8 @@ impl Way {
         let offset = slot::seal(data, self.direction, head, number);
         let mut connection = self.connection.borrow_mut();
         connection.write(data, self.to + offset).map_err(broken)?;
-        connection.ring(self.bell).map_err(broken)
+        connection.ring(self.bell).map_err(broken)?;
+        connection.flush().map_err(broken)
     }
 
     /// Appends the data of the write that was seen.

@@ -248,7 +248,7 @@ fn two_threads_exchange_batches_and_sleep() {
     const ROUNDS: usize = 20_000;
     let machines = machines();
     let sleep = |wiring: &Wiring, has_news: &dyn Fn() -> bool| {
-        wiring.fabric.park(wiring.layout.park_word(0), TIMEOUT, &mut || !has_news()).unwrap();
+        wiring.fabric.park(comm::WorkerId(0), wiring.layout.park_word(0), TIMEOUT, &mut || !has_news()).unwrap();
     };
     let calls: Vec<Call> = (0..30).map(|n| Call { position: n % 7, property: n, bytes: vec![n as u8; 3] }).collect();
     let calls: Vec<Call> = calls

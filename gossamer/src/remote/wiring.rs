@@ -56,7 +56,8 @@ impl Wiring {
             }
         }
         let offset = self.layout.park_word(worker);
-        trust::link::attach(links, sources, Some(Box::new(FabricBell { fabric: Arc::clone(&self.fabric), offset })));
+        let bell = FabricBell { fabric: Arc::clone(&self.fabric), worker: WorkerId(worker), offset };
+        trust::link::attach(links, sources, Some(Box::new(bell)));
         Ok(())
     }
 
@@ -80,12 +81,13 @@ impl Wiring {
 /// A worker's sleep, on its park word in the region, where other machines can end it.
 struct FabricBell {
     fabric: Arc<dyn Fabric>,
+    worker: WorkerId,
     offset: usize,
 }
 
 impl Bell for FabricBell {
     fn park(&self, limit: Option<Duration>, is_idle: &mut dyn FnMut() -> bool) {
-        if let Err(error) = self.fabric.park(self.offset, limit.unwrap_or(Duration::MAX), is_idle) {
+        if let Err(error) = self.fabric.park(self.worker, self.offset, limit.unwrap_or(Duration::MAX), is_idle) {
             fate::end(&format!("a worker cannot sleep: {error}"));
         }
     }
