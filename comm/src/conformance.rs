@@ -78,6 +78,7 @@ pub fn run(fabric: &dyn Fabric, effort: &Effort) {
     // Nobody leaves while others still ask.
     machine.barrier();
     machine.has_lost_nobody();
+    machine.ends_its_watch();
     machine.barrier();
 }
 
@@ -95,8 +96,10 @@ pub fn notices_death(fabric: &dyn Fabric, victim: MachineId, patience: Duration,
     }
     assert_eq!(fabric.watch(patience).unwrap(), Some(victim), "who died");
     assert_eq!(fabric.lost(victim).unwrap(), Some(Loss::Died));
+    assert!(fabric.cause(victim).is_none_or(|cause| !cause.is_empty()), "a cause is words");
     for other in peers(fabric).filter(|peer| *peer != victim) {
         assert_ne!(fabric.lost(other).unwrap(), Some(Loss::Died), "{other} lives, or left in order");
+        assert_eq!(fabric.cause(other), None, "{other} lives, or left in order");
     }
     // A write to the dead succeeds or is refused, and does no harm.
     let mut connection = fabric.connect(victim, MAIN).unwrap();
@@ -184,6 +187,19 @@ impl<'a> Machine<'a> {
             assert_eq!(self.fabric.lost(peer).unwrap(), None, "{peer} is there");
         }
         assert_eq!(self.fabric.watch(Duration::ZERO).unwrap(), None);
+    }
+
+    /// A thread that watches lets go when it is told to, and nobody watches from then on.
+    fn ends_its_watch(&self) {
+        let (fabric, patience) = (self.fabric, self.effort.patience);
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            let watcher = scope.spawn(move || fabric.watch(patience).unwrap());
+            fabric.end_watch();
+            assert_eq!(watcher.join().unwrap(), None);
+        });
+        assert_eq!(fabric.watch(patience).unwrap(), None);
+        assert!(start.elapsed() < patience, "the end of watching was not noticed");
     }
 
     /// Parking with no peer involved.

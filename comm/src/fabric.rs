@@ -138,12 +138,17 @@ pub trait Fabric: Send + Sync {
     fn lost(&self, peer: MachineId) -> Result<Option<Loss>, Error>;
 
     /// Waits until a peer has died, and says which (any one of them, if several), or `None` when
-    /// the time is over. One thread that sits in here is all a machine needs for sharing the fate
-    /// of its peers. Peers that left do not count.
+    /// the time is over, or [`end_watch`](Fabric::end_watch) was called. One thread that sits in
+    /// here is all a machine needs for sharing the fate of its peers. Peers that left do not count.
     ///
     /// # Errors
     /// [`Error::System`].
     fn watch(&self, timeout: Duration) -> Result<Option<MachineId>, Error>;
+
+    /// Makes every `watch`, those that wait now and all later ones, return at once. For the end of
+    /// a machine: the thread that watches lets go of the fabric, which can be dropped, and so leave
+    /// in order.
+    fn end_watch(&self);
 }
 
 /// The way of one worker's writes to one machine. Used by one thread at a time.

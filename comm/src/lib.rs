@@ -63,6 +63,8 @@ mod error;
 mod fabric;
 mod memory;
 #[cfg(target_os = "linux")]
+mod park;
+#[cfg(target_os = "linux")]
 pub mod shm;
 
 pub use error::Error;

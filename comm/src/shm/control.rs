@@ -1,5 +1,6 @@
-//! The control file: one seat for each machine, by which machines of one host find one another when
-//! they start and tell one another that they leave. Not here: anything on the path of a request.
+//! The control file: one seat for each machine of a group, which is what a program has on one host,
+//! by which they find one another when they start and tell one another that they leave. Not here:
+//! anything on the path of a request.
 //!
 //! Layout, in bytes: 0 magic (u64) · 8 machines (u64) · 16 changes (u32, a futex) · then seat `i`
 //! at `64 * (1 + i)`: +0 region_bytes (u64) · +8 pid (u64) · +16 step (u32).
@@ -74,7 +75,8 @@ impl Step {
 #[derive(Debug)]
 pub(super) struct Control {
     region: Region,
-    machines: u16,
+    /// The machine in each seat, ascending.
+    group: Vec<MachineId>,
 }
 
 /// Makes the control file, whole and sealed.
@@ -106,18 +108,38 @@ impl Control {
         let machines = region.word(MACHINES)?.load(Ordering::Relaxed);
         let fits = u16::try_from(machines).ok().filter(|n| region.bytes() == SEAT_BYTES * (1 + usize::from(*n)));
         match fits {
-            Some(machines) if region.word(0)?.load(Ordering::Relaxed) == MAGIC => Ok(Control { region, machines }),
+            Some(machines) if region.word(0)?.load(Ordering::Relaxed) == MAGIC => {
+                Ok(Control { region, group: (0..machines).map(MachineId).collect() })
+            }
             _ => Err(Error::bootstrap("the first memory file is no control file of this version")),
         }
     }
 
-    pub(super) fn machines(&self) -> u16 {
-        self.machines
+    /// Says which machines have the seats, where it is not the whole program, numbered as they are.
+    pub(super) fn seat_group(&mut self, group: &[MachineId]) -> Result<(), Error> {
+        if group.len() != self.group.len() || !group.is_sorted_by(|a, b| a < b) {
+            let seats = self.group.len();
+            return Err(Error::bootstrap(format!("the machines {group:?} for {seats} seats, not one for each, ascending")));
+        }
+        self.group = group.to_vec();
+        Ok(())
+    }
+
+    /// The machine in each seat, ascending.
+    pub(super) fn group(&self) -> &[MachineId] {
+        &self.group
+    }
+
+    /// Offset of the seat of a machine of the group.
+    fn seat(&self, machine: MachineId) -> Result<usize, Error> {
+        let index = self.group.binary_search(&machine);
+        let index = index.map_err(|_| Error::bootstrap(format!("{machine} has no seat on this host")))?;
+        Ok(SEAT_BYTES * (1 + index))
     }
 
     /// Takes the own seat; there is one machine for each.
     pub(super) fn claim(&self, machine: MachineId) -> Result<(), Error> {
-        let step = self.region.word32(seat(machine) + SEAT_STEP)?;
+        let step = self.region.word32(self.seat(machine)? + SEAT_STEP)?;
         // Relaxed: a claim publishes nothing.
         step.compare_exchange(Step::Absent as u32, Step::Claimed as u32, Ordering::Relaxed, Ordering::Relaxed)
             .map(drop)
@@ -126,15 +148,15 @@ impl Control {
 
     /// Says who the own machine is; visible with the next step (pair S).
     pub(super) fn introduce(&self, machine: MachineId, region_bytes: usize, pid: u32) -> Result<(), Error> {
-        self.region.word(seat(machine))?.store(region_bytes as u64, Ordering::Relaxed);
-        self.region.word(seat(machine) + SEAT_PID)?.store(u64::from(pid), Ordering::Relaxed);
+        self.region.word(self.seat(machine)?)?.store(region_bytes as u64, Ordering::Relaxed);
+        self.region.word(self.seat(machine)? + SEAT_PID)?.store(u64::from(pid), Ordering::Relaxed);
         Ok(())
     }
 
     /// Goes a step up, and wakes who waits for it.
     pub(super) fn advance(&self, machine: MachineId, to: Step) -> Result<(), Error> {
         // Release of pair S, with the Acquire in `step`.
-        self.region.word32(seat(machine) + SEAT_STEP)?.store(to as u32, Ordering::Release);
+        self.region.word32(self.seat(machine)? + SEAT_STEP)?.store(to as u32, Ordering::Release);
         let changes = self.region.word32(CHANGES)?;
         // Release of pair C, with the Acquire in `changes`: who sees the count sees the step.
         changes.fetch_add(1, Ordering::Release);
@@ -146,19 +168,19 @@ impl Control {
     /// How far `machine` is.
     pub(super) fn step(&self, machine: MachineId) -> Result<Step, Error> {
         // Acquire of pair S, with the Release in `advance`.
-        let value = self.region.word32(seat(machine) + SEAT_STEP)?.load(Ordering::Acquire);
+        let value = self.region.word32(self.seat(machine)? + SEAT_STEP)?.load(Ordering::Acquire);
         Step::from_u32(value)
             .ok_or_else(|| Error::bootstrap(format!("the control file says step {value} of {machine}")))
     }
 
     /// Length of the region of a machine that is `Sized`.
     pub(super) fn region_bytes(&self, machine: MachineId) -> Result<u64, Error> {
-        Ok(self.region.word(seat(machine))?.load(Ordering::Relaxed))
+        Ok(self.region.word(self.seat(machine)?)?.load(Ordering::Relaxed))
     }
 
     /// Process of a machine that is `Sized`.
     pub(super) fn pid(&self, machine: MachineId) -> Result<u64, Error> {
-        Ok(self.region.word(seat(machine) + SEAT_PID)?.load(Ordering::Relaxed))
+        Ok(self.region.word(self.seat(machine)? + SEAT_PID)?.load(Ordering::Relaxed))
     }
 
     /// Count of all steps so far: load it, look at the seats, then wait for it to change.
@@ -176,8 +198,4 @@ impl Control {
             Err(error) => Err(Error::system("waiting for the peers")(error)),
         }
     }
-}
-
-fn seat(machine: MachineId) -> usize {
-    SEAT_BYTES * (1 + usize::from(machine.0))
 }

@@ -38,7 +38,7 @@ pub struct Segments {
 /// What a machine needs to open its fabric.
 #[derive(Debug)]
 pub struct Bootstrap {
-    /// Which machine this is.
+    /// Which machine this is, of those that the files were made for.
     pub machine: MachineId,
     /// The control file, then the memory file of each machine in order: `machines + 1` descriptors.
     pub fds: Vec<OwnedFd>,
@@ -97,6 +97,11 @@ impl Segments {
 }
 
 impl Bootstrap {
+    /// The control file. Without it there is nothing.
+    pub(super) fn control(&self) -> Result<&OwnedFd, Error> {
+        self.fds.first().ok_or_else(|| Error::bootstrap("no memory files were handed over"))
+    }
+
     /// What the launcher handed over, or `None` when this process was not started as a machine.
     /// Takes ownership of the inherited descriptors: call it once, early in `main`, before this
     /// process opens or closes any of its own.

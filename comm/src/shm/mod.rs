@@ -2,7 +2,7 @@
 //! regions.
 //!
 //! Here: opening the fabric, and its connections. Beside it: `handover` (files from launcher to
-//! machine), `control` (who is there), `peers` (who still lives), `park` (sleep and wake).
+//! machine), `control` (who is there), `peers` (who still lives).
 //!
 //! A write is a copy into the mapping of the peer's region; a ring is a futex wake in it. Both go
 //! on to succeed when the peer is dead, for its memory lives as long as somebody maps it. A region
@@ -10,11 +10,11 @@
 //! shortage of memory turns an access into a SIGBUS.
 //!
 //! All machines are children of one launcher, in one pid name space, and one program: they trust
-//! one another.
+//! one another. They may be a *group* within a larger program, its machines on one host: then
+//! another fabric has to reach the others, and `mixed` makes one of the two.
 
 mod control;
 mod handover;
-mod park;
 mod peers;
 #[cfg(test)]
 mod tests;
@@ -24,6 +24,7 @@ pub use handover::{BOOTSTRAP_VARIABLE, Bootstrap, Segments, create};
 use crate::error::Error;
 use crate::fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
 use crate::memory::{Region, WORD_BYTES};
+use crate::park;
 use control::{Control, Step};
 use memmap2::MmapOptions;
 use peers::Peers;
@@ -42,8 +43,11 @@ const LIVENESS_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct ShmFabric {
     seat: Seat,
-    /// One for each machine, the own included.
-    regions: Vec<Arc<Region>>,
+    /// How many machines the whole program has.
+    machines: u16,
+    own: Arc<Region>,
+    /// Of each machine of the group but the own, ascending.
+    regions: Vec<(MachineId, Arc<Region>)>,
     peers: Peers,
     connected: Mutex<HashSet<(MachineId, WorkerId)>>,
 }
@@ -66,44 +70,82 @@ impl ShmFabric {
     /// [`Error::Misaligned`] when `region_bytes` is 0 or no multiple of 8; [`Error::Bootstrap`],
     /// [`Error::System`].
     pub fn open(bootstrap: Bootstrap, region_bytes: usize, timeout: Duration) -> Result<ShmFabric, Error> {
+        let control = Control::open(bootstrap.control()?)?;
+        let machines = control.group().len() as u16; // it says so in a u16
+        ShmFabric::join(bootstrap, control, machines, region_bytes, timeout)
+    }
+
+    /// As [`open`](ShmFabric::open), for those machines of a larger program that share a host:
+    /// `group` are their numbers, ascending, and `machines` is how many the program has. The memory
+    /// files are made for the group ([`create`] with its length), and `bootstrap.machine` is the
+    /// place in it, from 0. What is asked or told about machines afterwards goes by their numbers
+    /// in the program; those outside the group are no peers.
+    ///
+    /// # Errors
+    /// As for `open`; [`Error::Bootstrap`] also when `group` does not fit the files or the program.
+    pub fn open_group(
+        bootstrap: Bootstrap,
+        group: &[MachineId],
+        machines: u16,
+        region_bytes: usize,
+        timeout: Duration,
+    ) -> Result<ShmFabric, Error> {
+        let mut control = Control::open(bootstrap.control()?)?;
+        control.seat_group(group)?;
+        if group.last().is_some_and(|last| last.0 >= machines) {
+            return Err(Error::bootstrap(format!("the machines {group:?} in a program of {machines}")));
+        }
+        ShmFabric::join(bootstrap, control, machines, region_bytes, timeout)
+    }
+
+    /// The own region, for the other fabrics of this machine: they write what comes their way into
+    /// it too.
+    pub fn shared_region(&self) -> Arc<Region> {
+        Arc::clone(&self.own)
+    }
+
+    fn join(
+        bootstrap: Bootstrap,
+        control: Control,
+        machines: u16,
+        region_bytes: usize,
+        timeout: Duration,
+    ) -> Result<ShmFabric, Error> {
         if region_bytes == 0 || !region_bytes.is_multiple_of(WORD_BYTES) {
             return Err(Error::Misaligned { offset: 0, bytes: region_bytes, align_bytes: WORD_BYTES });
         }
-        let Bootstrap { machine, fds } = bootstrap;
-        let [control, memory @ ..] = fds.as_slice() else {
-            return Err(Error::bootstrap("no memory files were handed over"));
+        let Bootstrap { machine: place, fds } = bootstrap;
+        let memory = &fds[1..];
+        let place = usize::from(place.0);
+        let Some(machine) = control.group().get(place).copied().filter(|_| memory.len() == control.group().len()) else {
+            let (files, machines) = (memory.len(), control.group().len());
+            return Err(Error::bootstrap(format!("{files} memory files for machine {place} of {machines} machines")));
         };
-        let control = Control::open(control)?;
-        if memory.len() != usize::from(control.machines()) || usize::from(machine.0) >= memory.len() {
-            let (files, machines) = (memory.len(), control.machines());
-            return Err(Error::bootstrap(format!("{files} memory files for {machine} of {machines} machines")));
-        }
         let mut seat = Seat::claim(control, machine)?;
         let deadline = Deadline::after(timeout);
 
-        size(&memory[usize::from(machine.0)], region_bytes)?;
+        size(&memory[place], region_bytes)?;
         seat.control.introduce(machine, region_bytes, std::process::id())?;
-        seat.reach(Step::Sized, &Peers::new(), &deadline)?;
+        let mut peers = Peers::new()?;
+        seat.reach(Step::Sized, &peers, &deadline)?;
 
-        let mut peers = Peers::new();
-        let mut regions = Vec::with_capacity(memory.len());
-        for (id, fd) in seat.all().zip(memory) {
-            regions.push(Arc::new(map(id, fd, seat.control.region_bytes(id)?)?));
-            if id != machine {
-                peers.add(id, seat.control.pid(id)?)?;
-            }
+        let own = Arc::new(map(machine, &memory[place], region_bytes as u64)?);
+        let mut regions = Vec::with_capacity(memory.len() - 1);
+        for (id, fd) in seat.control.group().iter().copied().zip(memory).filter(|(id, _)| *id != machine) {
+            regions.push((id, Arc::new(map(id, fd, seat.control.region_bytes(id)?)?)));
+            peers.add(id, seat.control.pid(id)?)?;
         }
         seat.reach(Step::Linked, &peers, &deadline)?;
         seat.reach(Step::Up, &peers, &deadline)?;
         seat.is_open = true;
         // The files close here: the mappings hold the memory.
-        Ok(ShmFabric { seat, regions, peers, connected: Mutex::default() })
+        Ok(ShmFabric { seat, machines, own, regions, peers, connected: Mutex::default() })
     }
 
     fn peer_region(&self, peer: MachineId) -> Result<&Arc<Region>, Error> {
         let (own, machines) = (self.machine(), self.machines());
-        let region = self.regions.get(usize::from(peer.0)).filter(|_| peer != own);
-        region.ok_or(Error::NoSuchPeer { machine: peer, own, machines })
+        let found = self.regions.binary_search_by_key(&peer, |(machine, _)| *machine);
+        found.map(|index| &self.regions[index].1).map_err(|_| Error::NoSuchPeer { machine: peer, own, machines })
     }
 }
 
@@ -113,11 +155,11 @@ impl Fabric for ShmFabric {
     }
 
     fn machines(&self) -> u16 {
-        self.seat.control.machines()
+        self.machines
     }
 
     fn region(&self) -> &Region {
-        &self.regions[usize::from(self.machine().0)]
+        &self.own
     }
 
     fn region_bytes(&self, peer: MachineId) -> Result<usize, Error> {
@@ -147,6 +189,13 @@ impl Fabric for ShmFabric {
         park::ring(self.region().word32(offset)?)
     }
 
+    fn cause(&self, peer: MachineId) -> Option<String> {
+        match self.lost(peer) {
+            Ok(Some(Loss::Died)) => Some("its process ended".to_owned()),
+            _ => None,
+        }
+    }
+
     fn lost(&self, peer: MachineId) -> Result<Option<Loss>, Error> {
         self.peer_region(peer)?;
         self.peers.lost(peer, &self.seat.control)
@@ -154,6 +203,10 @@ impl Fabric for ShmFabric {
 
     fn watch(&self, timeout: Duration) -> Result<Option<MachineId>, Error> {
         self.peers.watch(timeout, &self.seat.control)
+    }
+
+    fn end_watch(&self) {
+        self.peers.end_watch();
     }
 }
 
@@ -187,10 +240,6 @@ impl Seat {
         Ok(Seat { control, machine, is_open: false })
     }
 
-    fn all(&self) -> impl Iterator<Item = MachineId> + use<> {
-        (0..self.control.machines()).map(MachineId)
-    }
-
     /// Takes a step, and waits until every machine has taken it.
     fn reach(&self, step: Step, peers: &Peers, deadline: &Deadline) -> Result<(), Error> {
         self.control.advance(self.machine, step)?;
@@ -212,7 +261,7 @@ impl Seat {
 
     /// A machine that has not come to `step` yet.
     fn behind(&self, step: Step) -> Result<Option<MachineId>, Error> {
-        for machine in self.all() {
+        for &machine in self.control.group() {
             match self.control.step(machine)? {
                 Step::Failed => return Err(Error::PeerLost { machine }),
                 reached if reached < step => return Ok(Some(machine)),

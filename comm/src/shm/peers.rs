@@ -7,7 +7,7 @@
 use super::control::{Control, Step};
 use crate::error::Error;
 use crate::fabric::{Loss, MachineId};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::os::fd::OwnedFd;
@@ -17,11 +17,28 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(super) struct Peers {
     pidfds: Vec<(MachineId, OwnedFd)>,
+    /// Readable once nobody is to watch any more.
+    end: OwnedFd,
+}
+
+/// What a look at the processes found.
+enum Found {
+    Ended(MachineId),
+    /// Nobody watches any more.
+    End,
+    Nothing,
 }
 
 impl Peers {
-    pub(super) fn new() -> Peers {
-        Peers { pidfds: Vec::new() }
+    pub(super) fn new() -> Result<Peers, Error> {
+        let end = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        Ok(Peers { pidfds: Vec::new(), end: end.map_err(Error::system("making an eventfd"))? })
+    }
+
+    /// Ends all watching.
+    pub(super) fn end_watch(&self) {
+        // It cannot fail: the count would have to be near 2^64.
+        let _ = rustix::io::write(&self.end, &1u64.to_ne_bytes());
     }
 
     /// Gets hold of the process of a machine that is `Sized`. `control.rs` says when the pidfd can
@@ -39,7 +56,8 @@ impl Peers {
 
     /// Whether `machine` is gone, and how.
     pub(super) fn lost(&self, machine: MachineId, control: &Control) -> Result<Option<Loss>, Error> {
-        let ended = self.ended(Some(Duration::ZERO), |candidate| candidate == machine)?.is_some();
+        let found = self.look(Some(Duration::ZERO), &[], |candidate| candidate == machine)?;
+        let ended = matches!(found, Found::Ended(_));
         // After the poll: who is seen to have ended has said before that whether it leaves.
         Ok(match control.step(machine)? {
             Step::Left => Some(Loss::Left),
@@ -56,26 +74,37 @@ impl Peers {
         let mut have_left = vec![];
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            match self.ended(left, |machine| !have_left.contains(&machine))? {
-                Some(machine) if control.step(machine)? == Step::Left => have_left.push(machine),
-                Some(machine) => return Ok(Some(machine)),
-                None if left == Some(Duration::ZERO) => return Ok(None),
-                None => {}
+            match self.look(left, &[&self.end], |machine| !have_left.contains(&machine))? {
+                Found::Ended(machine) if control.step(machine)? == Step::Left => have_left.push(machine),
+                Found::Ended(machine) => return Ok(Some(machine)),
+                Found::End => return Ok(None),
+                Found::Nothing if left == Some(Duration::ZERO) => return Ok(None),
+                Found::Nothing => {}
             }
         }
     }
 
-    /// A machine among the `wanted` whose process has ended, waiting at most `timeout` for it.
-    fn ended(&self, timeout: Option<Duration>, wanted: impl Fn(MachineId) -> bool) -> Result<Option<MachineId>, Error> {
+    /// A machine among the `wanted` whose process has ended, or that one of `ends` is readable,
+    /// waiting at most `timeout` for it.
+    fn look(
+        &self,
+        timeout: Option<Duration>,
+        ends: &[&OwnedFd],
+        wanted: impl Fn(MachineId) -> bool,
+    ) -> Result<Found, Error> {
         let watched: Vec<_> = self.pidfds.iter().filter(|(machine, _)| wanted(*machine)).collect();
-        let mut polled: Vec<_> = watched.iter().map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN)).collect();
+        let fds = watched.iter().map(|(_, pidfd)| pidfd).chain(ends.iter().copied());
+        let mut polled: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         match poll(&mut polled, timeout.as_ref()) {
             Ok(_) => {}
-            Err(Errno::INTR) => return Ok(None),
+            Err(Errno::INTR) => return Ok(Found::Nothing),
             Err(error) => return Err(Error::system("watching the processes of the peers")(error)),
         }
-        let ended = polled.iter().position(|polled| !polled.revents().is_empty());
-        Ok(ended.map(|index| watched[index].0))
+        let found = polled.iter().position(|polled| !polled.revents().is_empty());
+        Ok(match found {
+            Some(index) => watched.get(index).map_or(Found::End, |(machine, _)| Found::Ended(*machine)),
+            None => Found::Nothing,
+        })
     }
 }

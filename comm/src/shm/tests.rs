@@ -163,6 +163,43 @@ fn a_lone_machine_needs_no_peers() {
 }
 
 #[test]
+fn a_group_keeps_its_numbers_in_the_program() {
+    let segments = create(2).unwrap();
+    let group = [MachineId(3), MachineId(5)];
+    let open = |place| {
+        let bootstrap = segments.bootstrap(MachineId(place)).unwrap();
+        ShmFabric::open_group(bootstrap, &group, 7, 4096, TIMEOUT).unwrap()
+    };
+    std::thread::scope(|scope| {
+        let third = scope.spawn(|| open(0));
+        let fifth = open(1);
+        let third = third.join().unwrap();
+        assert_eq!((fifth.machine(), fifth.machines()), (MachineId(5), 7));
+        let mut connection = third.connect(MachineId(5), WorkerId(0)).unwrap();
+        assert_eq!(connection.peer(), MachineId(5));
+        connection.write(&[9; 8], 0).unwrap();
+        let region = fifth.shared_region();
+        assert_eq!(region.word(0).unwrap().load(std::sync::atomic::Ordering::Acquire), u64::from_ne_bytes([9; 8]));
+        for stranger in [0, 1, 3, 4, 7] {
+            assert!(matches!(third.connect(MachineId(stranger), WorkerId(0)), Err(Error::NoSuchPeer { .. })));
+        }
+        drop(third);
+        assert_eq!(fifth.lost(MachineId(3)).unwrap(), Some(Loss::Left));
+    });
+}
+
+#[test]
+fn a_group_that_does_not_fit_is_refused() {
+    let segments = create(2).unwrap();
+    for (group, machines) in [(vec![0, 1, 2], 3), (vec![1, 0], 2), (vec![1, 1], 2), (vec![4, 5], 5), (vec![], 2)] {
+        let group: Vec<_> = group.into_iter().map(MachineId).collect();
+        let bootstrap = segments.bootstrap(MachineId(0)).unwrap();
+        let opened = ShmFabric::open_group(bootstrap, &group, machines, 4096, TIMEOUT);
+        assert!(matches!(opened, Err(Error::Bootstrap { .. })), "{opened:?}");
+    }
+}
+
+#[test]
 fn regions_may_differ_in_length() {
     let segments = create(2).unwrap();
     let open = |machine, bytes| ShmFabric::open(segments.bootstrap(MachineId(machine)).unwrap(), bytes, TIMEOUT);

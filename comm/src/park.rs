@@ -1,5 +1,6 @@
 //! Sleeping and waking between processes: a shared futex on a park word. Pair P of `fabric.rs`
-//! lives here, both halves.
+//! lives here, both halves, for every fabric: who sleeps always does so on a word of the own
+//! region. Peers that map it ring it themselves; for others a thread of the fabric does.
 //!
 //! A park word is `AWAKE` or `ASLEEP`. Only its sleeper stores `ASLEEP`; whoever swaps it back to
 //! `AWAKE` before the sleeper does has woken it and owes the futex wake. A wake that comes late,
@@ -16,7 +17,7 @@ const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 
 /// Sleeps on `word` until it is rung, unless there is work. See `Fabric::park`.
-pub(super) fn park(word: &AtomicU32, timeout: Duration, is_idle: &mut dyn FnMut() -> bool) -> Result<Wake, Error> {
+pub(crate) fn park(word: &AtomicU32, timeout: Duration, is_idle: &mut dyn FnMut() -> bool) -> Result<Wake, Error> {
     // No deadline if it lies beyond what the clock can tell.
     let deadline = Instant::now().checked_add(timeout);
     word.store(ASLEEP, Ordering::Relaxed);
@@ -54,7 +55,7 @@ fn sleep_while_asleep(word: &AtomicU32, deadline: Option<Instant>) -> Result<(),
 
 /// Wakes who sleeps, or is about to, on `word`. See `Connection::ring`.
 #[inline]
-pub(super) fn ring(word: &AtomicU32) -> Result<(), Error> {
+pub(crate) fn ring(word: &AtomicU32) -> Result<(), Error> {
     // P2, with P1 in `park`: what the caller wrote comes before this look at the word.
     fence(Ordering::SeqCst);
     if word.load(Ordering::Relaxed) == AWAKE {
