@@ -119,7 +119,9 @@ impl Control {
     pub(super) fn seat_group(&mut self, group: &[MachineId]) -> Result<(), Error> {
         if group.len() != self.group.len() || !group.is_sorted_by(|a, b| a < b) {
             let seats = self.group.len();
-            return Err(Error::bootstrap(format!("the machines {group:?} for {seats} seats, not one for each, ascending")));
+            return Err(Error::bootstrap(format!(
+                "the machines {group:?} for {seats} seats, not one for each, ascending"
+            )));
         }
         self.group = group.to_vec();
         Ok(())

@@ -117,7 +117,8 @@ impl ShmFabric {
         let Bootstrap { machine: place, fds } = bootstrap;
         let memory = &fds[1..];
         let place = usize::from(place.0);
-        let Some(machine) = control.group().get(place).copied().filter(|_| memory.len() == control.group().len()) else {
+        let Some(machine) = control.group().get(place).copied().filter(|_| memory.len() == control.group().len())
+        else {
             let (files, machines) = (memory.len(), control.group().len());
             return Err(Error::bootstrap(format!("{files} memory files for machine {place} of {machines} machines")));
         };
