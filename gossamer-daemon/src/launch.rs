@@ -1,7 +1,7 @@
 //! Starts the machines of a program on this host: for each a process, its memory, its control channel and its streams;
 //! then hands them to [`crate::watch`]. What happens after the start is not here.
 //!
-//! Invariants: a machine inherits nothing but its streams and what its seat hands it; a machine is killed by the kernel
+//! Invariants: a machine inherits nothing but its streams and what its ticket hands it; a machine is killed by the kernel
 //! when the launcher dies, however that happens; if one machine cannot be started, those before it are gone when
 //! [`run`] returns.
 #![allow(unsafe_code)] // pre_exec
@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use comm::shm;
-use gossamer::bootstrap::Seat;
+use gossamer::bootstrap::{FabricChoice, Plan, Ticket};
 use gossamer::control::Control;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
@@ -104,10 +104,12 @@ pub fn run(config: &LaunchConfig) -> Result<Outcome, LaunchError> {
     }
     let signals = Signals::catch().map_err(LaunchError::system("catch signals"))?; // first: none may be missed
     let memory = shm::create(config.machines)?;
+    let threads = config.threads.map(|threads| u32::try_from(threads).unwrap_or(u32::MAX));
+    let plan = Plan::local(config.machines, FabricChoice::Shm, threads);
     let mut machines = Vec::new();
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     for index in 0..config.machines {
-        let (mut child, control) = start(config, index, &memory)?; // what is in `machines` is killed on drop
+        let (mut child, control) = start(config, &plan, index, &memory)?; // what is in `machines` is killed on drop
         let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         machines.push(Machine::new(index, child, control)?);
         let prefix = prefix(config, index);
@@ -132,7 +134,7 @@ fn prefix(config: &LaunchConfig, index: u16) -> String {
     format!("{:<width$} | ", format!("m{index}"))
 }
 
-fn start(config: &LaunchConfig, index: u16, memory: &shm::Segments) -> Result<(Child, Control), LaunchError> {
+fn start(config: &LaunchConfig, plan: &Plan, index: u16, memory: &shm::Segments) -> Result<(Child, Control), LaunchError> {
     let mut command = Command::new(&config.program);
     command.args(&config.args).process_group(0);
     command.stdin(if index == 0 { input::for_machine_0() } else { Stdio::null() });
@@ -143,8 +145,8 @@ fn start(config: &LaunchConfig, index: u16, memory: &shm::Segments) -> Result<(C
     // SAFETY: between fork and exec only async-signal-safe things may happen: `die_with` makes two system calls, prctl
     // and getppid, and neither allocates nor locks.
     unsafe { command.pre_exec(move || die_with(launcher)) };
-    let seat = Seat { machine: index, threads: config.threads, memory };
-    let control = seat.hand_to(&mut command).map_err(LaunchError::system("create a control channel"))?;
+    let ticket = Ticket { machine: index, plan, memory: Some(memory) };
+    let control = ticket.hand_to(&mut command).map_err(LaunchError::system("create a control channel"))?;
     let child = command.spawn();
     let child = child.map_err(|source| LaunchError::Program { program: config.program.clone(), source })?;
     Ok((child, control))

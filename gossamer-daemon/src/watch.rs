@@ -286,7 +286,13 @@ impl Watch {
             Message::Finished { .. } => {
                 self.on_death(index, Cause::Protocol("only machine 0 can finish the program, and once".into()));
             }
-            Message::End { .. } => self.on_death(index, Cause::Protocol("it told the launcher to end".into())),
+            Message::Card { .. } => {}
+            Message::Lost { machine: lost, reason } => {
+                self.on_death(index, Cause::Failed(format!("it lost machine {lost}: {reason}")));
+            }
+            Message::End { .. } | Message::Secret { .. } | Message::Peer { .. } => {
+                self.on_death(index, Cause::Protocol("it said what only the launcher says".into()));
+            }
         }
     }
 

@@ -1,17 +1,16 @@
-//! What a launcher tells a process that it starts as one machine of a program: which machine it is, of how many, how
-//! many workers there are in all, the control channel, and the memory of the fabric.
+//! What a starter tells a process that it starts as one machine of a program: which machine it is, the plan of the
+//! program (`bootstrap/plan.rs`), the control channel, and the shared memory of its host, where the plan has some.
 //!
 //! It travels in environment variables (named `GOSSAMER_…`, see below) and in inherited file descriptors. Both
-//! directions are here, so that they cannot drift apart: [`Seat::hand_to`] for the launcher, [`Bootstrap::from_env`]
-//! for the machine. The fabric's memory has a handover of its own ([`comm::shm::Segments::hand_to`]), which both of
-//! them call. Starting processes is not here (package `gossamer-daemon`), nor is what the messages on the control
-//! channel mean ([`crate::control`]).
+//! directions are here, so that they cannot drift apart: [`Ticket::hand_to`] for the starter, [`Bootstrap::from_env`]
+//! for the machine. Shared memory has a handover of its own ([`comm::shm::Segments::hand_to`]), which both of them call.
+//! The program's key and the cards of the other machines come over the control channel ([`crate::control`]); starting
+//! processes is not here either (package `gossamer-daemon`).
 //!
 //! ```text
-//! GOSSAMER_LAUNCHER   1:4711      version of this protocol, process id of the launcher
+//! GOSSAMER_LAUNCHER   2:4711      version of this protocol, process id of the starter
 //! GOSSAMER_MACHINE    0           which machine this is
-//! GOSSAMER_MACHINES   2           how many there are
-//! GOSSAMER_THREADS    8           workers in all machines together; absent: the program decides
+//! GOSSAMER_PLAN       {…}         the plan, as JSON
 //! GOSSAMER_CONTROL    5:8:90210   the control channel: descriptor, device, inode
 //! ```
 //!
@@ -19,16 +18,16 @@
 //! time), so every process that a machine starts inherits them, and such a *grandchild* may well use gossamer. The
 //! control channel decides. The variable names the device and inode of its socket, and the machine sets close-on-exec
 //! on it as it reads the variables: its children see the variables, but not the socket, and know that the variables
-//! were not meant for them. If the socket is missing although the parent *is* the launcher, somebody in between has
+//! were not meant for them. If the socket is missing although the parent *is* the starter, somebody in between has
 //! closed it, and that is an error: a program that silently ran as N unrelated processes would be worse.
-//!
-//! Invariants: a descriptor is owned here only if it is open, refers to exactly what the launcher put there, and was
-//! inherited (not close-on-exec); so no descriptor that the process opened itself is ever taken.
-#![allow(unsafe_code)] // inherited descriptors come as numbers
+#![allow(unsafe_code)] // pre_exec
+
+mod inherit;
+mod plan;
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
@@ -38,19 +37,20 @@ use rustix::io::FdFlags;
 use rustix::process::Pid;
 
 use crate::control::{Control, PROTOCOL_VERSION};
+use inherit::{Inherited, Presence};
+pub use plan::{FabricChoice, HostPlan, MACHINES_MAX, MachinePlan, Plan, START_TIMEOUT_MS, VerbsSettings};
 
-/// Name of the variable that holds the protocol's version and the launcher's process id.
+/// Name of the variable that holds the protocol's version and the starter's process id.
 pub const LAUNCHER: &str = "GOSSAMER_LAUNCHER";
 /// Name of the variable that holds the number of this machine.
 pub const MACHINE: &str = "GOSSAMER_MACHINE";
-/// Name of the variable that holds the number of machines.
-pub const MACHINES: &str = "GOSSAMER_MACHINES";
-/// Name of the variable that holds the number of workers in all machines together.
-pub const THREADS: &str = "GOSSAMER_THREADS";
+/// Name of the variable that holds the plan.
+pub const PLAN: &str = "GOSSAMER_PLAN";
 /// Name of the variable that names the control channel.
 pub const CONTROL: &str = "GOSSAMER_CONTROL";
 
-const LOWEST_FD: RawFd = 3; // below are the standard streams
+/// What Linux allows for one variable (`MAX_ARG_STRLEN`), less its name.
+const PLAN_BYTES_MAX: usize = 128 * 1024 - 64;
 
 /// Why the process cannot take its place in the program.
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +63,7 @@ pub enum BootstrapError {
         /// One that is there.
         present: &'static str,
     },
-    /// A variable has a value that no launcher writes.
+    /// A variable has a value that no starter writes.
     #[error("the environment variable {variable} has the value {value:?}, but should be {expected}: {CURE}")]
     Invalid {
         /// The variable.
@@ -76,10 +76,10 @@ pub enum BootstrapError {
     /// The launcher speaks another version of the protocol.
     #[error(
         "gossamer-launch speaks version {theirs} of the bootstrap protocol, this program version {PROTOCOL_VERSION} \
-         ({LAUNCHER}={value:?}): build both from the same gossamer"
+         ({LAUNCHER}={value:?}): build both from the same gossamer (and gossamer-daemon, where it is in use)"
     )]
     Version {
-        /// The launcher's version.
+        /// The starter's version.
         theirs: u8,
         /// Value of the variable.
         value: String,
@@ -104,20 +104,26 @@ pub enum BootstrapError {
     /// The memory of the fabric did not arrive.
     #[error("the memory that gossamer-launch made for this program cannot be used: {0}")]
     Memory(#[from] comm::Error),
-    /// The memory of the fabric is there, but for another machine or another number of them.
+    /// The memory is there, but for another machine or another number of them.
     #[error(
-        "{MACHINE} and {MACHINES} say machine {machine} of {machines}, but the memory is that of machine \
-         {memory_machine} of {memory_machines}: {CURE}"
+        "the plan gives this machine place {place} of {members} in the memory of its host, but the memory is that for \
+         place {memory_place} of {memory_members}: {CURE}"
     )]
     Mismatch {
-        /// By the variable.
-        machine: u16,
-        /// By the variable.
-        machines: u16,
+        /// By the plan.
+        place: usize,
+        /// By the plan.
+        members: usize,
         /// By the memory's handover.
-        memory_machine: u16,
+        memory_place: usize,
         /// By the memory's handover.
-        memory_machines: usize,
+        memory_members: usize,
+    },
+    /// The plan of the program makes no sense.
+    #[error("the plan of the program makes no sense: {cause}")]
+    Plan {
+        /// What is wrong with it, and the cure.
+        cause: String,
     },
     /// A system call on an inherited descriptor failed.
     #[error("cannot take over file descriptor {fd} from gossamer-launch: {source}")]
@@ -131,23 +137,22 @@ pub enum BootstrapError {
 
 const CURE: &str = "start the program with gossamer-launch, or unset all variables that start with GOSSAMER_";
 
-/// What the launcher told this machine.
+/// What the starter told this machine.
 #[derive(Debug)]
 pub struct Bootstrap {
-    /// Which machine of the program this is, from 0; always less than `machines`.
+    /// Which machine of the program this is, from 0; one of the plan's.
     pub machine: u16,
-    /// How many machines the program has; at least 1.
-    pub machines: u16,
-    /// Workers in all machines together (at least one each); `None`: the program decides.
-    pub threads: Option<usize>,
-    /// The shared memory of the fabric, for [`comm::shm::ShmFabric::open`].
-    pub memory: shm::Bootstrap,
-    /// The channel to the launcher.
+    /// The plan of the program; it was checked.
+    pub plan: Plan,
+    /// The memory that this machine shares with others of its host, if the plan has it do so
+    /// ([`Plan::memory_group`]); machine numbers in it are places in that group.
+    pub memory: Option<shm::Bootstrap>,
+    /// The channel to the starter.
     pub control: Control,
 }
 
 impl Bootstrap {
-    /// Takes over what the launcher left for this process; `None` when no launcher did: run as one process.
+    /// Takes over what the starter left for this process; `None` when no starter did: run as one process.
     ///
     /// Sets close-on-exec on the descriptors. To be called once, before the program starts processes that might use
     /// gossamer themselves (`gossamer::main` does it).
@@ -164,38 +169,48 @@ impl Bootstrap {
         let Some(control) = variables.take_control(rustix::process::getppid())? else {
             return Ok(None);
         };
-        let Variables { machine, machines, threads, .. } = variables;
-        let Some(memory) = shm::Bootstrap::from_env()? else {
-            return Err(BootstrapError::Missing { variable: shm::BOOTSTRAP_VARIABLE, present: CONTROL });
-        };
-        if memory.machine.0 != machine || memory.fds.len() != usize::from(machines) + 1 {
-            let (memory_machine, memory_machines) = (memory.machine.0, memory.fds.len().saturating_sub(1));
-            return Err(BootstrapError::Mismatch { machine, machines, memory_machine, memory_machines });
-        }
-        Ok(Some(Bootstrap { machine, machines, threads, memory, control }))
+        let Variables { machine, plan, .. } = variables;
+        let group = plan.memory_group(machine);
+        let memory = if group.is_empty() { None } else { Some(take_memory(machine, &group)?) };
+        Ok(Some(Bootstrap { machine, plan, memory, control }))
     }
 }
 
-/// A place in the program, for a process that is about to start.
-#[derive(Clone, Copy, Debug)]
-pub struct Seat<'a> {
-    /// Which machine the process will be.
-    pub machine: u16,
-    /// Workers in all machines together; `None`: the program decides.
-    pub threads: Option<usize>,
-    /// The memory of the program, the same for all its machines.
-    pub memory: &'a shm::Segments,
+fn take_memory(machine: u16, group: &[u16]) -> Result<shm::Bootstrap, BootstrapError> {
+    let Some(memory) = shm::Bootstrap::from_env()? else {
+        return Err(BootstrapError::Missing { variable: shm::BOOTSTRAP_VARIABLE, present: CONTROL });
+    };
+    let place = group.partition_point(|&member| member < machine);
+    let (memory_place, memory_members) = (usize::from(memory.machine.0), memory.fds.len().saturating_sub(1));
+    if (memory_place, memory_members) != (place, group.len()) {
+        return Err(BootstrapError::Mismatch { place, members: group.len(), memory_place, memory_members });
+    }
+    Ok(memory)
 }
 
-impl Seat<'_> {
-    /// Makes the child that `command` will spawn this machine of the program, and returns the launcher's end of its
-    /// control channel. The command is to be spawned once, and dropped then: it holds the machine's end.
+/// A place in a program, for a process that is about to start.
+#[derive(Clone, Copy, Debug)]
+pub struct Ticket<'a> {
+    /// Which machine the process will be.
+    pub machine: u16,
+    /// The plan, the same for all machines of the program.
+    pub plan: &'a Plan,
+    /// The memory of the machines of this machine's [`Plan::memory_group`], the same for each of them: made once by
+    /// [`comm::shm::create`]. `None` where that group is empty.
+    pub memory: Option<&'a shm::Segments>,
+}
+
+impl Ticket<'_> {
+    /// Makes the child that `command` will spawn this machine of the program, and returns the starter's end of its
+    /// control channel. The command is to be spawned once, by the process that calls this, and dropped then: it holds the
+    /// machine's end.
     ///
     /// ```
-    /// use gossamer::bootstrap::Seat;
+    /// use gossamer::bootstrap::{FabricChoice, Plan, Ticket};
+    /// let plan = Plan::local(2, FabricChoice::Shm, None);
     /// let memory = comm::shm::create(2)?;
     /// let mut command = std::process::Command::new("true"); // not a gossamer program: it looks at none of this
-    /// let control = Seat { machine: 1, threads: None, memory: &memory }.hand_to(&mut command)?;
+    /// let control = Ticket { machine: 1, plan: &plan, memory: Some(&memory) }.hand_to(&mut command)?;
     /// command.spawn()?.wait()?;
     /// drop(command);
     /// assert!(control.receive()?.is_none(), "it has gone without a word");
@@ -203,99 +218,56 @@ impl Seat<'_> {
     /// ```
     ///
     /// # Errors
-    /// When the process has no file descriptors left.
+    /// `InvalidInput` when plan, machine and memory do not fit together, or the plan is too long for the environment;
+    /// others when the process has no file descriptors left.
     pub fn hand_to(&self, command: &mut Command) -> io::Result<Control> {
         let (theirs, ours) = Control::pair()?;
         for (name, value) in self.variables(&theirs)? {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
+            command.env(name, value);
         }
-        self.memory.hand_to(command, MachineId(self.machine));
+        match self.memory {
+            Some(memory) => memory.hand_to(command, MachineId(self.place()? as u16)),
+            None => drop(command.env_remove(shm::BOOTSTRAP_VARIABLE)),
+        }
         // SAFETY: between fork and exec the closure makes one system call; it allocates nothing and takes no lock.
         unsafe { command.pre_exec(move || Ok(rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?)) };
         Ok(ours)
     }
 
-    /// The variables to set, or to remove where the value is `None`.
-    fn variables(&self, control: &Control) -> io::Result<[(&'static str, Option<String>); 5]> {
-        let launcher = rustix::process::getpid().as_raw_nonzero();
+    /// The variables to set.
+    fn variables(&self, control: &Control) -> io::Result<[(&'static str, String); 4]> {
+        self.plan.check().map_err(invalid)?;
+        self.place()?;
+        let plan = serde_json::to_string(self.plan)?;
+        if plan.len() > PLAN_BYTES_MAX {
+            let (bytes, cure) = (plan.len(), "use fewer machines, or shorter names of hosts");
+            return Err(invalid(format!("a plan of {bytes} bytes does not fit a variable: {cure}")));
+        }
+        let starter = rustix::process::getpid().as_raw_nonzero();
         Ok([
-            (LAUNCHER, Some(format!("{PROTOCOL_VERSION}:{launcher}"))),
-            (MACHINE, Some(self.machine.to_string())),
-            (MACHINES, Some(self.memory.machines().to_string())),
-            (THREADS, self.threads.map(|threads| threads.to_string())),
-            (CONTROL, Some(Ticket::of(control.as_fd())?.to_string())),
+            (LAUNCHER, format!("{PROTOCOL_VERSION}:{starter}")),
+            (MACHINE, self.machine.to_string()),
+            (PLAN, plan),
+            (CONTROL, Inherited::of(control.as_fd())?.to_string()),
         ])
     }
-}
 
-/// A descriptor and what it must refer to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Ticket {
-    fd: RawFd,
-    device: u64,
-    inode: u64,
-}
-
-/// What a ticket's descriptor is in this process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-enum Presence {
-    /// Open, the right thing, inherited.
-    Inherited,
-    /// Open and the right thing, but already taken over: close-on-exec.
-    Taken,
-    /// Closed, or something else.
-    Absent,
-}
-
-impl Ticket {
-    fn of(fd: BorrowedFd<'_>) -> io::Result<Ticket> {
-        let stat = rustix::fs::fstat(fd)?;
-        Ok(Ticket { fd: fd.as_raw_fd(), device: stat.st_dev, inode: stat.st_ino })
-    }
-
-    fn parse(text: &str) -> Option<Ticket> {
-        let mut parts = text.split(':');
-        let fd = parts.next()?.parse().ok().filter(|fd| *fd >= LOWEST_FD)?;
-        let ticket = Ticket { fd, device: parts.next()?.parse().ok()?, inode: parts.next()?.parse().ok()? };
-        parts.next().is_none().then_some(ticket)
-    }
-
-    fn presence(self) -> Presence {
-        // SAFETY: F_GETFD takes any number and answers EBADF when it is no descriptor; no memory is involved.
-        let flags = unsafe { libc::fcntl(self.fd, libc::F_GETFD) };
-        if flags < 0 {
-            return Presence::Absent;
+    /// The machine's place in its memory group; 0 where there is none.
+    fn place(&self) -> io::Result<usize> {
+        if usize::from(self.machine) >= self.plan.machines.len() {
+            return Err(invalid(format!("the plan has no machine {}", self.machine)));
         }
-        // SAFETY: F_GETFD has just found it open. Should another thread close it at this moment, fstat answers EBADF
-        // or describes something else: Absent, either way.
-        let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
-        match Ticket::of(fd) {
-            Ok(found) if found == self && flags & libc::FD_CLOEXEC != 0 => Presence::Taken,
-            Ok(found) if found == self => Presence::Inherited,
-            _ => Presence::Absent,
+        let group = self.plan.memory_group(self.machine);
+        let members = self.memory.map_or(0, |memory| usize::from(memory.machines()));
+        if members != group.len() {
+            return Err(invalid(format!("memory for {members} machines, but the plan wants it for {}", group.len())));
         }
-    }
-
-    fn take(self) -> Result<OwnedFd, BootstrapError> {
-        // SAFETY: only called when `presence` was Inherited: the descriptor is open, is what the launcher put there,
-        // and nothing in this process owns it, for it would then be close-on-exec (Rust opens nothing otherwise) or,
-        // after an earlier `take`, is. `from_env` takes one at a time.
-        let owned = unsafe { OwnedFd::from_raw_fd(self.fd) };
-        match rustix::io::fcntl_setfd(&owned, FdFlags::CLOEXEC) {
-            Ok(()) => Ok(owned),
-            Err(error) => Err(BootstrapError::Descriptor { fd: self.fd, source: error.into() }),
-        }
+        Ok(group.partition_point(|&member| member < self.machine))
     }
 }
 
-impl std::fmt::Display for Ticket {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}:{}", self.fd, self.device, self.inode)
-    }
+fn invalid(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, cause)
 }
 
 /// The variables, understood but not yet believed.
@@ -303,17 +275,16 @@ impl std::fmt::Display for Ticket {
 struct Variables {
     launcher: i32,
     machine: u16,
-    machines: u16,
-    threads: Option<usize>,
-    control: Ticket,
+    plan: Plan,
+    control: Inherited,
     control_text: String,
 }
 
 impl Variables {
     fn read(get: impl Fn(&str) -> Option<OsString>) -> Result<Option<Variables>, BootstrapError> {
-        let names = [LAUNCHER, MACHINE, MACHINES, CONTROL];
+        let names = [LAUNCHER, MACHINE, PLAN, CONTROL];
         let Some(present) = names.into_iter().find(|name| get(name).is_some()) else {
-            return Ok(None); // THREADS alone is no launcher's work, but a wish for a program without one
+            return Ok(None);
         };
         let text = |variable| match get(variable) {
             Some(value) => Ok(value.to_string_lossy().into_owned()),
@@ -331,24 +302,16 @@ impl Variables {
         }
         let launcher = pid.parse().ok().filter(|pid| *pid > 0).ok_or_else(|| invalid(LAUNCHER, &value, expected))?;
 
-        let value = text(MACHINES)?;
-        let machines = value.parse().ok().filter(|machines| *machines > 0);
-        let machines: u16 = machines.ok_or_else(|| invalid(MACHINES, &value, "a number from 1 to 65535"))?;
+        let value = text(PLAN)?;
+        let plan: Plan = serde_json::from_str(&value).map_err(|_| invalid(PLAN, &value, "a plan, as JSON"))?;
+        plan.check()?;
         let value = text(MACHINE)?;
-        let machine = value.parse().ok().filter(|machine| *machine < machines);
-        let machine = machine.ok_or_else(|| invalid(MACHINE, &value, "a number below GOSSAMER_MACHINES"))?;
-        let threads = match get(THREADS).map(|value| value.to_string_lossy().into_owned()) {
-            None => None,
-            Some(value) => match value.parse().ok().filter(|threads| *threads >= usize::from(machines)) {
-                Some(threads) => Some(threads),
-                None => {
-                    return Err(invalid(THREADS, &value, "a number of at least GOSSAMER_MACHINES"));
-                }
-            },
-        };
+        let machine = value.parse().ok().filter(|machine| usize::from(*machine) < plan.machines.len());
+        let machine = machine.ok_or_else(|| invalid(MACHINE, &value, "the number of a machine in GOSSAMER_PLAN"))?;
         let control_text = text(CONTROL)?;
-        let control = Ticket::parse(&control_text).ok_or_else(|| invalid(CONTROL, &control_text, "FD:DEVICE:INODE"))?;
-        Ok(Some(Variables { launcher, machine, machines, threads, control, control_text }))
+        let control = Inherited::parse(&control_text);
+        let control = control.ok_or_else(|| invalid(CONTROL, &control_text, "FD:DEVICE:INODE"))?;
+        Ok(Some(Variables { launcher, machine, plan, control, control_text }))
     }
 
     /// The control channel, if these variables were meant for this process.

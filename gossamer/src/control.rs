@@ -8,13 +8,23 @@
 //! second the kind. The order of a healthy program is
 //!
 //! ```text
-//! machine -> launcher   Ready                          once, when gossamer runs in the process
-//! machine -> launcher   Finished(status)               once, from machine 0 only, when its gsm_main has returned
-//! machine -> launcher   Failed(reason)                 instead: this machine cannot go on, and why
-//! launcher -> machine   End(reason)                    at most once: stop, and exit with status 0
+//! machine -> starter   Card(bytes)             once: how the other machines find this one
+//! starter -> machine   Secret(key)             once, the same to all machines of the program
+//! starter -> machine   Peer(machine, card)     once for each other machine, when its card has come
+//! machine -> starter   Ready(pid)              once, when gossamer runs in the process
+//! machine -> starter   Finished(status)        once, from machine 0 only, when its gsm_main has returned
+//! starter -> machine   End(reason)             at most once: stop, and exit with status 0
 //! ```
 //!
-//! End of file on either side means that the other process is gone.
+//! and of one that is not, at any time:
+//!
+//! ```text
+//! machine -> starter   Failed(reason)          this machine cannot go on, and why
+//! machine -> starter   Lost(machine, reason)   it has lost another machine, which may be news to the starter or not
+//! ```
+//!
+//! The *starter* is whoever started the process: `gossamer-launch`, or a host's daemon. It passes cards and the key on and
+//! looks inside neither. End of file on either side means that the other process is gone.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,37 +33,82 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 /// Version of the messages and of the bootstrap variables. Both sides must have the same.
-pub const PROTOCOL_VERSION: u8 = 1;
+pub const PROTOCOL_VERSION: u8 = 2;
 
-/// The longest packet, in bytes. Longer texts are cut when they are sent; a longer packet is an error.
-pub const MAX_MESSAGE_BYTES: usize = 4096;
+/// The longest packet, in bytes; a longer one is an error.
+pub const MAX_MESSAGE_BYTES: usize = 32 * 1024;
+/// The longest card, in bytes.
+pub const MAX_CARD_BYTES: usize = 16 * 1024;
+/// The longest text, in bytes. Longer ones are cut when they are sent.
+pub const MAX_TEXT_BYTES: usize = 4000;
+/// Bytes of a program's key.
+pub const KEY_BYTES: usize = 32;
 
-const HEADER_BYTES: usize = 2;
 const READY: u8 = 1;
 const FINISHED: u8 = 2;
 const FAILED: u8 = 3;
 const END: u8 = 4;
+const CARD: u8 = 5;
+const SECRET: u8 = 6;
+const PEER: u8 = 7;
+const LOST: u8 = 8;
+
+/// The key of one program: its machines know by it that they belong together. Made afresh for each program by whoever
+/// starts it; never written anywhere, nor printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ProgramKey(pub [u8; KEY_BYTES]);
+
+impl std::fmt::Debug for ProgramKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ProgramKey(..)")
+    }
+}
 
 /// What the two sides say to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// Machine to launcher: gossamer runs in this process. Carries the process id, which differs from the one the
-    /// launcher started where the program runs behind a wrapper (`perf stat PROGRAM`).
+    /// Machine to starter: how the other machines find this one.
+    Card {
+        /// Opaque to the starter; at most [`MAX_CARD_BYTES`].
+        bytes: Vec<u8>,
+    },
+    /// Starter to machine: the key of the program.
+    Secret {
+        /// The same for all its machines.
+        key: ProgramKey,
+    },
+    /// Starter to machine: what another machine has said on its card.
+    Peer {
+        /// Which machine.
+        machine: u16,
+        /// As it came.
+        card: Vec<u8>,
+    },
+    /// Machine to starter: gossamer runs in this process. Carries the process id, which differs from the one the
+    /// starter knows where the program runs behind a wrapper (`perf stat PROGRAM`).
     Ready {
         /// Process id of the machine.
         pid: u32,
     },
-    /// Machine 0 to launcher: `gsm_main` has returned; the program ends with this exit status.
+    /// Machine 0 to starter: `gsm_main` has returned; the program ends with this exit status.
     Finished {
         /// Exit status of the program.
         status: u8,
     },
-    /// Machine to launcher: this machine cannot go on.
+    /// Machine to starter: this machine cannot go on.
     Failed {
         /// The cause, in words.
         reason: String,
     },
-    /// Launcher to machine: stop, exit with status 0.
+    /// Machine to starter: this machine cannot reach another one any more. The starter may know a better cause, or hear
+    /// of it soon (that machine's death); the machine waits for `End`.
+    Lost {
+        /// Which machine is lost.
+        machine: u16,
+        /// What the fabric says about it.
+        reason: String,
+    },
+    /// Starter to machine: stop, exit with status 0.
     End {
         /// The cause, in words.
         reason: String,
@@ -69,7 +124,7 @@ pub enum ControlError {
     /// The other side speaks another version.
     #[error(
         "the other side speaks version {0} of the control protocol, this one version {PROTOCOL_VERSION}: \
-         build the program and gossamer-launch from the same gossamer"
+         build the program, gossamer-launch and gossamer-daemon from the same gossamer"
     )]
     Version(u8),
     /// The packet is not a message.
@@ -85,6 +140,9 @@ pub enum ControlError {
 impl Message {
     /// The packet of this message, at most [`MAX_MESSAGE_BYTES`] long; a longer reason is cut at a character.
     ///
+    /// # Panics
+    /// If a card is longer than [`MAX_CARD_BYTES`]: no machine makes such.
+    ///
     /// ```
     /// use gossamer::control::Message;
     /// let message = Message::Finished { status: 3 };
@@ -94,13 +152,37 @@ impl Message {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![PROTOCOL_VERSION];
         match self {
+            Message::Card { bytes: card } => {
+                bytes.push(CARD);
+                push_card(&mut bytes, card);
+            }
+            Message::Secret { key } => {
+                bytes.push(SECRET);
+                bytes.extend_from_slice(&key.0);
+            }
+            Message::Peer { machine, card } => {
+                bytes.push(PEER);
+                bytes.extend_from_slice(&machine.to_le_bytes());
+                push_card(&mut bytes, card);
+            }
             Message::Ready { pid } => {
                 bytes.push(READY);
                 bytes.extend_from_slice(&pid.to_le_bytes());
             }
             Message::Finished { status } => bytes.extend_from_slice(&[FINISHED, *status]),
-            Message::Failed { reason } => push_text(&mut bytes, FAILED, reason),
-            Message::End { reason } => push_text(&mut bytes, END, reason),
+            Message::Failed { reason } => {
+                bytes.push(FAILED);
+                push_text(&mut bytes, reason);
+            }
+            Message::Lost { machine, reason } => {
+                bytes.push(LOST);
+                bytes.extend_from_slice(&machine.to_le_bytes());
+                push_text(&mut bytes, reason);
+            }
+            Message::End { reason } => {
+                bytes.push(END);
+                push_text(&mut bytes, reason);
+            }
         }
         bytes
     }
@@ -119,29 +201,54 @@ impl Message {
             return Err(ControlError::Version(version));
         }
         let (&kind, body) = rest.split_first().ok_or_else(|| malformed("it has no kind"))?;
-        let text = || match std::str::from_utf8(body) {
+        let text = |body: &[u8]| match std::str::from_utf8(body) {
             Ok(text) => Ok(text.to_owned()),
             Err(_) => Err(malformed("its text is not UTF-8")),
         };
-        match kind {
+        let card = |body: &[u8]| match body.len() {
+            0..=MAX_CARD_BYTES => Ok(body.to_vec()),
+            _ => Err(malformed("its card is too long")),
+        };
+        let numbered = || match body.split_first_chunk() {
+            Some((machine, rest)) => Ok((u16::from_le_bytes(*machine), rest)),
+            None => Err(malformed("it names no machine")),
+        };
+        Ok(match kind {
+            CARD => Message::Card { bytes: card(body)? },
+            SECRET => {
+                let key = body.try_into().map_err(|_| malformed("Secret carries 32 bytes"))?;
+                Message::Secret { key: ProgramKey(key) }
+            }
+            PEER => {
+                let (machine, rest) = numbered()?;
+                Message::Peer { machine, card: card(rest)? }
+            }
             READY => {
                 let pid = body.try_into().map_err(|_| malformed("Ready carries 4 bytes"))?;
-                Ok(Message::Ready { pid: u32::from_le_bytes(pid) })
+                Message::Ready { pid: u32::from_le_bytes(pid) }
             }
             FINISHED => match body {
-                [status] => Ok(Message::Finished { status: *status }),
-                _ => Err(malformed("Finished carries 1 byte")),
+                [status] => Message::Finished { status: *status },
+                _ => return Err(malformed("Finished carries 1 byte")),
             },
-            FAILED => Ok(Message::Failed { reason: text()? }),
-            END => Ok(Message::End { reason: text()? }),
-            _ => Err(malformed("its kind is unknown")),
-        }
+            FAILED => Message::Failed { reason: text(body)? },
+            LOST => {
+                let (machine, rest) = numbered()?;
+                Message::Lost { machine, reason: text(rest)? }
+            }
+            END => Message::End { reason: text(body)? },
+            _ => return Err(malformed("its kind is unknown")),
+        })
     }
 }
 
-fn push_text(bytes: &mut Vec<u8>, kind: u8, text: &str) {
-    bytes.push(kind);
-    let end = text.floor_char_boundary(MAX_MESSAGE_BYTES - HEADER_BYTES);
+fn push_card(bytes: &mut Vec<u8>, card: &[u8]) {
+    assert!(card.len() <= MAX_CARD_BYTES, "a card of {} bytes, {MAX_CARD_BYTES} are allowed", card.len());
+    bytes.extend_from_slice(card);
+}
+
+fn push_text(bytes: &mut Vec<u8>, text: &str) {
+    let end = text.floor_char_boundary(MAX_TEXT_BYTES);
     bytes.extend_from_slice(&text.as_bytes()[..end]);
 }
 
@@ -168,14 +275,27 @@ impl Control {
         Control { socket }
     }
 
-    /// Sends one message.
+    /// Sends one message; waits while the channel is full.
     ///
     /// # Errors
     /// [`ControlError::Socket`]; of kind `BrokenPipe` when the other process is gone (no signal is raised).
     pub fn send(&self, message: &Message) -> Result<(), ControlError> {
+        self.send_packet(message, SendFlags::NOSIGNAL)
+    }
+
+    /// Sends one message if the channel has room for it now: an error of kind `WouldBlock` when it has not. For starters,
+    /// which must not be held up by a machine that does not read.
+    ///
+    /// # Errors
+    /// As [`Control::send`], and `WouldBlock`.
+    pub fn try_send(&self, message: &Message) -> Result<(), ControlError> {
+        self.send_packet(message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+    }
+
+    fn send_packet(&self, message: &Message, flags: SendFlags) -> Result<(), ControlError> {
         let packet = message.encode();
         loop {
-            match rustix::net::send(&self.socket, &packet, SendFlags::NOSIGNAL) {
+            match rustix::net::send(&self.socket, &packet, flags) {
                 Ok(_) => return Ok(()), // a packet goes whole or not at all
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(io::Error::from(error).into()),
@@ -223,11 +343,15 @@ impl AsFd for Control {
 mod tests {
     use super::*;
 
-    fn all() -> [Message; 4] {
+    fn all() -> [Message; 8] {
         [
+            Message::Card { bytes: (0..=255).cycle().take(MAX_CARD_BYTES).collect() },
+            Message::Secret { key: ProgramKey([7; KEY_BYTES]) },
+            Message::Peer { machine: 0x1234, card: vec![] },
             Message::Ready { pid: 0x1234_5678 },
             Message::Finished { status: 255 },
             Message::Failed { reason: "the fabric broke: größer".into() },
+            Message::Lost { machine: 3, reason: "reset".into() },
             Message::End { reason: String::new() },
         ]
     }
@@ -250,6 +374,23 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_not_printed() {
+        let text = format!("{:?}", Message::Secret { key: ProgramKey([77; KEY_BYTES]) });
+        assert!(!text.contains("77"), "{text}");
+    }
+
+    #[test]
+    fn who_does_not_read_holds_nobody_up() {
+        let (_machine, starter) = Control::pair().unwrap();
+        let message = Message::Peer { machine: 1, card: vec![0; MAX_CARD_BYTES] };
+        let full = (0..1_000_000).find_map(|_| starter.try_send(&message).err());
+        match full {
+            Some(ControlError::Socket(error)) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+            other => panic!("a channel without end: {other:?}"),
+        }
+    }
+
+    #[test]
     fn nothing_there_is_would_block() {
         let (_machine, launcher) = Control::pair().unwrap();
         match launcher.try_receive() {
@@ -262,7 +403,7 @@ mod tests {
     fn long_reasons_are_cut_at_a_character() {
         let reason = "ü".repeat(MAX_MESSAGE_BYTES);
         let packet = Message::Failed { reason: reason.clone() }.encode();
-        assert!(packet.len() <= MAX_MESSAGE_BYTES);
+        assert!(packet.len() <= MAX_TEXT_BYTES + 2);
         match Message::decode(&packet).unwrap() {
             Message::Failed { reason: cut } => assert!(!cut.is_empty() && reason.starts_with(&cut)),
             other => panic!("{other:?}"),
@@ -273,7 +414,7 @@ mod tests {
     fn damaged_packets_are_errors() {
         for message in all() {
             let packet = message.encode();
-            for len in 0..HEADER_BYTES {
+            for len in 0..2 {
                 assert!(Message::decode(&packet[..len]).is_err());
             }
             let mut other = packet.clone();
@@ -282,7 +423,20 @@ mod tests {
         }
         let v = PROTOCOL_VERSION;
         let too_long = vec![v; MAX_MESSAGE_BYTES + 1];
-        for bad in [&[v, 0][..], &[v, 99], &[v, READY, 1], &[v, READY, 1, 2, 3, 4, 5], &[v, FINISHED], &too_long] {
+        let long_card = [&[v, CARD][..], &[0; MAX_CARD_BYTES + 1]].concat();
+        let bad: [&[u8]; 10] = [
+            &[v, 0],
+            &[v, 99],
+            &[v, READY, 1],
+            &[v, READY, 1, 2, 3, 4, 5],
+            &[v, FINISHED],
+            &[v, SECRET, 1],
+            &[v, PEER, 1],
+            &[v, LOST],
+            &long_card,
+            &too_long,
+        ];
+        for bad in bad {
             assert!(matches!(Message::decode(bad), Err(ControlError::Malformed { .. })), "{bad:?}");
         }
         assert!(Message::decode(&[v, FAILED, 0xff, 0xfe]).is_err());

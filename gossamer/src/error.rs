@@ -1,12 +1,14 @@
 //! Why a program cannot start on this machine. What can go wrong with a request is [`crate::Error`].
 
-use crate::bootstrap::BootstrapError;
+use crate::bootstrap::{BootstrapError, FabricChoice};
 
 /// What can go wrong between the start of the process and that of `gsm_main`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
+    #[error("the fabric {fabric} cannot join these machines yet: use shm, on one host")]
+    NoFabric { fabric: FabricChoice },
     #[error("the machines cannot be connected: {0}")]
     Fabric(#[from] comm::Error),
     #[error("the program's own headers cannot be read: {0}")]

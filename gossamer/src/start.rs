@@ -87,9 +87,11 @@ fn run_machine<F: FnOnce() + Send + 'static>(
     gsm_main: F,
     threads: usize,
 ) -> Result<u8, StartError> {
-    let Bootstrap { machine: own, machines, threads: told, memory, control } = bootstrap;
+    let Bootstrap { machine: own, plan, memory, control } = bootstrap;
     let control = fate::share(control).map_err(StartError::Thread)?;
-    let layout = Arc::new(Layout::new(divide(told.unwrap_or(threads), machines)?));
+    let Some(memory) = memory else { return Err(StartError::NoFabric { fabric: plan.fabric }) };
+    let told = plan.threads.map(|threads| threads as usize);
+    let layout = Arc::new(Layout::new(divide(told.unwrap_or(threads), plan.machines.len() as u16)?));
     let image = Image::of_program().map_err(StartError::Image)?;
     let fabric: Arc<dyn Fabric> = Arc::new(ShmFabric::open(memory, layout.region_bytes(own), START_TIMEOUT)?);
     let hellos = exchange(&*fabric, &layout, image.id(), host(), START_TIMEOUT)?;

@@ -43,14 +43,14 @@ fn the_exit_status_is_passed_on() {
 
 fn machines_learn_threads_and_place() {
     let mut with = command(2, &["--threads", "6"], &["threads"]);
-    with.env("GOSSAMER_THREADS", "77").env("GOSSAMER_MACHINE", "old");
+    with.env("GOSSAMER_PLAN", "old").env("GOSSAMER_MACHINE", "old");
     let ended = run(with);
     for machine in 0..2 {
         let line = format!("m{machine} | threads Some(6), machine {machine} of 2");
         assert!(ended.stdout.contains(&line), "{ended}");
     }
     let mut without = command(1, &[], &["threads"]);
-    without.env("GOSSAMER_THREADS", "77"); // another launcher's
+    without.env("GOSSAMER_PLAN", "{}"); // another launcher's
     let ended = run(without);
     assert!(ended.stdout.contains(&"threads None, machine 0 of 1".to_owned()), "{ended}");
 }
@@ -89,10 +89,10 @@ fn children_of_a_machine_are_not_machines_and_end_with_it() {
 
 fn broken_variables_are_refused() {
     let mut probe = std::process::Command::new(this_program());
-    probe.args(["machine", "end"]).env("GOSSAMER_LAUNCHER", "1:77").env("GOSSAMER_MACHINE", "one");
+    probe.args(["machine", "end"]).env("GOSSAMER_LAUNCHER", "2:77").env("GOSSAMER_MACHINE", "one");
     let ended = run(probe);
     assert_eq!(ended.code(), Some(64), "{ended}");
-    assert!(ended.stderr[0].contains("GOSSAMER_MACHINES is missing") && ended.stderr[0].contains("unset"), "{ended}");
+    assert!(ended.stderr[0].contains("GOSSAMER_PLAN is missing") && ended.stderr[0].contains("unset"), "{ended}");
 }
 
 fn a_bad_program_is_named() {

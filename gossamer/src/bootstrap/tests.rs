@@ -2,18 +2,19 @@
 //! launcher, a wrapper and a grandchild see the right thing is tested in gossamer-daemon/tests/launch.rs.
 
 use std::collections::HashMap;
+use std::os::fd::AsRawFd;
 
 use super::*;
 
 type Environment = HashMap<&'static str, String>;
 
 /// The variables for machine 1 of 3, and both ends of its control channel.
-fn seat() -> (Environment, Control, Control) {
+fn ticket() -> (Environment, Control, Control) {
     let memory = shm::create(3).unwrap();
     let (machine, launcher) = Control::pair().unwrap();
-    let seat = Seat { machine: 1, threads: Some(6), memory: &memory };
-    let variables = seat.variables(&machine).unwrap();
-    (variables.into_iter().filter_map(|(name, value)| Some((name, value?))).collect(), machine, launcher)
+    let plan = Plan::local(3, FabricChoice::Shm, Some(6));
+    let ticket = Ticket { machine: 1, plan: &plan, memory: Some(&memory) };
+    (ticket.variables(&machine).unwrap().into(), machine, launcher)
 }
 
 /// Gives a descriptor up, as if an exec had brought it here.
@@ -28,10 +29,10 @@ fn read(environment: &Environment) -> Result<Option<Variables>, BootstrapError> 
 
 #[test]
 fn what_the_launcher_hands_out_arrives() {
-    let (environment, machine, launcher) = seat();
+    let (environment, machine, launcher) = ticket();
     inherit(machine);
     let variables = read(&environment).unwrap().unwrap();
-    assert_eq!((variables.machine, variables.machines, variables.threads), (1, 3, Some(6)));
+    assert_eq!((variables.machine, variables.plan.clone()), (1, Plan::local(3, FabricChoice::Shm, Some(6))));
     let control = variables.take_control(rustix::process::getppid()).unwrap().unwrap();
     assert_eq!(rustix::io::fcntl_getfd(&control).unwrap(), FdFlags::CLOEXEC);
     control.send(&crate::control::Message::Ready { pid: 7 }).unwrap();
@@ -43,7 +44,7 @@ fn what_the_launcher_hands_out_arrives() {
 
 #[test]
 fn a_missing_channel_tells_a_grandchild_from_a_broken_wrapper() {
-    let (environment, machine, _launcher) = seat();
+    let (environment, machine, _launcher) = ticket();
     drop(machine); // not open here
     let variables = read(&environment).unwrap().unwrap();
     assert!(variables.take_control(rustix::process::getppid()).unwrap().is_none());
@@ -59,7 +60,7 @@ fn a_missing_channel_tells_a_grandchild_from_a_broken_wrapper() {
 
 #[test]
 fn a_descriptor_that_is_something_else_is_left_alone() {
-    let (mut environment, _machine, _launcher) = seat();
+    let (mut environment, _machine, _launcher) = ticket();
     let file = std::fs::File::open("/dev/null").unwrap();
     rustix::io::fcntl_setfd(&file, FdFlags::empty()).unwrap();
     environment.insert(CONTROL, format!("{}:1:1", file.as_raw_fd()));
@@ -70,14 +71,13 @@ fn a_descriptor_that_is_something_else_is_left_alone() {
 #[test]
 fn no_variables_mean_no_launcher() {
     assert!(read(&Environment::new()).unwrap().is_none());
-    assert!(read(&Environment::from([(THREADS, "3".to_owned())])).unwrap().is_none());
 }
 
 #[test]
 fn broken_variables_are_named_with_value_and_cure() {
-    let (good, _machine, _launcher) = seat();
+    let (good, _machine, _launcher) = ticket();
     assert!(read(&good).unwrap().is_some());
-    for variable in [LAUNCHER, MACHINE, MACHINES, CONTROL] {
+    for variable in [LAUNCHER, MACHINE, PLAN, CONTROL] {
         let mut environment = good.clone();
         environment.remove(variable);
         let text = read(&environment).unwrap_err().to_string();
@@ -86,15 +86,14 @@ fn broken_variables_are_named_with_value_and_cure() {
     let bad = [
         (LAUNCHER, "1"),
         (LAUNCHER, "x:1"),
-        (LAUNCHER, "1:-4"),
-        (LAUNCHER, "1:0"),
+        (LAUNCHER, "2:-4"),
+        (LAUNCHER, "2:0"),
         (MACHINE, "3"),
         (MACHINE, "-1"),
         (MACHINE, ""),
-        (MACHINES, "0"),
-        (MACHINES, "70000"),
-        (THREADS, "2"),
-        (THREADS, "many"),
+        (PLAN, ""),
+        (PLAN, "{}"),
+        (PLAN, r#"{"fabric":"string"}"#),
         (CONTROL, "4"),
         (CONTROL, "1:2:3"),
         (CONTROL, "4:2:3:4"),
@@ -114,4 +113,27 @@ fn broken_variables_are_named_with_value_and_cure() {
     environment.insert(LAUNCHER, "9:1".to_owned());
     let text = read(&environment).unwrap_err().to_string();
     assert!(text.contains("version 9") && text.contains("build both"), "{text}");
+}
+
+#[test]
+fn a_plan_that_makes_no_sense_is_refused_on_both_sides() {
+    let (mut environment, control, _launcher) = ticket();
+    let mut plan: Plan = serde_json::from_str(&environment[PLAN]).unwrap();
+    plan.threads = Some(2);
+    environment.insert(PLAN, serde_json::to_string(&plan).unwrap());
+    let text = read(&environment).unwrap_err().to_string();
+    assert!(text.contains("2 workers in all are not enough"), "{text}");
+
+    let memory = shm::create(3).unwrap();
+    let refused = |machine, plan: &Plan, memory: Option<&shm::Segments>| {
+        let error = Ticket { machine, plan, memory }.variables(&control).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        error.to_string()
+    };
+    assert!(refused(0, &plan, Some(&memory)).contains("not enough"));
+    plan.threads = None;
+    assert!(refused(3, &plan, Some(&memory)).contains("no machine 3"));
+    assert!(refused(0, &plan, None).contains("memory for 0 machines"));
+    plan.hosts[0].name = "x".repeat(PLAN_BYTES_MAX);
+    assert!(refused(0, &plan, Some(&memory)).contains("does not fit"));
 }
