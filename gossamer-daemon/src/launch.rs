@@ -134,7 +134,12 @@ fn prefix(config: &LaunchConfig, index: u16) -> String {
     format!("{:<width$} | ", format!("m{index}"))
 }
 
-fn start(config: &LaunchConfig, plan: &Plan, index: u16, memory: &shm::Segments) -> Result<(Child, Control), LaunchError> {
+fn start(
+    config: &LaunchConfig,
+    plan: &Plan,
+    index: u16,
+    memory: &shm::Segments,
+) -> Result<(Child, Control), LaunchError> {
     let mut command = Command::new(&config.program);
     command.args(&config.args).process_group(0);
     command.stdin(if index == 0 { input::for_machine_0() } else { Stdio::null() });

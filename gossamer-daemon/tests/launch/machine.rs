@@ -34,7 +34,9 @@ pub fn play(args: &[String]) {
             inherited.iter().for_each(|what| println!("inherited {what}"));
             println!("inheritable now: {}", crate::rig::inheritable().iter().filter(|what| ours(what)).count());
         }
-        ["threads"] => println!("threads {:?}, machine {me} of {}", bootstrap.plan.threads, bootstrap.plan.machines.len()),
+        ["threads"] => {
+            println!("threads {:?}, machine {me} of {}", bootstrap.plan.threads, bootstrap.plan.machines.len())
+        }
         ["unready", machine] if is(machine) => exit(0),
         _ => {}
     }
