@@ -11,6 +11,7 @@
 //! What passes between launcher and machine is in `gossamer::bootstrap` and `gossamer::control`. Linux only.
 
 pub mod cli;
+pub mod config;
 mod input;
 pub mod launch;
 pub mod outcome;

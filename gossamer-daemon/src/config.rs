@@ -1,0 +1,420 @@
+//! `rack.yaml`: the hosts of a rack, the key, limits and time-outs. Reading, checking, and finding one's own place.
+//!
+//! The same file is meant to lie on every host: a daemon reads from it its own entry and the limits, a launcher the
+//! hosts. What the values do is not here. Invariant: a [`RackConfig`] that came out of [`RackConfig::read`] has passed
+//! [`RackConfig::check`]; every error names the file, where possible the line, the field and what would be right.
+
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+mod cores;
+#[cfg(test)]
+mod tests;
+
+pub use cores::Cores;
+
+/// TCP port of a daemon where nothing else is said.
+pub const DEFAULT_PORT: u16 = 7117;
+/// Longer files are refused before they are parsed.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+/// The most hosts in a rack.
+pub const MAX_HOSTS: usize = 1024;
+const MAX_NAME_BYTES: usize = 64;
+
+/// Why there is no usable `rack.yaml`.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// No file was named, and none is where one is looked for.
+    #[error(
+        "no rack.yaml: looked for {}; name one with --rack FILE or GOSSAMER_RACK, or run on this host alone with \
+         --local N", list(.0)
+    )]
+    Missing(Vec<PathBuf>),
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is no valid `rack.yaml`.
+    #[error("{}{place}: {what}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// `:LINE:COLUMN` where that is known.
+        place: String,
+        /// What is wrong, and what would be right.
+        what: String,
+    },
+    /// This host is none of the rack's, or could be several.
+    #[error("{}: {what}", path.display())]
+    Host {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and the cure.
+        what: String,
+    },
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// How bytes get from machine to machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum FabricChoice {
+    /// For each pair of machines the best there is: shm on the same host, else verbs, else tcp.
+    #[default]
+    Auto,
+    /// Shared memory: one host only.
+    Shm,
+    /// TCP, between any hosts.
+    Tcp,
+    /// RDMA: InfiniBand or RoCE.
+    Verbs,
+}
+
+/// RDMA settings of a host; what is left out is chosen by the fabric.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rdma {
+    /// Name of the device, as `ibv_devices` lists it.
+    pub device: Option<String>,
+    /// Port of the device, from 1.
+    pub port: Option<u8>,
+    /// Index into the port's GID table.
+    pub gid_index: Option<u8>,
+    /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096.
+    pub mtu: Option<u16>,
+}
+
+/// One host of the rack.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Host {
+    /// As it appears before each line of output and in messages.
+    pub name: String,
+    /// Where the other hosts reach it: an IP address or a name. Its daemon listens there and nowhere else.
+    pub address: String,
+    /// TCP port of its daemon, where it differs from the rack's.
+    #[serde(default)]
+    pub port: Option<u16>,
+    /// Workers of a program on this host; default: one for each core.
+    #[serde(default)]
+    pub workers: Option<u16>,
+    /// The cores that programs may use; default: all.
+    #[serde(default)]
+    pub cores: Option<Cores>,
+    /// The fabric between this host and others, where it differs from the rack's.
+    #[serde(default)]
+    pub fabric: Option<FabricChoice>,
+    /// RDMA settings.
+    #[serde(default)]
+    pub rdma: Option<Rdma>,
+}
+
+/// What a program, and whoever connects to a daemon, may take.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Programs at the same time on one host.
+    pub programs: u16,
+    /// Machines of one program on one host.
+    pub machines_per_host: u16,
+    /// Connections to a daemon at the same time, those not yet authenticated included.
+    pub connections: u16,
+    /// Arguments and environment of a program together, in bytes.
+    pub environment_bytes: u32,
+    /// The longest program that is carried to a host that lacks it, in bytes.
+    pub binary_bytes: u64,
+    /// Carried programs that a host keeps, in bytes; the least recently used go first.
+    pub cache_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            programs: 16,
+            machines_per_host: 64,
+            connections: 64,
+            environment_bytes: 256 << 10,
+            binary_bytes: 1 << 30,
+            cache_bytes: 4 << 30,
+        }
+    }
+}
+
+/// How long things may take, in milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Timeouts {
+    /// To connect to a daemon and to agree on the key.
+    pub connect_ms: u32,
+    /// For the machines of a program to come up and to find each other.
+    pub start_ms: u32,
+    /// A host that says nothing for this long counts as cut off or hung, and its programs end.
+    pub silence_ms: u32,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Timeouts { connect_ms: 5000, start_ms: 30_000, silence_ms: 3000 }
+    }
+}
+
+impl Timeouts {
+    /// See [`Timeouts::connect_ms`].
+    #[must_use]
+    pub fn connect(&self) -> Duration {
+        Duration::from_millis(u64::from(self.connect_ms))
+    }
+
+    /// See [`Timeouts::start_ms`].
+    #[must_use]
+    pub fn start(&self) -> Duration {
+        Duration::from_millis(u64::from(self.start_ms))
+    }
+
+    /// See [`Timeouts::silence_ms`].
+    #[must_use]
+    pub fn silence(&self) -> Duration {
+        Duration::from_millis(u64::from(self.silence_ms))
+    }
+}
+
+/// The shortest limit of silence: with a sign of life each 500 ms, less would mistake a busy host for a dead one.
+const MIN_SILENCE_MS: u32 = 1500;
+
+/// A rack, as `rack.yaml` describes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RackConfig {
+    /// Shown in messages, to tell racks apart.
+    #[serde(default = "default_name")]
+    pub name: String,
+    /// TCP port of the daemons.
+    #[serde(default = "default_port")]
+    pub port: u16,
+    /// The file with the rack's key; a relative path starts at the folder of `rack.yaml`.
+    pub key_file: PathBuf,
+    /// Whom programs run as when the daemon runs as root.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// How bytes get from machine to machine.
+    #[serde(default)]
+    pub fabric: FabricChoice,
+    /// The hosts.
+    pub hosts: Vec<Host>,
+    /// What may be taken.
+    #[serde(default)]
+    pub limits: Limits,
+    /// How long things may take.
+    #[serde(default)]
+    pub timeouts: Timeouts,
+    /// The file that this came from.
+    #[serde(skip)]
+    pub path: PathBuf,
+}
+
+fn default_name() -> String {
+    "rack".into()
+}
+
+fn default_port() -> u16 {
+    DEFAULT_PORT
+}
+
+impl RackConfig {
+    /// Reads the file named by `asked`, or by `GOSSAMER_RACK`, or the first of `./rack.yaml`,
+    /// `~/.config/gossamer/rack.yaml` and `/etc/gossamer/rack.yaml` that is there.
+    ///
+    /// # Errors
+    /// When there is none, or it is not valid.
+    pub fn find(asked: Option<&Path>) -> Result<RackConfig, ConfigError> {
+        let named = asked.map(Path::to_owned).or_else(|| std::env::var_os("GOSSAMER_RACK").map(PathBuf::from));
+        if let Some(path) = named {
+            return RackConfig::read(&path);
+        }
+        let home = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
+        let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".config")));
+        let mut places = vec![PathBuf::from("rack.yaml")];
+        places.extend(home.map(|home| home.join("gossamer/rack.yaml")));
+        places.push(PathBuf::from("/etc/gossamer/rack.yaml"));
+        match places.iter().find(|place| place.exists()) {
+            Some(place) => RackConfig::read(place),
+            None => Err(ConfigError::Missing(places)),
+        }
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it cannot be read or is not valid.
+    pub fn read(path: &Path) -> Result<RackConfig, ConfigError> {
+        let failed = |source| ConfigError::Read { path: path.to_owned(), source };
+        let size = std::fs::metadata(path).map_err(failed)?.len();
+        if size > MAX_FILE_BYTES {
+            let what = format!("{size} bytes are too many for a rack.yaml (at most {MAX_FILE_BYTES})");
+            return Err(ConfigError::Invalid { path: path.to_owned(), place: String::new(), what });
+        }
+        RackConfig::parse(&std::fs::read_to_string(path).map_err(failed)?, path)
+    }
+
+    /// Parses the text of a file; `path` is for messages, and where a relative key file starts.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`].
+    pub fn parse(text: &str, path: &Path) -> Result<RackConfig, ConfigError> {
+        let parsed: Result<RackConfig, serde_saphyr::Error> = serde_saphyr::from_str(text);
+        let mut config = parsed.map_err(|error| {
+            let place = error.location().map_or_else(String::new, |at| format!(":{}:{}", at.line(), at.column()));
+            ConfigError::Invalid { path: path.to_owned(), place, what: plain(&error) }
+        })?;
+        config.path = path.to_owned();
+        config.check().map_err(|(field, what)| {
+            let place = field_line(text, &field).map_or_else(String::new, |line| format!(":{line}"));
+            ConfigError::Invalid { path: path.to_owned(), place, what }
+        })?;
+        Ok(config)
+    }
+
+    /// What the types do not say. The error is the text to look for in the file, and what is wrong.
+    fn check(&self) -> Result<(), (String, String)> {
+        let fail = |field: &str, what: String| Err((field.to_owned(), what));
+        if self.hosts.is_empty() || self.hosts.len() > MAX_HOSTS {
+            return fail("hosts", format!("hosts: a rack has from 1 to {MAX_HOSTS} hosts, not {}", self.hosts.len()));
+        }
+        if self.port == 0 {
+            return fail("port", "port: 0 is no port; leave it out for 7117".into());
+        }
+        for (index, host) in self.hosts.iter().enumerate() {
+            let name = &host.name;
+            if !valid_name(name) {
+                let rule = format!("1 to {MAX_NAME_BYTES} letters, digits, '-', '_' or '.'");
+                return fail(name, format!("hosts: {name:?} is no host name: it takes {rule}"));
+            }
+            if self.hosts[..index].iter().any(|other| other.name == *name) {
+                return fail(name, format!("hosts: two are named {name}; each needs a name of its own"));
+            }
+            let same = |other: &&Host| other.address == host.address && self.port_of(other) == self.port_of(host);
+            if let Some(other) = self.hosts[..index].iter().find(same) {
+                let (a, b, address, port) = (&other.name, name, &host.address, self.port_of(host));
+                return fail(name, format!("hosts: {a} and {b} have the same address and port, {address}:{port}"));
+            }
+            if host.address.is_empty() || host.port == Some(0) || host.workers == Some(0) {
+                return fail(name, format!("host {name}: address, port and workers must not be empty or 0"));
+            }
+            if let Some(mtu) = host.rdma.as_ref().and_then(|rdma| rdma.mtu)
+                && ![256, 512, 1024, 2048, 4096].contains(&mtu)
+            {
+                return fail("mtu", format!("host {name}: rdma.mtu is 256, 512, 1024, 2048 or 4096 bytes, not {mtu}"));
+            }
+        }
+        if self.timeouts.silence_ms < MIN_SILENCE_MS {
+            let what = format!("timeouts.silence_ms: at least {MIN_SILENCE_MS}, not {}", self.timeouts.silence_ms);
+            return fail("silence_ms", format!("{what}: hosts give a sign of life each 500 ms"));
+        }
+        if self.timeouts.connect_ms == 0 || self.timeouts.start_ms == 0 {
+            return fail("timeouts", "timeouts: connect_ms and start_ms must not be 0".into());
+        }
+        if [self.limits.programs, self.limits.machines_per_host, self.limits.connections].contains(&0) {
+            return fail("limits", "limits: programs, machines_per_host and connections must not be 0".into());
+        }
+        Ok(())
+    }
+
+    /// The port of a host's daemon.
+    #[must_use]
+    pub fn port_of(&self, host: &Host) -> u16 {
+        host.port.unwrap_or(self.port)
+    }
+
+    /// The key file, as a path that does not depend on the working directory where the file's path does not.
+    #[must_use]
+    pub fn key_path(&self) -> PathBuf {
+        self.path.parent().unwrap_or(Path::new("")).join(&self.key_file)
+    }
+
+    /// The entry of the host with this name.
+    #[must_use]
+    pub fn host(&self, name: &str) -> Option<&Host> {
+        self.hosts.iter().find(|host| host.name == name)
+    }
+
+    /// Where a host's daemon listens.
+    ///
+    /// # Errors
+    /// When its address is a name that does not resolve.
+    pub fn address_of(&self, host: &Host) -> std::io::Result<SocketAddr> {
+        let mut addresses = (host.address.as_str(), self.port_of(host)).to_socket_addrs()?;
+        addresses.next().ok_or_else(|| std::io::Error::other(format!("{} has no address", host.address)))
+    }
+
+    /// The entry of this host: the one named, else the only one whose address is an address of this host, else the one
+    /// with this host's name.
+    ///
+    /// # Errors
+    /// [`ConfigError::Host`], which lists the names.
+    pub fn own_host(&self, named: Option<&str>) -> Result<&Host, ConfigError> {
+        let names = || self.hosts.iter().map(|host| host.name.as_str()).collect::<Vec<_>>().join(", ");
+        let fail = |what| Err(ConfigError::Host { path: self.path.clone(), what });
+        if let Some(name) = named {
+            return match self.host(name) {
+                Some(host) => Ok(host),
+                None => fail(format!("there is no host {name}: --host takes one of {}", names())),
+            };
+        }
+        let uname = rustix::system::uname();
+        let own_name = uname.nodename().to_string_lossy();
+        if let Some(host) = self.host(&own_name) {
+            return Ok(host);
+        }
+        let mine = self.hosts.iter().filter(|host| self.address_of(host).is_ok_and(|address| is_own(address)));
+        match mine.collect::<Vec<_>>()[..] {
+            [host] => Ok(host),
+            [] => fail(format!("this host ({own_name}) has no address of the rack's; say --host NAME ({})", names())),
+            _ => fail(format!("several entries are addresses of this host; say which: --host NAME ({})", names())),
+        }
+    }
+
+    /// A short text that is the same on hosts whose files say the same (comments and order of keys aside).
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        let mut same = self.clone();
+        same.key_file = PathBuf::new(); // may lie elsewhere on each host
+        let text = serde_json::to_string(&same).unwrap_or_default();
+        blake3::hash(text.as_bytes()).to_hex()[..16].to_owned()
+    }
+}
+
+/// Whether an address belongs to this host: only then can one listen on it.
+fn is_own(address: SocketAddr) -> bool {
+    TcpListener::bind((address.ip(), 0)).is_ok()
+}
+
+fn valid_name(name: &str) -> bool {
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    !name.is_empty() && name.len() <= MAX_NAME_BYTES && name.chars().all(good)
+}
+
+/// The parser's message without its drawing of the place, which is told in front.
+fn plain(error: &serde_saphyr::Error) -> String {
+    let text = error.without_snippet().to_string();
+    let text = text.split(" at line ").next().unwrap_or(&text);
+    text.trim_end_matches([':', ',', ' ']).to_owned()
+}
+
+/// The line, from 1, of the first place where a value or key with this text stands.
+fn field_line(text: &str, field: &str) -> Option<usize> {
+    let has = |line: &str| {
+        let line = line.split('#').next().unwrap_or(line);
+        line.split([' ', ':', ',', '"', '\'', '[', ']', '{', '}']).any(|word| word == field)
+    };
+    text.lines().position(has).map(|index| index + 1)
+}

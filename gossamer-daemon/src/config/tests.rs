@@ -1,0 +1,91 @@
+//! What `rack.yaml` may say, and what is answered where it says something else.
+
+use super::*;
+
+const SMALL: &str = "key_file: k\nhosts:\n  - {name: a, address: 10.0.0.1}\n  - {name: b, address: 10.0.0.2}\n";
+
+fn parse(text: &str) -> Result<RackConfig, ConfigError> {
+    RackConfig::parse(text, Path::new("/somewhere/rack.yaml"))
+}
+
+#[track_caller]
+fn refused(text: &str, words: &[&str]) {
+    let message = parse(text).expect_err(text).to_string();
+    assert!(message.starts_with("/somewhere/rack.yaml"), "{message}");
+    for word in words {
+        assert!(message.contains(word), "{word:?} is missing in: {message}");
+    }
+    assert!(!message.contains('\n'), "{message}");
+}
+
+#[test]
+fn the_example_at_the_root_is_valid() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rack.yaml");
+    let config = RackConfig::read(&path).unwrap();
+    let names: Vec<_> = config.hosts.iter().map(|host| host.name.as_str()).collect();
+    assert_eq!(names, ["alpha", "beta"]);
+    // It says of itself that it shows the defaults.
+    assert_eq!((config.limits, config.timeouts, config.port), (Limits::default(), Timeouts::default(), DEFAULT_PORT));
+    assert_eq!(config.hosts[0].cores.as_ref().unwrap().numbers(), (2..=15).collect::<Vec<_>>());
+    assert_eq!(config.hosts[0].rdma.as_ref().unwrap().mtu, Some(4096));
+}
+
+#[test]
+fn little_is_enough() {
+    let config = parse(SMALL).unwrap();
+    assert_eq!((config.port_of(&config.hosts[0]), config.fabric), (7117, FabricChoice::Auto));
+    assert_eq!(config.key_path(), Path::new("/somewhere/k"));
+    assert_eq!(config.address_of(config.host("b").unwrap()).unwrap().to_string(), "10.0.0.2:7117");
+    assert_eq!(config.own_host(Some("a")).unwrap().address, "10.0.0.1");
+    let message = config.own_host(Some("c")).unwrap_err().to_string();
+    assert!(message.contains("--host takes one of a, b"), "{message}");
+}
+
+#[test]
+fn wrong_values_are_named_with_their_place() {
+    refused(&SMALL.replace("address: 10.0.0.1", "adress: x"), &[":3:", "adress", "address"]);
+    refused(&format!("{SMALL}fabrics: tcp\n"), &[":5:", "fabrics", "fabric"]);
+    refused(&format!("{SMALL}fabric: ethernet\n"), &[":5:", "ethernet", "tcp"]);
+    refused(&format!("{SMALL}port: 0\n"), &[":5", "port", "7117"]);
+    refused(&format!("{SMALL}port: 70000\n"), &[":5:"]);
+    refused(&format!("{SMALL}timeouts: {{silence_ms: 100}}\n"), &[":5", "silence_ms", "1500"]);
+    refused(&format!("{SMALL}limits: {{programs: 0}}\n"), &[":5", "programs"]);
+    refused(&SMALL.replace("name: b", "name: a"), &["two are named a"]);
+    refused(&SMALL.replace("10.0.0.2", "10.0.0.1"), &[":4", "a and b", "10.0.0.1:7117"]);
+    refused(&SMALL.replace("name: b", "name: 'b c'"), &["\"b c\"", "letters"]);
+    refused("key_file: k\nhosts: []\n", &["from 1 to"]);
+    refused("hosts:\n - {name: a, address: b}\n", &["key_file"]);
+    refused("", &[]);
+    refused("a: [", &[]);
+    for cores in ["7-2", "x", "''", "[]", "5000", "-1"] {
+        refused(&SMALL.replace("10.0.0.1}", &format!("10.0.0.1, cores: {cores}}}")), &[":3", "cores"]);
+    }
+    refused(&SMALL.replace("10.0.0.1}", "10.0.0.1, rdma: {mtu: 1500}}"), &["mtu", "1500", "4096"]);
+}
+
+#[test]
+fn cores_have_three_forms() {
+    for (text, cores) in [("3", vec![3]), ("'0,2, 4-6'", vec![0, 2, 4, 5, 6]), ("[1, 0, 1]", vec![0, 1])] {
+        let config = parse(&SMALL.replace("10.0.0.1}", &format!("10.0.0.1, cores: {text}}}"))).unwrap();
+        assert_eq!(config.hosts[0].cores.as_ref().unwrap().numbers(), cores);
+    }
+}
+
+#[test]
+fn the_own_entry_is_found_by_address() {
+    let text = SMALL.replace("10.0.0.2", "127.0.0.1").replace("10.0.0.1", "192.0.2.77");
+    assert_eq!(parse(&text).unwrap().own_host(None).unwrap().name, "b");
+    let both = SMALL.replace("10.0.0.1", "127.0.0.1").replace("10.0.0.2", "127.0.0.2");
+    assert!(parse(&both).unwrap().own_host(None).unwrap_err().to_string().contains("several"));
+    let none = SMALL.replace("10.0.0.1", "192.0.2.77").replace("10.0.0.2", "192.0.2.78");
+    assert!(parse(&none).unwrap().own_host(None).unwrap_err().to_string().contains("--host NAME (a, b)"));
+}
+
+#[test]
+fn files_that_say_the_same_have_the_same_fingerprint() {
+    let a = parse(SMALL).unwrap();
+    let b = parse(&format!("# a comment\nport: 7117\n{}", SMALL.replace("key_file: k", "key_file: /x/k"))).unwrap();
+    let c = parse(&format!("{SMALL}port: 7118\n")).unwrap();
+    assert_eq!(a.fingerprint(), b.fingerprint());
+    assert_ne!(a.fingerprint(), c.fingerprint());
+}
