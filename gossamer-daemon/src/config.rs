@@ -375,7 +375,7 @@ impl RackConfig {
         if let Some(host) = self.host(&own_name) {
             return Ok(host);
         }
-        let mine = self.hosts.iter().filter(|host| self.address_of(host).is_ok_and(|address| is_own(address)));
+        let mine = self.hosts.iter().filter(|host| self.address_of(host).is_ok_and(is_own));
         match mine.collect::<Vec<_>>()[..] {
             [host] => Ok(host),
             [] => fail(format!("this host ({own_name}) has no address of the rack's; say --host NAME ({})", names())),
