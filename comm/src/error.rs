@@ -76,6 +76,92 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A key file that cannot be used as it is.
+    #[error("key file {}: {problem}", .path.display())]
+    KeyFile {
+        /// Where it is.
+        path: std::path::PathBuf,
+        /// What is wrong with it, and the cure.
+        problem: String,
+    },
+    /// The other side of a connection has another key.
+    #[error("{peer} has another key: the same key file must be on every host")]
+    WrongKey {
+        /// The other side.
+        peer: String,
+    },
+    /// The other side speaks some other protocol.
+    #[error("what answers at {peer} is not Gossamer: see whether the port is right")]
+    NotGossamer {
+        /// The other side.
+        peer: String,
+    },
+    /// The other side is of another version. `theirs` is 0 where it is not known.
+    #[error("{peer} speaks version {theirs} of the secure connection, this program {ours}: install the same on every host")]
+    OtherVersion {
+        /// The other side.
+        peer: String,
+        /// Its version.
+        theirs: u8,
+        /// The own version.
+        ours: u8,
+    },
+    /// The connection was meant for something else.
+    #[error("{peer} serves another purpose: see whether the port is right, and the versions are equal")]
+    OtherPurpose {
+        /// The other side.
+        peer: String,
+    },
+    /// The other side has the right key and refuses nevertheless.
+    #[error("{peer} refused the connection: see what it printed")]
+    Unwanted {
+        /// The other side.
+        peer: String,
+    },
+    /// Something did not come from the other side, or was changed on the way.
+    #[error("what came from {peer} was changed on the way: the connection is of no more use")]
+    Tampered {
+        /// The other side.
+        peer: String,
+    },
+    /// The other side did not do its part in time.
+    #[error("{peer} did not {doing} in time: see whether it is up and reachable")]
+    TimedOut {
+        /// The other side.
+        peer: String,
+        /// What it had to do.
+        doing: &'static str,
+    },
+    /// The other side closed the connection.
+    #[error("{peer} closed the connection {doing}: see what it printed")]
+    Closed {
+        /// The other side.
+        peer: String,
+        /// At which point.
+        doing: &'static str,
+    },
+    /// The other side sent more than its reader allows.
+    #[error("{peer} sent a message of more than {limit_bytes} bytes, which is the limit here")]
+    MessageTooLong {
+        /// The other side.
+        peer: String,
+        /// The limit.
+        limit_bytes: usize,
+    },
+    /// A purpose, claim or answer that does not fit a handshake.
+    #[error("{bytes} bytes do not fit a handshake, which has room for {limit_bytes}")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+        /// The room for it.
+        limit_bytes: usize,
+    },
+    /// The cryptography does not work on this machine.
+    #[error("the cryptography does not work on this machine: {reason}")]
+    Cipher {
+        /// Why.
+        reason: String,
+    },
     /// The operating system refused.
     #[error("{doing}: {source}")]
     System {

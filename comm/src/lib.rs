@@ -7,7 +7,8 @@
 //! client writes a batch of requests, the trustee polls its flag.
 //!
 //! The contract is [`Fabric`] and [`Connection`]; read `fabric.rs` first. [`shm`] carries it
-//! between processes of one host. Every implementation passes the same suite, `conformance` (behind
+//! between processes of one host. [`secure`] is about who may connect: keys, and connections that are
+//! authenticated and encrypted. Every implementation passes the same suite, `conformance` (behind
 //! the feature of that name).
 //!
 //! This crate knows bytes only: no closures, no fibers, no slots.
@@ -61,7 +62,10 @@
 pub mod conformance;
 mod error;
 mod fabric;
+#[cfg(test)]
+mod fuzz;
 mod memory;
+pub mod secure;
 #[cfg(target_os = "linux")]
 mod park;
 #[cfg(target_os = "linux")]

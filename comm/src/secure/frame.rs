@@ -1,0 +1,221 @@
+//! Messages over an authenticated session, sealed frame by frame, without any socket. Not here: the
+//! handshake before it, and the stream that carries it.
+//!
+//! A frame is `[length u16][sealed: marker u8, part of a message]`, little endian. The marker says
+//! whether the message goes on in the next frame. Frames are numbered on both sides and the number
+//! is part of the seal: one that is changed, repeated, left out or out of order does not open.
+//!
+//! The reader keeps at most one frame, and of a message no more than its caller's limit.
+
+use super::handshake::Session;
+use crate::error::Error;
+use snow::StatelessTransportState;
+use std::sync::Arc;
+
+const LENGTH_BYTES: usize = 2;
+const SEAL_BYTES: usize = 16;
+/// Most bytes of a message in one frame: a sealed frame is at most 65,535 bytes long.
+const PART_BYTES_MAX: usize = u16::MAX as usize - SEAL_BYTES - 1;
+/// Longest frame with its length.
+pub(super) const FRAME_BYTES_MAX: usize = LENGTH_BYTES + u16::MAX as usize;
+
+const GOES_ON: u8 = 0;
+const LAST: u8 = 1;
+
+/// What is wrong with bytes that came over a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Broken {
+    /// Not sealed by the other side.
+    Tampered,
+    /// The message is longer than its reader allows.
+    TooLong { limit_bytes: usize },
+}
+
+/// Seals what goes out.
+pub(super) struct Sealer {
+    noise: Arc<StatelessTransportState>,
+    next: u64,
+    plain: Vec<u8>,
+}
+
+/// Opens what comes in.
+pub(super) struct Opener {
+    noise: Arc<StatelessTransportState>,
+    next: u64,
+    /// Sealed bytes that were received and not opened yet.
+    received: Vec<u8>,
+    /// The message so far.
+    message: Vec<u8>,
+    plain: Box<[u8]>,
+}
+
+/// The two directions of a session.
+pub(super) fn split(session: Session) -> (Opener, Sealer) {
+    let Session { noise, next_out, next_in } = session;
+    let noise = Arc::new(noise);
+    let sealer = Sealer { noise: Arc::clone(&noise), next: next_out, plain: Vec::new() };
+    let plain = vec![0; u16::MAX as usize].into_boxed_slice();
+    (Opener { noise, next: next_in, received: Vec::new(), message: Vec::new(), plain }, sealer)
+}
+
+impl Sealer {
+    /// Appends `message`, sealed, to `out`.
+    ///
+    /// # Errors
+    /// [`Error::Cipher`], after 2^64 frames.
+    pub(super) fn seal(&mut self, message: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        let mut parts = message.chunks(PART_BYTES_MAX).peekable();
+        let mut part = parts.next().unwrap_or_default();
+        loop {
+            let next = parts.next();
+            self.plain.clear();
+            self.plain.push(if next.is_some() { GOES_ON } else { LAST });
+            self.plain.extend_from_slice(part);
+            let sealed_bytes = self.plain.len() + SEAL_BYTES;
+            out.extend_from_slice(&(sealed_bytes as u16).to_le_bytes());
+            let start = out.len();
+            out.resize(start + sealed_bytes, 0);
+            let sealed = self.noise.write_message(self.next, &self.plain, &mut out[start..]);
+            sealed.map_err(|error| Error::Cipher { reason: error.to_string() })?;
+            self.next += 1;
+            match next {
+                Some(next) => part = next,
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+impl Opener {
+    /// Takes bytes that came.
+    pub(super) fn feed(&mut self, bytes: &[u8]) {
+        self.received.extend_from_slice(bytes);
+    }
+
+    /// Whether bytes of an unfinished message are here.
+    pub(super) fn is_within_message(&self) -> bool {
+        !self.received.is_empty() || !self.message.is_empty()
+    }
+
+    /// The next message of at most `limit_bytes`, or `None` until more is fed.
+    pub(super) fn next(&mut self, limit_bytes: usize) -> Result<Option<Vec<u8>>, Broken> {
+        let mut taken = 0;
+        let result = loop {
+            let Some((length, rest)) = self.received[taken..].split_first_chunk::<LENGTH_BYTES>() else {
+                break Ok(None);
+            };
+            let bytes = usize::from(u16::from_le_bytes(*length));
+            let Some(sealed) = rest.get(..bytes) else {
+                break Ok(None);
+            };
+            let Ok(plain_bytes) = self.noise.read_message(self.next, sealed, &mut self.plain) else {
+                break Err(Broken::Tampered);
+            };
+            self.next += 1;
+            taken += LENGTH_BYTES + bytes;
+            let Some((marker, part)) = self.plain[..plain_bytes].split_first() else {
+                break Err(Broken::Tampered);
+            };
+            if part.len() > limit_bytes - self.message.len().min(limit_bytes) {
+                break Err(Broken::TooLong { limit_bytes });
+            }
+            self.message.extend_from_slice(part);
+            match *marker {
+                LAST => break Ok(Some(std::mem::take(&mut self.message))),
+                // A message in empty parts would never end.
+                GOES_ON if !part.is_empty() => {}
+                _ => break Err(Broken::Tampered),
+            }
+        };
+        self.received.drain(..taken);
+        result
+    }
+}
+
+#[cfg(test)]
+impl Opener {
+    /// Forgets what came, and goes on with the next frame of `sealer`: for tests that break many
+    /// sessions and need not make each anew.
+    pub(super) fn rejoin(&mut self, sealer: &Sealer) {
+        self.received.clear();
+        self.message.clear();
+        self.next = sealer.next;
+    }
+
+    /// How much is kept for the other side.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.received.len() + self.message.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::handshake::tests::sessions;
+    use super::*;
+
+    #[test]
+    fn messages_of_all_lengths_arrive_whole_in_pieces() {
+        let (ours, theirs) = sessions();
+        let ((_, mut sealer), (mut opener, _)) = (split(ours), split(theirs));
+        let lengths = [0, 1, 7, PART_BYTES_MAX - 1, PART_BYTES_MAX, PART_BYTES_MAX + 1, 3 * PART_BYTES_MAX];
+        let messages: Vec<Vec<u8>> =
+            lengths.iter().map(|length| (0..*length).map(|index| (index * 31) as u8).collect()).collect();
+        let mut wire = Vec::new();
+        messages.iter().for_each(|message| sealer.seal(message, &mut wire).unwrap());
+        let mut opened = Vec::new();
+        for piece in wire.chunks(10_007) {
+            opener.feed(piece);
+            while let Some(message) = opener.next(usize::MAX).unwrap() {
+                opened.push(message);
+            }
+        }
+        assert!(opened == messages);
+        assert!(!opener.is_within_message());
+    }
+
+    #[test]
+    fn both_directions_are_apart() {
+        let (ours, theirs) = sessions();
+        let ((mut our_opener, mut our_sealer), (mut their_opener, mut their_sealer)) = (split(ours), split(theirs));
+        let mut wire = Vec::new();
+        our_sealer.seal(b"there", &mut wire).unwrap();
+        their_opener.feed(&wire);
+        assert_eq!(their_opener.next(5).unwrap().unwrap(), b"there");
+        // What we sent, sent back to us.
+        our_opener.feed(&wire);
+        assert_eq!(our_opener.next(5), Err(Broken::Tampered));
+        let (mut our_opener, mut wire) = (split(sessions().0).0, Vec::new());
+        their_sealer.seal(b"back", &mut wire).unwrap();
+        our_opener.feed(&wire);
+        assert_eq!(our_opener.next(5), Err(Broken::Tampered), "of another session");
+    }
+
+    #[test]
+    fn repeated_lost_and_swapped_frames_do_not_open() {
+        let seal = |sealer: &mut Sealer, text: &[u8]| {
+            let mut wire = Vec::new();
+            sealer.seal(text, &mut wire).unwrap();
+            wire
+        };
+        for order in [[0, 0], [1, 2], [1, 0]] {
+            let (ours, theirs) = sessions();
+            let ((_, mut sealer), (mut opener, _)) = (split(ours), split(theirs));
+            let frames = [seal(&mut sealer, b"a"), seal(&mut sealer, b"b"), seal(&mut sealer, b"c")];
+            order.iter().for_each(|index| opener.feed(&frames[*index]));
+            let opened: Vec<_> = (0..2).map(|_| opener.next(9)).collect();
+            assert!(opened.contains(&Err(Broken::Tampered)), "{order:?}: {opened:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_over_the_limit_is_refused_before_it_is_kept() {
+        let (ours, theirs) = sessions();
+        let ((_, mut sealer), (mut opener, _)) = (split(ours), split(theirs));
+        let mut wire = Vec::new();
+        sealer.seal(&vec![1; 3 * PART_BYTES_MAX], &mut wire).unwrap();
+        opener.feed(&wire);
+        let limit_bytes = PART_BYTES_MAX + 5;
+        assert_eq!(opener.next(limit_bytes), Err(Broken::TooLong { limit_bytes }));
+        assert!(opener.message.len() <= limit_bytes);
+    }
+}

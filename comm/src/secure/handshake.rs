@@ -1,0 +1,311 @@
+//! Who is there: the three messages with which a connection begins, without any socket, so that they
+//! can be tested by the million. Not here: carrying them (`stream.rs`, and the tcp fabric), and what
+//! follows them (`frame.rs`).
+//!
+//! Every message is `[length u16][content]`, little endian, with at most [`MESSAGE_BYTES_MAX`] bytes
+//! of content; until the other side has shown that it has the key, no more than that is kept of what it sent.
+//!
+//! 1. initiator: `[MAGIC][version u8][purpose length u8][purpose][claim length u16][claim][e]`.
+//!    What stands before `e` is the prologue of the Noise handshake: nobody can change it.
+//! 2. responder: `[MAGIC][status u8]`, and if the status is 0, `[e, ee, answer]`. Another status is a hint for
+//!    the user only; it is not authentic, and leads to an error in any case.
+//! 3. initiator: an empty sealed message. Only then the responder knows that message 1 is not a
+//!    recording of an older one.
+//!
+//! Claim and answer are the application's: who it says it is, what the other must know first.
+
+use super::key::Key;
+use crate::error::Error;
+use snow::{Builder, HandshakeState, StatelessTransportState};
+
+const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
+const MAGIC: &[u8; 8] = b"gossamer";
+const VERSION: u8 = 1;
+/// Longest content of a message of the handshake, in bytes.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 1024;
+/// Longest claim, in bytes.
+pub const CLAIM_BYTES_MAX: usize = 256;
+/// Longest answer, in bytes.
+pub const ANSWER_BYTES_MAX: usize = 256;
+const PURPOSE_BYTES_MAX: usize = 64;
+const LENGTH_BYTES: usize = 2;
+
+/// Why there is no connection. The other side is named by whoever knows it ([`Refusal::at`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    NotGossamer,
+    WrongKey,
+    OtherVersion(u8),
+    OtherPurpose,
+    /// The other side has the key, but wants no such connection.
+    Unwanted,
+}
+
+impl Refusal {
+    pub(crate) fn at(self, peer: impl Into<String>) -> Error {
+        let peer = peer.into();
+        match self {
+            Refusal::NotGossamer => Error::NotGossamer { peer },
+            Refusal::WrongKey => Error::WrongKey { peer },
+            Refusal::OtherVersion(theirs) => Error::OtherVersion { peer, theirs, ours: VERSION },
+            Refusal::OtherPurpose => Error::OtherPurpose { peer },
+            Refusal::Unwanted => Error::Unwanted { peer },
+        }
+    }
+
+    fn status(self) -> u8 {
+        match self {
+            Refusal::NotGossamer => 1,
+            Refusal::WrongKey => 2,
+            Refusal::OtherVersion(_) => 3,
+            Refusal::OtherPurpose => 4,
+            Refusal::Unwanted => 5,
+        }
+    }
+
+    fn from_status(status: u8) -> Refusal {
+        match status {
+            2 => Refusal::WrongKey,
+            3 => Refusal::OtherVersion(0),
+            4 => Refusal::OtherPurpose,
+            5 => Refusal::Unwanted,
+            _ => Refusal::NotGossamer,
+        }
+    }
+
+    /// The message 2 that tells the initiator, or nothing to those who would not understand it.
+    pub(crate) fn message(self) -> Vec<u8> {
+        match self {
+            Refusal::NotGossamer => Vec::new(),
+            known => framed(&[MAGIC, &[known.status()]]),
+        }
+    }
+}
+
+/// What both sides have when the handshake is over.
+pub(crate) struct Session {
+    pub(super) noise: StatelessTransportState,
+    /// Numbers of the next message out and in: the initiator's message 3 was its number 0.
+    pub(super) next_out: u64,
+    pub(super) next_in: u64,
+}
+
+/// The side that connects.
+pub(crate) struct Initiator {
+    noise: HandshakeState,
+}
+
+impl Initiator {
+    /// Begins a handshake, and gives message 1.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`] for a purpose or a claim that does not fit.
+    pub(crate) fn new(key: &Key, purpose: &str, claim: &[u8]) -> Result<(Initiator, Vec<u8>), Error> {
+        check_length(purpose.len(), PURPOSE_BYTES_MAX)?;
+        check_length(claim.len(), CLAIM_BYTES_MAX)?;
+        let claim_length = (claim.len() as u16).to_le_bytes();
+        let prologue =
+            [MAGIC, &[VERSION, purpose.len() as u8][..], purpose.as_bytes(), &claim_length[..], claim].concat();
+        let mut noise = builder(key, &prologue)?.build_initiator().map_err(unusable)?;
+        let mut buffer = [0; MESSAGE_BYTES_MAX];
+        let bytes = noise.write_message(&[], &mut buffer).map_err(unusable)?;
+        Ok((Initiator { noise }, framed(&[&prologue, &buffer[..bytes]])))
+    }
+
+    /// Takes the content of message 2; gives the session, the answer, and message 3.
+    pub(crate) fn finish(mut self, content: &[u8]) -> Result<(Session, Vec<u8>, Vec<u8>), Refusal> {
+        let rest = content.strip_prefix(MAGIC).ok_or(Refusal::NotGossamer)?;
+        let (status, sealed) = rest.split_first().ok_or(Refusal::NotGossamer)?;
+        if *status != 0 {
+            return Err(Refusal::from_status(*status));
+        }
+        let mut answer = vec![0; MESSAGE_BYTES_MAX];
+        let bytes = self.noise.read_message(sealed, &mut answer).map_err(|_| Refusal::WrongKey)?;
+        answer.truncate(bytes);
+        let noise = self.noise.into_stateless_transport_mode().map_err(|_| Refusal::WrongKey)?;
+        let mut buffer = [0; MESSAGE_BYTES_MAX];
+        let bytes = noise.write_message(0, &[], &mut buffer).map_err(|_| Refusal::WrongKey)?;
+        Ok((Session { noise, next_out: 1, next_in: 0 }, answer, framed(&[&buffer[..bytes]])))
+    }
+}
+
+/// The side that is connected to, after message 1.
+pub(crate) struct Responder {
+    noise: HandshakeState,
+}
+
+impl Responder {
+    /// Takes the content of message 1; gives the claim. Who sent it knew the key, but it may be a recording
+    /// until [`Confirming::confirm`].
+    pub(crate) fn new(key: &Key, purpose: &str, content: &[u8]) -> Result<(Responder, Vec<u8>), Refusal> {
+        let rest = content.strip_prefix(MAGIC).ok_or(Refusal::NotGossamer)?;
+        let (version, rest) = rest.split_first().ok_or(Refusal::NotGossamer)?;
+        if *version != VERSION {
+            return Err(Refusal::OtherVersion(*version));
+        }
+        let (purpose_bytes, rest) = rest.split_first().ok_or(Refusal::NotGossamer)?;
+        let (theirs, rest) = rest.split_at_checked(usize::from(*purpose_bytes)).ok_or(Refusal::NotGossamer)?;
+        let (claim_bytes, rest) = rest.split_first_chunk().ok_or(Refusal::NotGossamer)?;
+        let claim_bytes = usize::from(u16::from_le_bytes(*claim_bytes));
+        let (claim, sealed) = rest.split_at_checked(claim_bytes).ok_or(Refusal::NotGossamer)?;
+        if claim_bytes > CLAIM_BYTES_MAX {
+            return Err(Refusal::NotGossamer);
+        }
+        if theirs != purpose.as_bytes() {
+            return Err(Refusal::OtherPurpose);
+        }
+        let prologue = &content[..content.len() - sealed.len()];
+        let built = builder(key, prologue).and_then(|builder| builder.build_responder().map_err(unusable));
+        let mut noise = built.map_err(|_| Refusal::WrongKey)?;
+        noise.read_message(sealed, &mut [0; MESSAGE_BYTES_MAX]).map_err(|_| Refusal::WrongKey)?;
+        Ok((Responder { noise }, claim.to_vec()))
+    }
+
+    /// Gives message 2.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`] for an answer that does not fit; [`Error::Cipher`].
+    pub(crate) fn answer(mut self, answer: &[u8]) -> Result<(Confirming, Vec<u8>), Error> {
+        check_length(answer.len(), ANSWER_BYTES_MAX)?;
+        let mut buffer = [0; MESSAGE_BYTES_MAX];
+        let bytes = self.noise.write_message(answer, &mut buffer).map_err(unusable)?;
+        let noise = self.noise.into_stateless_transport_mode().map_err(unusable)?;
+        Ok((Confirming { noise }, framed(&[MAGIC, &[0], &buffer[..bytes]])))
+    }
+}
+
+/// The side that is connected to, after message 2.
+pub(crate) struct Confirming {
+    noise: StatelessTransportState,
+}
+
+impl Confirming {
+    /// Takes the content of message 3: now the initiator is known to have the key, and to live.
+    pub(crate) fn confirm(self, content: &[u8]) -> Result<Session, Refusal> {
+        let read = self.noise.read_message(0, content, &mut [0; MESSAGE_BYTES_MAX]);
+        match read {
+            Ok(0) => Ok(Session { noise: self.noise, next_out: 0, next_in: 1 }),
+            _ => Err(Refusal::WrongKey),
+        }
+    }
+}
+
+/// The first message in `received`: its content, and how many bytes it takes with its length; `None`
+/// while more has to come.
+pub(crate) fn first_message(received: &[u8]) -> Result<Option<(&[u8], usize)>, Refusal> {
+    let Some((length, rest)) = received.split_first_chunk::<LENGTH_BYTES>() else {
+        return Ok(None);
+    };
+    let bytes = usize::from(u16::from_le_bytes(*length));
+    if bytes > MESSAGE_BYTES_MAX {
+        return Err(Refusal::NotGossamer);
+    }
+    Ok(rest.get(..bytes).map(|content| (content, LENGTH_BYTES + bytes)))
+}
+
+fn framed(parts: &[&[u8]]) -> Vec<u8> {
+    let bytes: usize = parts.iter().map(|part| part.len()).sum();
+    debug_assert!(bytes <= MESSAGE_BYTES_MAX);
+    let mut message = Vec::with_capacity(LENGTH_BYTES + bytes);
+    message.extend_from_slice(&(bytes as u16).to_le_bytes());
+    parts.iter().for_each(|part| message.extend_from_slice(part));
+    message
+}
+
+fn check_length(bytes: usize, limit_bytes: usize) -> Result<(), Error> {
+    if bytes > limit_bytes { Err(Error::TooLong { bytes, limit_bytes }) } else { Ok(()) }
+}
+
+fn builder<'a>(key: &'a Key, prologue: &'a [u8]) -> Result<Builder<'a>, Error> {
+    let params = PATTERN.parse().map_err(unusable)?;
+    Builder::new(params).psk(0, key.as_bytes()).and_then(|builder| builder.prologue(prologue)).map_err(unusable)
+}
+
+/// The cryptography itself does not work here, which no peer can bring about.
+fn unusable(error: snow::Error) -> Error {
+    Error::Cipher { reason: error.to_string() }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A message without its length.
+    pub(crate) fn content(message: &[u8]) -> &[u8] {
+        let (content, bytes) = first_message(message).unwrap().expect("a whole message");
+        assert_eq!(bytes, message.len());
+        content
+    }
+
+    /// Both ends of a connection.
+    pub(crate) fn sessions() -> (Session, Session) {
+        let key = Key::generate().unwrap();
+        let (initiator, first) = Initiator::new(&key, "test", b"claim").unwrap();
+        let (responder, claim) = Responder::new(&key, "test", content(&first)).unwrap();
+        assert_eq!(claim, b"claim");
+        let (confirming, second) = responder.answer(b"answer").unwrap();
+        let (session, answer, third) = initiator.finish(content(&second)).unwrap();
+        assert_eq!(answer, b"answer");
+        (session, confirming.confirm(content(&third)).unwrap())
+    }
+
+    #[test]
+    fn longest_messages_fit() {
+        let key = Key::generate().unwrap();
+        let (purpose, claim) = ("p".repeat(PURPOSE_BYTES_MAX), [7; CLAIM_BYTES_MAX]);
+        let (initiator, first) = Initiator::new(&key, &purpose, &claim).unwrap();
+        let (responder, told) = Responder::new(&key, &purpose, content(&first)).unwrap();
+        assert_eq!(told, claim);
+        let (_, second) = responder.answer(&[8; ANSWER_BYTES_MAX]).unwrap();
+        assert_eq!(initiator.finish(content(&second)).unwrap().1, [8; ANSWER_BYTES_MAX]);
+        assert!(matches!(Initiator::new(&key, &format!("{purpose}p"), b""), Err(Error::TooLong { .. })));
+        assert!(matches!(Initiator::new(&key, "", &[0; CLAIM_BYTES_MAX + 1]), Err(Error::TooLong { .. })));
+    }
+
+    #[test]
+    fn another_key_is_refused_and_told() {
+        let (_, first) = Initiator::new(&Key::generate().unwrap(), "test", b"").unwrap();
+        let refusal = Responder::new(&Key::generate().unwrap(), "test", content(&first)).err().unwrap();
+        assert_eq!(refusal, Refusal::WrongKey);
+        let (initiator, _) = Initiator::new(&Key::generate().unwrap(), "test", b"").unwrap();
+        assert_eq!(initiator.finish(content(&refusal.message())).err(), Some(Refusal::WrongKey));
+    }
+
+    #[test]
+    fn another_purpose_is_refused_even_if_the_name_is_forged() {
+        let key = Key::generate().unwrap();
+        let (_, first) = Initiator::new(&key, "some", b"").unwrap();
+        assert_eq!(Responder::new(&key, "else", content(&first)).err(), Some(Refusal::OtherPurpose));
+        let forged = String::from_utf8_lossy(&first[..16]).contains("some");
+        assert!(forged, "the purpose is in clear");
+        let mut forged = first.clone();
+        let at = forged.windows(4).position(|window| window == b"some").unwrap();
+        forged[at..at + 4].copy_from_slice(b"else");
+        assert_eq!(Responder::new(&key, "else", content(&forged)).err(), Some(Refusal::WrongKey));
+    }
+
+    #[test]
+    fn a_recording_is_not_confirmed() {
+        let key = Key::generate().unwrap();
+        let (initiator, first) = Initiator::new(&key, "test", b"").unwrap();
+        let (responder, _) = Responder::new(&key, "test", content(&first)).unwrap();
+        let (_, second) = responder.answer(b"").unwrap();
+        let (_, _, third) = initiator.finish(content(&second)).unwrap();
+        // All that was sent, sent again.
+        let (responder, _) = Responder::new(&key, "test", content(&first)).unwrap();
+        let (confirming, _) = responder.answer(b"").unwrap();
+        assert_eq!(confirming.confirm(content(&third)).err(), Some(Refusal::WrongKey));
+    }
+
+    #[test]
+    fn other_protocols_are_told_apart() {
+        let key = Key::generate().unwrap();
+        assert_eq!(first_message(b"GET / HTTP/1.1\r\n"), Err(Refusal::NotGossamer));
+        assert_eq!(first_message(b"SSH-2.0-OpenSSH"), Err(Refusal::NotGossamer));
+        assert_eq!(first_message(&[5]), Ok(None));
+        assert_eq!(Responder::new(&key, "test", b"").err(), Some(Refusal::NotGossamer));
+        let mut newer = Initiator::new(&key, "test", b"").unwrap().1;
+        newer[LENGTH_BYTES + MAGIC.len()] = 9;
+        assert_eq!(Responder::new(&key, "test", content(&newer)).err(), Some(Refusal::OtherVersion(9)));
+    }
+}

@@ -1,0 +1,280 @@
+//! The key that admits to a rack or to a program: 32 random bytes, in a file that only its owner
+//! may read. Not here: what it is used for (`handshake.rs`).
+//!
+//! Invariant: a key is never printed (`Debug` says nothing of it), and the memory it was in is
+//! overwritten when it is dropped.
+
+use crate::error::Error;
+use rustix::fs::{Mode, OFlags};
+use rustix::rand::{GetRandomFlags, getrandom};
+use std::fmt;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use zeroize::{Zeroize, Zeroizing};
+
+/// Length of a key in bytes.
+pub const KEY_BYTES: usize = 32;
+
+const FILE_HEAD: &str = "\
+# A key of Gossamer. Keep it secret: who has it can run programs on every host that knows it.
+# Put the same file on each host, readable by its owner only (chmod 600).
+";
+/// A key file is a few lines; what is longer is another file.
+const FILE_BYTES_MAX: u64 = 4096;
+
+/// A secret that all sides of a connection have.
+///
+/// # Example
+/// ```
+/// use comm::secure::Key;
+///
+/// let folder = tempfile::tempdir()?;
+/// let file = folder.path().join("rack.key");
+/// let key = Key::generate()?;
+/// key.write_new(&file)?;
+/// assert!(Key::read(&file)? == key);
+/// assert!(key.write_new(&file).is_err(), "a key is not replaced by accident");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Key([u8; KEY_BYTES]);
+
+impl Key {
+    /// A new random key, from the operating system's generator.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn generate() -> Result<Key, Error> {
+        let mut key = Key([0; KEY_BYTES]);
+        let mut filled = 0;
+        while filled < KEY_BYTES {
+            match getrandom(&mut key.0[filled..], GetRandomFlags::empty()) {
+                Ok(bytes) => filled += bytes,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(Error::system("making a random key")(error)),
+            }
+        }
+        Ok(key)
+    }
+
+    /// The key that these bytes are, as they were handed over by a channel that is secret already.
+    pub fn from_bytes(bytes: [u8; KEY_BYTES]) -> Key {
+        Key(bytes)
+    }
+
+    /// Its bytes, to be handed over a channel that is secret already.
+    pub fn as_bytes(&self) -> &[u8; KEY_BYTES] {
+        &self.0
+    }
+
+    /// Reads a key file: one line of 64 hexadecimal digits; empty lines and lines that begin with
+    /// `#` do not count.
+    ///
+    /// # Errors
+    /// [`Error::KeyFile`], which names the cure: there is no such file, it is not a plain file, it
+    /// belongs to somebody else, others may read it, or it holds no key.
+    pub fn read(path: &Path) -> Result<Key, Error> {
+        let refuse = |problem: String| Error::KeyFile { path: path.to_owned(), problem };
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(fd) => File::from(fd),
+            Err(rustix::io::Errno::NOENT) => {
+                return Err(refuse("there is no such file: make one with `gossamer-launch keygen`, \
+                     and put the same on each host".to_owned()));
+            }
+            Err(error) => return Err(refuse(format!("it cannot be opened: {}", std::io::Error::from(error)))),
+        };
+        // What was opened is looked at, not what the name may mean by now.
+        let metadata = file.metadata().map_err(|error| refuse(format!("it cannot be looked at: {error}")))?;
+        if !metadata.is_file() {
+            return Err(refuse("it is not a plain file".to_owned()));
+        }
+        let own = rustix::process::geteuid().as_raw();
+        if metadata.uid() != own && metadata.uid() != 0 {
+            let owner = metadata.uid();
+            return Err(refuse(format!("it belongs to user {owner}, not to {own}, who runs this: `chown {own}` it")));
+        }
+        let mode = metadata.mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(refuse(format!(
+                "others may read or write it (mode {mode:03o}): `chmod 600 {}`, and make a new key if others have had access",
+                path.display()
+            )));
+        }
+        let mut text = Zeroizing::new(String::with_capacity(FILE_BYTES_MAX as usize + 1));
+        let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
+        read.map_err(|error| refuse(format!("it cannot be read: {error}")))?;
+        if text.len() as u64 > FILE_BYTES_MAX {
+            return Err(refuse(format!("it is longer than {FILE_BYTES_MAX} bytes, so it is not a key file")));
+        }
+        Key::parse(&text).ok_or_else(|| {
+            refuse("it holds no key: one line of 64 hexadecimal digits is what `gossamer-launch keygen` writes".to_owned())
+        })
+    }
+
+    /// Writes a new key file that only its owner may read. An existing file stays as it is.
+    ///
+    /// # Errors
+    /// [`Error::KeyFile`].
+    pub fn write_new(&self, path: &Path) -> Result<(), Error> {
+        let refuse = |problem: String| Error::KeyFile { path: path.to_owned(), problem };
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut file = match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
+            Ok(fd) => File::from(fd),
+            Err(rustix::io::Errno::EXIST) => {
+                return Err(refuse("it exists: remove it first if its key is to be replaced on every host".to_owned()));
+            }
+            Err(error) => return Err(refuse(format!("it cannot be made: {}", std::io::Error::from(error)))),
+        };
+        let text = self.to_text();
+        let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+        written.map_err(|error| {
+            // Half a key file is worse than none; the error that counts is the first.
+            let _ = std::fs::remove_file(path);
+            refuse(format!("it cannot be written: {error}"))
+        })
+    }
+
+    /// What its file holds: a head of comments, and 64 hexadecimal digits.
+    pub fn to_text(&self) -> Zeroizing<String> {
+        let mut text = Zeroizing::new(String::with_capacity(FILE_HEAD.len() + 2 * KEY_BYTES + 1));
+        text.push_str(FILE_HEAD);
+        for byte in self.0 {
+            text.push(char::from_digit(u32::from(byte >> 4), 16).expect("4 bits"));
+            text.push(char::from_digit(u32::from(byte & 15), 16).expect("4 bits"));
+        }
+        text.push('\n');
+        text
+    }
+
+    /// The key in the text of a key file, or `None`.
+    pub fn parse(text: &str) -> Option<Key> {
+        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let line = lines.next()?.as_bytes();
+        if lines.next().is_some() || line.len() != 2 * KEY_BYTES {
+            return None;
+        }
+        let mut key = Key([0; KEY_BYTES]);
+        let (pairs, _) = line.as_chunks::<2>();
+        for (byte, pair) in key.0.iter_mut().zip(pairs) {
+            let digit = |digit: u8| char::from(digit).to_digit(16);
+            *byte = (digit(pair[0])? << 4 | digit(pair[1])?) as u8;
+        }
+        Some(key)
+    }
+}
+
+impl PartialEq for Key {
+    /// Takes as long for every pair of keys.
+    fn eq(&self, other: &Key) -> bool {
+        let mut difference = 0;
+        for (a, b) in self.0.iter().zip(&other.0) {
+            difference |= a ^ b;
+        }
+        std::hint::black_box(difference) == 0
+    }
+}
+
+impl Eq for Key {}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
+
+    fn folder() -> tempfile::TempDir {
+        tempfile::tempdir().unwrap()
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// A file of mode 600 that holds `text`.
+    fn file_with(folder: &tempfile::TempDir, text: &str) -> PathBuf {
+        let path = folder.path().join("key");
+        std::fs::write(&path, text).unwrap();
+        set_mode(&path, 0o600);
+        path
+    }
+
+    fn problem_of(result: Result<Key, Error>) -> String {
+        match result {
+            Err(Error::KeyFile { problem, .. }) => problem,
+            other => panic!("not refused: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn keys_differ_and_survive_their_file() {
+        let (folder, key) = (folder(), Key::generate().unwrap());
+        assert!(key != Key::generate().unwrap());
+        let path = folder.path().join("rack.key");
+        key.write_new(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert!(Key::read(&path).unwrap() == key);
+        assert!(Key::from_bytes(*key.as_bytes()) == key);
+    }
+
+    #[test]
+    fn an_existing_file_stays() {
+        let folder = folder();
+        let path = file_with(&folder, "something else");
+        let refused = Key::generate().unwrap().write_new(&path);
+        assert!(refused.unwrap_err().to_string().contains("remove it first"));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "something else");
+    }
+
+    #[test]
+    fn what_others_may_read_is_refused_with_the_cure() {
+        let folder = folder();
+        let path = folder.path().join("rack.key");
+        Key::generate().unwrap().write_new(&path).unwrap();
+        for mode in [0o640, 0o604, 0o620, 0o601, 0o777] {
+            set_mode(&path, mode);
+            let problem = problem_of(Key::read(&path));
+            assert!(problem.contains(&format!("{mode:03o}")) && problem.contains("chmod 600"), "{problem}");
+        }
+        set_mode(&path, 0o400);
+        assert!(Key::read(&path).is_ok());
+    }
+
+    #[test]
+    fn what_is_no_key_file_is_refused() {
+        let folder = folder();
+        assert!(problem_of(Key::read(&folder.path().join("none"))).contains("keygen"));
+        assert!(problem_of(Key::read(folder.path())).contains("plain file"));
+        let key = Key::generate().unwrap().to_text();
+        let digits = key.lines().last().unwrap();
+        for text in ["", "# only a comment\n", "abc", &digits[1..], &format!("{digits}0"), &format!("{digits}\n{digits}")] {
+            assert!(problem_of(Key::read(&file_with(&folder, text))).contains("64 hexadecimal digits"), "{text}");
+        }
+        let other_digit = format!("g{}", &digits[1..]);
+        problem_of(Key::read(&file_with(&folder, &other_digit)));
+        assert!(problem_of(Key::read(&file_with(&folder, &"#".repeat(5000)))).contains("longer"));
+        let path = file_with(&folder, "");
+        std::fs::write(&path, [0xff; 64]).unwrap();
+        assert!(problem_of(Key::read(&path)).contains("cannot be read"));
+    }
+
+    #[test]
+    fn a_key_is_not_printed() {
+        let key = Key::from_bytes([0xab; KEY_BYTES]);
+        assert_eq!(format!("{key:?}"), "Key(..)");
+    }
+}

@@ -1,0 +1,586 @@
+//! A secure connection over a blocking [`TcpStream`]. Not here: the messages themselves
+//! (`handshake.rs`, `frame.rs`).
+//!
+//! Every wait is bounded if its caller wants that: the handshake as a whole, each receive as a
+//! whole, each write. A receive that ran out of time may be called again: what came is kept.
+
+use super::frame::{self, Broken, FRAME_BYTES_MAX, Opener, Sealer};
+use super::handshake::{self, Confirming, Initiator, MESSAGE_BYTES_MAX, Refusal, Responder, Session};
+use super::key::Key;
+use crate::error::Error;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A connection on which both sides have shown that they have the key. Messages of any length go
+/// over it, whole and in order.
+///
+/// # Example
+/// ```
+/// use comm::secure::{Key, SecureStream};
+/// use std::net::{TcpListener, TcpStream};
+/// use std::time::Duration;
+///
+/// const TIMEOUT: Duration = Duration::from_secs(10);
+/// const PURPOSE: &str = "an example, version 1";
+/// let key = Key::generate()?;
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// let address = listener.local_addr()?;
+/// std::thread::scope(|scope| -> Result<(), Box<dyn std::error::Error>> {
+///     let client = scope.spawn(|| -> Result<Vec<u8>, comm::Error> {
+///         let tcp = TcpStream::connect(address).expect("somebody listens");
+///         let mut stream = SecureStream::connect(tcp, &key, PURPOSE, TIMEOUT)?;
+///         stream.send(b"marco")?;
+///         Ok(stream.receive(1000)?.expect("an answer before the end"))
+///     });
+///     let mut stream = SecureStream::accept(listener.accept()?.0, &key, PURPOSE, TIMEOUT)?;
+///     assert_eq!(stream.receive(1000)?.expect("a message"), b"marco");
+///     stream.send(b"polo")?;
+///     assert_eq!(client.join().unwrap()?, b"polo");
+///     Ok(())
+/// })
+/// # .unwrap(); Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct SecureStream {
+    reader: SecureReader,
+    writer: SecureWriter,
+}
+
+/// The receiving half, for a thread of its own.
+pub struct SecureReader {
+    tcp: Arc<TcpStream>,
+    peer: String,
+    opener: Opener,
+    timeout: Option<Duration>,
+    /// Set when the connection is of no more use: what was told is told again.
+    broken: Option<Broken>,
+    scratch: Box<[u8]>,
+}
+
+/// The sending half, for a thread of its own.
+pub struct SecureWriter {
+    tcp: Arc<TcpStream>,
+    peer: String,
+    sealer: Sealer,
+    is_broken: bool,
+    sealed: Vec<u8>,
+}
+
+/// A connection whose other side has said what it claims to be, and waits for the answer.
+pub struct Accepting {
+    tcp: TcpStream,
+    peer: String,
+    deadline: Option<Instant>,
+    responder: Responder,
+    claim: Vec<u8>,
+}
+
+impl SecureStream {
+    /// Makes a connection secure, as the side that connected. `purpose` (at most 64 bytes) has to be
+    /// the same on both sides; `timeout` bounds the whole handshake.
+    ///
+    /// # Errors
+    /// [`Error::WrongKey`], [`Error::NotGossamer`], [`Error::OtherVersion`], [`Error::OtherPurpose`],
+    /// [`Error::Unwanted`], [`Error::TimedOut`], [`Error::Closed`]; [`Error::System`].
+    pub fn connect(tcp: TcpStream, key: &Key, purpose: &str, timeout: Duration) -> Result<SecureStream, Error> {
+        Ok(SecureStream::connect_claiming(tcp, key, purpose, b"", timeout)?.0)
+    }
+
+    /// As [`connect`](SecureStream::connect), with a claim for the other side (at most
+    /// [`CLAIM_BYTES_MAX`](super::CLAIM_BYTES_MAX) bytes, authentic but not secret). Gives its answer
+    /// too.
+    ///
+    /// # Errors
+    /// As for [`connect`](SecureStream::connect); [`Error::TooLong`].
+    pub fn connect_claiming(
+        tcp: TcpStream,
+        key: &Key,
+        purpose: &str,
+        claim: &[u8],
+        timeout: Duration,
+    ) -> Result<(SecureStream, Vec<u8>), Error> {
+        let peer = name_of(&tcp);
+        let (session, answer) = initiate(&tcp, &peer, key, purpose, claim, timeout)?;
+        Ok((SecureStream::over(tcp, peer, session)?, answer))
+    }
+
+    /// Makes a connection secure, as the side that was connected to.
+    ///
+    /// # Errors
+    /// As for [`connect`](SecureStream::connect). Nothing that the other side sends leads to more than
+    /// an error of this call.
+    pub fn accept(tcp: TcpStream, key: &Key, purpose: &str, timeout: Duration) -> Result<SecureStream, Error> {
+        SecureStream::accept_claim(tcp, key, purpose, timeout)?.answer(b"")
+    }
+
+    /// The first half of [`accept`](SecureStream::accept): what the other side claims, to be
+    /// answered or refused.
+    ///
+    /// # Errors
+    /// As for [`accept`](SecureStream::accept).
+    pub fn accept_claim(tcp: TcpStream, key: &Key, purpose: &str, timeout: Duration) -> Result<Accepting, Error> {
+        let (peer, deadline) = (name_of(&tcp), Instant::now().checked_add(timeout));
+        let content = read_message(&tcp, &peer, deadline)?;
+        match Responder::new(key, purpose, &content) {
+            Ok((responder, claim)) => Ok(Accepting { tcp, peer, deadline, responder, claim }),
+            Err(refusal) => {
+                refuse(&tcp, refusal, deadline);
+                Err(refusal.at(peer))
+            }
+        }
+    }
+
+    fn over(tcp: TcpStream, peer: String, session: Session) -> Result<SecureStream, Error> {
+        let doing = || format!("setting up the connection to {peer}");
+        tcp.set_read_timeout(None).map_err(Error::system(doing()))?;
+        tcp.set_write_timeout(None).map_err(Error::system(doing()))?;
+        tcp.set_nodelay(true).map_err(Error::system(doing()))?;
+        let (opener, sealer) = frame::split(session);
+        let tcp = Arc::new(tcp);
+        let scratch = vec![0; FRAME_BYTES_MAX].into_boxed_slice();
+        let reader = SecureReader {
+            tcp: Arc::clone(&tcp),
+            peer: peer.clone(),
+            opener,
+            timeout: None,
+            broken: None,
+            scratch,
+        };
+        let writer = SecureWriter { tcp, peer, sealer, is_broken: false, sealed: Vec::new() };
+        Ok(SecureStream { reader, writer })
+    }
+
+    /// Sends a message; see [`SecureWriter::send`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send(&mut self, message: &[u8]) -> Result<(), Error> {
+        self.writer.send(message)
+    }
+
+    /// Receives a message; see [`SecureReader::receive`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn receive(&mut self, limit_bytes: usize) -> Result<Option<Vec<u8>>, Error> {
+        self.reader.receive(limit_bytes)
+    }
+
+    /// Bounds each receive and each send from now on; `None` is no bound.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
+        self.reader.set_timeout(timeout)?;
+        self.writer.set_timeout(timeout)
+    }
+
+    /// The two halves, each of which may go to a thread of its own. The connection closes when both
+    /// are dropped.
+    pub fn split(self) -> (SecureReader, SecureWriter) {
+        (self.reader, self.writer)
+    }
+
+    /// The connection underneath, for its addresses, or to shut it down from another thread by way
+    /// of a clone. Bytes written to it directly break it.
+    pub fn tcp(&self) -> &TcpStream {
+        &self.reader.tcp
+    }
+}
+
+impl Accepting {
+    /// What the other side claims to be. It has the key; whether it lives is known after
+    /// [`answer`](Accepting::answer).
+    pub fn claim(&self) -> &[u8] {
+        &self.claim
+    }
+
+    /// Accepts, with an answer of at most [`ANSWER_BYTES_MAX`](super::ANSWER_BYTES_MAX) bytes.
+    ///
+    /// # Errors
+    /// As for [`SecureStream::accept`]; [`Error::TooLong`].
+    pub fn answer(self, answer: &[u8]) -> Result<SecureStream, Error> {
+        let Accepting { tcp, peer, deadline, responder, .. } = self;
+        let (confirming, message): (Confirming, _) = responder.answer(answer)?;
+        write_all(&tcp, &peer, &message, deadline)?;
+        let content = read_message(&tcp, &peer, deadline)?;
+        let session = confirming.confirm(&content).map_err(|refusal| refusal.at(peer.clone()))?;
+        SecureStream::over(tcp, peer, session)
+    }
+
+    /// Refuses: the other side gets [`Error::Unwanted`].
+    pub fn refuse(self) {
+        refuse(&self.tcp, Refusal::Unwanted, self.deadline);
+    }
+}
+
+impl SecureReader {
+    /// The next message, or `None` when the other side has closed the connection between two
+    /// messages. The end is not authentic: somebody in between can bring it about.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] (may be called again), [`Error::TooLong`] for a message of more than
+    /// `limit_bytes`, [`Error::Tampered`], [`Error::Closed`] within a message; [`Error::System`].
+    pub fn receive(&mut self, limit_bytes: usize) -> Result<Option<Vec<u8>>, Error> {
+        let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            if let Some(broken) = self.broken {
+                return Err(self.error(broken));
+            }
+            match self.opener.next(limit_bytes) {
+                Ok(Some(message)) => return Ok(Some(message)),
+                Ok(None) => {}
+                Err(broken) => {
+                    self.broken = Some(broken);
+                    continue;
+                }
+            }
+            match read_some(&self.tcp, &self.peer, &mut self.scratch, deadline)? {
+                0 if self.opener.is_within_message() => {
+                    return Err(Error::Closed { peer: self.peer.clone(), doing: "within a message" });
+                }
+                0 => return Ok(None),
+                bytes => self.opener.feed(&self.scratch[..bytes]),
+            }
+        }
+    }
+
+    fn error(&self, broken: Broken) -> Error {
+        match broken {
+            Broken::Tampered => Error::Tampered { peer: self.peer.clone() },
+            Broken::TooLong { limit_bytes } => Error::MessageTooLong { peer: self.peer.clone(), limit_bytes },
+        }
+    }
+
+    /// Bounds each [`receive`](SecureReader::receive) from now on; `None` is no bound.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
+        self.timeout = timeout;
+        if timeout.is_none() {
+            self.tcp.set_read_timeout(None).map_err(Error::system("lifting a time limit"))?;
+        }
+        Ok(())
+    }
+
+    /// The connection underneath; see [`SecureStream::tcp`].
+    pub fn tcp(&self) -> &TcpStream {
+        &self.tcp
+    }
+}
+
+impl SecureWriter {
+    /// Sends a message, in one go with others or not: it is on its way when this returns.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], [`Error::Closed`], [`Error::System`]: part of the message may have been
+    /// sent, so the connection is of no more use for sending.
+    pub fn send(&mut self, message: &[u8]) -> Result<(), Error> {
+        if self.is_broken {
+            return Err(Error::Closed { peer: self.peer.clone(), doing: "when a message was sent before" });
+        }
+        self.is_broken = true;
+        self.sealed.clear();
+        self.sealer.seal(message, &mut self.sealed)?;
+        let sent = (&*self.tcp).write_all(&self.sealed);
+        sent.map_err(|error| explain(error, &self.peer, "take a message", "while a message was sent"))?;
+        self.is_broken = false;
+        // A large message is not held on to.
+        if self.sealed.capacity() > 4 * FRAME_BYTES_MAX {
+            self.sealed = Vec::new();
+        }
+        Ok(())
+    }
+
+    /// Bounds each wait for the other side to take more; `None` is no bound.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
+        // A limit of 0 would be none.
+        let timeout = timeout.map(|timeout| timeout.max(Duration::from_millis(1)));
+        self.tcp.set_write_timeout(timeout).map_err(Error::system("setting a time limit"))
+    }
+
+    /// Closes the connection both ways, also under a reader that waits.
+    pub fn shut_down(&self) {
+        // It may be closed already.
+        let _ = self.tcp.shutdown(Shutdown::Both);
+    }
+}
+
+/// Runs a handshake on a blocking connection, as the side that connected. Time limits are left set
+/// on it.
+pub(crate) fn initiate(
+    tcp: &TcpStream,
+    peer: &str,
+    key: &Key,
+    purpose: &str,
+    claim: &[u8],
+    timeout: Duration,
+) -> Result<(Session, Vec<u8>), Error> {
+    let deadline = Instant::now().checked_add(timeout);
+    let (initiator, first) = Initiator::new(key, purpose, claim)?;
+    write_all(tcp, peer, &first, deadline)?;
+    let content = read_message(tcp, peer, deadline)?;
+    let (session, answer, third) = initiator.finish(&content).map_err(|refusal| refusal.at(peer))?;
+    write_all(tcp, peer, &third, deadline)?;
+    Ok((session, answer))
+}
+
+/// Tells the initiator why, if it can be told without waiting for long.
+fn refuse(tcp: &TcpStream, refusal: Refusal, deadline: Option<Instant>) {
+    // Who is refused may have gone; the refusal stands.
+    let _ = write_all(tcp, "", &refusal.message(), deadline);
+    let _ = tcp.shutdown(Shutdown::Write);
+}
+
+/// Reads one message of the handshake, and no byte more.
+fn read_message(tcp: &TcpStream, peer: &str, deadline: Option<Instant>) -> Result<Vec<u8>, Error> {
+    let mut received = Vec::with_capacity(MESSAGE_BYTES_MAX + 2);
+    let mut wanted: usize = 2;
+    loop {
+        let mut buffer = [0; MESSAGE_BYTES_MAX + 2];
+        let bytes = read_some(tcp, peer, &mut buffer[..wanted - received.len()], deadline)?;
+        if bytes == 0 {
+            return Err(Error::Closed { peer: peer.to_owned(), doing: "before both sides knew each other" });
+        }
+        received.extend_from_slice(&buffer[..bytes]);
+        if let Some((content, _)) = handshake::first_message(&received).map_err(|refusal| refusal.at(peer))? {
+            return Ok(content.to_vec());
+        }
+        if let Some(length) = received.first_chunk() {
+            wanted = 2 + usize::from(u16::from_le_bytes(*length));
+        }
+    }
+}
+
+fn read_some(mut tcp: &TcpStream, peer: &str, into: &mut [u8], deadline: Option<Instant>) -> Result<usize, Error> {
+    const DOING: &str = "say anything";
+    loop {
+        if deadline.is_some() {
+            let left = left(deadline, peer, DOING)?;
+            tcp.set_read_timeout(left).map_err(Error::system("setting a time limit"))?;
+        }
+        match tcp.read(into) {
+            Ok(bytes) => return Ok(bytes),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(explain(error, peer, DOING, "while it was waited for")),
+        }
+    }
+}
+
+fn write_all(mut tcp: &TcpStream, peer: &str, bytes: &[u8], deadline: Option<Instant>) -> Result<(), Error> {
+    let left = left(deadline, peer, "take a message")?;
+    tcp.set_write_timeout(left).map_err(Error::system("setting a time limit"))?;
+    tcp.write_all(bytes).map_err(|error| explain(error, peer, "take a message", "while a message was sent"))
+}
+
+/// What is left of the time, for a socket: never 0, which would be no limit.
+fn left(deadline: Option<Instant>, peer: &str, doing: &'static str) -> Result<Option<Duration>, Error> {
+    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    match left {
+        Some(Duration::ZERO) => Err(Error::TimedOut { peer: peer.to_owned(), doing }),
+        left => Ok(left),
+    }
+}
+
+fn explain(error: std::io::Error, peer: &str, waited_for: &'static str, closed: &'static str) -> Error {
+    let peer = peer.to_owned();
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::TimedOut { peer, doing: waited_for },
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => {
+            Error::Closed { peer, doing: closed }
+        }
+        _ => Error::System { doing: format!("on the connection to {peer}"), source: error },
+    }
+}
+
+/// The other side, for messages.
+fn name_of(tcp: &TcpStream) -> String {
+    tcp.peer_addr().map_or_else(|_| "a peer that has gone".to_owned(), |address| address.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    const TIMEOUT: Duration = Duration::from_secs(60);
+    const PURPOSE: &str = "test";
+
+    fn tcp_pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connected = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (connected, listener.accept().unwrap().0)
+    }
+
+    /// Both sides of a handshake, run at once.
+    fn shake<A: Send, B>(connect: impl FnOnce(TcpStream) -> A + Send, accept: impl FnOnce(TcpStream) -> B) -> (A, B) {
+        let (connected, accepted) = tcp_pair();
+        std::thread::scope(|scope| {
+            let connecting = scope.spawn(|| connect(connected));
+            let accepted = accept(accepted);
+            (connecting.join().unwrap(), accepted)
+        })
+    }
+
+    fn streams() -> (SecureStream, SecureStream) {
+        let key = Key::generate().unwrap();
+        let (a, b) = shake(
+            |tcp| SecureStream::connect(tcp, &key, PURPOSE, TIMEOUT).unwrap(),
+            |tcp| SecureStream::accept(tcp, &key, PURPOSE, TIMEOUT).unwrap(),
+        );
+        (a, b)
+    }
+
+    #[test]
+    fn halves_work_from_several_threads_at_once() {
+        let (a, b) = streams();
+        let messages = || (0..200_usize).map(|number| vec![number as u8; number * number]);
+        std::thread::scope(|scope| {
+            for (mut reader, mut writer) in [a.split(), b.split()] {
+                scope.spawn(move || messages().for_each(|message| writer.send(&message).unwrap()));
+                scope.spawn(move || {
+                    for expected in messages() {
+                        assert!(reader.receive(40_000).unwrap().unwrap() == expected);
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn wrong_keys_and_purposes_are_told_to_both_sides() {
+        let (ours, theirs) = (Key::generate().unwrap(), Key::generate().unwrap());
+        let (a, b) = shake(
+            |tcp| SecureStream::connect(tcp, &ours, PURPOSE, TIMEOUT).err().unwrap(),
+            |tcp| SecureStream::accept(tcp, &theirs, PURPOSE, TIMEOUT).err().unwrap(),
+        );
+        assert!(matches!((&a, &b), (Error::WrongKey { .. }, Error::WrongKey { .. })), "{a:?} {b:?}");
+        let (a, b) = shake(
+            |tcp| SecureStream::connect(tcp, &ours, "another", TIMEOUT).err().unwrap(),
+            |tcp| SecureStream::accept(tcp, &ours, PURPOSE, TIMEOUT).err().unwrap(),
+        );
+        assert!(matches!((&a, &b), (Error::OtherPurpose { .. }, Error::OtherPurpose { .. })), "{a:?} {b:?}");
+    }
+
+    #[test]
+    fn claims_are_answered_or_refused() {
+        let key = Key::generate().unwrap();
+        let connect = |tcp| SecureStream::connect_claiming(tcp, &key, PURPOSE, b"host 7", TIMEOUT);
+        let ((_, answer), _) = shake(
+            |tcp| connect(tcp).unwrap(),
+            |tcp| {
+                let accepting = SecureStream::accept_claim(tcp, &key, PURPOSE, TIMEOUT).unwrap();
+                assert_eq!(accepting.claim(), b"host 7");
+                accepting.answer(b"welcome").unwrap()
+            },
+        );
+        assert_eq!(answer, b"welcome");
+        let (refused, ()) =
+            shake(connect, |tcp| SecureStream::accept_claim(tcp, &key, PURPOSE, TIMEOUT).unwrap().refuse());
+        assert!(matches!(refused, Err(Error::Unwanted { .. })));
+    }
+
+    #[test]
+    fn other_protocols_and_silence_end_in_time() {
+        let key = Key::generate().unwrap();
+        let (connected, accepted) = tcp_pair();
+        (&connected).write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        let refused = SecureStream::accept(accepted, &key, PURPOSE, TIMEOUT).err().unwrap();
+        assert!(matches!(refused, Error::NotGossamer { .. }), "{refused:?}");
+
+        let (silent, accepted) = tcp_pair();
+        let refused = SecureStream::accept(accepted, &key, PURPOSE, Duration::from_millis(20)).err().unwrap();
+        assert!(matches!(refused, Error::TimedOut { .. }), "{refused:?}");
+        drop(silent);
+
+        let (connected, accepted) = tcp_pair();
+        drop(connected);
+        let refused = SecureStream::accept(accepted, &key, PURPOSE, TIMEOUT).err().unwrap();
+        assert!(matches!(refused, Error::Closed { .. }), "{refused:?}");
+    }
+
+    /// One byte now and then does not stretch the time limit of the handshake.
+    #[test]
+    fn a_drip_does_not_stretch_the_limit() {
+        let key = Key::generate().unwrap();
+        let (connected, accepted) = tcp_pair();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Ends when the other side has given up and closed.
+                while (&connected).write_all(&[1]).is_ok() {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            });
+            let refused = SecureStream::accept(accepted, &key, PURPOSE, Duration::from_millis(100)).err().unwrap();
+            assert!(matches!(refused, Error::TimedOut { .. }), "{refused:?}");
+        });
+    }
+
+    #[test]
+    fn a_receive_out_of_time_may_be_tried_again() {
+        let (mut a, mut b) = streams();
+        b.set_timeout(Some(Duration::from_millis(10))).unwrap();
+        assert!(matches!(b.receive(100), Err(Error::TimedOut { .. })));
+        // The first half of a message, then the rest.
+        let mut sealed = Vec::new();
+        a.writer.sealer.seal(b"in two parts", &mut sealed).unwrap();
+        a.tcp().try_clone().unwrap().write_all(&sealed[..9]).unwrap();
+        assert!(matches!(b.receive(100), Err(Error::TimedOut { .. })));
+        a.tcp().try_clone().unwrap().write_all(&sealed[9..]).unwrap();
+        b.set_timeout(Some(TIMEOUT)).unwrap();
+        assert_eq!(b.receive(100).unwrap().unwrap(), b"in two parts");
+    }
+
+    #[test]
+    fn the_end_is_told_from_a_cut() {
+        let (mut a, mut b) = streams();
+        a.send(b"last").unwrap();
+        drop(a);
+        assert_eq!(b.receive(100).unwrap().unwrap(), b"last");
+        assert!(b.receive(100).unwrap().is_none());
+
+        let (mut a, mut b) = streams();
+        let mut sealed = Vec::new();
+        a.writer.sealer.seal(b"cut", &mut sealed).unwrap();
+        a.tcp().try_clone().unwrap().write_all(&sealed[..5]).unwrap();
+        drop(a);
+        assert!(matches!(b.receive(100), Err(Error::Closed { .. })));
+    }
+
+    #[test]
+    fn a_long_message_is_refused_and_stays_so() {
+        let (mut a, mut b) = streams();
+        a.send(&[0; 1000]).unwrap();
+        a.send(b"short").unwrap();
+        for _ in 0..2 {
+            assert!(matches!(b.receive(999), Err(Error::MessageTooLong { limit_bytes: 999, .. })));
+        }
+    }
+
+    #[test]
+    fn a_writer_is_not_held_up_for_ever() {
+        let (mut a, b) = streams();
+        a.set_timeout(Some(Duration::from_millis(20))).unwrap();
+        // More than the sockets hold, and nobody reads.
+        let sent = a.send(&vec![0; 64 << 20]);
+        assert!(matches!(sent, Err(Error::TimedOut { .. })), "{sent:?}");
+        assert!(matches!(a.send(b"more"), Err(Error::Closed { .. })));
+        drop(b);
+    }
+
+    #[test]
+    fn a_reader_that_waits_is_woken_by_shutting_down() {
+        let (a, _b) = streams();
+        let (mut reader, writer) = a.split();
+        std::thread::scope(|scope| {
+            let reading = scope.spawn(move || reader.receive(100));
+            writer.shut_down();
+            assert!(matches!(reading.join().unwrap(), Ok(None) | Err(Error::Closed { .. })));
+        });
+    }
+}
