@@ -97,7 +97,9 @@ pub enum Error {
         peer: String,
     },
     /// The other side is of another version. `theirs` is 0 where it is not known.
-    #[error("{peer} speaks version {theirs} of the secure connection, this program {ours}: install the same on every host")]
+    #[error(
+        "{peer} speaks version {theirs} of the secure connection, this program {ours}: install the same on every host"
+    )]
     OtherVersion {
         /// The other side.
         peer: String,

@@ -65,9 +65,9 @@ mod fabric;
 #[cfg(test)]
 mod fuzz;
 mod memory;
-pub mod secure;
 #[cfg(target_os = "linux")]
 mod park;
+pub mod secure;
 #[cfg(target_os = "linux")]
 pub mod shm;
 

@@ -81,8 +81,11 @@ impl Key {
         let file = match rustix::fs::open(path, flags, Mode::empty()) {
             Ok(fd) => File::from(fd),
             Err(rustix::io::Errno::NOENT) => {
-                return Err(refuse("there is no such file: make one with `gossamer-launch keygen`, \
-                     and put the same on each host".to_owned()));
+                return Err(refuse(
+                    "there is no such file: make one with `gossamer-launch keygen`, \
+                     and put the same on each host"
+                        .to_owned(),
+                ));
             }
             Err(error) => return Err(refuse(format!("it cannot be opened: {}", std::io::Error::from(error)))),
         };
@@ -110,7 +113,9 @@ impl Key {
             return Err(refuse(format!("it is longer than {FILE_BYTES_MAX} bytes, so it is not a key file")));
         }
         Key::parse(&text).ok_or_else(|| {
-            refuse("it holds no key: one line of 64 hexadecimal digits is what `gossamer-launch keygen` writes".to_owned())
+            refuse(
+                "it holds no key: one line of 64 hexadecimal digits is what `gossamer-launch keygen` writes".to_owned(),
+            )
         })
     }
 
@@ -261,7 +266,9 @@ mod tests {
         assert!(problem_of(Key::read(folder.path())).contains("plain file"));
         let key = Key::generate().unwrap().to_text();
         let digits = key.lines().last().unwrap();
-        for text in ["", "# only a comment\n", "abc", &digits[1..], &format!("{digits}0"), &format!("{digits}\n{digits}")] {
+        for text in
+            ["", "# only a comment\n", "abc", &digits[1..], &format!("{digits}0"), &format!("{digits}\n{digits}")]
+        {
             assert!(problem_of(Key::read(&file_with(&folder, text))).contains("64 hexadecimal digits"), "{text}");
         }
         let other_digit = format!("g{}", &digits[1..]);

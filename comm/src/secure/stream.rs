@@ -139,14 +139,8 @@ impl SecureStream {
         let (opener, sealer) = frame::split(session);
         let tcp = Arc::new(tcp);
         let scratch = vec![0; FRAME_BYTES_MAX].into_boxed_slice();
-        let reader = SecureReader {
-            tcp: Arc::clone(&tcp),
-            peer: peer.clone(),
-            opener,
-            timeout: None,
-            broken: None,
-            scratch,
-        };
+        let reader =
+            SecureReader { tcp: Arc::clone(&tcp), peer: peer.clone(), opener, timeout: None, broken: None, scratch };
         let writer = SecureWriter { tcp, peer, sealer, is_broken: false, sealed: Vec::new() };
         Ok(SecureStream { reader, writer })
     }
