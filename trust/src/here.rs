@@ -155,7 +155,8 @@ impl Worker {
     pub(crate) fn poison(&self, property: *mut Header, payload: &(dyn Any + Send)) {
         // SAFETY: a closure has just run on it.
         unsafe { (*property).set_poisoned(true) };
-        self.poison.borrow_mut().insert(property, panic_text(payload));
+        // The first panic is the one to tell of: a fiber may meet the poison while it holds the value.
+        self.poison.borrow_mut().entry(property).or_insert_with(|| panic_text(payload));
     }
     #[cold]
     pub(crate) fn poison_text(&self, property: *mut Header) -> String {

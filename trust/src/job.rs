@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::config::MESSAGE_BYTES_MAX;
+use crate::held::Held;
 use crate::deliver::{Deliver, DeliverBytes, deliver_fault};
 use crate::registry::TrusteeId;
 use crate::request::{Fault, Ignore, pack_flat, unpack_flat};
@@ -18,7 +19,7 @@ use crate::worker::Worker;
 pub(crate) trait Job<T>: Send + 'static {
     /// What it comes to.
     type Output: Send + 'static;
-    fn run(self, value: &mut T) -> Self::Output;
+    fn run(self, held: &mut Held<'_, T>) -> Self::Output;
     /// As in [`Request`].
     const CAPTURED_BYTES: usize;
     const PACKED_BYTES: Option<usize>;
@@ -38,14 +39,14 @@ pub(crate) struct Plain<F>(pub(crate) F);
 impl<T, U, F> Job<T> for Plain<F>
 where
     U: Send + 'static,
-    F: FnOnce(&mut T) -> U + Send + 'static,
+    F: FnOnce(&mut Held<'_, T>) -> U + Send + 'static,
 {
     type Output = U;
     const CAPTURED_BYTES: usize = size_of::<F>();
     const PACKED_BYTES: Option<usize> = Some(size_of::<F>());
 
-    fn run(self, value: &mut T) -> U {
-        (self.0)(value)
+    fn run(self, held: &mut Held<'_, T>) -> U {
+        (self.0)(held)
     }
     fn pack(self, to: &mut Vec<u8>) {
         pack_flat(self.0, to);
@@ -70,15 +71,15 @@ impl<T, A, U, F> Job<T> for Serialised<A, U, F>
 where
     A: DeserializeOwned + 'static,
     U: Serialize + 'static,
-    F: FnOnce(&mut T, A) -> U + Send + 'static,
+    F: FnOnce(&mut Held<'_, T>, A) -> U + Send + 'static,
 {
     type Output = Result<Vec<u8>, Fault>;
     const CAPTURED_BYTES: usize = size_of::<F>();
     const PACKED_BYTES: Option<usize> = None;
 
-    fn run(self, value: &mut T) -> Self::Output {
+    fn run(self, held: &mut Held<'_, T>) -> Self::Output {
         let argument = serial::decode::<A>(&self.argument)?;
-        serial::encode(&(self.f)(value, argument), MESSAGE_BYTES_MAX)
+        serial::encode(&(self.f)(held, argument), MESSAGE_BYTES_MAX)
     }
     fn pack(self, to: &mut Vec<u8>) {
         pack_flat(self.f, to);

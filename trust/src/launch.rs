@@ -16,6 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::config::LAUNCHES_MAX;
 use crate::deliver::{deliver, deliver_fault};
 use crate::fiber::FiberRef;
+use crate::held::Held;
 use crate::job::Job;
 use crate::latch::Latch;
 use crate::property::{Header, Property};
@@ -30,6 +31,9 @@ pub(crate) struct Launches {
     next_token: Cell<u64>,
     /// Client: what to do with results that are to come.
     awaited: RefCell<HashMap<u64, Awaited>>,
+    /// What to do with values that were promised (`promise.rs`). Apart from the launches, for nothing bounds how many fibers
+    /// wait for one, and nobody else's end waits for it.
+    promised: RefCell<HashMap<u64, Awaited>>,
     /// Trustee: whose fibers are under way here.
     running: RefCell<HashSet<(TrusteeId, u64)>>,
     /// Trustee: fibers that wait for a latched value, by property.
@@ -41,7 +45,7 @@ struct Awaited {
     fail: fn(Box<dyn Any>, Fault),
 }
 
-type Callback<U> = Box<dyn FnOnce(Result<U, Fault>)>;
+pub(crate) type Callback<U> = Box<dyn FnOnce(Result<U, Fault>)>;
 
 impl Launches {
     /// Results that have not come yet.
@@ -61,20 +65,39 @@ impl Launches {
     }
 
     pub(crate) fn expect<U: 'static>(&self, then: Callback<U>) -> u64 {
+        self.await_in(&self.awaited, then)
+    }
+
+    /// As `expect`, of a value that was promised.
+    pub(crate) fn expect_promised<U: 'static>(&self, then: Callback<U>) -> u64 {
+        self.await_in(&self.promised, then)
+    }
+
+    /// Nobody awaits the promised value any more.
+    pub(crate) fn forget_promised(&self, token: u64) {
+        let forgotten = self.promised.borrow_mut().remove(&token);
+        drop(forgotten);
+    }
+
+    fn await_in<U: 'static>(&self, awaited: &RefCell<HashMap<u64, Awaited>>, then: Callback<U>) -> u64 {
         let token = self.next_token.replace(self.next_token.get() + 1);
         let fail = |then: Box<dyn Any>, fault| {
             if let Ok(then) = then.downcast::<Callback<U>>() {
                 then(Err(fault));
             }
         };
-        self.awaited.borrow_mut().insert(token, Awaited { then: Box::new(then), fail });
+        awaited.borrow_mut().insert(token, Awaited { then: Box::new(then), fail });
         token
+    }
+
+    fn take(&self, token: u64) -> Option<Awaited> {
+        let launched = self.awaited.borrow_mut().remove(&token);
+        launched.or_else(|| self.promised.borrow_mut().remove(&token))
     }
 
     /// The result has come. A token that nobody awaits, or with a result of another type, is ignored.
     pub(crate) fn complete<U: 'static>(&self, token: u64, outcome: Result<U, Fault>) {
-        let awaited = self.awaited.borrow_mut().remove(&token);
-        if let Some(Ok(then)) = awaited.map(|awaited| awaited.then.downcast::<Callback<U>>()) {
+        if let Some(Ok(then)) = self.take(token).map(|awaited| awaited.then.downcast::<Callback<U>>()) {
             then(outcome);
         }
     }
@@ -89,8 +112,7 @@ impl Launches {
 
     /// There will be no result.
     pub(crate) fn fail(&self, token: u64, fault: Fault) {
-        let awaited = self.awaited.borrow_mut().remove(&token);
-        if let Some(awaited) = awaited {
+        if let Some(awaited) = self.take(token) {
             (awaited.fail)(awaited.then, fault);
         }
     }
@@ -149,7 +171,7 @@ impl<T: 'static, J: Job<T>> Launch<T, J> {
         let run = Box::new(move || {
             worker::with(|worker| {
                 // SAFETY: the +1 above keeps the property until the fiber gives it back at its end.
-                let outcome = unsafe { run_latched(worker, property, |value: &mut T| job.run(value)) };
+                let outcome = unsafe { run_latched(worker, property, |held: &mut Held<'_, T>| job.run(held)) };
                 worker.launches.note_ended(client, token);
                 deliver::<T, J>(worker, client, token, outcome);
                 // SAFETY: as above.
@@ -200,23 +222,36 @@ impl<T: 'static, J: Job<T>> Request for Launch<T, J> {
 ///
 /// # Safety
 /// The property is a live `Property<Latch<T>>` of this worker, and is kept until this returns.
-unsafe fn run_latched<T, U>(worker: &Worker, property: *mut Header, f: impl FnOnce(&mut T) -> U) -> Result<U, Fault> {
-    let mut value = wait_for_value::<T>(worker, property);
+unsafe fn run_latched<T, U>(
+    worker: &Worker,
+    property: *mut Header,
+    f: impl FnOnce(&mut Held<'_, T>) -> U,
+) -> Result<U, Fault> {
+    let mut held = Held::new(property, wait_for_value::<T>(worker, property));
     // SAFETY: the launch's count keeps the property.
     let outcome = if unsafe { (*property).is_poisoned() } {
         Err(poisoned(property))
     } else {
-        catch_unwind(AssertUnwindSafe(|| f(&mut value))).map_err(|payload| {
+        catch_unwind(AssertUnwindSafe(|| f(&mut held))).map_err(|payload| {
             worker.poison(property, &*payload);
             Fault::Panicked(payload)
         })
     };
-    // SAFETY: as above; in a fiber no closure runs (D1), so the short borrow is unique.
+    // SAFETY: as above.
+    unsafe { put_back(worker, property, held.into_value()) };
+    outcome
+}
+
+/// Puts a latched value back and lets the next fiber have it.
+///
+/// # Safety
+/// The property is a live `Property<Latch<T>>` of this worker, and the value was taken from it.
+pub(crate) unsafe fn put_back<T>(worker: &Worker, property: *mut Header, value: Box<T>) {
+    // SAFETY: live; in a fiber no closure runs (D1), so the short borrow is unique.
     let replaced = unsafe { Property::<Latch<T>>::value(property) }.put_back(value);
     wake_next(worker, property);
     // A value that panics when it is dropped has said so; this is a fiber's entry (trap 7).
     quietly(|| drop(replaced));
-    outcome
 }
 
 /// Lets the first fiber of a line try. The line stays, so that newcomers stand behind it.
@@ -225,7 +260,8 @@ fn wake_next(worker: &Worker, property: *mut Header) {
     worker.resume(next);
 }
 
-fn wait_for_value<T>(worker: &Worker, property: *mut Header) -> Box<T> {
+/// Waits for a latched value, in turn. In a fiber whose launch keeps the property.
+pub(crate) fn wait_for_value<T>(worker: &Worker, property: *mut Header) -> Box<T> {
     // SAFETY: as in `run_latched`.
     let take = || unsafe { Property::<Latch<T>>::value(property) }.take();
     let lines = &worker.launches.lines;

@@ -136,7 +136,7 @@ where
 }
 
 /// The type of job that delivers an `R`; there is no such job.
-type Ended<R> = fn(&mut ()) -> R;
+type Ended<R> = fn(&mut crate::held::Held<'_, ()>) -> R;
 
 impl<R, F> Request for Call<F>
 where

@@ -40,7 +40,7 @@ pub(crate) fn decode<A: DeserializeOwned>(bytes: &[u8]) -> Result<A, Fault> {
 }
 
 /// As `decode`; a panic of the type's own code is a fault, so that whoever waits is told.
-fn decode_guarded<A: DeserializeOwned>(bytes: &[u8]) -> Result<A, Fault> {
+pub(crate) fn decode_guarded<A: DeserializeOwned>(bytes: &[u8]) -> Result<A, Fault> {
     catch_unwind(|| decode(bytes)).unwrap_or_else(|payload| Err(Fault::Panicked(payload)))
 }
 

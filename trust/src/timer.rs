@@ -1,72 +1,78 @@
 //! Fibers that sleep for a time (T9).
 
 use std::cell::{Cell, RefCell};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::fiber::FiberRef;
 use crate::worker::{self, Worker};
 
-/// The sleepers of one worker.
+/// Where whoever comes first, the timer or what the fiber waits for, finds it and takes it out: the one waker of S2.
+/// Empty while the fiber runs, and for a thread's own code, which sees for itself.
+pub(crate) type Waiter = Rc<Cell<Option<FiberRef>>>;
+
+/// When it is due; timers of one instant fire in the order they were made.
+pub(crate) type TimerId = (Instant, u64);
+
+/// The timers of one worker.
 #[derive(Default)]
 pub(crate) struct Timers {
-    heap: RefCell<BinaryHeap<Reverse<Due>>>,
+    due: RefCell<BTreeMap<TimerId, Waiter>>,
     made: Cell<u64>,
 }
 
-struct Due {
-    at: Instant,
-    /// Timers of one instant fire in the order they were made.
-    number: u64,
-    fiber: Option<FiberRef>,
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at, self.number) == (other.at, other.number)
-    }
-}
-impl Eq for Due {}
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Due {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.number).cmp(&(other.at, other.number))
-    }
-}
-
 impl Timers {
-    fn set(&self, at: Instant, fiber: Option<FiberRef>) {
-        let number = self.made.replace(self.made.get() + 1);
-        self.heap.borrow_mut().push(Reverse(Due { at, number, fiber }));
+    /// From `at` on, whoever waits there goes on.
+    pub(crate) fn set(&self, at: Instant, waiter: Waiter) -> TimerId {
+        let id = (at, self.made.replace(self.made.get() + 1));
+        self.due.borrow_mut().insert(id, waiter);
+        id
+    }
+
+    /// Forgets a timer, which may have fired.
+    pub(crate) fn cancel(&self, id: TimerId) {
+        self.due.borrow_mut().remove(&id);
     }
 
     /// Lets the fibers go on whose time has come.
     #[inline]
     pub(crate) fn fire(&self, worker: &Worker) -> bool {
-        !self.heap.borrow().is_empty() && self.fire_due(worker)
+        !self.due.borrow().is_empty() && self.fire_due(worker)
     }
 
     fn fire_due(&self, worker: &Worker) -> bool {
         let now = Instant::now();
-        let mut heap = self.heap.borrow_mut();
+        let mut due = self.due.borrow_mut();
         let mut any = false;
-        while heap.peek().is_some_and(|due| due.0.at <= now) {
-            if let Some(Reverse(due)) = heap.pop() {
-                worker.resume(due.fiber);
-                any = true;
-            }
+        while let Some(first) = due.first_entry().filter(|first| first.key().0 <= now) {
+            worker.resume(first.remove().take());
+            any = true;
         }
         any
     }
 
     /// Time until the next one is due.
     pub(crate) fn next_in(&self) -> Option<Duration> {
-        self.heap.borrow().peek().map(|due| due.0.at.saturating_duration_since(Instant::now()))
+        self.due.borrow().keys().next().map(|(at, _)| at.saturating_duration_since(Instant::now()))
+    }
+}
+
+impl Worker {
+    /// Waits until `done`, but not longer than up to `at`; whoever makes it done takes the waiter and lets it go on.
+    pub(crate) fn wait_until_or(&self, at: Instant, waiter: &Waiter, done: impl Fn() -> bool) {
+        let timer = self.timers.set(at, Rc::clone(waiter));
+        let over = || done() || Instant::now() >= at;
+        match self.fiber() {
+            Some(fiber) => {
+                while !over() {
+                    waiter.set(Some(fiber));
+                    self.scheduler.suspend();
+                }
+            }
+            None => self.wait_until(over),
+        }
+        self.timers.cancel(timer);
     }
 }
 
@@ -86,13 +92,6 @@ pub fn sleep(time: Duration) {
         let Some(at) = Instant::now().checked_add(time) else {
             return worker.wait_until(|| false);
         };
-        let fiber = worker.fiber();
-        worker.timers.set(at, fiber);
-        if fiber.is_some() {
-            // Also if the time has come by now: the timer has the fiber, and will make it ready (S2).
-            worker.scheduler.suspend();
-        } else {
-            worker.wait_until(|| Instant::now() >= at);
-        }
+        worker.wait_until_or(at, &Waiter::default(), || false);
     });
 }

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 
 use crate::count::Count;
 use crate::error::Error;
+use crate::held::Held;
 use crate::job::{Job, Plain, Serialised};
 use crate::latch::Latch;
 use crate::noref::NoRef;
@@ -341,7 +342,20 @@ impl<T: 'static> Trust<Latch<T>> {
         F: FnOnce(&mut T) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
     {
-        self.launch_and_wait("launch", Plain(f)).unwrap_or_else(|fault| fault.resume::<T>())
+        self.hold_and_wait("launch", move |held| f(held))
+    }
+
+    /// As [`launch`](Self::launch); `f` is given the value by way of [`Held`], which lets it give the value up for a while
+    /// ([`Held::released`]).
+    ///
+    /// # Panics
+    /// As [`launch`](Self::launch).
+    pub fn launch_held<U, F>(&self, f: F) -> U
+    where
+        F: FnOnce(&mut Held<'_, T>) -> U + NoRef + Send + 'static,
+        U: NoRef + Send + 'static,
+    {
+        self.hold_and_wait("launch_held", f)
     }
 
     /// As [`launch`](Self::launch), without waiting; `then` is called with the result as by
@@ -356,7 +370,8 @@ impl<T: 'static> Trust<Latch<T>> {
             Ok(value) => then(value),
             Err(fault) => Fault::report::<T>(fault, "launch_then"),
         };
-        worker::with(|worker| self.launch_on(worker, Plain(f), Box::new(then)));
+        let job = Plain(move |held: &mut Held<'_, T>| f(held));
+        worker::with(|worker| self.launch_on(worker, job, Box::new(then)));
     }
 
     /// As [`launch`](Self::launch), with argument and result serialised as in
@@ -370,9 +385,39 @@ impl<T: 'static> Trust<Latch<T>> {
         A: Serialize + DeserializeOwned + 'static,
         U: Serialize + DeserializeOwned + 'static,
     {
+        self.hold_with_and_wait("launch_with", move |held: &mut Held<'_, T>, argument: A| f(held, argument), argument)
+    }
+
+    /// As [`launch_held`](Self::launch_held), with argument and result as in [`launch_with`](Self::launch_with).
+    ///
+    /// # Panics
+    /// As [`launch_with`](Self::launch_with).
+    pub fn launch_held_with<A, U, F>(&self, f: F, argument: A) -> U
+    where
+        F: FnOnce(&mut Held<'_, T>, A) -> U + NoRef + Send + 'static,
+        A: Serialize + DeserializeOwned + 'static,
+        U: Serialize + DeserializeOwned + 'static,
+    {
+        self.hold_with_and_wait("launch_held_with", f, argument)
+    }
+
+    fn hold_and_wait<U, F>(&self, call: &str, f: F) -> U
+    where
+        F: FnOnce(&mut Held<'_, T>) -> U + Send + 'static,
+        U: Send + 'static,
+    {
+        self.launch_and_wait(call, Plain(f)).unwrap_or_else(|fault| fault.resume::<T>())
+    }
+
+    fn hold_with_and_wait<A, U, F>(&self, call: &str, f: F, argument: A) -> U
+    where
+        F: FnOnce(&mut Held<'_, T>, A) -> U + Send + 'static,
+        A: Serialize + DeserializeOwned + 'static,
+        U: Serialize + DeserializeOwned + 'static,
+    {
         let outcome = serial::encode(&argument, serial::limit_bytes(self.trustee)).and_then(|argument| {
             let job = Serialised { f, argument, types: PhantomData };
-            self.launch_and_wait::<Serialised<A, U, F>>("launch_with", job)?.and_then(|bytes| serial::decode(&bytes))
+            self.launch_and_wait::<Serialised<A, U, F>>(call, job)?.and_then(|bytes| serial::decode(&bytes))
         });
         outcome.unwrap_or_else(|fault| fault.resume::<T>())
     }

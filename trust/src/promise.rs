@@ -1,0 +1,296 @@
+//! A value that is given later, by whoever holds the promise of it: one request's closure may leave the promise in a
+//! property, and another's keep it. What channels, barriers and condition variables are made of.
+//!
+//! A promise is the client's id and a token under which the client keeps who waits, as for a launched closure's result
+//! (`launch.rs`, `deliver.rs`); keeping it is one request to the client's worker. A token that nobody awaits any more, or a
+//! value of another type than is awaited, is ignored, so a promise is harmless wherever it ends up. Nothing here holds up
+//! the end of a worker: a fiber that waits does, as always.
+
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::deliver::{Deliver, call_back, deliver_fault};
+use crate::error::Error;
+use crate::fiber::{Closer, Entry};
+use crate::noref::NoRef;
+use crate::property::Header;
+use crate::registry::{self, Message, TrusteeId};
+use crate::request::{Fault, Ignore, Request, Serving};
+use crate::serial;
+use crate::timer::Waiter;
+use crate::unwind::quietly;
+use crate::worker::{self, Context, Worker};
+
+/// Makes a promise of a `T`, and what waits for it.
+///
+/// The [`Promise`] may travel: capture it in a closure, keep it in a property, give it to a fiber of another machine. Who
+/// has it [keeps](Promise::keep) it when the time has come. The [`Pending`] stays on this thread. Legal everywhere.
+///
+/// ```
+/// use trust::{Promise, promise};
+///
+/// let pool = trust::Threadpool::new(2);
+/// let waiting = pool.entrust(Vec::<Promise<u32>>::new());
+/// let (promise, number) = promise();
+/// waiting.apply(move |waiting| waiting.push(promise));          // leaves it with the trustee
+/// pool.spawn(move || waiting.apply(|waiting| waiting.pop().unwrap().keep(7)));
+/// assert_eq!(number.wait(), Ok(7));
+/// ```
+///
+/// Cost: nothing is sent; keeping it is one request to this thread's worker, dropping it unkept likewise.
+pub fn promise<T: 'static>() -> (Promise<T>, Pending<T>) {
+    let slot = Rc::new(Slot { outcome: Cell::new(None), is_settled: Cell::new(false), waiter: Waiter::default() });
+    worker::with(|worker| {
+        let settled = Rc::clone(&slot);
+        let token = worker.launches.expect_promised(Box::new(move |outcome| settled.settle(outcome)));
+        let id = PromiseId { client: worker.id, token };
+        (Promise { id, value: PhantomData }, Pending { id, slot })
+    })
+}
+
+/// Names a promise, on both sides of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PromiseId {
+    client: TrusteeId,
+    token: u64,
+}
+
+/// The duty to give a value to whoever has the [`Pending`]. See [`promise`].
+///
+/// Dropped unkept, it tells them that there will be none.
+pub struct Promise<T> {
+    id: PromiseId,
+    value: PhantomData<fn(T)>,
+}
+
+#[cfg(noref_auto)]
+// SAFETY: an id and a token, which mean the same everywhere; the type is only a mark.
+unsafe impl<T> NoRef for Promise<T> {}
+
+impl<T: 'static> Promise<T> {
+    /// Gives the value. Legal everywhere, also inside delegated closures and callbacks; where it may wait, it waits while
+    /// every slot to the client is full. If nobody waits for the value any more, it is dropped there.
+    pub fn keep(self, value: T)
+    where
+        T: NoRef + Send,
+    {
+        let id = self.leave();
+        carry(id, move |worker| {
+            if id.client == worker.id {
+                call_back(worker, || worker.launches.complete(id.token, Ok(value)));
+            } else {
+                send(worker, id.client, Deliver { token: id.token, value });
+            }
+        });
+    }
+
+    /// As [`keep`](Self::keep), for values that travel serialised, as with [`Trust::apply_with`](crate::Trust::apply_with).
+    /// To the thread that keeps it, the value goes as it is. One that does not serialise, or is larger than 1 GiB, or 64 MiB
+    /// to another machine, is an error for who waits.
+    pub fn keep_with(self, value: T)
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        let id = self.leave();
+        if worker::try_with(|worker| worker.id == id.client) == Some(true) {
+            return worker::with(|worker| {
+                call_back(worker, || worker.launches.complete(id.token, Ok(value)));
+            });
+        }
+        // Writing and dropping the value is the value's code, not that of the closure in which this may stand.
+        let encode = AssertUnwindSafe(|| serial::encode(&value, serial::limit_bytes(id.client)));
+        let bytes = catch_unwind(encode).unwrap_or_else(|panic| Err(Fault::Panicked(panic)));
+        quietly(|| drop(value));
+        carry(id, move |worker| match bytes {
+            Ok(bytes) => send(worker, id.client, Kept::<T> { token: id.token, bytes, value: PhantomData }),
+            Err(fault) => deliver_fault(worker, id.client, id.token, fault),
+        });
+    }
+}
+
+impl<T> Promise<T> {
+    /// Its name.
+    pub fn id(&self) -> PromiseId {
+        self.id
+    }
+
+    /// Ends the promise without a word, where who made it knows by other means that it is not needed. Who waits for it all
+    /// the same waits for ever.
+    pub fn discard(self) {
+        self.leave();
+    }
+
+    fn leave(self) -> PromiseId {
+        ManuallyDrop::new(self).id
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        let id = self.id;
+        carry(id, move |worker| deliver_fault(worker, id.client, id.token, Fault::Gone));
+    }
+}
+
+impl<T> fmt::Debug for Promise<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Promise<{}>({} of {:?})", std::any::type_name::<T>(), self.id.token, self.id.client)
+    }
+}
+
+fn send<C: Request>(worker: &Worker, client: TrusteeId, request: C) {
+    worker.submit(client, std::ptr::null_mut(), request, Ignore, worker.context() == Context::Free);
+}
+
+/// Has `deliver` done by the worker of this thread, or, if it has none any more or no link to the client's machine, by one
+/// that can.
+fn carry(id: PromiseId, deliver: impl FnOnce(&Worker) + Send + 'static) {
+    let is_near = id.client.machine() == registry::machine();
+    let reaches = worker::try_with(|worker| is_near || worker.far.is_attached());
+    if reaches == Some(true) {
+        return worker::with(deliver);
+    }
+    let other = if is_near { registry::find(id.client) } else { crate::far::forwarder().and_then(registry::find) };
+    if let Some(other) = other {
+        let entry = Entry { run: Box::new(move || worker::with(deliver)), closer: Arc::new(Nobody) };
+        // One that takes no more has ended, and who waits on it as well.
+        let _ = other.send(Message::Spawn(entry));
+    }
+}
+
+/// Nobody joins a fiber that carries a value.
+struct Nobody;
+
+impl Closer for Nobody {
+    fn close(&self) {}
+}
+
+/// A serialised value on its way to who waits for it.
+struct Kept<T> {
+    token: u64,
+    bytes: Vec<u8>,
+    value: PhantomData<fn(T)>,
+}
+
+impl<T: DeserializeOwned + 'static> Request for Kept<T> {
+    const ON_PROPERTY: bool = false;
+    const CAPTURED_BYTES: usize = 0;
+    const PACKED_BYTES: Option<usize> = None;
+
+    fn pack(self, to: &mut Vec<u8>) {
+        to.extend_from_slice(&self.token.to_ne_bytes());
+        to.extend(self.bytes);
+    }
+
+    unsafe fn unpack(from: &[u8]) -> Option<Self> {
+        let (token, bytes) = from.split_first_chunk::<8>()?;
+        Some(Kept { token: u64::from_ne_bytes(*token), bytes: bytes.to_vec(), value: PhantomData })
+    }
+
+    unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
+        let value = serial::decode_guarded::<T>(&self.bytes);
+        worker::with(|worker| call_back(worker, || worker.launches.complete(self.token, value)));
+        serving.out.put(());
+    }
+}
+
+/// Where the value is put. Touched by the client's thread alone.
+struct Slot<T> {
+    outcome: Cell<Option<Result<T, Fault>>>,
+    is_settled: Cell<bool>,
+    waiter: Waiter,
+}
+
+impl<T> Slot<T> {
+    fn settle(&self, outcome: Result<T, Fault>) {
+        self.outcome.set(Some(outcome));
+        self.is_settled.set(true);
+        worker::with(|worker| worker.resume(self.waiter.take()));
+    }
+}
+
+/// A value that was promised. See [`promise`].
+///
+/// Dropped, it lets the promise be kept in vain.
+pub struct Pending<T> {
+    id: PromiseId,
+    slot: Rc<Slot<T>>,
+}
+
+impl<T: 'static> Pending<T> {
+    /// Waits for the value; a fiber lets others run, a thread's own code serves its trustee and runs its fibers.
+    ///
+    /// # Errors
+    /// [`Error::Gone`] if the promise was dropped unkept; [`Error::Codec`], [`Error::TooLarge`] or [`Error::Panicked`] if the
+    /// value could not travel.
+    ///
+    /// # Panics
+    /// In delegated context and in callbacks, where nothing may wait.
+    pub fn wait(self) -> Result<T, Error> {
+        worker::with(|worker| {
+            worker.assert_may_wait("Pending::wait");
+            if !self.slot.is_settled.get() {
+                self.slot.waiter.set(worker.fiber());
+                worker.wait_until(|| self.slot.is_settled.get());
+            }
+        });
+        match self.slot.outcome.take() {
+            Some(outcome) => outcome.map_err(Fault::into_error::<T>),
+            // `try_take` had it.
+            None => Err(Fault::Gone.into_error::<T>()),
+        }
+    }
+
+    /// As [`wait`](Self::wait), for no longer than `time`; then `None`, and the value may still come.
+    pub fn wait_timeout(&self, time: Duration) -> Option<Result<T, Error>> {
+        worker::with(|worker| {
+            worker.assert_may_wait("Pending::wait_timeout");
+            let is_settled = || self.slot.is_settled.get();
+            match Instant::now().checked_add(time) {
+                Some(at) => worker.wait_until_or(at, &self.slot.waiter, is_settled),
+                // Beyond what a clock can say.
+                None if is_settled() => {}
+                None => {
+                    self.slot.waiter.set(worker.fiber());
+                    worker.wait_until(is_settled);
+                }
+            }
+        });
+        self.try_take()
+    }
+
+    /// The value, if it has come and was not taken yet. Does not wait.
+    pub fn try_take(&self) -> Option<Result<T, Error>> {
+        self.slot.outcome.take().map(|outcome| outcome.map_err(Fault::into_error::<T>))
+    }
+}
+
+impl<T> Pending<T> {
+    /// The promise's name.
+    pub fn id(&self) -> PromiseId {
+        self.id
+    }
+}
+
+impl<T> Drop for Pending<T> {
+    fn drop(&mut self) {
+        worker::try_with(|worker| worker.launches.forget_promised(self.id.token));
+    }
+}
+
+impl<T> fmt::Debug for Pending<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").field("settled", &self.slot.is_settled.get()).finish()
+    }
+}
