@@ -56,6 +56,6 @@ pub use spawn::{spawn, spawn_on};
 pub use start::main;
 pub use stats::{Stats, rack_stats, stats};
 pub use trust::{
-    Error, Held, JoinHandle, Latch, LatchGuard, NoRef, Pending, Promise, PromiseId, Shared, Trust, TrusteeReference, local_trustee,
-    promise, sleep, yield_now,
+    Error, Held, JoinHandle, Latch, LatchGuard, NoRef, Pending, Promise, PromiseId, Shared, Trust, TrusteeReference,
+    local_trustee, promise, sleep, yield_now,
 };

@@ -8,8 +8,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::config::MESSAGE_BYTES_MAX;
-use crate::held::Held;
 use crate::deliver::{Deliver, DeliverBytes, deliver_fault};
+use crate::held::Held;
 use crate::registry::TrusteeId;
 use crate::request::{Fault, Ignore, pack_flat, unpack_flat};
 use crate::serial;
