@@ -5,10 +5,11 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use gossamer::bootstrap::FabricChoice;
 
+use crate::fate::Bounds;
 use crate::launch::{self, LaunchConfig, MAX_LOCAL_MACHINES};
 use crate::outcome::{FAILURE_STATUS, USAGE_STATUS};
-use crate::watch::Bounds;
 
 /// Starts a program on a rack of machines, and ends all of it when one of them dies.
 #[derive(Debug, Parser)]
@@ -33,7 +34,12 @@ struct Run {
 
     /// Workers in all machines together, at least N; without it the program decides
     #[arg(long, value_name = "T")]
-    threads: Option<usize>,
+    threads: Option<u32>,
+
+    /// How bytes get from machine to machine: `auto` (shared memory between the machines of a host), `shm`, `tcp` or
+    /// `verbs`
+    #[arg(long, value_name = "FABRIC", default_value = "auto")]
+    fabric: FabricChoice,
 
     /// Do not put the machine's name (`m0 | `) before each line of output
     #[arg(long)]
@@ -79,7 +85,7 @@ pub fn main() -> ExitCode {
     let Command::Run(run) = Cli::parse().command; // exits with status 2 and the usage where they are wrong
     let mut words = run.program.into_iter();
     let Some(program) = words.next() else { unreachable!("clap asks for at least one") };
-    if let Some(threads) = run.threads.filter(|threads| *threads < usize::from(run.local)) {
+    if let Some(threads) = run.threads.filter(|threads| *threads < u32::from(run.local)) {
         complain(format_args!(
             "--threads {threads} is not enough for --local {}: each machine needs at least one worker",
             run.local
@@ -91,6 +97,7 @@ pub fn main() -> ExitCode {
         args: words.collect(),
         machines: run.local,
         threads: run.threads,
+        fabric: run.fabric,
         prefix: !run.no_prefix,
         bounds: Bounds::default(),
     };

@@ -1,27 +1,24 @@
-//! Starts the machines of a program on this host: for each a process, its memory, its control channel and its streams;
-//! then hands them to [`crate::watch`]. What happens after the start is not here.
-//!
-//! Invariants: a machine inherits nothing but its streams and what its ticket hands it; a machine is killed by the kernel
-//! when the launcher dies, however that happens; if one machine cannot be started, those before it are gone when
-//! [`run`] returns.
-#![allow(unsafe_code)] // pre_exec
+//! Runs a program whose machines are all on this host: starts them, passes their streams on, and goes on until the last
+//! of them has gone. The machines themselves are in [`crate::machines`], what their news mean in [`crate::fate`].
 
 use std::ffi::OsString;
-use std::io;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
+use std::time::Instant;
 
-use comm::shm;
-use gossamer::bootstrap::{FabricChoice, Plan, Ticket};
-use gossamer::control::Control;
+use gossamer::bootstrap::{FabricChoice, Plan};
+use gossamer::control::{Message, ProgramKey};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 
+use crate::error::LaunchError;
+use crate::fate::{Bounds, Fate, Order};
+use crate::gather::Gather;
 use crate::input;
-use crate::outcome::{NOT_STARTED_STATUS, Outcome};
+use crate::machines::{Event, Group, Start, Streams};
+use crate::outcome::{Cause, Outcome};
 use crate::output::{Forwarding, Source};
 use crate::signals::Signals;
-use crate::watch::{Bounds, Machine, Watch};
 
 /// The most machines that are started on one host.
 pub const MAX_LOCAL_MACHINES: u16 = 128;
@@ -36,61 +33,13 @@ pub struct LaunchConfig {
     /// How many machines, from 1 to [`MAX_LOCAL_MACHINES`].
     pub machines: u16,
     /// Workers in all machines together; `None`: the program decides.
-    pub threads: Option<usize>,
+    pub threads: Option<u32>,
+    /// How bytes get from machine to machine.
+    pub fabric: FabricChoice,
     /// Whether the machine's name goes before each line of output (with one machine it never does).
     pub prefix: bool,
     /// How long ending may take.
     pub bounds: Bounds,
-}
-
-/// Why a program could not be started or watched.
-#[derive(Debug, thiserror::Error)]
-pub enum LaunchError {
-    /// The number of machines is 0 or too big.
-    #[error("cannot start {0} machines on one host: from 1 to {MAX_LOCAL_MACHINES} are possible")]
-    Machines(u16),
-    /// The program was not found, or may not be executed.
-    #[error("cannot start {}: {source} ({})", program.display(), start_hint(program, source))]
-    Program {
-        /// As it was given.
-        program: OsString,
-        /// Why.
-        source: io::Error,
-    },
-    /// The memory of the program could not be made.
-    #[error(transparent)]
-    Memory(#[from] comm::Error),
-    /// The system refused something that a program needs.
-    #[error("cannot {task}: {source}")]
-    System {
-        /// What was to be done.
-        task: &'static str,
-        /// Why not.
-        source: io::Error,
-    },
-}
-
-impl LaunchError {
-    /// The exit status for the launcher where this error has one of its own.
-    #[must_use]
-    pub fn status(&self) -> Option<u8> {
-        matches!(self, LaunchError::Program { .. }).then_some(NOT_STARTED_STATUS)
-    }
-
-    pub(crate) fn system<E: Into<io::Error>>(task: &'static str) -> impl Fn(E) -> LaunchError {
-        move |error| LaunchError::System { task, source: error.into() }
-    }
-}
-
-fn start_hint(program: &OsString, error: &io::Error) -> &'static str {
-    let is_path = program.as_encoded_bytes().contains(&b'/');
-    match error.kind() {
-        io::ErrorKind::NotFound if is_path => "is the path right, and the interpreter of a script there?",
-        io::ErrorKind::NotFound => "it is not in PATH; a program in this folder is written ./PROGRAM",
-        io::ErrorKind::PermissionDenied => "it is a folder, or not executable: chmod +x",
-        io::ErrorKind::WouldBlock => "too many processes: see ulimit -u",
-        _ => "is it a program for this machine?",
-    }
 }
 
 /// Runs a program from its start to its end. To be called from a thread that stays alive meanwhile, best the main one:
@@ -103,27 +52,33 @@ pub fn run(config: &LaunchConfig) -> Result<Outcome, LaunchError> {
         return Err(LaunchError::Machines(config.machines));
     }
     let signals = Signals::catch().map_err(LaunchError::system("catch signals"))?; // first: none may be missed
-    let memory = shm::create(config.machines)?;
-    let threads = config.threads.map(|threads| u32::try_from(threads).unwrap_or(u32::MAX));
-    let plan = Plan::local(config.machines, FabricChoice::Shm, threads);
-    let mut machines = Vec::new();
+    let plan = Plan::local(config.machines, config.fabric, config.threads);
+    let key = ProgramKey::fresh().map_err(LaunchError::system("make a key"))?;
+    let (program, args) = (&config.program, &config.args);
+    let start = Start { program, args, environment: None, folder: None, plan: &plan, host: 0 };
+    let mut group = Group::start(&start, |machine| streams(config, machine))?;
+
+    let mut fate = Fate::new(config.machines, config.bounds);
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-    for index in 0..config.machines {
-        let (mut child, control) = start(config, &plan, index, &memory)?; // what is in `machines` is killed on drop
-        let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        machines.push(Machine::new(index, child, control)?);
-        let prefix = prefix(config, index);
-        stdout.extend(streams.1.map(|stream| Source::new(stream, &prefix)));
-        stderr.extend(streams.2.map(|stream| Source::new(stream, &prefix)));
-        if let Some(stdin) = streams.0 {
+    for machine in 0..config.machines {
+        fate.introduce(machine, group.pid(machine), None);
+        let (pipes, prefix) = (group.take_pipes(machine), prefix(config, machine));
+        stdout.extend(pipes.stdout.map(|stream| Source::new(stream, &prefix)));
+        stderr.extend(pipes.stderr.map(|stream| Source::new(stream, &prefix)));
+        if let Some(stdin) = pipes.stdin {
             input::forward(stdin).map_err(LaunchError::system("start the thread for standard input"))?;
         }
     }
-    drop(memory); // from here on it lives and dies with the machines
     let forwarding = Forwarding::start(stdout, stderr).map_err(LaunchError::system("start the threads for output"))?;
-    let outcome = Watch::new(machines, config.bounds).run(&signals)?;
+    watch(&mut group, &mut fate, Gather::new(config.machines, key), &signals)?;
     forwarding.finish(&signals);
-    Ok(outcome)
+    Ok(fate.outcome())
+}
+
+fn streams(config: &LaunchConfig, machine: u16) -> Streams {
+    let output = || if config.machines > 1 { Stdio::piped() } else { Stdio::inherit() };
+    let stdin = if machine == 0 { input::for_machine_0() } else { Stdio::null() };
+    Streams { stdin, stdout: output(), stderr: output() }
 }
 
 fn prefix(config: &LaunchConfig, index: u16) -> String {
@@ -134,36 +89,52 @@ fn prefix(config: &LaunchConfig, index: u16) -> String {
     format!("{:<width$} | ", format!("m{index}"))
 }
 
-fn start(
-    config: &LaunchConfig,
-    plan: &Plan,
-    index: u16,
-    memory: &shm::Segments,
-) -> Result<(Child, Control), LaunchError> {
-    let mut command = Command::new(&config.program);
-    command.args(&config.args).process_group(0);
-    command.stdin(if index == 0 { input::for_machine_0() } else { Stdio::null() });
-    if config.machines > 1 {
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    }
-    let launcher = rustix::process::getpid();
-    // SAFETY: between fork and exec only async-signal-safe things may happen: `die_with` makes two system calls, prctl
-    // and getppid, and neither allocates nor locks.
-    unsafe { command.pre_exec(move || die_with(launcher)) };
-    let ticket = Ticket { machine: index, plan, memory: Some(memory) };
-    let control = ticket.hand_to(&mut command).map_err(LaunchError::system("create a control channel"))?;
-    let child = command.spawn();
-    let child = child.map_err(|source| LaunchError::Program { program: config.program.clone(), source })?;
-    Ok((child, control))
-}
-
-/// In the child: lets the kernel kill it when the launcher dies.
-fn die_with(launcher: Pid) -> io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    if rustix::process::getppid() != Some(launcher) {
-        return Err(Errno::SRCH.into()); // it died before the line above: nobody would end this process
+/// Until no machine is left (or one cannot even be killed).
+fn watch(group: &mut Group, fate: &mut Fate, mut gather: Gather, signals: &Signals) -> Result<(), LaunchError> {
+    while !fate.is_over() {
+        wait(group, fate.deadline(), signals).map_err(LaunchError::system("wait for the machines"))?;
+        while let Some(signal) = signals.take() {
+            fate.on_signal(signal, Instant::now());
+        }
+        for event in group.events()? {
+            match event {
+                Event::Said { machine, message: Message::Card { bytes } } => match gather.add(machine, bytes) {
+                    Ok(false) => {}
+                    Ok(true) => pass_on(group, &gather),
+                    Err(cause) => fate.on_death(machine, Cause::Protocol(cause), Instant::now()),
+                },
+                event => fate.on_event(event, Instant::now()),
+            }
+        }
+        fate.on_time(Instant::now());
+        for order in fate.orders() {
+            match order {
+                Order::Signal(signal) => group.signal(signal),
+                Order::End(reason) => group.tell_to_end(&reason),
+                Order::Kill => group.signal(Signal::KILL),
+            }
+        }
     }
     Ok(())
+}
+
+fn pass_on(group: &mut Group, gather: &Gather) {
+    let numbers: Vec<u16> = group.numbers().collect();
+    for machine in numbers {
+        gather.messages(machine).for_each(|message| group.send(machine, message));
+    }
+}
+
+/// Waits for something to happen, at most until `deadline`.
+fn wait(group: &Group, deadline: Option<Instant>, signals: &Signals) -> Result<(), Errno> {
+    let mut fds = vec![PollFd::new(group, PollFlags::IN)];
+    fds.extend(signals.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+    let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+    let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+    match poll(&mut fds, timeout.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -172,7 +143,8 @@ mod tests {
 
     fn config(machines: u16, prefix: bool) -> LaunchConfig {
         let bounds = Bounds::default();
-        LaunchConfig { program: "true".into(), args: Vec::new(), machines, threads: None, prefix, bounds }
+        let (program, fabric) = ("true".into(), FabricChoice::Shm);
+        LaunchConfig { program, args: Vec::new(), machines, threads: None, fabric, prefix, bounds }
     }
 
     #[test]

@@ -3,18 +3,23 @@
 //! The way of one program through the files:
 //!
 //! 1. [`cli`]: what the user asked for
-//! 2. [`launch`]: one process, one memory and one control channel for each machine
-//! 3. `input`, `output`: the standard streams
-//! 4. [`watch`]: until the last machine has gone: who finished, who died, who is told, who is killed
-//! 5. [`outcome`]: what to say about it and which status to exit with
+//! 2. [`launch`]: all machines on this host: starts them and goes on until the last has gone
+//! 3. [`machines`]: the machines of one program on one host: processes and their control channels
+//! 4. [`gather`]: the cards by which machines find one another
+//! 5. `input`, `output`: the standard streams
+//! 6. [`fate`]: who finished, who died, who is told, who is killed
+//! 7. [`outcome`]: what to say about it and which status to exit with
 //!
 //! What passes between launcher and machine is in `gossamer::bootstrap` and `gossamer::control`. Linux only.
 
 pub mod cli;
 pub mod config;
+pub mod error;
+pub mod fate;
+pub mod gather;
 mod input;
 pub mod launch;
+pub mod machines;
 pub mod outcome;
 mod output;
 mod signals;
-pub mod watch;

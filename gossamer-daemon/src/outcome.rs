@@ -1,4 +1,4 @@
-//! How a program ended, in words and as an exit status. Nothing is decided here (see [`crate::watch`]).
+//! How a program ended, in words and as an exit status. Nothing is decided here (see [`crate::fate`]).
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
@@ -35,6 +35,8 @@ pub struct Death {
     pub machine: u16,
     /// Its process id.
     pub pid: u32,
+    /// Its host, where there are several.
+    pub host: Option<String>,
     /// What happened to it.
     pub cause: Cause,
     /// How its process exited in the end, where that is known.
@@ -55,6 +57,15 @@ pub enum Cause {
     Failed(String),
     /// What it said on the control channel made no sense.
     Protocol(String),
+    /// It cannot reach another one any more, of whose end nothing is known.
+    Lost {
+        /// That other machine.
+        peer: u16,
+        /// What it saw.
+        reason: String,
+    },
+    /// Nothing is heard of it any more, or of its host; in words.
+    Silent(String),
     /// It was still there this long after the program had finished.
     Lingered(Duration),
 }
@@ -94,11 +105,17 @@ impl Death {
 
 impl fmt::Display for Death {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "machine {} (pid {}) ", self.machine, self.pid)?;
+        write!(f, "machine {} (pid {}", self.machine, self.pid)?;
+        match &self.host {
+            Some(host) => write!(f, " on {host}) ")?,
+            None => write!(f, ") ")?,
+        }
         match &self.cause {
             Cause::Exited { status, ready } => describe_exit(f, *status, *ready),
             Cause::Failed(reason) => write!(f, "failed: {reason}"),
             Cause::Protocol(reason) => write!(f, "did not keep to the control protocol: {reason}"),
+            Cause::Lost { peer, reason } => write!(f, "lost machine {peer}: {reason}"),
+            Cause::Silent(reason) => write!(f, "cannot be reached: {reason}"),
             Cause::Lingered(bound) => write!(f, "was still running {bound:?} after the program had finished"),
         }
     }
@@ -127,7 +144,7 @@ mod tests {
 
     fn died(cause: Cause, raw_exit: Option<i32>) -> Outcome {
         let exit = raw_exit.map(ExitStatus::from_raw);
-        Outcome::Died(Death { machine: 1, pid: 123, cause, exit })
+        Outcome::Died(Death { machine: 1, pid: 123, host: None, cause, exit })
     }
 
     fn exited(raw: i32, ready: bool) -> Outcome {

@@ -31,6 +31,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::rand::GetRandomFlags;
 
 /// Version of the messages and of the bootstrap variables. Both sides must have the same.
 pub const PROTOCOL_VERSION: u8 = 2;
@@ -57,6 +58,25 @@ const LOST: u8 = 8;
 /// starts it; never written anywhere, nor printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ProgramKey(pub [u8; KEY_BYTES]);
+
+impl ProgramKey {
+    /// A key that nobody has had before, from the system's source of randomness.
+    ///
+    /// # Errors
+    /// When the system has none.
+    pub fn fresh() -> io::Result<ProgramKey> {
+        let mut key = [0; KEY_BYTES];
+        let mut filled = 0;
+        while filled < KEY_BYTES {
+            match rustix::rand::getrandom(&mut key[filled..], GetRandomFlags::empty()) {
+                Ok(bytes) => filled += bytes,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(ProgramKey(key))
+    }
+}
 
 impl std::fmt::Debug for ProgramKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

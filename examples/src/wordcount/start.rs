@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail, ensure};
 use clap::Parser;
+use gossamer::bootstrap::FabricChoice;
+use gossamer_daemon::fate::Bounds;
 use gossamer_daemon::launch::{self, LaunchConfig};
-use gossamer_daemon::watch::Bounds;
 use indicatif::ProgressBar;
 
 use super::options::Options;
@@ -74,7 +75,8 @@ fn launch(options: &Options) -> anyhow::Result<ExitCode> {
         program: env::current_exe().context("where this program is")?.into(),
         args: machine_args(options),
         machines,
-        threads: options.threads,
+        threads: options.threads.map(|threads| u32::try_from(threads).unwrap_or(u32::MAX)),
+        fabric: FabricChoice::Auto,
         prefix: false, // machine 0 alone prints
         bounds: Bounds::default(),
     };

@@ -1,0 +1,412 @@
+//! What the news of machines mean for their program: who finished, who died, who is told, who is killed. All machines of
+//! a program share one fate.
+//!
+//! [`Fate`] decides and does nothing itself: it is fed with events, signals and the time, and says what is to be done
+//! to all machines that live ([`Order`]). It knows nothing of processes or connections, so the machines may be on this
+//! host or on many. What it knows is a handful of facts, each set at most once:
+//!
+//! - `finished`: machine 0 has sent Finished; the others were told to end
+//! - `interrupted`: the launcher got a signal; it was passed on
+//! - `death`: the first machine that died; the others were told to end. After an interruption a death is no news,
+//!   only `broken` is set then
+//! - `suspicion`: a machine says that it has lost another one. That one's own death, should it come in time, is the
+//!   better cause; otherwise this is
+//! - `kill_at`: when all that is left gets SIGKILL; `killed`: it was ordered
+
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use gossamer::control::Message;
+use rustix::process::Signal;
+
+use crate::machines::Event;
+use crate::outcome::{Cause, Death, Outcome};
+use crate::signals::describe;
+
+/// How long ending may take before the rest is killed.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// After a machine has died, for the others to end by themselves. Well below a second, the promise of the whole.
+    pub after_death: Duration,
+    /// After a machine has said that it lost another one, for news of that one.
+    pub after_loss: Duration,
+    /// After a signal to the launcher.
+    pub after_signal: Duration,
+    /// After the program has finished, for the machines other than 0.
+    pub after_finish: Duration,
+}
+
+impl Default for Bounds {
+    /// 250 ms, 400 ms, 3 s, 5 s.
+    fn default() -> Self {
+        Bounds {
+            after_death: Duration::from_millis(250),
+            after_loss: Duration::from_millis(400),
+            after_signal: Duration::from_secs(3),
+            after_finish: Duration::from_secs(5),
+        }
+    }
+}
+
+/// How long a killed process may take to go before the launcher gives up on it.
+const AFTER_KILL: Duration = Duration::from_secs(5);
+
+/// What is to be done, to all machines that live.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Order {
+    /// Send this signal.
+    Signal(Signal),
+    /// Tell them to end, for this reason.
+    End(String),
+    /// Kill them.
+    Kill,
+}
+
+/// What is known of a machine.
+#[derive(Debug)]
+struct Known {
+    pid: u32,
+    host: Option<String>,
+    has_exited: Option<ExitStatus>,
+    is_ready: bool,
+    failed: Option<String>,
+    has_lost: bool,
+}
+
+/// The fate of one program.
+#[derive(Debug)]
+pub struct Fate {
+    machines: Vec<Known>,
+    bounds: Bounds,
+    orders: Vec<Order>,
+    finished: Option<u8>,
+    finish_by: Option<Instant>,
+    interrupted: Option<Signal>,
+    broken: bool,
+    death: Option<Death>,
+    suspicion: Option<(Instant, u16, Cause)>,
+    kill_at: Option<Instant>,
+    killed: bool,
+    gave_up: bool,
+}
+
+impl Fate {
+    /// For a program of so many machines.
+    #[must_use]
+    pub fn new(machines: u16, bounds: Bounds) -> Fate {
+        let unknown =
+            |_| Known { pid: 0, host: None, has_exited: None, is_ready: false, failed: None, has_lost: false };
+        Fate {
+            machines: (0..machines).map(unknown).collect(),
+            bounds,
+            orders: Vec::new(),
+            finished: None,
+            finish_by: None,
+            interrupted: None,
+            broken: false,
+            death: None,
+            suspicion: None,
+            kill_at: None,
+            killed: false,
+            gave_up: false,
+        }
+    }
+
+    /// Says how a machine is to be named in messages: its process, and its host where there are several.
+    pub fn introduce(&mut self, machine: u16, pid: u32, host: Option<String>) {
+        if let Some(known) = self.machines.get_mut(usize::from(machine)) {
+            (known.pid, known.host) = (pid, host);
+        }
+    }
+
+    /// Takes in what a machine did. Cards are not for here ([`crate::gather`]).
+    pub fn on_event(&mut self, event: Event, now: Instant) {
+        match event {
+            Event::Said { machine, message } => self.on_message(machine, message, now),
+            Event::Nonsense { machine, error } => self.on_death(machine, Cause::Protocol(error.to_string()), now),
+            Event::Exited { machine, status } => self.on_exit(machine, status, now),
+        }
+    }
+
+    /// Takes in a signal to the launcher: the first is passed on; the second, or one while the program is being ended,
+    /// kills.
+    pub fn on_signal(&mut self, signal: Signal, now: Instant) {
+        if self.interrupted.is_some() || self.death.is_some() {
+            return self.kill(now);
+        }
+        self.interrupted = Some(signal);
+        self.kill_at = Some(now + self.bounds.after_signal);
+        self.orders.push(Order::Signal(signal));
+    }
+
+    /// What is to be done now, in order.
+    pub fn orders(&mut self) -> Vec<Order> {
+        std::mem::take(&mut self.orders)
+    }
+
+    /// When [`Fate::on_time`] is to be called, at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        let suspicion = self.suspicion.as_ref().map(|(at, ..)| *at);
+        [self.kill_at, self.finish_by, suspicion].into_iter().flatten().min()
+    }
+
+    /// Whether nothing is left to wait for: all machines have exited, or cannot even be killed.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.gave_up || self.machines.iter().all(|machine| machine.has_exited.is_some())
+    }
+
+    /// Whether the program has broken down or finished: what breaks from here on is no news.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.broken || self.finished.is_some() || self.interrupted.is_some()
+    }
+
+    fn on_exit(&mut self, number: u16, status: ExitStatus, now: Instant) {
+        let Some(machine) = self.machines.get_mut(usize::from(number)) else { return };
+        machine.has_exited = Some(status);
+        if let Some(death) = self.death.as_mut().filter(|death| death.machine == number) {
+            death.exit = Some(status);
+            return;
+        }
+        match (self.finished, status.code()) {
+            // What main does after gossamer::main may still fail: its own affair, and its own status.
+            (Some(announced), Some(code)) if number == 0 => {
+                self.finished = Some(if code == 0 { announced } else { u8::try_from(code).unwrap_or(announced) });
+            }
+            (Some(_), Some(0)) => {}
+            // It could not wait for what will be found to be the cause.
+            (_, Some(_)) if machine.has_lost && self.suspicion.is_some() => {}
+            _ => {
+                let ready = machine.is_ready;
+                let cause = match machine.failed.clone() {
+                    Some(reason) => Cause::Failed(reason),
+                    None => Cause::Exited { status, ready },
+                };
+                self.on_death(number, cause, now);
+            }
+        }
+    }
+
+    fn on_message(&mut self, number: u16, message: Message, now: Instant) {
+        let Some(machine) = self.machines.get_mut(usize::from(number)) else { return };
+        match message {
+            Message::Ready { .. } if !machine.is_ready => machine.is_ready = true,
+            Message::Ready { pid } => {
+                let second = format!("process {pid} started gossamer as this machine, but another had done so before");
+                self.on_death(number, Cause::Protocol(second), now);
+            }
+            Message::Finished { status } if number == 0 && self.finished.is_none() => {
+                self.finished = Some(status);
+                self.finish_by = Some(now + self.bounds.after_finish);
+                self.suspicion = None; // who leaves in order may be missed
+                self.orders.push(Order::End("the program has finished".to_owned()));
+            }
+            Message::Failed { reason } => {
+                machine.failed = Some(reason.clone());
+                self.on_death(number, Cause::Failed(reason), now);
+            }
+            Message::Lost { machine: peer, reason } => {
+                machine.has_lost = true;
+                if self.suspicion.is_none() && !self.is_ending() {
+                    self.suspicion = Some((now + self.bounds.after_loss, number, Cause::Lost { peer, reason }));
+                }
+            }
+            Message::Finished { .. } => {
+                self.on_death(number, Cause::Protocol("only machine 0 can finish the program, and once".into()), now);
+            }
+            Message::Card { .. } | Message::End { .. } | Message::Secret { .. } | Message::Peer { .. } => {
+                self.on_death(number, Cause::Protocol("it said what is not for it to say now".into()), now);
+            }
+        }
+    }
+
+    /// The program cannot go on, because of this machine: remembers why (the first cause counts) and ends all.
+    pub fn on_death(&mut self, number: u16, cause: Cause, now: Instant) {
+        let Some(machine) = self.machines.get(usize::from(number)) else { return };
+        let soon = now + self.bounds.after_death;
+        if !self.killed {
+            self.kill_at = Some(self.kill_at.map_or(soon, |at| at.min(soon)));
+        }
+        self.suspicion = None;
+        if std::mem::replace(&mut self.broken, true) {
+            return;
+        }
+        let (pid, host) = (machine.pid, machine.host.clone());
+        let death = Death { machine: number, pid, host, cause, exit: machine.has_exited };
+        match self.interrupted {
+            Some(signal) => {
+                self.orders.push(Order::End(format!("the launcher got {}", describe(signal.as_raw()))));
+            }
+            None => {
+                self.orders.push(Order::End(death.to_string()));
+                self.death = Some(death);
+            }
+        }
+    }
+
+    /// What the clock says.
+    pub fn on_time(&mut self, now: Instant) {
+        if let Some((_, machine, cause)) = self.suspicion.take_if(|(at, ..)| *at <= now) {
+            self.on_death(machine, cause, now);
+        }
+        if self.finish_by.is_some_and(|at| at <= now) {
+            self.finish_by = None; // machine 0 itself may take as long as it likes
+            let lingering = (0u16..).zip(&self.machines).skip(1).find(|(_, machine)| machine.has_exited.is_none());
+            if let Some((number, _)) = lingering {
+                self.on_death(number, Cause::Lingered(self.bounds.after_finish), now);
+                self.kill(now);
+            }
+        }
+        if self.kill_at.is_some_and(|at| at <= now) {
+            if self.killed {
+                self.gave_up = true;
+            } else {
+                self.kill(now);
+            }
+        }
+    }
+
+    fn kill(&mut self, now: Instant) {
+        self.orders.push(Order::Kill);
+        self.killed = true;
+        self.kill_at = Some(now + AFTER_KILL);
+    }
+
+    /// How the program ended; to be asked when [`Fate::is_over`].
+    pub fn outcome(mut self) -> Outcome {
+        if let Some((now, machine, cause)) = self.suspicion.take() {
+            self.on_death(machine, cause, now); // all have gone, and nobody had a better one
+        }
+        match (self.death, self.interrupted, self.finished) {
+            (Some(death), ..) => Outcome::Died(death),
+            (None, None, Some(status)) => Outcome::Finished(status),
+            (None, Some(_), Some(status)) if !self.broken => Outcome::Finished(status),
+            (None, Some(signal), _) => Outcome::Interrupted(signal.as_raw()),
+            // Every end but these sets one of them; said as a failure if not.
+            (None, None, None) => Outcome::Finished(crate::outcome::FAILURE_STATUS),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    struct Story {
+        fate: Fate,
+        now: Instant,
+    }
+
+    /// Three machines at work.
+    fn story() -> Story {
+        let mut fate = Fate::new(3, Bounds::default());
+        let now = Instant::now();
+        for machine in 0..3 {
+            fate.introduce(machine, 100 + u32::from(machine), None);
+            fate.on_event(Event::Said { machine, message: Message::Ready { pid: 1 } }, now);
+        }
+        Story { fate, now }
+    }
+
+    impl Story {
+        fn says(&mut self, machine: u16, message: Message) {
+            self.fate.on_event(Event::Said { machine, message }, self.now);
+        }
+
+        fn exits(&mut self, machine: u16, raw: i32) {
+            self.fate.on_event(Event::Exited { machine, status: ExitStatus::from_raw(raw) }, self.now);
+        }
+
+        fn later(&mut self, by: Duration) {
+            self.now += by;
+            self.fate.on_time(self.now);
+        }
+
+        fn lost(&mut self, machine: u16, peer: u16) {
+            self.says(machine, Message::Lost { machine: peer, reason: "connection reset".into() });
+        }
+
+        #[track_caller]
+        fn ends(self, status: u8, words: &str) {
+            assert!(self.fate.is_over());
+            let outcome = self.fate.outcome();
+            let message = outcome.message().unwrap_or_default();
+            assert!(outcome.status() == status && message.contains(words), "{outcome:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_death_explains_the_loss_that_was_told_before_it() {
+        let mut story = story();
+        story.lost(1, 2);
+        story.lost(0, 2);
+        assert_eq!(story.fate.orders(), []);
+        story.exits(1, 70 << 8); // it did not wait
+        story.exits(2, 9);
+        assert!(matches!(&story.fate.orders()[..], [Order::End(reason)] if reason.contains("machine 2 (pid 102)")));
+        story.exits(0, 0);
+        story.ends(137, "machine 2 (pid 102) was killed by signal 9");
+    }
+
+    #[test]
+    fn a_loss_that_nothing_explains_is_the_cause() {
+        let mut story = story();
+        story.lost(1, 2);
+        story.lost(2, 1);
+        let wait = story.fate.deadline().unwrap() - story.now;
+        assert_eq!(wait, Bounds::default().after_loss);
+        story.later(wait);
+        assert!(matches!(&story.fate.orders()[..], [Order::End(_)]));
+        (0..3).for_each(|machine| story.exits(machine, 0));
+        story.ends(70, "machine 1 (pid 101) lost machine 2: connection reset");
+    }
+
+    #[test]
+    fn losses_count_when_nobody_is_left_to_explain_them() {
+        let mut story = story();
+        story.lost(1, 2);
+        story.lost(2, 1);
+        (1..3).for_each(|machine| story.exits(machine, 70 << 8));
+        story.lost(0, 2);
+        story.exits(0, 70 << 8);
+        story.ends(70, "machine 1 (pid 101) lost machine 2");
+    }
+
+    #[test]
+    fn who_leaves_when_the_program_has_finished_is_not_missed() {
+        let mut story = story();
+        story.lost(1, 0); // machine 0 was faster at leaving than its word at arriving
+        story.says(0, Message::Finished { status: 3 });
+        story.lost(2, 0);
+        story.exits(0, 3 << 8);
+        assert_eq!(story.fate.orders(), [Order::End("the program has finished".into())]);
+        story.exits(1, 0);
+        story.exits(2, 0);
+        story.ends(3, "");
+    }
+
+    #[test]
+    fn who_stays_is_killed_and_given_up_in_the_end() {
+        let mut story = story();
+        story.fate.on_signal(Signal::INT, story.now);
+        assert_eq!(story.fate.orders(), [Order::Signal(Signal::INT)]);
+        story.later(Bounds::default().after_signal);
+        assert_eq!(story.fate.orders(), [Order::Kill]);
+        assert!(!story.fate.is_over());
+        story.later(AFTER_KILL);
+        story.ends(130, "SIGINT");
+    }
+
+    #[test]
+    fn a_host_is_named_where_there_is_one() {
+        let mut story = story();
+        story.fate.introduce(2, 7, Some("beta".into()));
+        story.says(2, Message::Failed { reason: "no memory".into() });
+        (0..3).for_each(|machine| story.exits(machine, 70 << 8));
+        story.ends(70, "machine 2 (pid 7 on beta) failed: no memory");
+    }
+}

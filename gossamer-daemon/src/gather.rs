@@ -1,0 +1,65 @@
+//! What the machines of a program must know of one another: each gives its starter a card, and gets the cards of all
+//! others and the program's key. Whoever starts the program gathers; it looks inside no card.
+
+use gossamer::control::{Message, ProgramKey};
+
+/// The cards that have come so far.
+#[derive(Debug)]
+pub struct Gather {
+    key: ProgramKey,
+    cards: Vec<Option<Vec<u8>>>,
+}
+
+impl Gather {
+    /// For a program of so many machines that will share this key.
+    #[must_use]
+    pub fn new(machines: u16, key: ProgramKey) -> Gather {
+        Gather { key, cards: vec![None; usize::from(machines)] }
+    }
+
+    /// Takes a machine's card; true when it was the last: now all machines are to get their [`Gather::messages`].
+    ///
+    /// # Errors
+    /// When there is no such machine, or it has given its card before; in words.
+    pub fn add(&mut self, machine: u16, card: Vec<u8>) -> Result<bool, String> {
+        match self.cards.get_mut(usize::from(machine)) {
+            Some(place @ None) => *place = Some(card),
+            Some(Some(_)) => return Err("it gave a second card".to_owned()),
+            None => return Err(format!("there is no machine {machine}")),
+        }
+        Ok(self.cards.iter().all(Option::is_some))
+    }
+
+    /// Machines whose cards have not come.
+    pub fn missing(&self) -> impl Iterator<Item = u16> {
+        (0u16..).zip(&self.cards).filter(|(_, card)| card.is_none()).map(|(machine, _)| machine)
+    }
+
+    /// What to tell a machine: the key, and the cards of all other machines that have come.
+    pub fn messages(&self, machine: u16) -> impl Iterator<Item = Message> {
+        let secret = Message::Secret { key: self.key.clone() };
+        let others = (0u16..).zip(&self.cards).filter(move |(other, _)| *other != machine);
+        let peers = others.filter_map(|(machine, card)| Some(Message::Peer { machine, card: card.clone()? }));
+        std::iter::once(secret).chain(peers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everyone_gets_the_key_and_the_cards_of_the_others() {
+        let key = ProgramKey([3; 32]);
+        let mut gather = Gather::new(3, key.clone());
+        assert_eq!(gather.add(2, vec![2]), Ok(false));
+        assert_eq!(gather.add(0, vec![]), Ok(false));
+        assert_eq!(gather.missing().collect::<Vec<_>>(), [1]);
+        assert!(gather.add(2, vec![9]).unwrap_err().contains("second card"));
+        assert!(gather.add(3, vec![9]).unwrap_err().contains("no machine 3"));
+        assert_eq!(gather.add(1, vec![1]), Ok(true));
+        let told: Vec<_> = gather.messages(1).collect();
+        let peer = |machine, card| Message::Peer { machine, card };
+        assert_eq!(told, [Message::Secret { key }, peer(0, vec![]), peer(2, vec![2])]);
+    }
+}

@@ -1,0 +1,374 @@
+//! The machines of one program on one host: starts them, hears them, tells them, ends them. Used by `gossamer-launch run
+//! --local` for all machines of a program, and by a host's daemon for those of its host. What their news mean for the
+//! program is decided elsewhere ([`crate::fate`]); so is what happens to their standard streams.
+//!
+//! Everything waits at one descriptor: a [`Group`] is readable (`AsFd`) when [`Group::events`] has something to say.
+//!
+//! Invariants: a machine inherits nothing but its streams and what its ticket hands it; the kernel kills it when the
+//! thread that started the group ends, however that happens; its process group is killed while the dead process still
+//! holds its number, so never a stranger's; the control channel is read to its end before an exit is told, so a last
+//! word always comes first; no machine that does not read holds up the caller.
+#![allow(unsafe_code)] // pre_exec
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use comm::shm;
+use gossamer::bootstrap::{Plan, Ticket};
+use gossamer::control::{Control, ControlError, Message};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+
+use crate::error::LaunchError;
+
+/// How long a killed process may take to go when a group is dropped.
+const AFTER_KILL: Duration = Duration::from_secs(5);
+/// The most messages that are read from one machine before the others get their turn.
+const MESSAGES_AT_ONCE: usize = 16;
+
+/// What to start on this host.
+#[derive(Debug, Clone, Copy)]
+pub struct Start<'a> {
+    /// A path, or a name to be found in `PATH`.
+    pub program: &'a OsStr,
+    /// Its arguments.
+    pub args: &'a [OsString],
+    /// Its environment, whole; `None`: that of this process.
+    pub environment: Option<&'a [(OsString, OsString)]>,
+    /// The folder it starts in; `None`: that of this process.
+    pub folder: Option<&'a Path>,
+    /// The plan of the program.
+    pub plan: &'a Plan,
+    /// Which host of the plan this is: its machines are started.
+    pub host: u16,
+}
+
+/// The standard streams that a machine starts with.
+#[derive(Debug)]
+pub struct Streams {
+    /// Standard input.
+    pub stdin: Stdio,
+    /// Standard output.
+    pub stdout: Stdio,
+    /// Standard error.
+    pub stderr: Stdio,
+}
+
+/// This side's ends of those streams of a machine that are pipes.
+#[derive(Debug, Default)]
+pub struct Pipes {
+    /// Standard input.
+    pub stdin: Option<ChildStdin>,
+    /// Standard output.
+    pub stdout: Option<ChildStdout>,
+    /// Standard error.
+    pub stderr: Option<ChildStderr>,
+}
+
+/// What a machine did.
+#[derive(Debug)]
+pub enum Event {
+    /// It said this.
+    Said {
+        /// Which machine.
+        machine: u16,
+        /// Any message; whether a machine may say it is the receiver's to judge.
+        message: Message,
+    },
+    /// It said what is no message. Nothing more is heard of it but its exit.
+    Nonsense {
+        /// Which machine.
+        machine: u16,
+        /// What was wrong with it.
+        error: ControlError,
+    },
+    /// Its process has ended, and what it had started and left behind in its process group was killed.
+    Exited {
+        /// Which machine.
+        machine: u16,
+        /// How.
+        status: ExitStatus,
+    },
+}
+
+/// The machines of one program on one host. Killed when dropped alive.
+#[derive(Debug)]
+pub struct Group {
+    epoll: OwnedFd,
+    machines: Vec<Member>,
+}
+
+/// One machine: a child process and the channel to it.
+#[derive(Debug)]
+struct Member {
+    number: u16,
+    pid: Pid,
+    child: Child,
+    process: OwnedFd,
+    control: Option<Control>, // None: closed
+    unsent: VecDeque<Message>,
+    exit: Option<ExitStatus>,
+}
+
+impl Group {
+    /// Starts the machines of `start.host`, each with the streams that `streams` gives for its number. To be called on a
+    /// thread that lives as long as they shall: the kernel ties their lives to it. If one cannot be started, those
+    /// before it are gone when this returns.
+    ///
+    /// # Errors
+    /// [`LaunchError::Program`] when the program cannot be executed, [`LaunchError::Plan`], [`LaunchError::Memory`],
+    /// [`LaunchError::System`].
+    pub fn start(start: &Start<'_>, mut streams: impl FnMut(u16) -> Streams) -> Result<Group, LaunchError> {
+        start.plan.check()?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(LaunchError::system("watch processes"))?;
+        let mut group = Group { epoll, machines: Vec::new() };
+        let numbers: Vec<u16> = start.plan.machines_of(start.host).collect();
+        let members = numbers.first().map_or(0, |first| start.plan.memory_group(*first).len());
+        let memory = match members {
+            0 => None,
+            // `check` has seen that there are no more than 1024.
+            members => Some(shm::create(members as u16)?),
+        };
+        for number in numbers {
+            let member = Member::start(start, number, memory.as_ref(), streams(number))?;
+            group.machines.push(member); // from here on it is killed on drop
+            group.listen(group.machines.len() - 1).map_err(LaunchError::system("watch a process"))?;
+        }
+        Ok(group) // the memory lives and dies with the machines from here on
+    }
+
+    fn listen(&self, index: usize) -> Result<(), Errno> {
+        let member = &self.machines[index];
+        let Some(control) = &member.control else { return Ok(()) };
+        epoll::add(&self.epoll, &member.process, data(index, PROCESS), epoll::EventFlags::IN)?;
+        epoll::add(&self.epoll, control, data(index, CONTROL), epoll::EventFlags::IN)
+    }
+
+    /// The numbers of the machines.
+    pub fn numbers(&self) -> impl Iterator<Item = u16> {
+        self.machines.iter().map(|member| member.number)
+    }
+
+    /// How many of them live.
+    #[must_use]
+    pub fn alive(&self) -> usize {
+        self.machines.iter().filter(|member| member.is_alive()).count()
+    }
+
+    /// The process id of a machine; 0 if it is none of this group.
+    #[must_use]
+    pub fn pid(&self, machine: u16) -> u32 {
+        self.machines.iter().find(|member| member.number == machine).map_or(0, |member| member.child.id())
+    }
+
+    /// Takes this side's ends of a machine's pipes: once, later calls return none.
+    pub fn take_pipes(&mut self, machine: u16) -> Pipes {
+        let Some(member) = self.machines.iter_mut().find(|member| member.number == machine) else {
+            return Pipes::default();
+        };
+        let child = &mut member.child;
+        Pipes { stdin: child.stdin.take(), stdout: child.stdout.take(), stderr: child.stderr.take() }
+    }
+
+    /// What has happened since the last call, which may be nothing; never waits. Of machines that ended at the same time,
+    /// one that was killed comes first (it is the likelier cause), and one that exited with status 0 last.
+    ///
+    /// # Errors
+    /// [`LaunchError::System`] when processes can no longer be watched.
+    pub fn events(&mut self) -> Result<Vec<Event>, LaunchError> {
+        let (exited, talking) = self.ready().map_err(LaunchError::system("wait for the machines"))?;
+        let mut events = Vec::new();
+        let mut exits = Vec::new();
+        for index in exited {
+            self.hear(index, usize::MAX, &mut events); // its last words
+            let member = &mut self.machines[index];
+            member.signal(Signal::KILL); // what it has started and left behind; its number is still taken
+            let exit = member.child.try_wait().map_err(LaunchError::system("collect an exit status"))?;
+            if let Some(status) = exit {
+                let _ = epoll::delete(&self.epoll, &member.process); // it is of no more use, registered or not
+                member.exit = Some(status);
+                self.close(index);
+                exits.push((self.machines[index].number, status));
+            }
+        }
+        exits.sort_by_key(|(_, status)| (status.signal().is_none(), status.success()));
+        events.extend(exits.into_iter().map(|(machine, status)| Event::Exited { machine, status }));
+        for index in talking {
+            self.send_unsent(index);
+            self.hear(index, MESSAGES_AT_ONCE, &mut events);
+        }
+        Ok(events)
+    }
+
+    /// Indices of the machines whose processes have ended, and of those whose channels are ready.
+    fn ready(&self) -> Result<(Vec<usize>, Vec<usize>), Errno> {
+        let mut ready = Vec::with_capacity(2 * self.machines.len() + 1);
+        let no_time = Timespec { tv_sec: 0, tv_nsec: 0 };
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), Some(&no_time)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+        let of = |kind| {
+            let ready = ready.iter().map(|event: &epoll::Event| event.data.u64());
+            let mut found: Vec<usize> = ready.filter(|data| data % 2 == kind).map(|data| (data / 2) as usize).collect();
+            found.sort_unstable();
+            found
+        };
+        Ok((of(PROCESS), of(CONTROL)))
+    }
+
+    fn hear(&mut self, index: usize, most: usize, events: &mut Vec<Event>) {
+        let machine = self.machines[index].number;
+        for _ in 0..most {
+            let Some(control) = &self.machines[index].control else { return };
+            match control.try_receive() {
+                Ok(Some(message)) => events.push(Event::Said { machine, message }),
+                Ok(None) => return self.close(index), // its process is going; the exit tells how
+                Err(ControlError::Socket(error)) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    events.push(Event::Nonsense { machine, error });
+                    return self.close(index);
+                }
+            }
+        }
+    }
+
+    fn close(&mut self, index: usize) {
+        let member = &mut self.machines[index];
+        member.unsent.clear();
+        if let Some(control) = member.control.take() {
+            let _ = epoll::delete(&self.epoll, &control); // closing it comes to the same, where nobody else has it
+        }
+    }
+
+    /// Sends a message to a machine, now or when its channel has room for it; to one that is gone, nothing.
+    pub fn send(&mut self, machine: u16, message: Message) {
+        let Some(index) = self.machines.iter().position(|member| member.number == machine) else { return };
+        if self.machines[index].control.is_some() {
+            self.machines[index].unsent.push_back(message);
+            self.send_unsent(index);
+        }
+    }
+
+    /// Tells all machines to end, for this reason.
+    pub fn tell_to_end(&mut self, reason: &str) {
+        let numbers: Vec<u16> = self.numbers().collect();
+        for machine in numbers {
+            self.send(machine, Message::End { reason: reason.to_owned() });
+        }
+    }
+
+    fn send_unsent(&mut self, index: usize) {
+        let member = &mut self.machines[index];
+        let Some(control) = &member.control else { return };
+        let waited = !member.unsent.is_empty();
+        while let Some(message) = member.unsent.front() {
+            match control.try_send(message) {
+                Ok(()) => drop(member.unsent.pop_front()),
+                Err(ControlError::Socket(error)) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => member.unsent.clear(), // it is gone, and its exit will tell
+            }
+        }
+        if waited {
+            let mut interest = epoll::EventFlags::IN;
+            interest.set(epoll::EventFlags::OUT, !member.unsent.is_empty());
+            // Fails only for want of kernel memory; then what is unsent goes with the next message.
+            let _ = epoll::modify(&self.epoll, control, data(index, CONTROL), interest);
+        }
+    }
+
+    /// Sends a signal to all machines that live, and to all that they have started.
+    pub fn signal(&self, signal: Signal) {
+        self.machines.iter().filter(|member| member.is_alive()).for_each(|member| member.signal(signal));
+    }
+}
+
+impl AsFd for Group {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL); // all at once, then wait for each
+        for member in self.machines.iter_mut().filter(|member| member.is_alive()) {
+            let mut process = [PollFd::new(&member.process, PollFlags::IN)];
+            let timeout = Timespec::try_from(AFTER_KILL).ok();
+            let _ = poll(&mut process, timeout.as_ref());
+            let _ = member.child.try_wait(); // where even that fails there is nobody left to tell
+        }
+    }
+}
+
+const PROCESS: u64 = 0;
+const CONTROL: u64 = 1;
+
+fn data(index: usize, kind: u64) -> epoll::EventData {
+    epoll::EventData::new_u64(2 * index as u64 + kind)
+}
+
+impl Member {
+    fn start(
+        start: &Start<'_>,
+        number: u16,
+        memory: Option<&shm::Segments>,
+        streams: Streams,
+    ) -> Result<Member, LaunchError> {
+        let mut command = Command::new(start.program);
+        command.args(start.args).process_group(0);
+        if let Some(environment) = start.environment {
+            command.env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
+        }
+        if let Some(folder) = start.folder {
+            command.current_dir(folder);
+        }
+        command.stdin(streams.stdin).stdout(streams.stdout).stderr(streams.stderr);
+        let starter = rustix::process::getpid();
+        // SAFETY: between fork and exec only async-signal-safe things may happen: `die_with` makes two system calls, prctl
+        // and getppid, and neither allocates nor locks.
+        unsafe { command.pre_exec(move || die_with(starter)) };
+        let ticket = Ticket { machine: number, plan: start.plan, memory };
+        let control = ticket.hand_to(&mut command).map_err(LaunchError::system("hand over a place in the program"))?;
+        let child = command.spawn();
+        let mut child = child.map_err(|source| LaunchError::Program { program: start.program.to_owned(), source })?;
+        let pid = Pid::from_child(&child);
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(process) => {
+                let (control, unsent, exit) = (Some(control), VecDeque::new(), None);
+                Ok(Member { number, pid, child, process, control, unsent, exit })
+            }
+            Err(error) => {
+                let _ = child.kill(); // the error to tell is that of pidfd_open
+                let _ = child.wait();
+                Err(LaunchError::system("watch a process (pidfd_open, Linux 5.3)")(error))
+            }
+        }
+    }
+
+    fn is_alive(&self) -> bool {
+        self.exit.is_none()
+    }
+
+    /// Sends a signal to the machine and all it has started. Must not be called after the exit was collected.
+    fn signal(&self, signal: Signal) {
+        debug_assert!(self.is_alive());
+        let _ = kill_process_group(self.pid, signal); // fails when the machine is gone already
+    }
+}
+
+/// In the child: lets the kernel kill it when the starter dies.
+fn die_with(starter: Pid) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    if rustix::process::getppid() != Some(starter) {
+        return Err(Errno::SRCH.into()); // it died before the line above: nobody would end this process
+    }
+    Ok(())
+}
