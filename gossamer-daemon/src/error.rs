@@ -23,7 +23,7 @@ pub enum LaunchError {
     /// The plan of the program makes no sense.
     #[error(transparent)]
     Plan(#[from] gossamer::bootstrap::BootstrapError),
-    /// The memory of the program could not be made.
+    /// The memory or the key of the program could not be made.
     #[error(transparent)]
     Memory(#[from] comm::Error),
     /// The system refused something that a program needs.

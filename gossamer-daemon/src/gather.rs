@@ -1,19 +1,20 @@
 //! What the machines of a program must know of one another: each gives its starter a card, and gets the cards of all
 //! others and the program's key. Whoever starts the program gathers; it looks inside no card.
 
-use gossamer::control::{Message, ProgramKey};
+use comm::secure::Key;
+use gossamer::control::Message;
 
 /// The cards that have come so far.
 #[derive(Debug)]
 pub struct Gather {
-    key: ProgramKey,
+    key: Key,
     cards: Vec<Option<Vec<u8>>>,
 }
 
 impl Gather {
     /// For a program of so many machines that will share this key.
     #[must_use]
-    pub fn new(machines: u16, key: ProgramKey) -> Gather {
+    pub fn new(machines: u16, key: Key) -> Gather {
         Gather { key, cards: vec![None; usize::from(machines)] }
     }
 
@@ -50,7 +51,7 @@ mod tests {
 
     #[test]
     fn everyone_gets_the_key_and_the_cards_of_the_others() {
-        let key = ProgramKey([3; 32]);
+        let key = Key::from_bytes([3; 32]);
         let mut gather = Gather::new(3, key.clone());
         assert_eq!(gather.add(2, vec![2]), Ok(false));
         assert_eq!(gather.add(0, vec![]), Ok(false));

@@ -5,8 +5,9 @@ use std::ffi::OsString;
 use std::process::Stdio;
 use std::time::Instant;
 
+use comm::secure::Key;
 use gossamer::bootstrap::{FabricChoice, Plan};
-use gossamer::control::{Message, ProgramKey};
+use gossamer::control::Message;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -53,7 +54,7 @@ pub fn run(config: &LaunchConfig) -> Result<Outcome, LaunchError> {
     }
     let signals = Signals::catch().map_err(LaunchError::system("catch signals"))?; // first: none may be missed
     let plan = Plan::local(config.machines, config.fabric, config.threads);
-    let key = ProgramKey::fresh().map_err(LaunchError::system("make a key"))?;
+    let key = Key::generate()?;
     let (program, args) = (&config.program, &config.args);
     let start = Start { program, args, environment: None, folder: None, plan: &plan, host: 0 };
     let mut group = Group::start(&start, |machine| streams(config, machine))?;

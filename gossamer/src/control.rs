@@ -29,9 +29,9 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use comm::secure::Key;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use rustix::rand::GetRandomFlags;
 
 /// Version of the messages and of the bootstrap variables. Both sides must have the same.
 pub const PROTOCOL_VERSION: u8 = 2;
@@ -42,8 +42,6 @@ pub const MAX_MESSAGE_BYTES: usize = 32 * 1024;
 pub const MAX_CARD_BYTES: usize = 16 * 1024;
 /// The longest text, in bytes. Longer ones are cut when they are sent.
 pub const MAX_TEXT_BYTES: usize = 4000;
-/// Bytes of a program's key.
-pub const KEY_BYTES: usize = 32;
 
 const READY: u8 = 1;
 const FINISHED: u8 = 2;
@@ -53,36 +51,6 @@ const CARD: u8 = 5;
 const SECRET: u8 = 6;
 const PEER: u8 = 7;
 const LOST: u8 = 8;
-
-/// The key of one program: its machines know by it that they belong together. Made afresh for each program by whoever
-/// starts it; never written anywhere, nor printed.
-#[derive(Clone, PartialEq, Eq)]
-pub struct ProgramKey(pub [u8; KEY_BYTES]);
-
-impl ProgramKey {
-    /// A key that nobody has had before, from the system's source of randomness.
-    ///
-    /// # Errors
-    /// When the system has none.
-    pub fn fresh() -> io::Result<ProgramKey> {
-        let mut key = [0; KEY_BYTES];
-        let mut filled = 0;
-        while filled < KEY_BYTES {
-            match rustix::rand::getrandom(&mut key[filled..], GetRandomFlags::empty()) {
-                Ok(bytes) => filled += bytes,
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(ProgramKey(key))
-    }
-}
-
-impl std::fmt::Debug for ProgramKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ProgramKey(..)")
-    }
-}
 
 /// What the two sides say to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,8 +62,8 @@ pub enum Message {
     },
     /// Starter to machine: the key of the program.
     Secret {
-        /// The same for all its machines.
-        key: ProgramKey,
+        /// The same for all its machines, made afresh for each program; it is not printed.
+        key: Key,
     },
     /// Starter to machine: what another machine has said on its card.
     Peer {
@@ -178,7 +146,7 @@ impl Message {
             }
             Message::Secret { key } => {
                 bytes.push(SECRET);
-                bytes.extend_from_slice(&key.0);
+                bytes.extend_from_slice(key.as_bytes());
             }
             Message::Peer { machine, card } => {
                 bytes.push(PEER);
@@ -237,7 +205,7 @@ impl Message {
             CARD => Message::Card { bytes: card(body)? },
             SECRET => {
                 let key = body.try_into().map_err(|_| malformed("Secret carries 32 bytes"))?;
-                Message::Secret { key: ProgramKey(key) }
+                Message::Secret { key: Key::from_bytes(key) }
             }
             PEER => {
                 let (machine, rest) = numbered()?;
@@ -362,11 +330,12 @@ impl AsFd for Control {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use comm::secure::KEY_BYTES;
 
     fn all() -> [Message; 8] {
         [
             Message::Card { bytes: (0..=255).cycle().take(MAX_CARD_BYTES).collect() },
-            Message::Secret { key: ProgramKey([7; KEY_BYTES]) },
+            Message::Secret { key: Key::from_bytes([7; KEY_BYTES]) },
             Message::Peer { machine: 0x1234, card: vec![] },
             Message::Ready { pid: 0x1234_5678 },
             Message::Finished { status: 255 },
@@ -395,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_key_is_not_printed() {
-        let text = format!("{:?}", Message::Secret { key: ProgramKey([77; KEY_BYTES]) });
+        let text = format!("{:?}", Message::Secret { key: Key::from_bytes([77; KEY_BYTES]) });
         assert!(!text.contains("77"), "{text}");
     }
 
