@@ -1,16 +1,30 @@
 //! Why a program cannot start on this machine. What can go wrong with a request is [`crate::Error`].
 
-use crate::bootstrap::{BootstrapError, FabricChoice};
+use crate::bootstrap::{BootstrapError, FabricChoice, Plan};
+use crate::connect::name;
 
 /// What can go wrong between the start of the process and that of `gsm_main`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
-    #[error("the fabric {fabric} cannot join these machines yet: use shm, on one host")]
-    NoFabric { fabric: FabricChoice },
-    #[error("the machines cannot be connected: {0}")]
-    Fabric(#[from] comm::Error),
+    #[error("the fabric {0} cannot join these machines yet: use shm, tcp or auto")]
+    NoFabric(FabricChoice),
+    #[error("the machines cannot be connected: {source}{place}")]
+    Fabric {
+        source: comm::Error,
+        /// On which host the machine is that it is about, where there are several.
+        place: String,
+    },
+    #[error(
+        "no word came from {missing} within {waited_ms} ms: see whether it was started, what it printed, and whether it \
+         calls gossamer::main"
+    )]
+    NoCard { missing: String, waited_ms: u64 },
+    #[error("the card of machine {machine} is of no use: {what}; put the same file on every machine")]
+    BadCard { machine: u16, what: &'static str },
+    #[error("the plan gives host {host} the cores {named}, but this process may use {allowed} only: correct `cores`")]
+    Cores { host: String, named: String, allowed: String },
     #[error("the program's own headers cannot be read: {0}")]
     Image(std::io::Error),
     #[error(
@@ -27,8 +41,8 @@ pub(crate) enum StartError {
     OtherLayout { machine: u16, theirs: String, expected: String },
     #[error("machine {machine} did not say hello: {cause}; see what it printed")]
     NoHello { machine: u16, cause: &'static str },
-    #[error("{threads} workers for {machines} machines: give each machine at least one, and at most 65,534")]
-    Threads { threads: usize, machines: u16 },
+    #[error("{threads} workers on one machine, of {machines}: give each at most 65,534")]
+    Threads { threads: usize, machines: usize },
     #[error("the workers cannot be started: {0}")]
     Pool(#[from] trust::BuildError),
     #[error("a worker ended while it was connected to the others: {0}")]
@@ -39,4 +53,23 @@ pub(crate) enum StartError {
     Control(#[from] crate::control::ControlError),
     #[error("a thread cannot be started: {0}")]
     Thread(std::io::Error),
+}
+
+impl StartError {
+    /// What went wrong with the fabric, with the host of the machine that it is about.
+    pub(crate) fn fabric(source: comm::Error, plan: &Plan) -> StartError {
+        let machine = match &source {
+            comm::Error::PeerMissing { machine, .. } | comm::Error::PeerLost { machine } => Some(machine.0),
+            _ => None,
+        };
+        let known = machine.filter(|machine| plan.hosts.len() > 1 && usize::from(*machine) < plan.machines.len());
+        let place = known.map_or(String::new(), |machine| format!(" ({})", name(plan, machine)));
+        StartError::Fabric { source, place }
+    }
+}
+
+impl From<comm::Error> for StartError {
+    fn from(source: comm::Error) -> StartError {
+        StartError::Fabric { source, place: String::new() }
+    }
 }

@@ -1,9 +1,19 @@
-//! The end of this machine when it cannot go on, or is told to end: the launcher is told why, and the process ends at
-//! once. All machines of a program share one fate; ending the others is the launcher's part.
+//! The end of this machine when it cannot go on, or is told to end: the starter is told why, and the process ends at
+//! once. All machines of a program share one fate; ending the others is the starter's part.
+//!
+//! Two threads keep watch: one hears the starter (`listen`), one the fabric (`watch`). A peer that dies is told to the
+//! starter, which mostly knows the better cause and answers with `End`; where no answer comes this machine ends by itself.
+//! At the end of the program machine 0 leaves the fabric in order before it says that it has finished. The others are ended
+//! by their starter at any time; whoever sees that as a death tells the starter, which knows better.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::thread;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use comm::secure::Key;
+use comm::{Fabric, Loss, MachineId};
 
 use crate::control::{Control, Message};
 
@@ -11,62 +21,148 @@ use crate::control::{Control, Message};
 const FAILURE_STATUS: i32 = 70;
 /// Exit status of a program whose `gsm_main` panicked, as of any Rust program.
 pub(crate) const PANIC_STATUS: u8 = 101;
+/// How long a machine that has lost a peer waits to be ended by its starter.
+const LAST_WORD: Duration = Duration::from_secs(2);
+
+/// What the starter says while the program starts.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// The key of the program.
+    Secret(Key),
+    /// The card of another machine.
+    Peer(u16, Vec<u8>),
+}
 
 struct Fate {
     control: Arc<Control>,
-    /// This machine has said that the program is over: what the launcher says no longer matters.
+    /// This machine has said that the program is over: what becomes of the others no longer matters.
     is_over: AtomicBool,
+    /// Once it is open.
+    fabric: OnceLock<Weak<dyn Fabric>>,
 }
 
 static FATE: OnceLock<Fate> = OnceLock::new();
 
-/// Ends the process with this cause, and with it the program.
+/// Ends the process with this cause, and with it the program. If a peer has died, that is the cause behind it.
 pub(crate) fn end(cause: &str) -> ! {
+    if let Some((peer, reason)) = lost_peer() {
+        report_loss(peer, &reason.unwrap_or_else(|| cause.to_owned()));
+    }
     eprintln!("gossamer: {cause}");
     if let Some(fate) = FATE.get() {
-        // If the launcher has gone there is nobody left to tell.
+        // If the starter has gone there is nobody left to tell.
         let _ = fate.control.send(&Message::Failed { reason: cause.to_owned() });
     }
     std::process::exit(FAILURE_STATUS)
 }
 
-/// From here on the process ends when the launcher says so, or has gone.
-pub(crate) fn share(control: Control) -> std::io::Result<Arc<Control>> {
+/// From here on the process ends when the starter says so, or has gone. Returns what else the starter says.
+pub(crate) fn share(control: Control) -> std::io::Result<(Arc<Control>, Receiver<News>)> {
     let control = Arc::new(control);
-    let fate = Fate { control: Arc::clone(&control), is_over: AtomicBool::new(false) };
+    let fate = Fate { control: Arc::clone(&control), is_over: AtomicBool::new(false), fabric: OnceLock::new() };
     if FATE.set(fate).is_err() {
         return Err(std::io::Error::other("the machine has a control channel already"));
     }
     let listener = Arc::clone(&control);
-    thread::Builder::new().name("gossamer-control".to_owned()).spawn(move || listen(&listener))?;
-    Ok(control)
+    let (tell, news) = mpsc::channel();
+    thread::Builder::new().name("gossamer-control".to_owned()).spawn(move || listen(&listener, &tell))?;
+    Ok((control, news))
 }
 
-/// Says that the program is over, with this exit status.
-pub(crate) fn finish(control: &Control, status: u8) {
+/// The thread that watches the peers.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    thread: JoinHandle<()>,
+}
+
+/// From here on the process ends when a peer dies.
+pub(crate) fn watch(fabric: &Arc<dyn Fabric>) -> std::io::Result<Watch> {
     if let Some(fate) = FATE.get() {
-        // Relaxed: the launcher's answer comes after `send`, which orders more than any store.
+        let _ = fate.fabric.set(Arc::downgrade(fabric)); // a process opens one fabric
+    }
+    let fabric = Arc::clone(fabric);
+    let keep_watch = move || match fabric.watch(Duration::MAX) {
+        Ok(None) => {} // it was ended
+        Ok(Some(peer)) => {
+            let reason = fabric.cause(peer).unwrap_or_else(|| "it has ended".to_owned());
+            report_loss(peer.0, &reason);
+        }
+        Err(error) => end(&format!("the other machines cannot be watched: {error}")),
+    };
+    let thread = thread::Builder::new().name("gossamer-watch".to_owned()).spawn(keep_watch)?;
+    Ok(Watch { thread })
+}
+
+/// Says that the program is over, with this exit status: to the peers by leaving the fabric, which nobody else on this
+/// machine holds any more, then to the starter.
+pub(crate) fn finish(fabric: Arc<dyn Fabric>, watch: Watch, control: &Control, status: u8) {
+    if let Some(fate) = FATE.get() {
+        // Relaxed: what the other threads do about it comes after `end_watch` and `send`, which order more than any store.
         fate.is_over.store(true, Ordering::Relaxed);
     }
+    fabric.end_watch();
+    let _ = watch.thread.join(); // whatever it has seen no longer matters
+    drop(fabric);
     if let Err(error) = control.send(&Message::Finished { status }) {
         eprintln!("gossamer: the launcher cannot be told of the end: {error}");
     }
 }
 
-fn listen(control: &Control) {
+fn is_over() -> bool {
+    FATE.get().is_some_and(|fate| fate.is_over.load(Ordering::Relaxed))
+}
+
+/// A peer that has died, and what the fabric says about it.
+fn lost_peer() -> Option<(u16, Option<String>)> {
+    let fabric = FATE.get()?.fabric.get()?.upgrade()?;
+    let mut peers = (0..fabric.machines()).map(MachineId).filter(|peer| *peer != fabric.machine());
+    let peer = peers.find(|peer| matches!(fabric.lost(*peer), Ok(Some(Loss::Died))))?;
+    Some((peer.0, fabric.cause(peer)))
+}
+
+/// Tells the starter that a peer is lost, and waits to be ended. Ends the process if that takes too long; returns only if
+/// the program is over.
+fn report_loss(peer: u16, reason: &str) {
+    let Some(fate) = FATE.get() else { return };
+    if is_over() {
+        return;
+    }
+    let _ = fate.control.send(&Message::Lost { machine: peer, reason: reason.to_owned() });
+    let deadline = Instant::now() + LAST_WORD;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if is_over() {
+            return;
+        }
+        if left.is_zero() {
+            break;
+        }
+        thread::park_timeout(left); // `listen` ends the process meanwhile
+    }
+    eprintln!("gossamer: machine {peer} is lost: {reason}");
+    std::process::exit(FAILURE_STATUS)
+}
+
+fn listen(control: &Control, news: &Sender<News>) {
     let told = loop {
+        // Where nobody waits for news any more the program has started: they are late, and of no use.
         match control.receive() {
             Ok(Some(Message::End { .. })) => break Ok(()),
+            Ok(Some(Message::Secret { key })) => drop(news.send(News::Secret(key))),
+            Ok(Some(Message::Peer { machine, card })) => drop(news.send(News::Peer(machine, card))),
             Ok(Some(_)) => {}
             Ok(None) => break Err("the launcher has gone".to_owned()),
             Err(error) => break Err(error.to_string()),
         }
     };
-    if FATE.get().is_some_and(|fate| fate.is_over.load(Ordering::Relaxed)) {
+    if is_over() {
         return;
     }
     match told {
         Ok(()) => std::process::exit(0),
-        Err(cause) => end(&cause),
+        Err(cause) => {
+            eprintln!("gossamer: {cause}");
+            std::process::exit(FAILURE_STATUS)
+        }
     }
 }

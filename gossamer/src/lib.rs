@@ -39,6 +39,7 @@ compile_error!(
 );
 
 pub mod bootstrap;
+mod connect;
 pub mod control;
 mod entrust;
 mod error;
@@ -48,9 +49,10 @@ mod remote;
 mod spawn;
 mod start;
 mod stats;
+mod workers;
 
 pub use entrust::{entrust, entrust_on, entrust_with};
-pub use rack::{Machine, Place, Rack, here, rack};
+pub use rack::{Machine, Place, Rack, Way, here, rack};
 pub use remote::SLOT_BYTES;
 pub use spawn::{spawn, spawn_on};
 pub use start::main;

@@ -54,18 +54,45 @@ impl fmt::Display for Place {
     }
 }
 
+/// How bytes get from this machine to another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Way {
+    /// It is this machine.
+    Here,
+    /// Through shared memory: both are on one host.
+    Shm,
+    /// By TCP.
+    Tcp,
+    /// By RDMA.
+    Verbs,
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Way::Here => "here",
+            Way::Shm => "shm",
+            Way::Tcp => "tcp",
+            Way::Verbs => "verbs",
+        })
+    }
+}
+
 /// One machine of the rack: a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Machine {
     /// How many workers it has.
     pub workers: u16,
-    /// Name of the host it runs on (the first 70 bytes).
+    /// Name of the host it runs on, as `rack.yaml` has it; without one, as the host calls itself.
     pub host: String,
     /// Its process id on that host.
     pub process: u32,
     /// Bytes of the slots in its memory, for requests to its workers and answers to them.
     pub slots_bytes: usize,
+    /// How this machine reaches it.
+    pub way: Way,
 }
 
 /// What the program runs on. See [`rack`].
@@ -112,7 +139,12 @@ impl fmt::Display for Rack {
         for (index, machine) in self.machines.iter().enumerate() {
             let count = usize::from(machine.workers);
             let (host, process, kib) = (&machine.host, machine.process, machine.slots_bytes.div_ceil(1024));
-            write!(f, "\nm{index}: {count} worker{} on {host}, process {process}, {kib} KiB of slots", plural(count))?;
+            let workers = plural(count);
+            write!(f, "\nm{index}: {count} worker{workers} on {host}, process {process}, {kib} KiB of slots")?;
+            match machine.way {
+                Way::Here => {}
+                way => write!(f, ", by {way}")?,
+            }
         }
         Ok(())
     }
@@ -199,12 +231,12 @@ mod tests {
 
     #[test]
     fn a_rack_lists_its_places_and_says_what_it_is() {
-        let machine = |workers, process| Machine { workers, host: "h".into(), process, slots_bytes: 2000 };
-        let rack = Rack { machine: 1, machines: vec![machine(1, 7), machine(2, 8)] };
+        let machine = |workers, process, way| Machine { workers, host: "h".into(), process, slots_bytes: 2000, way };
+        let rack = Rack { machine: 1, machines: vec![machine(1, 7, Way::Tcp), machine(2, 8, Way::Here)] };
         let places: Vec<_> = rack.places().map(|place| place.to_string()).collect();
         assert_eq!(places, ["m0w0", "m1w0", "m1w1"]);
         assert!(rack.has(Place::of(1, 1)) && !rack.has(Place::of(0, 1)) && !rack.has(Place::of(2, 0)));
-        let text = "2 machines, 3 workers\nm0: 1 worker on h, process 7, 2 KiB of slots\n\
+        let text = "2 machines, 3 workers\nm0: 1 worker on h, process 7, 2 KiB of slots, by tcp\n\
                     m1: 2 workers on h, process 8, 2 KiB of slots";
         assert_eq!(rack.to_string(), text);
     }

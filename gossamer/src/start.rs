@@ -2,35 +2,22 @@
 //!
 //! Alone, with no launcher: a pool of workers in this process, and `gsm_main` as its first fiber. As machine m of N:
 //!
-//! 1. take up what the launcher left; from here on the launcher can end this process (`fate`)
-//! 2. divide the workers; compute the layout; open the fabric with a region of that size
-//! 3. hello: is everyone the same program?
-//! 4. start the pool; attach each worker to all workers of the other machines; tell the launcher that this machine is ready
-//! 5. machine 0 runs `gsm_main`, waits for the fibers of its own workers, and tells the launcher that the program is over;
-//!    the others serve until the launcher ends them
+//! 1. take up what the starter left; from here on the starter can end this process (`fate`)
+//! 2. find the other machines, and open the fabric to them (`connect`); from here on their death ends this process too
+//! 3. start the pool; attach each worker to all workers of the other machines; tell the starter that this machine is ready
+//! 4. machine 0 runs `gsm_main`, waits for the fibers of its own workers, and tells the starter that the program is over;
+//!    the others serve until the starter ends them
 
-use std::panic::resume_unwind;
-use std::sync::Arc;
-use std::time::Duration;
-
-use comm::Fabric;
-use comm::shm::ShmFabric;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use trust::{Builder, Threadpool, TrusteeReference};
+use trust::{Threadpool, TrusteeReference};
 
 use crate::bootstrap::Bootstrap;
+use crate::connect::{Connected, connect};
 use crate::control::Message;
 use crate::error::StartError;
 use crate::fate;
-use crate::rack::{Machine, Program, Rack};
-use crate::remote::{Image, Layout, Wiring, exchange};
-
-/// How long the machines of a program may take to come up.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// Stack of a fiber, that of `gsm_main` included. Only touched pages cost memory.
-const STACK_BYTES: usize = 1 << 20;
-/// Stands for a connection that no worker uses (`remote/hello.rs`), so no machine has as many workers.
-const WORKERS_MAX: usize = u16::MAX as usize - 1;
+use crate::rack::{Machine, Program, Rack, Way};
+use crate::remote::{Image, Layout, Wiring};
+use crate::workers;
 
 /// Runs `gsm_main` as the first fiber of a program that spans the rack, with `threads` workers in all (0: as many as this
 /// host has cores; the launcher's `--threads` counts more).
@@ -73,10 +60,10 @@ pub fn main<F: FnOnce() + Send + 'static>(gsm_main: F, threads: usize) {
 
 /// The program as one process. Returns its exit status.
 fn run_alone<F: FnOnce() + Send + 'static>(gsm_main: F, threads: usize) -> Result<u8, StartError> {
-    let workers = divide(threads, 1)?;
-    let layout = Layout::new(workers.clone());
-    let pool = builder(workers[0], 0).try_build()?;
-    let machine = machine(&layout, 0, host(), std::process::id());
+    let workers = workers::alone(threads)?;
+    let pool = workers::builder(workers, 0).try_build()?;
+    let slots_bytes = Layout::new(vec![workers]).slots_bytes(0);
+    let machine = Machine { workers, host: host(), process: std::process::id(), slots_bytes, way: Way::Here };
     begin(Rack { machine: 0, machines: vec![machine] }, &pool);
     Ok(run_first_fiber(pool, gsm_main))
 }
@@ -88,74 +75,31 @@ fn run_machine<F: FnOnce() + Send + 'static>(
     threads: usize,
 ) -> Result<u8, StartError> {
     let Bootstrap { machine: own, plan, memory, control } = bootstrap;
-    let control = fate::share(control).map_err(StartError::Thread)?;
-    let Some(memory) = memory else { return Err(StartError::NoFabric { fabric: plan.fabric }) };
-    let told = plan.threads.map(|threads| threads as usize);
-    let layout = Arc::new(Layout::new(divide(told.unwrap_or(threads), plan.machines.len() as u16)?));
+    let (control, news) = fate::share(control).map_err(StartError::Thread)?;
     let image = Image::of_program().map_err(StartError::Image)?;
-    let fabric: Arc<dyn Fabric> = Arc::new(ShmFabric::open(memory, layout.region_bytes(own), START_TIMEOUT)?);
-    let hellos = exchange(&*fabric, &layout, image.id(), host(), START_TIMEOUT)?;
+    let connected = connect(own, &plan, memory, &control, &news, threads, image)?;
+    drop(news);
+    let Connected { fabric, layout, hellos, ways } = connected;
+    let watch = fate::watch(&fabric).map_err(StartError::Thread)?;
 
     trust::link::set_machine(own).map_err(StartError::TooLate)?;
-    let pool = start_pool(&layout, own)?;
-    let machines = hellos.into_iter().map(|hello| machine(&layout, hello.machine, hello.host, hello.process));
+    let pool = workers::start_pool(&plan, layout.workers(), own)?;
+    let machines = hellos.into_iter().zip(ways).map(|(hello, way)| Machine {
+        workers: hello.workers,
+        host: plan.host_of(hello.machine).name.clone(),
+        process: hello.process,
+        slots_bytes: layout.slots_bytes(hello.machine),
+        way,
+    });
     begin(Rack { machine: own, machines: machines.collect() }, &pool);
-    attach(&pool, &Wiring { fabric, layout, image })?;
+    attach(&pool, &Wiring { fabric: fabric.clone(), layout, image })?;
     control.send(&Message::Ready { pid: std::process::id() })?;
     if own != 0 {
         serve_until_the_end();
     }
     let status = run_first_fiber(pool, gsm_main);
-    fate::finish(&control, status);
+    fate::finish(fabric, watch, &control, status);
     Ok(status)
-}
-
-/// The workers of each machine: as equal as can be, at least one each.
-fn divide(threads: usize, machines: u16) -> Result<Vec<u16>, StartError> {
-    let count = usize::from(machines);
-    let threads = match threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from).max(count),
-        // A program that asks for few still runs on many machines.
-        asked => asked.max(count),
-    };
-    let share = |machine| threads / count + usize::from(machine < threads % count);
-    if share(0) > WORKERS_MAX {
-        return Err(StartError::Threads { threads, machines });
-    }
-    Ok((0..count).map(|machine| share(machine) as u16).collect())
-}
-
-fn builder(workers: u16, machine: u16) -> Builder {
-    Threadpool::builder().workers(usize::from(workers)).stack_bytes(STACK_BYTES).name(&format!("m{machine}"))
-}
-
-/// Starts the workers of a machine. If the host has a core for each worker of the program they are pinned, each machine's to
-/// cores of its own; if not, nobody is pinned or spins.
-fn start_pool(layout: &Layout, own: u16) -> Result<Threadpool, StartError> {
-    let workers = usize::from(layout.workers()[usize::from(own)]);
-    let before: usize = layout.workers()[..usize::from(own)].iter().map(|&workers| usize::from(workers)).sum();
-    let total: usize = layout.workers().iter().map(|&workers| usize::from(workers)).sum();
-    let builder = builder(workers as u16, own);
-    let cores: Vec<usize> = match sched_getaffinity(None) {
-        Ok(set) => (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect(),
-        Err(_) => Vec::new(),
-    };
-    if total > cores.len() {
-        return Ok(builder.pin(false).spin(Duration::ZERO).try_build()?);
-    }
-    let mut own_cores = CpuSet::new();
-    cores[before..before + workers].iter().for_each(|&core| own_cores.set(core));
-    // On a thread of its own: workers inherit its cores, while this thread keeps all.
-    let build = || {
-        // Where that fails the workers are pinned among all cores.
-        let _ = sched_setaffinity(None, &own_cores);
-        builder.pin(true).try_build()
-    };
-    let pool = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().spawn_scoped(scope, build).map_err(StartError::Thread)?;
-        Ok::<_, StartError>(thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
-    })?;
-    Ok(pool?)
 }
 
 fn begin(rack: Rack, pool: &Threadpool) {
@@ -184,16 +128,11 @@ fn run_first_fiber<F: FnOnce() + Send + 'static>(pool: Threadpool, gsm_main: F) 
     0
 }
 
-/// Until the launcher ends this process.
+/// Until the starter ends this process.
 fn serve_until_the_end() -> ! {
     loop {
         std::thread::park();
     }
-}
-
-fn machine(layout: &Layout, machine: u16, host: String, process: u32) -> Machine {
-    let workers = layout.workers()[usize::from(machine)];
-    Machine { workers, host, process, slots_bytes: layout.slots_bytes(machine) }
 }
 
 fn host() -> String {
@@ -203,18 +142,4 @@ fn host() -> String {
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("a panic without a text").to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn workers_are_divided_evenly_and_everyone_has_one() {
-        assert_eq!(divide(7, 3).unwrap(), [3, 2, 2]);
-        assert_eq!(divide(1, 4).unwrap(), [1, 1, 1, 1]);
-        assert_eq!(divide(5, 1).unwrap(), [5]);
-        assert!(divide(0, 200).unwrap().iter().all(|&workers| workers >= 1));
-        assert!(matches!(divide(70_000, 1), Err(StartError::Threads { threads: 70_000, machines: 1 })));
-    }
 }

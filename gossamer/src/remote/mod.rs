@@ -34,7 +34,7 @@ mod source;
 mod tests;
 mod wiring;
 
-pub(crate) use hello::exchange;
+pub(crate) use hello::{Hello, exchange};
 pub(crate) use image::Image;
 pub(crate) use layout::Layout;
 pub use slot::SLOT_BYTES;

@@ -1,0 +1,161 @@
+//! How many workers each machine has, and on which cores they run.
+
+use std::collections::BTreeSet;
+use std::panic::resume_unwind;
+use std::time::Duration;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use trust::{Builder, Threadpool};
+
+use crate::bootstrap::{HostPlan, Plan};
+use crate::error::StartError;
+
+/// Stack of a fiber, that of `gsm_main` included. Only touched pages cost memory.
+const STACK_BYTES: usize = 1 << 20;
+/// Stands for a connection that no worker uses (`remote/hello.rs`), so no machine has as many workers.
+pub(crate) const WORKERS_MAX: usize = u16::MAX as usize - 1;
+
+/// The workers of a program that runs as one process: `threads`, or (0) as many as there are cores.
+pub(crate) fn alone(threads: usize) -> Result<u16, StartError> {
+    let workers = match threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        asked => asked,
+    };
+    in_range(workers, 1)
+}
+
+/// The workers of each machine, at least one each. Where the plan gives a machine its workers it has these. Where there is a
+/// total, by the plan or else by the program (`threads`, 0 for none), the other machines share what is left of it as
+/// equally as can be. Where there is none, they share the cores of their host; `cores` are those that each machine may use.
+pub(crate) fn divide(plan: &Plan, cores: &[u16], threads: usize) -> Result<Vec<u16>, StartError> {
+    let given = |machine: usize| plan.machines[machine].workers;
+    let open: Vec<usize> = (0..plan.machines.len()).filter(|machine| given(*machine).is_none()).collect();
+    let total = plan.threads.map(|threads| threads as usize).or(Some(threads).filter(|threads| *threads != 0));
+    let taken: usize = plan.machines.iter().filter_map(|machine| machine.workers).map(usize::from).sum();
+    let mut workers: Vec<usize> = plan.machines.iter().map(|machine| machine.workers.map_or(0, usize::from)).collect();
+    for (place, &machine) in open.iter().enumerate() {
+        let (amount, place, sharers) = match total {
+            Some(total) => (total.saturating_sub(taken), place, open.len()),
+            None => {
+                let on_host = |other: &&usize| plan.machines[**other].host == plan.machines[machine].host;
+                let place = open[..place].iter().filter(on_host).count();
+                (usize::from(cores[machine]), place, open.iter().filter(on_host).count())
+            }
+        };
+        workers[machine] = (amount / sharers + usize::from(place < amount % sharers)).max(1);
+    }
+    workers.into_iter().map(|count| in_range(count, plan.machines.len())).collect()
+}
+
+fn in_range(workers: usize, machines: usize) -> Result<u16, StartError> {
+    match u16::try_from(workers) {
+        Ok(count) if workers <= WORKERS_MAX => Ok(count),
+        _ => Err(StartError::Threads { threads: workers, machines }),
+    }
+}
+
+/// The cores that machines of this host may use: those that the plan names, of those that this process may use.
+pub(crate) fn cores(host: &HostPlan) -> Result<Vec<usize>, StartError> {
+    let allowed = allowed();
+    let Some(named) = &host.cores else { return Ok(allowed) };
+    let named: BTreeSet<usize> = named.iter().map(|core| usize::from(*core)).collect();
+    let both: Vec<usize> = allowed.iter().copied().filter(|core| named.contains(core)).collect();
+    if both.is_empty() {
+        return Err(StartError::Cores { host: host.name.clone(), named: list(named), allowed: list(allowed) });
+    }
+    Ok(both)
+}
+
+fn list(cores: impl IntoIterator<Item = usize>) -> String {
+    cores.into_iter().map(|core| core.to_string()).collect::<Vec<_>>().join(",")
+}
+
+/// The cores that this process may use; the number of them at least, where the system does not say which.
+fn allowed() -> Vec<usize> {
+    match sched_getaffinity(None) {
+        Ok(set) => (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect(),
+        Err(_) => (0..std::thread::available_parallelism().map_or(1, usize::from)).collect(),
+    }
+}
+
+/// A pool of so many workers for this machine.
+pub(crate) fn builder(workers: u16, machine: u16) -> Builder {
+    Threadpool::builder().workers(usize::from(workers)).stack_bytes(STACK_BYTES).name(&format!("m{machine}"))
+}
+
+/// Starts the workers of machine `own`. If its host has a core for each worker of its machines they are pinned, each
+/// machine's to cores of its own; if not, nobody is pinned or spins.
+pub(crate) fn start_pool(plan: &Plan, workers: &[u16], own: u16) -> Result<Threadpool, StartError> {
+    let count = |machine: u16| usize::from(workers[usize::from(machine)]);
+    let host = plan.machines[usize::from(own)].host;
+    let total: usize = plan.machines_of(host).map(count).sum();
+    let before: usize = plan.machines_of(host).filter(|machine| *machine < own).map(count).sum();
+    let builder = builder(workers[usize::from(own)], own);
+    let cores = cores(plan.host_of(own))?;
+    if total > cores.len() {
+        return Ok(builder.pin(false).spin(Duration::ZERO).try_build()?);
+    }
+    let mut own_cores = CpuSet::new();
+    cores[before..before + count(own)].iter().for_each(|&core| own_cores.set(core));
+    // On a thread of its own: workers inherit its cores, while this thread keeps all.
+    let build = || {
+        // Where that fails the workers are pinned among all cores.
+        let _ = sched_setaffinity(None, &own_cores);
+        builder.pin(true).try_build()
+    };
+    let pool = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, build).map_err(StartError::Thread)?;
+        Ok::<_, StartError>(thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    })?;
+    Ok(pool?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bootstrap::{FabricChoice, MachinePlan};
+
+    fn plan(threads: Option<u32>, machines: &[(u16, Option<u16>)]) -> Plan {
+        let mut plan = Plan::local(1, FabricChoice::Tcp, threads);
+        plan.hosts = vec![plan.hosts[0].clone(); 3];
+        plan.machines = machines.iter().map(|&(host, workers)| MachinePlan { host, workers }).collect();
+        plan
+    }
+
+    #[test]
+    fn a_total_is_divided_evenly_and_everyone_has_one() {
+        let three = [(0, None), (1, None), (1, None)];
+        assert_eq!(divide(&plan(None, &three), &[8, 8, 8], 7).unwrap(), [3, 2, 2]);
+        assert_eq!(divide(&plan(Some(5), &three), &[8, 8, 8], 7).unwrap(), [2, 2, 1], "the plan counts more");
+        assert_eq!(divide(&plan(None, &three), &[8, 8, 8], 1).unwrap(), [1, 1, 1]);
+        assert_eq!(alone(5).unwrap(), 5);
+        assert!(alone(0).unwrap() >= 1);
+        assert!(matches!(alone(70_000), Err(StartError::Threads { threads: 70_000, machines: 1 })));
+    }
+
+    #[test]
+    fn without_a_total_the_cores_of_each_host_are_shared() {
+        let four = [(0, None), (1, None), (0, None), (2, None)];
+        assert_eq!(divide(&plan(None, &four), &[5, 16, 5, 1], 0).unwrap(), [3, 16, 2, 1]);
+        assert_eq!(divide(&plan(None, &four), &[1, 0, 1, 1], 0).unwrap(), [1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn what_is_given_is_given() {
+        let four = [(0, Some(4)), (1, None), (0, None), (2, Some(1))];
+        assert_eq!(divide(&plan(Some(10), &four), &[2, 2, 2, 2], 0).unwrap(), [4, 3, 2, 1]);
+        assert_eq!(divide(&plan(None, &four), &[2, 2, 2, 2], 3).unwrap(), [4, 1, 1, 1]);
+        assert_eq!(divide(&plan(None, &four), &[8, 6, 8, 8], 0).unwrap(), [4, 6, 8, 1]);
+    }
+
+    #[test]
+    fn cores_that_are_not_there_are_named() {
+        let mut host = Plan::local(1, FabricChoice::Auto, None).hosts.remove(0);
+        let all = cores(&host).unwrap();
+        host.cores = Some(vec![all[0] as u16, 9999]);
+        assert_eq!(cores(&host).unwrap(), [all[0]]);
+        host.cores = Some(vec![9999]);
+        let text = cores(&host).unwrap_err().to_string();
+        assert!(text.contains("9999") && text.contains(&host.name), "{text}");
+    }
+}
