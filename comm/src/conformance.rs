@@ -19,6 +19,9 @@ pub const REGION_BYTES: usize = EDGE + LINE_BYTES;
 /// Most machines the suite's layout has room for.
 pub const MACHINES_MAX: u16 = 8;
 
+/// Name of the environment variable that makes the tests go on for longer, if it is `full`.
+pub const EFFORT_VARIABLE: &str = "GOSSAMER_EFFORT";
+
 const LINE_BYTES: usize = 64;
 /// Streams of writes from each machine to the next, each on a thread (worker) of its own.
 const LANES: usize = 2;
@@ -30,8 +33,13 @@ const BARRIER: usize = 0;
 const PARK_BARRIER: usize = BARRIER + LINE_BYTES * MACHINES_MAX as usize;
 const PARK_WAKE: usize = PARK_BARRIER + LINE_BYTES;
 const PARK_LANE: usize = PARK_WAKE + LINE_BYTES;
-const WAKE: usize = PARK_LANE + LINE_BYTES * LANES;
-const STREAM: usize = WAKE + LINE_BYTES;
+const PARK_RING: usize = PARK_LANE + LINE_BYTES * LANES;
+const WAKE: usize = PARK_RING + LINE_BYTES;
+/// What the ringer of `rings_alone` has counted, and how often its sleeper was woken.
+const RINGS: usize = WAKE + LINE_BYTES;
+/// Two words: written before and after each bulk write.
+const TRAIL: usize = RINGS + LINE_BYTES;
+const STREAM: usize = TRAIL + LINE_BYTES;
 const BULK: usize = STREAM + stream::LANE_BYTES * LANES;
 const BULK_BYTES: usize = 1 << 20;
 /// The last line: nothing but the write that just fits may touch it.
@@ -42,10 +50,10 @@ const EDGE: usize = BULK + BULK_BYTES;
 pub struct Effort {
     /// Stamped writes, in all.
     pub writes: u64,
-    /// Rounds in which one machine sleeps until another wakes it.
+    /// Rounds in which machines 0 and 1 sleep until the other wakes it; a tenth of it for 0 and the last.
     pub wakes: u64,
-    /// Longest time one machine waits for the next step of another before it fails; ten times that
-    /// for a whole case.
+    /// Longest time one machine waits for the next step of another before it fails; three times
+    /// that for a whole case.
     pub patience: Duration,
 }
 
@@ -53,6 +61,15 @@ impl Effort {
     /// A million writes, 100,000 wake-ups.
     pub fn full() -> Effort {
         Effort { writes: 1_000_000, wakes: 100_000, patience: Duration::from_secs(60) }
+    }
+
+    /// What the tests do: a tenth of `full`, or that itself where the environment variable
+    /// [`EFFORT_VARIABLE`] says so.
+    pub fn of_tests() -> Effort {
+        match std::env::var(EFFORT_VARIABLE).as_deref() {
+            Ok("full") => Effort::full(),
+            _ => Effort { writes: 100_000, wakes: 10_000, ..Effort::full() },
+        }
     }
 }
 
@@ -74,7 +91,13 @@ pub fn run(fabric: &dyn Fabric, effort: &Effort) {
     machine.writes_in_bulk();
     stream::run(fabric, effort);
     machine.barrier();
-    machine.wakes_and_sleeps();
+    // The second pair is another way, where the fabric has several.
+    let last = MachineId(fabric.machines() - 1);
+    machine.wakes_and_sleeps(MachineId(1), 0, effort.wakes);
+    machine.barrier();
+    machine.wakes_and_sleeps(last, effort.wakes, effort.wakes.div_ceil(10));
+    machine.barrier();
+    machine.rings_alone(last);
     // Nobody leaves while others still ask.
     machine.barrier();
     machine.has_lost_nobody();
@@ -135,11 +158,14 @@ impl<'a> Machine<'a> {
         Machine { fabric, effort, connections, barriers: 0 }
     }
 
+    fn to(&mut self, peer: MachineId) -> &mut dyn Connection {
+        let found = self.connections.iter_mut().find(|connection| connection.peer() == peer);
+        found.expect("connected to every peer").as_mut()
+    }
+
     /// The connection to the next machine, in a ring.
     fn next(&mut self) -> &mut dyn Connection {
-        let next = MachineId((self.fabric.machine().0 + 1) % self.fabric.machines());
-        let found = self.connections.iter_mut().find(|connection| connection.peer() == next);
-        found.expect("connected to every peer").as_mut()
+        self.to(MachineId((self.fabric.machine().0 + 1) % self.fabric.machines()))
     }
 
     fn previous(&self) -> MachineId {
@@ -158,8 +184,9 @@ impl<'a> Machine<'a> {
         }
         let late = || peers(fabric).find(|peer| load(fabric.region(), line_of(*peer)) < barriers);
         // The others may be busy with a case that this machine has no part in, step after step.
-        let patience = 10 * self.effort.patience;
+        let patience = 3 * self.effort.patience;
         while late().is_some() {
+            fabric.poll(MAIN).unwrap();
             let woke = fabric.park(MAIN, PARK_BARRIER, patience, &mut || late().is_some()).unwrap();
             assert_ne!(woke, Wake::TimedOut, "{:?} did not come to barrier {barriers}", late());
         }
@@ -261,48 +288,54 @@ impl<'a> Machine<'a> {
         self.barrier();
         let stamp = 1 + u64::from(self.fabric.machine().0);
         self.next().write(&stamp.to_ne_bytes(), REGION_BYTES - WORD_BYTES).unwrap();
+        // The barrier flushes it, and comes after it.
         self.barrier();
         assert_eq!(load(region, REGION_BYTES - WORD_BYTES), 1 + u64::from(self.previous().0));
         let before = region.words(EDGE, LINE_BYTES - WORD_BYTES).unwrap();
         assert!(before.iter().all(|word| word.load(Ordering::Relaxed) == 0), "a write wrote before its offset");
     }
 
-    /// Long writes: the reader polls the flag only.
+    /// Long writes between short ones, flushed at once: the reader polls the last flag only.
     fn writes_in_bulk(&mut self) {
         let region = self.fabric.region();
         let (own, previous) = (self.fabric.machine(), self.previous());
-        let flag = BULK + BULK_BYTES - WORD_BYTES;
+        let (before, flag) = (TRAIL, TRAIL + WORD_BYTES);
         let mut copy = vec![0; BULK_BYTES];
         for round in 1..=8 {
-            let source = stream::stamped(own, LANES, round, BULK_BYTES);
-            self.next().write(&source, BULK).unwrap();
-            self.next().ring(PARK_WAKE).unwrap();
-            self.next().flush().unwrap();
+            let mut source = stream::stamped(own, LANES, round, BULK_BYTES);
+            let next = self.next();
+            next.write(&round.to_ne_bytes(), before).unwrap();
+            next.write(&source, BULK).unwrap();
+            source.fill(0xee);
+            next.write(&round.to_ne_bytes(), flag).unwrap();
+            next.ring(PARK_WAKE).unwrap();
+            next.flush().unwrap();
+            next.flush().unwrap(); // of nothing
             while load(region, flag) != round {
+                self.fabric.poll(MAIN).unwrap();
                 let woke = self.fabric.park(MAIN, PARK_WAKE, self.effort.patience, &mut || load(region, flag) != round);
                 assert_ne!(woke.unwrap(), Wake::TimedOut, "bulk write {round} of {previous} did not come");
             }
+            assert_eq!(load(region, before), round, "the write before bulk write {round}");
             region.read(BULK, &mut copy).unwrap();
             assert!(copy == stream::stamped(previous, LANES, round, BULK_BYTES), "bulk write {round} is not whole");
             self.barrier();
         }
     }
 
-    /// Machines 0 and 1 wake each other in turn, and each sleeps until then. A wake-up that is lost
-    /// times out.
-    fn wakes_and_sleeps(&mut self) {
-        let own = self.fabric.machine().0;
-        if own > 1 {
+    /// Machine 0 and `second` wake each other in turn, and each sleeps until then. A wake-up that is
+    /// lost times out.
+    fn wakes_and_sleeps(&mut self, second: MachineId, rounds_before: u64, rounds: u64) {
+        let (fabric, effort, first) = (self.fabric, self.effort, MachineId(0));
+        let own = fabric.machine();
+        if own != first && own != second {
             return;
         }
-        let (fabric, effort) = (self.fabric, self.effort);
-        let other = MachineId(1 - own);
-        let connection = self.connections.iter_mut().find(|connection| connection.peer() == other);
-        let connection = connection.expect("connected to every peer");
+        let connection = self.to(if own == first { second } else { first });
         let word = fabric.region().word(WAKE).unwrap();
         let mut slept: u64 = 0;
-        for round in 1..=effort.wakes {
-            if own == 0 {
+        for round in rounds_before + 1..=rounds_before + rounds {
+            if own == first {
                 connection.write(&round.to_ne_bytes(), WAKE).unwrap();
                 connection.ring(PARK_WAKE).unwrap();
                 connection.flush().unwrap();
@@ -313,18 +346,53 @@ impl<'a> Machine<'a> {
             // sleep too early.
             // Acquire, pairs with the Release of the flag word: pair W of the contract.
             while word.load(Ordering::Acquire) != round {
+                fabric.poll(MAIN).unwrap();
                 // Acquire, pairs with the same Release.
                 let mut is_idle = || word.load(Ordering::Acquire) != round;
                 let woke = fabric.park(MAIN, PARK_WAKE, effort.patience, &mut is_idle).unwrap();
                 assert_ne!(woke, Wake::TimedOut, "the wake-up of round {round} was lost");
                 slept += u64::from(woke == Wake::Rung);
             }
-            if own == 1 {
+            if own == second {
                 connection.write(&round.to_ne_bytes(), WAKE).unwrap();
                 connection.ring(PARK_WAKE).unwrap();
                 connection.flush().unwrap();
             }
         }
-        assert!(slept > 0, "machine {own} never slept, so nothing was tested");
+        assert!(slept > 0, "{own} never slept, so nothing was tested");
+    }
+
+    /// Machine 0 sleeps whatever comes, and only rings wake it; each shows what was written before
+    /// it.
+    fn rings_alone(&mut self, ringer: MachineId) {
+        const SLEEPS: u64 = 20;
+        let (fabric, patience) = (self.fabric, self.effort.patience);
+        if fabric.machine() == MachineId(0) {
+            for sleep in 1..=SLEEPS {
+                let woke = fabric.park(MAIN, PARK_RING, patience, &mut || true).unwrap();
+                assert_eq!(woke, Wake::Rung, "sleep {sleep}");
+                // There are two rings to a write, and each ends one sleep at most.
+                assert!(load(fabric.region(), RINGS) >= sleep.div_ceil(2), "a ring overtook the write before it");
+            }
+            let connection = self.to(ringer);
+            connection.write(&SLEEPS.to_ne_bytes(), RINGS).unwrap();
+            connection.flush().unwrap();
+        } else if fabric.machine() == ringer {
+            let start = Instant::now();
+            let mut rings: u64 = 0;
+            // A ring that meets nobody asleep is forgotten, so there are more.
+            while load(fabric.region(), RINGS) != SLEEPS {
+                rings += 1;
+                let connection = self.to(MachineId(0));
+                connection.write(&rings.to_ne_bytes(), RINGS).unwrap();
+                connection.ring(PARK_RING).unwrap();
+                connection.flush().unwrap();
+                connection.ring(PARK_RING).unwrap(); // with no write, until the next flush
+                fabric.poll(MAIN).unwrap();
+                assert!(start.elapsed() < patience, "{rings} rings did not end {SLEEPS} sleeps");
+                std::thread::yield_now();
+            }
+            self.to(MachineId(0)).flush().unwrap();
+        }
     }
 }

@@ -7,8 +7,10 @@
 //! client writes a batch of requests, the trustee polls its flag.
 //!
 //! The contract is [`Fabric`] and [`Connection`]; read `fabric.rs` first. [`shm`] carries it
-//! between processes of one host. [`secure`] is about who may connect: keys, and connections that are
-//! authenticated and encrypted. Every implementation passes the same suite, `conformance` (behind
+//! between processes of one host; [`mixed`] makes one fabric of several, each for some of the peers;
+//! `sim` (behind the feature of that name) is a network in one process, bad on demand. [`secure`] is
+//! about who may connect: keys, and connections that are authenticated and encrypted. Every
+//! implementation passes the same suite, `conformance` (behind
 //! the feature of that name).
 //!
 //! This crate knows bytes only: no closures, no fibers, no slots.
@@ -64,12 +66,18 @@ mod error;
 mod fabric;
 #[cfg(test)]
 mod fuzz;
+#[cfg(target_os = "linux")]
+mod losses;
 mod memory;
+#[cfg(target_os = "linux")]
+pub mod mixed;
 #[cfg(target_os = "linux")]
 mod park;
 pub mod secure;
 #[cfg(target_os = "linux")]
 pub mod shm;
+#[cfg(all(target_os = "linux", any(test, feature = "sim")))]
+pub mod sim;
 
 pub use error::Error;
 pub use fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};

@@ -6,7 +6,8 @@
 //! which the reader of the lane that goes out of this machine says how many writes it has taken. A
 //! write ends at the end of its slot; its flag is its number. Writes come in bursts, and the reader
 //! waits for the flag of the last of a burst only: the others must be there by then, without a look
-//! at their flags (pair W).
+//! at their flags (pair W). Several bursts, with rings between them, wait for one flush, as they do
+//! in a worker's turn.
 
 use super::{Effort, LANES, LINE_BYTES, PARK_LANE, STREAM, load};
 use crate::{Connection, Fabric, MachineId, WORD_BYTES, Wake, WorkerId};
@@ -86,6 +87,8 @@ struct Lane<'a> {
     previous_id: MachineId,
     sent: u64,
     taken: u64,
+    /// Writes or rings may wait for a flush.
+    is_holding: bool,
     buffer: Vec<u8>,
 }
 
@@ -97,19 +100,33 @@ impl<'a> Lane<'a> {
         let previous_id = MachineId((own + machines - 1) % machines);
         let previous = (previous_id != next).then(|| fabric.connect(previous_id, worker).unwrap());
         let next = fabric.connect(next, worker).unwrap();
-        Lane { fabric, lane, writes, next, previous, previous_id, sent: 0, taken: 0, buffer: Vec::new() }
+        Lane {
+            fabric,
+            lane,
+            writes,
+            next,
+            previous,
+            previous_id,
+            sent: 0,
+            taken: 0,
+            is_holding: false,
+            buffer: Vec::new(),
+        }
     }
 
     fn run(&mut self, effort: &Effort) {
         let fabric = self.fabric;
         let mut looks = 0;
         while !self.is_done() {
+            fabric.poll(worker_of(self.lane)).unwrap();
             if self.can_send() {
                 self.send();
                 looks = 0;
             } else if self.can_take() {
                 self.take();
                 looks = 0;
+            } else if self.is_holding {
+                self.flush();
             } else if looks < LOOKS {
                 looks += 1;
                 std::thread::yield_now();
@@ -119,6 +136,16 @@ impl<'a> Lane<'a> {
                 assert_ne!(woke, Wake::TimedOut, "lane {}: sent {}, took {}", self.lane, self.sent, self.taken);
             }
         }
+        // The last acknowledgement may wait still.
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        self.next.flush().unwrap();
+        if let Some(previous) = &mut self.previous {
+            previous.flush().unwrap();
+        }
+        self.is_holding = false;
     }
 
     fn park_word(&self) -> usize {
@@ -158,7 +185,7 @@ impl<'a> Lane<'a> {
             source.fill(0xee);
         }
         self.next.ring(self.park_word()).unwrap();
-        self.next.flush().unwrap();
+        self.is_holding = true;
         self.sent = last;
     }
 
@@ -176,6 +203,6 @@ impl<'a> Lane<'a> {
         let back = self.previous.as_mut().unwrap_or(&mut self.next);
         back.write(&last.to_ne_bytes(), taken_word).unwrap();
         back.ring(park_word).unwrap();
-        back.flush().unwrap();
+        self.is_holding = true;
     }
 }

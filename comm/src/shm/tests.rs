@@ -75,7 +75,7 @@ fn machine_process() {
     }
     let opened = ShmFabric::open(bootstrap, REGION_BYTES, TIMEOUT);
     match role.as_str() {
-        "suite" => conformance::run(&opened.unwrap(), &Effort::full()),
+        "suite" => conformance::run(&opened.unwrap(), &Effort::of_tests()),
         "death" => conformance::notices_death(&opened.unwrap(), VICTIM, TIMEOUT, || println!("{READY}")),
         role => panic!("no such role: {role}"),
     }
@@ -86,7 +86,7 @@ fn conforms_between_threads() {
     let fabrics = open_all(3, REGION_BYTES);
     std::thread::scope(|scope| {
         for fabric in &fabrics {
-            scope.spawn(|| conformance::run(fabric, &Effort::full()));
+            scope.spawn(|| conformance::run(fabric, &Effort::of_tests()));
         }
     });
 }

@@ -1,0 +1,190 @@
+//! `mixed`: one fabric made of several, each of which reaches some of the peers: `shm` those on the
+//! own host, `verbs` or `tcp` the others. This is `fabric: auto`, once it is decided who is reached
+//! how.
+//!
+//! Here: finding the part for a peer, and waiting for deaths in all parts at once. Not here: which
+//! parts there are; whoever opens them decides.
+//!
+//! How to make one, on each machine:
+//! 1. Open the part that maps memory first ([`ShmFabric::open_group`](crate::shm::ShmFabric::open_group),
+//!    with the machines of this host) and take its
+//!    [`shared_region`](crate::shm::ShmFabric::shared_region). With no other machine on this host,
+//!    make an [`Region::anonymous`] instead.
+//! 2. Open the others on that region. Every part says [`Fabric::machines`] of the whole program, and
+//!    is to reach at least the peers it will be given.
+//! 3. [`MixedFabric::new`] with the parts and the peers of each.
+//!
+//! Invariants
+//! - All parts share the own region, so a worker sleeps on its one park word, whoever writes. A part
+//!   whose peers cannot ring that word themselves has a thread that does.
+//! - Each peer has one part; a connection is that part's own, with no layer between.
+
+use crate::error::Error;
+use crate::fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
+use crate::losses::Losses;
+use crate::memory::Region;
+use crate::park;
+use std::fmt;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A fabric, and the peers to be reached by it.
+pub struct Part {
+    /// On the region that all parts share.
+    pub fabric: Box<dyn Fabric>,
+    /// Machines other than the own. The fabric may know more.
+    pub peers: Vec<MachineId>,
+}
+
+/// One machine's end of several fabrics. Dropping it drops its parts, and so leaves in order.
+pub struct MixedFabric {
+    parts: Vec<Arc<dyn Fabric>>,
+    /// The index of its part for each machine; for the own, none.
+    routes: Vec<Option<usize>>,
+    deaths: Arc<Losses>,
+    /// One for each part.
+    watchers: Vec<JoinHandle<()>>,
+}
+
+impl MixedFabric {
+    /// Puts the parts together, and starts to watch each.
+    ///
+    /// # Errors
+    /// [`Error::Bootstrap`] when the parts are not of one machine, one program and one region, or
+    /// when a peer has no part or two; [`Error::System`] when there can be no further thread.
+    pub fn new(parts: Vec<Part>) -> Result<MixedFabric, Error> {
+        let routes = routes(&parts)?;
+        let parts: Vec<Arc<dyn Fabric>> = parts.into_iter().map(|part| Arc::from(part.fabric)).collect();
+        let mut mixed = MixedFabric { parts, routes, deaths: Arc::default(), watchers: Vec::new() };
+        for part in &mixed.parts {
+            let (part, deaths) = (Arc::clone(part), Arc::clone(&mixed.deaths));
+            let watcher =
+                std::thread::Builder::new().name("comm-watch".to_owned()).spawn(move || watch(&*part, &deaths));
+            mixed.watchers.push(watcher.map_err(Error::system("starting a thread that watches the peers"))?);
+        }
+        Ok(mixed)
+    }
+
+    fn part(&self, peer: MachineId) -> Result<&dyn Fabric, Error> {
+        let index = self.routes.get(usize::from(peer.0)).copied().flatten();
+        let (own, machines) = (self.machine(), self.machines());
+        index.map(|index| &*self.parts[index]).ok_or(Error::NoSuchPeer { machine: peer, own, machines })
+    }
+}
+
+/// The part of each machine, if every peer has one.
+fn routes(parts: &[Part]) -> Result<Vec<Option<usize>>, Error> {
+    let Some(first) = parts.first().map(|part| &part.fabric) else {
+        return Err(Error::bootstrap("a mixed fabric of no fabric"));
+    };
+    let (own, machines) = (first.machine(), first.machines());
+    let mut routes = vec![None; usize::from(machines)];
+    for (index, Part { fabric, peers }) in parts.iter().enumerate() {
+        if fabric.machine() != own || fabric.machines() != machines {
+            let (other, others) = (fabric.machine(), fabric.machines());
+            return Err(Error::bootstrap(format!(
+                "fabrics of {own} of {machines} and of {other} of {others} are put together"
+            )));
+        }
+        if fabric.region().base() != first.region().base() || fabric.region().bytes() != first.region().bytes() {
+            return Err(Error::bootstrap("fabrics with regions of their own are put together"));
+        }
+        for peer in peers {
+            match routes.get_mut(usize::from(peer.0)) {
+                Some(route @ None) if *peer != own => *route = Some(index),
+                Some(Some(_)) => return Err(Error::bootstrap(format!("{peer} is to be reached by two fabrics"))),
+                _ => return Err(Error::bootstrap(format!("{peer} is no peer of {own} in a program of {machines}"))),
+            }
+            fabric.region_bytes(*peer)?;
+        }
+    }
+    let unreached = (0..machines).map(MachineId).find(|peer| *peer != own && routes[usize::from(peer.0)].is_none());
+    unreached.map_or(Ok(routes), |peer| Err(Error::bootstrap(format!("no fabric reaches {peer}"))))
+}
+
+/// The body of a watcher: until a peer of this part dies, or nobody watches any more. Whoever is
+/// told of one death ends the program, so the watcher looks for no second.
+fn watch(part: &dyn Fabric, deaths: &Losses) {
+    match part.watch(Duration::MAX) {
+        Ok(Some(peer)) => deaths.record(peer, Loss::Died, part.cause(peer).unwrap_or_default()),
+        Ok(None) => {}
+        Err(error) => deaths.fail(error),
+    }
+}
+
+impl Fabric for MixedFabric {
+    fn machine(&self) -> MachineId {
+        self.parts[0].machine()
+    }
+
+    fn machines(&self) -> u16 {
+        self.parts[0].machines()
+    }
+
+    fn region(&self) -> &Region {
+        self.parts[0].region()
+    }
+
+    fn region_bytes(&self, peer: MachineId) -> Result<usize, Error> {
+        self.part(peer)?.region_bytes(peer)
+    }
+
+    fn connect(&self, peer: MachineId, worker: WorkerId) -> Result<Box<dyn Connection>, Error> {
+        self.part(peer)?.connect(peer, worker)
+    }
+
+    fn park(
+        &self,
+        _worker: WorkerId,
+        offset: usize,
+        timeout: Duration,
+        is_idle: &mut dyn FnMut() -> bool,
+    ) -> Result<Wake, Error> {
+        park::park(self.region().word32(offset)?, timeout, is_idle)
+    }
+
+    fn ring(&self, offset: usize) -> Result<(), Error> {
+        park::ring(self.region().word32(offset)?)
+    }
+
+    fn poll(&self, worker: WorkerId) -> Result<(), Error> {
+        self.parts.iter().try_for_each(|part| part.poll(worker))
+    }
+
+    fn cause(&self, peer: MachineId) -> Option<String> {
+        self.part(peer).ok()?.cause(peer)
+    }
+
+    fn lost(&self, peer: MachineId) -> Result<Option<Loss>, Error> {
+        self.part(peer)?.lost(peer)
+    }
+
+    fn watch(&self, timeout: Duration) -> Result<Option<MachineId>, Error> {
+        self.deaths.watch(timeout)
+    }
+
+    fn end_watch(&self) {
+        self.deaths.end_watch();
+        self.parts.iter().for_each(|part| part.end_watch());
+    }
+}
+
+impl Drop for MixedFabric {
+    fn drop(&mut self) {
+        self.end_watch();
+        for watcher in self.watchers.drain(..) {
+            // Should it have panicked, that has told of itself.
+            let _ = watcher.join();
+        }
+    }
+}
+
+impl fmt::Debug for MixedFabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MixedFabric").field("machine", &self.machine()).field("routes", &self.routes).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

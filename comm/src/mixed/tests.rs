@@ -1,0 +1,116 @@
+//! The conformance suite over machines of two hosts: `shm` within each, another fabric between them.
+
+use super::*;
+use crate::conformance::{self, Effort, REGION_BYTES};
+use crate::shm::{self, ShmFabric};
+use crate::sim::{Conditions, Network};
+use std::time::Instant;
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Machine `i` is on host `HOSTS[i]`.
+const HOSTS: [usize; 4] = [0, 1, 0, 1];
+
+fn group(host: usize) -> Vec<MachineId> {
+    (0..4).map(MachineId).filter(|machine| HOSTS[usize::from(machine.0)] == host).collect()
+}
+
+/// Machine `machine` of the two hosts.
+fn open(machine: MachineId, segments: &[shm::Segments; 2], network: &Network) -> MixedFabric {
+    let host = HOSTS[usize::from(machine.0)];
+    let near = group(host);
+    let place = near.iter().position(|peer| *peer == machine).unwrap();
+    let bootstrap = segments[host].bootstrap(MachineId(place as u16)).unwrap();
+    let shm = ShmFabric::open_group(bootstrap, &near, 4, REGION_BYTES, TIMEOUT).unwrap();
+    let far = network.open(machine, shm.shared_region(), TIMEOUT).unwrap();
+    let near = near.into_iter().filter(|peer| *peer != machine).collect();
+    let parts =
+        vec![Part { fabric: Box::new(shm), peers: near }, Part { fabric: Box::new(far), peers: group(1 - host) }];
+    MixedFabric::new(parts).unwrap()
+}
+
+fn open_all(network: &Network) -> Vec<MixedFabric> {
+    let segments = [shm::create(2).unwrap(), shm::create(2).unwrap()];
+    std::thread::scope(|scope| {
+        let opening: Vec<_> = (0..4)
+            .map(|machine| {
+                scope.spawn({
+                    let segments = &segments;
+                    move || open(MachineId(machine), segments, network)
+                })
+            })
+            .collect();
+        opening.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn conforms_over_two_hosts() {
+    let network = Network::new(4, Conditions { silence: TIMEOUT, ..Conditions::default() }).unwrap();
+    let fabrics = open_all(&network);
+    let effort = Effort { writes: 10_000, wakes: 1_000, patience: TIMEOUT };
+    std::thread::scope(|scope| {
+        for fabric in &fabrics {
+            scope.spawn(|| conformance::run(fabric, &effort));
+        }
+    });
+}
+
+#[test]
+fn a_death_in_any_part_is_noticed() {
+    let network = Network::new(4, Conditions::default()).unwrap();
+    let fabrics = open_all(&network);
+    network.kill(MachineId(3));
+    for fabric in [&fabrics[0], &fabrics[2]] {
+        conformance::notices_death(fabric, MachineId(3), TIMEOUT, || ());
+        assert_eq!(fabric.cause(MachineId(3)).as_deref(), Some("it was killed"));
+    }
+    // By the network too, though its own part is the memory that both map.
+    assert_eq!(fabrics[1].watch(TIMEOUT).unwrap(), Some(MachineId(3)));
+}
+
+#[test]
+fn leaving_in_order_is_no_death_and_at_once() {
+    let network = Network::new(4, Conditions::default()).unwrap();
+    let mut fabrics = open_all(&network);
+    let start = Instant::now();
+    drop(fabrics.pop());
+    assert!(start.elapsed() < TIMEOUT, "the watchers were not let go");
+    for fabric in &fabrics {
+        assert_eq!(fabric.lost(MachineId(3)).unwrap(), Some(Loss::Left));
+        assert_eq!(fabric.watch(Duration::ZERO).unwrap(), None);
+    }
+}
+
+#[test]
+fn parts_that_do_not_fit_are_refused() {
+    let refused = |parts: Vec<Part>, text: &str| match MixedFabric::new(parts) {
+        Err(Error::Bootstrap { reason }) => assert!(reason.contains(text), "{reason}"),
+        other => panic!("{other:?}"),
+    };
+    let region = || Arc::new(Region::anonymous(64).unwrap());
+    let open = |own: u16, region: &Arc<Region>| -> Box<dyn Fabric> {
+        let network = Network::new(2, Conditions::default()).unwrap();
+        let (other, region) = (network.clone(), Arc::clone(region));
+        std::thread::scope(|scope| {
+            let peer = scope.spawn(move || {
+                other.open(MachineId(1 - own), Arc::new(Region::anonymous(64).unwrap()), TIMEOUT).unwrap()
+            });
+            let fabric = network.open(MachineId(own), region, TIMEOUT).unwrap();
+            peer.join().unwrap();
+            Box::new(fabric)
+        })
+    };
+    let part = |own, region: &_, peers: &[u16]| Part {
+        fabric: open(own, region),
+        peers: peers.iter().copied().map(MachineId).collect(),
+    };
+    let shared = region();
+    refused(vec![], "no fabric");
+    refused(vec![part(0, &shared, &[])], "no fabric reaches machine 1");
+    refused(vec![part(0, &shared, &[0, 1])], "machine 0 is no peer of machine 0");
+    refused(vec![part(0, &shared, &[1, 2])], "machine 2 is no peer");
+    refused(vec![part(0, &shared, &[1]), part(0, &shared, &[1])], "by two fabrics");
+    refused(vec![part(0, &shared, &[1]), part(0, &region(), &[])], "regions of their own");
+    refused(vec![part(0, &shared, &[1]), part(1, &shared, &[0])], "put together");
+    assert!(MixedFabric::new(vec![part(0, &shared, &[1]), part(0, &shared, &[])]).is_ok());
+}

@@ -1,0 +1,391 @@
+//! What is under way between the machines of a simulated network, and the one thread that carries
+//! it there.
+//!
+//! Here: delays, pieces, cuts, deaths. Not here: what a user of the fabric calls (`mod.rs`).
+//!
+//! Invariants
+//! - The loads of one way (that is, one connection) come in the order they were sent: each is due
+//!   later than the one before, and the carrier takes them by their time. The pieces of one write
+//!   are loads of their own, its flag the last.
+//! - What cannot be delivered because of a cut is put aside with its time, and comes back with it:
+//!   order is kept.
+//! - The carrier waits for nobody but the clock, so a sender that waits for room gets it.
+
+use super::Conditions;
+use crate::error::Error;
+use crate::fabric::{Loss, MachineId, WorkerId};
+use crate::losses::Losses;
+use crate::memory::{Region, WORD_BYTES};
+use crate::park;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Bytes of one way that may be under way; whoever sends more waits.
+const WAY_BYTES_MAX: usize = 4 << 20;
+/// One in so many writes comes in pieces.
+const TORN_ONE_IN: u64 = 4;
+/// Of the body; the flag comes by itself.
+const PIECES_MAX: u64 = 4;
+
+/// Something to be delivered.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Load {
+    Bytes { offset: usize, bytes: Vec<u8> },
+    Ring { offset: usize },
+}
+
+impl Load {
+    fn bytes(&self) -> usize {
+        match self {
+            Load::Bytes { bytes, .. } => bytes.len(),
+            Load::Ring { .. } => WORD_BYTES,
+        }
+    }
+}
+
+/// From a worker to a machine.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Way {
+    pub(super) from: MachineId,
+    pub(super) to: MachineId,
+    pub(super) worker: WorkerId,
+}
+
+/// A load and when it is due: earliest first, in the order of sending where the time is the same.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Due {
+    at: Instant,
+    number: u64,
+    way: usize,
+    load: Load,
+}
+
+/// A way, and how it is used.
+#[derive(Debug)]
+struct Traffic {
+    way: Way,
+    last_due: Instant,
+    bytes: usize,
+    /// Decisions of chance so far.
+    tosses: u64,
+}
+
+#[derive(Debug)]
+struct Place {
+    joined: Option<(Arc<Region>, Arc<Losses>)>,
+    cut_since: Option<Instant>,
+    is_dead: bool,
+    has_left: bool,
+}
+
+#[derive(Debug)]
+struct State {
+    places: Vec<Place>,
+    ways: Vec<Traffic>,
+    under_way: BinaryHeap<Reverse<Due>>,
+    /// What met a cut.
+    aside: Vec<Due>,
+    sent: u64,
+    has_ended: bool,
+}
+
+/// The network between the machines.
+#[derive(Debug)]
+pub(super) struct Ether {
+    conditions: Conditions,
+    state: Mutex<State>,
+    /// For the carrier: there is something new.
+    news: Condvar,
+    /// For machines: somebody has joined, or a way has room.
+    progress: Condvar,
+}
+
+/// The carrier's thread; ends with the last who can send.
+#[derive(Debug)]
+pub(super) struct Carrier {
+    ether: Arc<Ether>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Carrier {
+    pub(super) fn start(machines: u16, conditions: Conditions) -> Result<Carrier, Error> {
+        let place = |_| Place { joined: None, cut_since: None, is_dead: false, has_left: false };
+        let state = State {
+            places: (0..machines).map(place).collect(),
+            ways: Vec::new(),
+            under_way: BinaryHeap::new(),
+            aside: Vec::new(),
+            sent: 0,
+            has_ended: false,
+        };
+        let (news, progress) = (Condvar::new(), Condvar::new());
+        let ether = Arc::new(Ether { conditions, state: Mutex::new(state), news, progress });
+        let carried = Arc::clone(&ether);
+        let thread = std::thread::Builder::new().name("comm-sim".to_owned()).spawn(move || carried.carry());
+        let thread = Some(thread.map_err(Error::system("starting the thread of a simulated network"))?);
+        Ok(Carrier { ether, thread })
+    }
+
+    pub(super) fn ether(&self) -> &Ether {
+        &self.ether
+    }
+}
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        self.ether.state().has_ended = true;
+        self.ether.news.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the carrier has told of itself; the tests find what is missing.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Ether {
+    /// Takes the place of `machine`, and gives all regions when all places are taken.
+    pub(super) fn join(
+        &self,
+        machine: MachineId,
+        region: Arc<Region>,
+        losses: Arc<Losses>,
+        timeout: Duration,
+    ) -> Result<Vec<Arc<Region>>, Error> {
+        let start = Instant::now();
+        let mut state = self.state();
+        match state.places.get_mut(usize::from(machine.0)) {
+            Some(place) if place.joined.is_none() => place.joined = Some((region, losses)),
+            _ => return Err(Error::bootstrap(format!("{machine} has no place in the network, or took it before"))),
+        }
+        self.progress.notify_all();
+        loop {
+            let regions = state.places.iter().map(|place| place.joined.as_ref().map(|(region, _)| Arc::clone(region)));
+            if let Some(regions) = regions.collect() {
+                return Ok(regions);
+            }
+            let missing = state.places.iter().position(|place| place.joined.is_none()).unwrap_or_default();
+            let left = timeout.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                let machine = MachineId(missing as u16);
+                return Err(Error::PeerMissing { machine, step: "start", waited_ms: timeout.as_millis() });
+            }
+            state = self.progress.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Opens a way; its number is for `send`.
+    pub(super) fn add_way(&self, way: Way) -> usize {
+        let mut state = self.state();
+        state.ways.push(Traffic { way, last_due: Instant::now(), bytes: 0, tosses: 0 });
+        state.ways.len() - 1
+    }
+
+    /// Sends these loads, in order, when the way has room.
+    pub(super) fn send(&self, way: usize, loads: Vec<Load>) {
+        let mut state = self.state();
+        while state.ways[way].bytes > WAY_BYTES_MAX && state.reaches(way) {
+            state = self.progress.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if !state.reaches(way) {
+            return;
+        }
+        let now = Instant::now();
+        for load in loads {
+            for piece in state.ways[way].torn(self.conditions.seed, load) {
+                state.enter(way, piece, now, &self.conditions);
+            }
+        }
+        self.news.notify_all();
+    }
+
+    pub(super) fn cut(&self, machine: MachineId) {
+        let mut state = self.state();
+        state.places[usize::from(machine.0)].cut_since.get_or_insert_with(Instant::now);
+        self.news.notify_all();
+    }
+
+    pub(super) fn restore(&self, machine: MachineId) {
+        let mut state = self.state();
+        state.places[usize::from(machine.0)].cut_since = None;
+        let aside = std::mem::take(&mut state.aside);
+        state.under_way.extend(aside.into_iter().map(Reverse));
+        self.news.notify_all();
+    }
+
+    pub(super) fn kill(&self, machine: MachineId) {
+        let mut state = self.state();
+        state.places[usize::from(machine.0)].is_dead = true;
+        state.tell_others(machine, Loss::Died, "it was killed");
+        self.progress.notify_all();
+    }
+
+    /// The orderly end of a machine. Those that cannot hear it do not.
+    pub(super) fn leave(&self, machine: MachineId) {
+        let mut state = self.state();
+        let place = &mut state.places[usize::from(machine.0)];
+        place.has_left = true;
+        if place.cut_since.is_none() && !place.is_dead {
+            state.tell_others(machine, Loss::Left, "");
+        }
+    }
+
+    /// The body of the carrier's thread.
+    fn carry(&self) {
+        let mut due = Vec::new();
+        let mut state = self.state();
+        while !state.has_ended {
+            let now = Instant::now();
+            let silent_until = state.bury_the_silent(now, self.conditions.silence);
+            state.take_due(now, &mut due);
+            if due.is_empty() {
+                let next = state.under_way.peek().map(|Reverse(next)| next.at).into_iter().chain(silent_until).min();
+                self.progress.notify_all();
+                let wait = next.map_or(Duration::MAX, |next| next.saturating_duration_since(now));
+                state = self.news.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            drop(state);
+            for (region, load) in due.drain(..) {
+                deliver(&region, &load);
+            }
+            state = self.state();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Both were checked against this region when they were sent.
+fn deliver(region: &Region, load: &Load) {
+    let delivered = match load {
+        Load::Bytes { offset, bytes } => region.publish(*offset, bytes),
+        Load::Ring { offset } => region.word32(*offset).and_then(park::ring),
+    };
+    delivered.expect("checked when it was sent");
+}
+
+impl State {
+    fn place(&self, machine: MachineId) -> &Place {
+        &self.places[usize::from(machine.0)]
+    }
+
+    /// Whether what is sent this way may ever arrive.
+    fn reaches(&self, way: usize) -> bool {
+        let Way { from, to, .. } = self.ways[way].way;
+        let has_given_up = |place: &Place| place.is_dead || place.joined.is_none();
+        !has_given_up(self.place(from)) && !has_given_up(self.place(to))
+    }
+
+    fn is_cut(&self, way: usize) -> bool {
+        let Way { from, to, .. } = self.ways[way].way;
+        self.place(from).cut_since.is_some() || self.place(to).cut_since.is_some()
+    }
+
+    fn enter(&mut self, way: usize, load: Load, now: Instant, conditions: &Conditions) {
+        let traffic = &mut self.ways[way];
+        let (least, most) = (*conditions.delay.start(), *conditions.delay.end());
+        let spread_ns = most.saturating_sub(least).as_nanos() as u64;
+        let delay = least + Duration::from_nanos(traffic.toss(conditions.seed) % (spread_ns + 1));
+        traffic.last_due = (now + delay).max(traffic.last_due + Duration::from_nanos(1));
+        traffic.bytes += load.bytes();
+        self.sent += 1;
+        self.under_way.push(Reverse(Due { at: traffic.last_due, number: self.sent, way, load }));
+    }
+
+    /// Moves what is due into `due`, with the region it is for.
+    fn take_due(&mut self, now: Instant, due: &mut Vec<(Arc<Region>, Load)>) {
+        while self.under_way.peek().is_some_and(|Reverse(next)| next.at <= now) {
+            let Some(Reverse(next)) = self.under_way.pop() else { return };
+            if !self.reaches(next.way) {
+                self.ways[next.way].bytes -= next.load.bytes();
+            } else if self.is_cut(next.way) {
+                self.aside.push(next);
+            } else {
+                self.ways[next.way].bytes -= next.load.bytes();
+                let to = self.ways[next.way].way.to;
+                if let Some((region, _)) = &self.place(to).joined {
+                    due.push((Arc::clone(region), next.load));
+                }
+            }
+        }
+    }
+
+    /// Takes machines for dead that have been cut off for too long; says when to look again.
+    fn bury_the_silent(&mut self, now: Instant, silence: Duration) -> Option<Instant> {
+        let mut next = None;
+        for index in 0..self.places.len() {
+            let Some(since) = self.places[index].cut_since.filter(|_| !self.places[index].is_dead) else { continue };
+            if now < since + silence {
+                next = Some(next.map_or(since + silence, |next: Instant| next.min(since + silence)));
+                continue;
+            }
+            let (machine, cause) = (MachineId(index as u16), format!("it was silent for {silence:?}"));
+            self.places[index].is_dead = true;
+            self.tell_others(machine, Loss::Died, &cause);
+            if let Some((_, losses)) = &self.place(machine).joined {
+                for other in (0..self.places.len()).filter(|other| *other != index && !self.places[*other].has_left) {
+                    losses.record(MachineId(other as u16), Loss::Died, cause.as_str());
+                }
+            }
+        }
+        next
+    }
+
+    fn tell_others(&self, machine: MachineId, loss: Loss, cause: &str) {
+        let others = self.places.iter().enumerate().filter(|(index, _)| *index != usize::from(machine.0));
+        for (_, losses) in others.filter_map(|(_, place)| place.joined.as_ref()) {
+            losses.record(machine, loss, cause);
+        }
+    }
+}
+
+impl Traffic {
+    /// A number that follows from the seed, the way and how many came before.
+    fn toss(&mut self, seed: u64) -> u64 {
+        let Way { from, to, worker } = self.way;
+        let way = (u64::from(from.0) << 32) | (u64::from(to.0) << 16) | u64::from(worker.0);
+        self.tosses += 1;
+        mix(mix(mix(seed) ^ way) ^ self.tosses)
+    }
+
+    /// A load as it is sent: whole, or in pieces of which the last has the flag.
+    fn torn(&mut self, seed: u64, load: Load) -> Vec<Load> {
+        let words = load.bytes() as u64 / WORD_BYTES as u64;
+        let Load::Bytes { offset, bytes } = load else { return vec![load] };
+        if words < 2 || !self.toss(seed).is_multiple_of(TORN_ONE_IN) {
+            return vec![Load::Bytes { offset, bytes }];
+        }
+        let piece_bytes = WORD_BYTES * (words - 1).div_ceil(1 + self.toss(seed) % PIECES_MAX) as usize;
+        let (body, flag) = bytes.split_at(bytes.len() - WORD_BYTES);
+        let piece = |(index, piece): (usize, &[u8])| Load::Bytes {
+            offset: offset + index * piece_bytes,
+            bytes: piece.to_vec(),
+        };
+        let mut pieces: Vec<Load> = body.chunks(piece_bytes).enumerate().map(piece).collect();
+        for last in (1..pieces.len()).rev() {
+            pieces.swap(last, (self.toss(seed) % (last as u64 + 1)) as usize);
+        }
+        pieces.push(Load::Bytes { offset: offset + body.len(), bytes: flag.to_vec() });
+        pieces
+    }
+}
+
+/// Scatters the bits of `value` (the finalizer of SplitMix64).
+fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+/// The first decisions of chance on a way.
+#[cfg(test)]
+pub(super) fn tosses(seed: u64, way: Way, count: usize) -> Vec<u64> {
+    let mut traffic = Traffic { way, last_due: Instant::now(), bytes: 0, tosses: 0 };
+    (0..count).map(|_| traffic.toss(seed)).collect()
+}

@@ -1,0 +1,250 @@
+//! `sim`: a network within one process, for tests: its machines are threads, its writes are late,
+//! torn and out of step with one another, and machines are cut off or die on demand.
+//!
+//! Here: the network as a test sees it, the fabric, its connections. Beside it: `ether` (what is
+//! under way, and the thread that carries it).
+//!
+//! What the contract leaves open is used to the full: nothing is sent before the flush (unless much
+//! is held), writes of different connections overtake one another, and the body of a write comes in
+//! pieces, in any order, before its flag. Each delay and each piece follows from the seed and from
+//! what that connection has sent before; how threads interleave does not.
+//!
+//! # Example
+//! ```
+//! use comm::{Fabric, Loss, MachineId, Region, sim};
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! const PATIENCE: Duration = Duration::from_secs(10);
+//! let network = sim::Network::new(2, sim::Conditions { seed: 7, ..Default::default() })?;
+//! let open = |machine| {
+//!     let region = Arc::new(Region::anonymous(4096)?);
+//!     network.open(MachineId(machine), region, PATIENCE)
+//! };
+//! std::thread::scope(|scope| -> Result<(), comm::Error> {
+//!     let second = scope.spawn(|| open(1)); // each waits for the other
+//!     let first = open(0)?;
+//!     let second = second.join().expect("it does not panic")?;
+//!     network.kill(MachineId(1));
+//!     assert_eq!(first.watch(PATIENCE)?, Some(MachineId(1)));
+//!     assert_eq!(first.lost(MachineId(1))?, Some(Loss::Died));
+//!     drop(second);
+//!     Ok(())
+//! })?;
+//! # Ok::<(), comm::Error>(())
+//! ```
+
+mod ether;
+#[cfg(test)]
+mod tests;
+
+use crate::error::Error;
+use crate::fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
+use crate::losses::Losses;
+use crate::memory::{Region, WORD_BYTES};
+use crate::park;
+use ether::{Carrier, Load, Way};
+use std::collections::HashSet;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Bytes after which a connection sends what it holds, flush or no flush.
+const HELD_BYTES_MAX: usize = 256 << 10;
+
+/// How the network behaves.
+#[derive(Debug, Clone)]
+pub struct Conditions {
+    /// Where all chance comes from.
+    pub seed: u64,
+    /// How long a write, a piece of one, or a ring is under way.
+    pub delay: RangeInclusive<Duration>,
+    /// How long a machine is cut off until it and the others take one another for dead.
+    pub silence: Duration,
+}
+
+impl Default for Conditions {
+    /// Up to 100 µs of delay, three seconds of silence.
+    fn default() -> Conditions {
+        Conditions { seed: 1, delay: Duration::ZERO..=Duration::from_micros(100), silence: Duration::from_secs(3) }
+    }
+}
+
+/// A network with a place for each machine of a program. Its clones are the same network.
+#[derive(Debug, Clone)]
+pub struct Network {
+    carrier: Arc<Carrier>,
+}
+
+impl Network {
+    /// A network for `machines` machines.
+    ///
+    /// # Errors
+    /// [`Error::System`] when there can be no further thread.
+    pub fn new(machines: u16, conditions: Conditions) -> Result<Network, Error> {
+        Ok(Network { carrier: Arc::new(Carrier::start(machines, conditions)?) })
+    }
+
+    /// Joins the network as `machine`, whose peers write `region`. Returns when all machines have
+    /// joined; `timeout` bounds the wait.
+    ///
+    /// # Errors
+    /// [`Error::PeerMissing`]; [`Error::Bootstrap`] when `machine` is none of this network, or has
+    /// joined before.
+    pub fn open(&self, machine: MachineId, region: Arc<Region>, timeout: Duration) -> Result<SimFabric, Error> {
+        let losses = Arc::new(Losses::default());
+        let regions = self.carrier.ether().join(machine, region, Arc::clone(&losses), timeout)?;
+        Ok(SimFabric { carrier: Arc::clone(&self.carrier), machine, regions, losses, connected: Mutex::default() })
+    }
+
+    /// Cuts `machine` off from all others. What is sent to it or by it waits; if it is not restored
+    /// within [`Conditions::silence`], it and the others take one another for dead.
+    ///
+    /// # Panics
+    /// If this network has no such machine.
+    pub fn cut(&self, machine: MachineId) {
+        self.carrier.ether().cut(machine);
+    }
+
+    /// Ends a cut. Too late for those who are taken for dead by then.
+    ///
+    /// # Panics
+    /// If this network has no such machine.
+    pub fn restore(&self, machine: MachineId) {
+        self.carrier.ether().restore(machine);
+    }
+
+    /// Lets `machine` die, as the others see it: they are told at once, and nothing comes from it
+    /// any more. Its threads, which are the test's, go on.
+    ///
+    /// # Panics
+    /// If this network has no such machine.
+    pub fn kill(&self, machine: MachineId) {
+        self.carrier.ether().kill(machine);
+    }
+}
+
+/// One machine's end of a simulated network.
+#[derive(Debug)]
+pub struct SimFabric {
+    carrier: Arc<Carrier>,
+    machine: MachineId,
+    /// Of all machines.
+    regions: Vec<Arc<Region>>,
+    losses: Arc<Losses>,
+    connected: Mutex<HashSet<(MachineId, WorkerId)>>,
+}
+
+impl SimFabric {
+    fn peer_region(&self, peer: MachineId) -> Result<&Arc<Region>, Error> {
+        let (own, machines) = (self.machine, self.machines());
+        let region = self.regions.get(usize::from(peer.0)).filter(|_| peer != own);
+        region.ok_or(Error::NoSuchPeer { machine: peer, own, machines })
+    }
+}
+
+impl Fabric for SimFabric {
+    fn machine(&self) -> MachineId {
+        self.machine
+    }
+
+    fn machines(&self) -> u16 {
+        self.regions.len() as u16 // made for a number of machines that is a u16
+    }
+
+    fn region(&self) -> &Region {
+        &self.regions[usize::from(self.machine.0)]
+    }
+
+    fn region_bytes(&self, peer: MachineId) -> Result<usize, Error> {
+        Ok(self.peer_region(peer)?.bytes())
+    }
+
+    fn connect(&self, peer: MachineId, worker: WorkerId) -> Result<Box<dyn Connection>, Error> {
+        let region = Arc::clone(self.peer_region(peer)?);
+        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        if !connected.insert((peer, worker)) {
+            return Err(Error::AlreadyConnected { machine: peer, worker });
+        }
+        let way = Way { from: self.machine, to: peer, worker };
+        let number = self.carrier.ether().add_way(way);
+        let carrier = Arc::clone(&self.carrier);
+        Ok(Box::new(SimConnection { carrier, number, peer, region, held: Vec::new(), held_bytes: 0 }))
+    }
+
+    fn park(
+        &self,
+        _worker: WorkerId,
+        offset: usize,
+        timeout: Duration,
+        is_idle: &mut dyn FnMut() -> bool,
+    ) -> Result<Wake, Error> {
+        park::park(self.region().word32(offset)?, timeout, is_idle)
+    }
+
+    fn ring(&self, offset: usize) -> Result<(), Error> {
+        park::ring(self.region().word32(offset)?)
+    }
+
+    fn cause(&self, peer: MachineId) -> Option<String> {
+        self.losses.cause(peer)
+    }
+
+    fn lost(&self, peer: MachineId) -> Result<Option<Loss>, Error> {
+        self.peer_region(peer)?;
+        Ok(self.losses.lost(peer))
+    }
+
+    fn watch(&self, timeout: Duration) -> Result<Option<MachineId>, Error> {
+        self.losses.watch(timeout)
+    }
+
+    fn end_watch(&self) {
+        self.losses.end_watch();
+    }
+}
+
+impl Drop for SimFabric {
+    fn drop(&mut self) {
+        self.carrier.ether().leave(self.machine);
+    }
+}
+
+/// A way through the network, and what waits for its flush.
+struct SimConnection {
+    carrier: Arc<Carrier>,
+    /// Of its way.
+    number: usize,
+    peer: MachineId,
+    region: Arc<Region>,
+    held: Vec<Load>,
+    held_bytes: usize,
+}
+
+impl Connection for SimConnection {
+    fn peer(&self) -> MachineId {
+        self.peer
+    }
+
+    fn write(&mut self, source: &[u8], remote_offset: usize) -> Result<(), Error> {
+        self.region.words(remote_offset, source.len())?;
+        self.held.push(Load::Bytes { offset: remote_offset, bytes: source.to_vec() });
+        self.held_bytes += source.len();
+        if self.held_bytes > HELD_BYTES_MAX { self.flush() } else { Ok(()) }
+    }
+
+    fn ring(&mut self, park_offset: usize) -> Result<(), Error> {
+        self.region.word32(park_offset)?;
+        self.held.push(Load::Ring { offset: park_offset });
+        self.held_bytes += WORD_BYTES;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        if !self.held.is_empty() {
+            self.held_bytes = 0;
+            self.carrier.ether().send(self.number, std::mem::take(&mut self.held));
+        }
+        Ok(())
+    }
+}
