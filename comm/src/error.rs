@@ -76,6 +76,28 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A machine that was to be reached over the network cannot be.
+    #[error(
+        "{machine} cannot be reached at {address}: {source}; see whether its host is up, and its firewall lets it through"
+    )]
+    Unreachable {
+        /// Which machine.
+        machine: MachineId,
+        /// Where it was looked for.
+        address: std::net::SocketAddr,
+        /// Why it did not work.
+        source: std::io::Error,
+    },
+    /// This machine cannot listen for connections.
+    #[error("cannot listen at {address}: {source}; {cure}")]
+    Listen {
+        /// Where it was to listen.
+        address: std::net::SocketAddr,
+        /// Why it did not work.
+        source: std::io::Error,
+        /// What to do about it.
+        cure: &'static str,
+    },
     /// A key file that cannot be used as it is.
     #[error("key file {}: {problem}", .path.display())]
     KeyFile {

@@ -7,7 +7,7 @@
 //! client writes a batch of requests, the trustee polls its flag.
 //!
 //! The contract is [`Fabric`] and [`Connection`]; read `fabric.rs` first. [`shm`] carries it
-//! between processes of one host; [`mixed`] makes one fabric of several, each for some of the peers;
+//! between processes of one host, [`tcp`] between hosts; [`mixed`] makes one fabric of several, each for some of the peers;
 //! `sim` (behind the feature of that name) is a network in one process, bad on demand. [`secure`] is
 //! about who may connect: keys, and connections that are authenticated and encrypted. Every
 //! implementation passes the same suite, `conformance` (behind
@@ -78,6 +78,8 @@ pub mod secure;
 pub mod shm;
 #[cfg(all(target_os = "linux", any(test, feature = "sim")))]
 pub mod sim;
+#[cfg(target_os = "linux")]
+pub mod tcp;
 
 pub use error::Error;
 pub use fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};

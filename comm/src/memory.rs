@@ -140,14 +140,21 @@ impl Region {
     /// Checks an access and gives its address.
     #[inline]
     fn start_of(&self, offset: usize, bytes: usize, align_bytes: usize) -> Result<*mut u8, Error> {
-        if bytes == 0 || !bytes.is_multiple_of(align_bytes) || !offset.is_multiple_of(align_bytes) {
-            return Err(Error::Misaligned { offset, bytes, align_bytes });
-        }
-        if offset > self.bytes() || bytes > self.bytes() - offset {
-            return Err(Error::OutOfRange { offset, bytes, region_bytes: self.bytes() });
-        }
+        check_access(self.bytes(), offset, bytes, align_bytes)?;
         Ok(self.base().wrapping_add(offset))
     }
+}
+
+/// Checks an access to a region of `region_bytes` bytes, which may be a peer's.
+#[inline]
+pub(crate) fn check_access(region_bytes: usize, offset: usize, bytes: usize, align_bytes: usize) -> Result<(), Error> {
+    if bytes == 0 || !bytes.is_multiple_of(align_bytes) || !offset.is_multiple_of(align_bytes) {
+        return Err(Error::Misaligned { offset, bytes, align_bytes });
+    }
+    if offset > region_bytes || bytes > region_bytes - offset {
+        return Err(Error::OutOfRange { offset, bytes, region_bytes });
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -23,4 +23,5 @@ mod stream;
 
 pub use handshake::{ANSWER_BYTES_MAX, CLAIM_BYTES_MAX};
 pub use key::{KEY_BYTES, Key};
+pub(crate) use stream::initiate;
 pub use stream::{Accepting, SecureReader, SecureStream, SecureWriter};

@@ -1,0 +1,350 @@
+//! The attendant: the one thread of a machine that reads all its incoming connections, so that writes
+//! arrive whatever its workers do. It sleeps in epoll while nothing comes.
+//!
+//! Here: its loop, greeting new connections, storing what comes by data connections, and the end.
+//! Beside it: `frame.rs` (what the bytes mean), `greeting.rs` (handshakes), `links.rs` (control
+//! connections: heartbeats, farewells, silence).
+//!
+//! It trusts no byte: a peer that sends nonsense is dead from then on, and nobody else suffers.
+//! It waits for nobody: all its sockets are read and written without waiting.
+
+use super::Limits;
+use super::frame::Intake;
+use super::greeting::{Claim, Guest, Progress, Use};
+use super::links::{Heard, Links};
+use super::shared::{Fate, Order, Shared};
+use crate::error::Error;
+use crate::fabric::MachineId;
+use crate::park;
+use crate::secure::Key;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use std::collections::{HashMap, HashSet};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bytes read at once.
+const READ_BYTES: usize = 256 << 10;
+/// Reads from one connection before the others get their turn.
+const READS_MAX: usize = 4;
+/// Events taken at once.
+const EVENTS_MAX: usize = 64;
+/// Connections whose other side is not known yet. While there are so many, no more are taken: the
+/// others wait in the listener's queue.
+const GUESTS_MAX: usize = 64;
+/// How long a machine whose connection broke has for its farewell to arrive.
+const GRACE: Duration = Duration::from_millis(500);
+/// How often the clock is looked at when something is about to time out.
+const SHORT_TICK: Duration = Duration::from_millis(50);
+/// How long the peers have to take note of a farewell.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
+
+const BELL: u64 = 0;
+const LISTENER: u64 = 1;
+const FIRST: u64 = 2;
+
+pub(super) struct Attendant {
+    shared: Arc<Shared>,
+    key: Key,
+    listener: TcpListener,
+    is_listening: bool,
+    epoll: OwnedFd,
+    next_token: u64,
+    guests: HashMap<u64, Guest>,
+    data: HashMap<u64, Data>,
+    links: Links,
+    /// Which workers of which machines have their connection.
+    known: HashSet<(MachineId, u16)>,
+    scratch: Box<[u8]>,
+    /// Farewells are said, and their effect is waited for until then.
+    leaving: Option<Instant>,
+}
+
+/// A data connection.
+struct Data {
+    peer: MachineId,
+    worker: u16,
+    stream: TcpStream,
+    intake: Intake,
+}
+
+impl Attendant {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        key: Key,
+        listener: TcpListener,
+        limits: Limits,
+    ) -> Result<Attendant, Error> {
+        let doing = "preparing to receive";
+        listener.set_nonblocking(true).map_err(Error::system(doing))?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Error::system(doing))?;
+        watch(&epoll, shared.bell(), BELL).map_err(Error::system(doing))?;
+        watch(&epoll, &listener, LISTENER).map_err(Error::system(doing))?;
+        Ok(Attendant {
+            shared,
+            key,
+            listener,
+            is_listening: true,
+            epoll,
+            next_token: FIRST,
+            guests: HashMap::new(),
+            data: HashMap::new(),
+            links: Links::new(limits),
+            known: HashSet::new(),
+            scratch: vec![0; READ_BYTES].into_boxed_slice(),
+            leaving: None,
+        })
+    }
+
+    /// The thread's life. Whatever ends it out of order is the death of all peers for this machine.
+    pub(super) fn run(mut self) {
+        struct Guard(Arc<Shared>);
+        impl Drop for Guard {
+            fn drop(&mut self) {
+                self.0.fail("the thread that receives has panicked".to_owned());
+            }
+        }
+        let guard = Guard(Arc::clone(&self.shared));
+        if let Err(error) = self.attend() {
+            self.shared.fail(format!("this machine cannot receive any more: {}", std::io::Error::from(error)));
+        }
+        std::mem::forget(guard);
+    }
+
+    fn attend(&mut self) -> Result<(), Errno> {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        let mut is_hurried = false;
+        loop {
+            let tick = if is_hurried { SHORT_TICK } else { self.links.tick() };
+            let timeout = Timespec { tv_sec: tick.as_secs() as i64, tv_nsec: i64::from(tick.subsec_nanos()) };
+            events.clear();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+            for event in &events {
+                match event.data.u64() {
+                    BELL => {
+                        self.shared.hush_bell();
+                        if self.obey() {
+                            return Ok(());
+                        }
+                    }
+                    LISTENER => self.welcome()?,
+                    token if self.data.contains_key(&token) => self.receive(token),
+                    token if self.guests.contains_key(&token) => self.greet(token)?,
+                    token => self.hear(token),
+                }
+            }
+            is_hurried = self.keep_time()?;
+            if self.leaving.is_some_and(|deadline| self.links.is_empty() || Instant::now() >= deadline) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Carries out orders. Whether that was the last.
+    fn obey(&mut self) -> bool {
+        for order in self.shared.take_orders() {
+            match order {
+                Order::Control(peer, stream) => self.add_control(peer, stream),
+                Order::Leave => {
+                    self.links.say_farewell();
+                    self.leaving = Some(Instant::now() + LEAVE_TIMEOUT);
+                }
+                Order::Stop => return true,
+            }
+        }
+        false
+    }
+
+    /// Whatever depends on the clock. Whether it should look again soon.
+    fn keep_time(&mut self) -> Result<bool, Errno> {
+        let now = Instant::now();
+        self.guests.retain(|_, guest| !guest.is_late(now));
+        if !self.is_listening && self.guests.len() < GUESTS_MAX {
+            self.listen(true)?;
+        }
+        for (peer, silence) in self.links.beat(now) {
+            self.bury(
+                peer,
+                format!(
+                    "nothing was heard of it for {:.1} s: its host is cut off, or it stands still",
+                    silence.as_secs_f32()
+                ),
+            );
+        }
+        let (died, is_open) = self.shared.judge(GRACE);
+        died.into_iter().for_each(|peer| self.forget(peer));
+        Ok(is_open || !self.guests.is_empty() || self.leaving.is_some() || !self.is_listening)
+    }
+
+    /// Takes new connections.
+    fn welcome(&mut self) -> Result<(), Errno> {
+        while self.guests.len() < GUESTS_MAX {
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    let token = self.next_token;
+                    self.next_token += 1;
+                    // One that fails here has gone, or there is no memory for it: its side notices.
+                    if watch(&self.epoll, &stream, token).is_ok() {
+                        self.guests.insert(token, Guest::new(stream));
+                    }
+                }
+                Err(error) => match error.kind() {
+                    std::io::ErrorKind::WouldBlock => return Ok(()),
+                    std::io::ErrorKind::Interrupted | std::io::ErrorKind::ConnectionAborted => {}
+                    // No descriptors, no memory: tried again at the next tick, not at once.
+                    _ => return self.listen(false),
+                },
+            }
+        }
+        self.listen(false)
+    }
+
+    /// Whether the listener's queue is looked at.
+    fn listen(&mut self, is_listening: bool) -> Result<(), Errno> {
+        let flags = if is_listening { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
+        epoll::modify(&self.epoll, &self.listener, epoll::EventData::new_u64(LISTENER), flags)?;
+        self.is_listening = is_listening;
+        Ok(())
+    }
+
+    /// Goes on with the handshake of a guest.
+    fn greet(&mut self, token: u64) -> Result<(), Errno> {
+        let (shared, known, links) = (&self.shared, &self.known, &self.links);
+        let is_wanted = |claim: &Claim| {
+            let is_here = claim.to == shared.machine && claim.machines == shared.machines();
+            let is_served = matches!(shared.fate(claim.from), Ok(Fate::Absent | Fate::Here));
+            let is_new = match claim.purpose {
+                Use::Control => claim.from < shared.machine && !links.has(claim.from),
+                Use::Data { worker } => !known.contains(&(claim.from, worker)),
+            };
+            let fits = usize::try_from(claim.region_bytes).is_ok();
+            is_here && is_served && is_new && fits
+        };
+        let Some(guest) = self.guests.get_mut(&token) else {
+            return Ok(());
+        };
+        let progress = guest.advance(&self.key, shared.region.bytes(), is_wanted);
+        let claim = match progress {
+            Progress::Waits => return Ok(()),
+            Progress::Gone => None,
+            // Again: two of a kind may have been wanted, and one be known by now.
+            Progress::Known(claim) => Some(claim).filter(is_wanted),
+        };
+        let guest = self.guests.remove(&token);
+        if let (Some(claim), Some(guest)) = (claim, guest) {
+            self.promote(token, claim, guest.stream);
+        }
+        Ok(())
+    }
+
+    /// A guest is known.
+    fn promote(&mut self, token: u64, claim: Claim, stream: TcpStream) {
+        match claim.purpose {
+            Use::Control => {
+                self.links.add(token, claim.from, stream);
+                self.shared.arrived(claim.from, claim.region_bytes as usize);
+                self.hear(token);
+            }
+            Use::Data { worker } => {
+                self.known.insert((claim.from, worker));
+                self.data.insert(token, Data { peer: claim.from, worker, stream, intake: Intake::default() });
+                self.receive(token);
+            }
+        }
+    }
+
+    /// Takes over a control connection that this side has made.
+    fn add_control(&mut self, peer: MachineId, stream: TcpStream) {
+        let token = self.next_token;
+        self.next_token += 1;
+        match watch(&self.epoll, &stream, token) {
+            Ok(()) => self.links.add(token, peer, stream),
+            Err(error) => self.bury(peer, format!("it cannot be listened to: {}", std::io::Error::from(error))),
+        }
+    }
+
+    /// Reads a data connection.
+    fn receive(&mut self, token: u64) {
+        let Some(data) = self.data.get_mut(&token) else {
+            return;
+        };
+        let (peer, region) = (data.peer, &self.shared.region);
+        let mut ring = |offset| {
+            // `Intake` has checked that there is such a word; a wake that fails for other reasons
+            // is made up for by the end of the worker's sleep.
+            if let Ok(word) = region.word32(offset) {
+                let _ = park::ring(word);
+            }
+        };
+        for _ in 0..READS_MAX {
+            match recv(&data.stream, &mut self.scratch[..], RecvFlags::DONTWAIT) {
+                Ok((_, 0)) => {
+                    if data.intake.is_within_frame() {
+                        let cause = format!("the connection of its worker {} ended within a write", data.worker);
+                        self.shared.suspect(peer, cause);
+                    }
+                    self.data.remove(&token);
+                    return;
+                }
+                Ok((_, bytes)) => {
+                    self.links.heard_of(peer);
+                    if let Err(violation) = data.intake.take(&self.scratch[..bytes], region, &mut ring) {
+                        let cause = format!(
+                            "its worker {} sent what no machine of this program sends: {violation}",
+                            data.worker
+                        );
+                        self.bury(peer, cause);
+                        return;
+                    }
+                    if bytes < READ_BYTES {
+                        return;
+                    }
+                }
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR) => {}
+                Err(error) => {
+                    let error = std::io::Error::from(error);
+                    self.shared.suspect(peer, format!("the connection of its worker {} broke: {error}", data.worker));
+                    self.data.remove(&token);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Reads a control connection.
+    fn hear(&mut self, token: u64) {
+        match self.links.hear(token) {
+            Heard::Nothing => {}
+            Heard::Farewell(peer) => self.shared.settle(peer, Fate::Left),
+            Heard::End(_) if self.leaving.is_some() => {}
+            Heard::End(peer) => {
+                self.bury(peer, "its connection closed without a farewell: its process has ended".to_owned())
+            }
+            Heard::Broken(peer, reason) => self.bury(peer, reason),
+        }
+    }
+
+    /// A peer is dead, for that reason.
+    fn bury(&mut self, peer: MachineId, cause: String) {
+        self.shared.settle(peer, Fate::Died(cause));
+        self.forget(peer);
+    }
+
+    /// Nothing more is taken from a peer.
+    fn forget(&mut self, peer: MachineId) {
+        self.links.remove(peer);
+        self.data.retain(|_, data| data.peer != peer);
+    }
+}
+
+/// Watches a descriptor; it is watched no more when it is closed.
+fn watch(epoll: &OwnedFd, fd: impl AsFd, token: u64) -> Result<(), Errno> {
+    epoll::add(epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
+}

@@ -1,0 +1,207 @@
+//! How a connection begins: which one it is to be. Here: the claim and the answer that the handshake
+//! of [`crate::secure`] carries, and [`Guest`], an incoming connection until both sides know each
+//! other. Not here: what follows on it.
+//!
+//! Until a guest is known it costs a socket, a kilobyte and a bounded time; no byte is read that does
+//! not belong to the handshake, so what follows stays in the socket for whoever takes it over.
+
+use crate::fabric::MachineId;
+use crate::secure::Key;
+use crate::secure::handshake::{Confirming, MESSAGE_BYTES_MAX, Refusal, Responder, first_message};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// The purpose of all connections of this fabric, for the handshake.
+pub(super) const PURPOSE: &str = "gossamer tcp fabric 1";
+
+/// Time a connection has to say what it is. A machine says it at once; anybody may connect.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time a connection has to become known. It has the key, or a recording of somebody who has.
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    /// Heartbeats and farewells between two machines.
+    Control,
+    /// The writes of a worker of the machine that connects.
+    Data { worker: u16 },
+}
+
+/// What the machine that connects says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub(super) from: MachineId,
+    pub(super) to: MachineId,
+    pub(super) machines: u16,
+    pub(super) region_bytes: u64,
+    pub(super) purpose: Use,
+}
+
+const CLAIM_BYTES: usize = 17;
+
+impl Claim {
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        let (kind, worker) = match self.purpose {
+            Use::Control => (0, 0),
+            Use::Data { worker } => (1, worker),
+        };
+        let numbers = [self.from.0, self.to.0, self.machines, worker].into_iter().flat_map(u16::to_le_bytes);
+        [kind].into_iter().chain(numbers).chain(self.region_bytes.to_le_bytes()).collect()
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Claim> {
+        let bytes: &[u8; CLAIM_BYTES] = bytes.try_into().ok()?;
+        let number = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let purpose = match bytes[0] {
+            0 => Use::Control,
+            1 => Use::Data { worker: number(7) },
+            _ => return None,
+        };
+        let region_bytes = u64::from_le_bytes(*bytes[9..].first_chunk()?);
+        Some(Claim { from: MachineId(number(1)), to: MachineId(number(3)), machines: number(5), region_bytes, purpose })
+    }
+}
+
+/// The answer to every claim: the length of the region of who is connected to.
+pub(super) fn answer(region_bytes: usize) -> [u8; 8] {
+    (region_bytes as u64).to_le_bytes()
+}
+
+pub(super) fn parse_answer(answer: &[u8]) -> Option<u64> {
+    Some(u64::from_le_bytes(answer.try_into().ok()?))
+}
+
+/// An incoming connection whose other side is not known yet.
+pub(super) struct Guest {
+    pub(super) stream: TcpStream,
+    since: Instant,
+    received: Vec<u8>,
+    step: Step,
+}
+
+enum Step {
+    Claims,
+    Confirms(Claim, Confirming),
+}
+
+/// How far a guest is.
+#[must_use]
+pub(super) enum Progress {
+    /// More has to come.
+    Waits,
+    /// It is a machine of this program, and this is what it connected for.
+    Known(Claim),
+    /// It is not, or has gone.
+    Gone,
+}
+
+impl Guest {
+    pub(super) fn new(stream: TcpStream) -> Guest {
+        Guest { stream, since: Instant::now(), received: Vec::new(), step: Step::Claims }
+    }
+
+    /// Whether it has had its time.
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        let timeout = match self.step {
+            Step::Claims => CLAIM_TIMEOUT,
+            Step::Confirms(..) => CONFIRM_TIMEOUT,
+        };
+        now.duration_since(self.since) >= timeout
+    }
+
+    /// Reads what came, as far as it belongs to the handshake. `is_wanted` decides about a claim;
+    /// who made it has the key.
+    pub(super) fn advance(&mut self, key: &Key, region_bytes: usize, is_wanted: impl Fn(&Claim) -> bool) -> Progress {
+        loop {
+            match first_message(&self.received) {
+                Err(_) => return Progress::Gone,
+                Ok(Some((content, _))) => {
+                    let content = content.to_vec();
+                    self.received.clear();
+                    match self.take(&content, key, region_bytes, &is_wanted) {
+                        Progress::Waits => continue,
+                        over => return over,
+                    }
+                }
+                Ok(None) => {}
+            }
+            let wanted = match self.received.first_chunk() {
+                Some(length) => 2 + usize::from(u16::from_le_bytes(*length)),
+                None => 2,
+            };
+            let mut buffer = [0; MESSAGE_BYTES_MAX + 2];
+            let room = &mut buffer[..wanted - self.received.len()];
+            match recv(&self.stream, room, RecvFlags::DONTWAIT) {
+                Ok((_, 0)) => return Progress::Gone,
+                Ok((_, bytes)) => self.received.extend_from_slice(&buffer[..bytes]),
+                Err(Errno::AGAIN) => return Progress::Waits,
+                Err(Errno::INTR) => {}
+                Err(_) => return Progress::Gone,
+            }
+        }
+    }
+
+    fn take(
+        &mut self,
+        content: &[u8],
+        key: &Key,
+        region_bytes: usize,
+        is_wanted: &impl Fn(&Claim) -> bool,
+    ) -> Progress {
+        match std::mem::replace(&mut self.step, Step::Claims) {
+            Step::Claims => match Responder::new(key, PURPOSE, content) {
+                Ok((responder, claim)) => match Claim::from_bytes(&claim).filter(is_wanted) {
+                    Some(claim) => {
+                        let Ok((confirming, message)) = responder.answer(&answer(region_bytes)) else {
+                            return Progress::Gone;
+                        };
+                        self.step = Step::Confirms(claim, confirming);
+                        self.say(&message)
+                    }
+                    None => self.refuse(Refusal::Unwanted),
+                },
+                Err(refusal) => self.refuse(refusal),
+            },
+            Step::Confirms(claim, confirming) => match confirming.confirm(content) {
+                Ok(_) => Progress::Known(claim),
+                Err(_) => Progress::Gone,
+            },
+        }
+    }
+
+    fn refuse(&self, refusal: Refusal) -> Progress {
+        let _ = self.say(&refusal.message());
+        Progress::Gone
+    }
+
+    /// A message of the handshake fits an empty socket; who lets its own fill up is gone.
+    fn say(&self, message: &[u8]) -> Progress {
+        match send(&self.stream, message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(bytes) if bytes == message.len() => Progress::Waits,
+            _ => Progress::Gone,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_survive_the_wire() {
+        for purpose in [Use::Control, Use::Data { worker: 0x1234 }] {
+            let claim =
+                Claim { from: MachineId(1), to: MachineId(0xfffe), machines: 3, region_bytes: u64::MAX - 7, purpose };
+            assert_eq!(Claim::from_bytes(&claim.to_bytes()), Some(claim));
+            assert_eq!(Claim::from_bytes(&claim.to_bytes()[1..]), None);
+            let mut unknown = claim.to_bytes();
+            unknown[0] = 2;
+            assert_eq!(Claim::from_bytes(&unknown), None);
+        }
+        assert_eq!(parse_answer(&answer(4096)), Some(4096));
+        assert_eq!(parse_answer(&[0; 7]), None);
+    }
+}

@@ -1,0 +1,332 @@
+//! `tcp`: the fabric between hosts. A one-sided write is a frame on a TCP connection, which a thread
+//! of the receiving machine, the *attendant*, stores into that machine's region.
+//!
+//! Here: opening the fabric, making connections. Beside it: `sender` (the sending end), `frame` (what
+//! goes over the wire, and into the region), `attendant` (the receiving end), `greeting` (who
+//! connects), `links` (who lives), `shared` (what all of them know).
+//!
+//! Connections: one for each worker and remote machine, which carries that worker's writes to that
+//! machine (thesis 3.2.9), and between each two machines one more for heartbeats and farewells. Every
+//! one begins with the handshake of [`crate::secure`] with the program's key, so nobody but the program's
+//! machines can write into a region. What follows is in clear: whoever can change packets between the
+//! hosts can change what the program does, as with RDMA. Use this fabric on networks where that is acceptable,
+//! or under a tunnel.
+//!
+//! Death: a peer whose process ends shows at once, for its connections close; one that is cut off or
+//! stands still shows after [`Limits::silence`]. Writes to it vanish; [`Fabric::lost`] and
+//! [`Fabric::cause`] tell.
+//!
+//! Cost: a batch of writes and rings is one system call at the sender (`flush`). At the receiver one
+//! read takes what has come, up to 256 KiB, and a parked worker is woken once for it. A connection holds at
+//! most 128 KiB at the sender and none at the receiver.
+
+mod attendant;
+mod frame;
+mod greeting;
+mod links;
+mod sender;
+mod shared;
+#[cfg(test)]
+mod tests;
+
+use crate::error::Error;
+use crate::fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
+use crate::memory::{Region, WORD_BYTES};
+use crate::park;
+use crate::secure::{self, Key};
+use attendant::Attendant;
+use greeting::{Claim, PURPOSE, Use};
+use sender::TcpConnection;
+use shared::{Fate, Order, Shared};
+use std::collections::HashSet;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often a connection is tried that the other side closed before it knew this one.
+const ATTEMPTS_MAX: u32 = 3;
+
+/// How quickly the death of a peer that says nothing is noticed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Time between two heartbeats to each peer; 500 ms if nothing is said.
+    pub heartbeat: Duration,
+    /// A peer of which nothing was heard for so long is dead; 5 s if nothing is said. A fraction of
+    /// the heartbeat makes no sense: the heartbeat is then sent four times within it.
+    pub silence: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { heartbeat: Duration::from_millis(500), silence: Duration::from_secs(5) }
+    }
+}
+
+/// Where one machine can be reached. Made before its fabric, so that the others can be told.
+#[derive(Debug)]
+pub struct Listener {
+    listener: TcpListener,
+    address: SocketAddr,
+    limits: Limits,
+}
+
+impl Listener {
+    /// Listens at `address`; port 0 takes any that is free. The others connect to
+    /// [`address`](Listener::address), so its host part must be one that they reach.
+    ///
+    /// # Errors
+    /// [`Error::Listen`], which names the cure.
+    pub fn bind(address: SocketAddr) -> Result<Listener, Error> {
+        let refuse = |source: std::io::Error| {
+            let cure = match source.kind() {
+                ErrorKind::AddrInUse => "another program has this port: take another, or 0 for any that is free",
+                ErrorKind::AddrNotAvailable => "no interface of this host has this address: see `ip address`",
+                ErrorKind::PermissionDenied => "ports below 1024 are for privileged users: take another",
+                _ => "see whether the network is up",
+            };
+            Error::Listen { address, source, cure }
+        };
+        let listener = TcpListener::bind(address).map_err(refuse)?;
+        let address = listener.local_addr().map_err(refuse)?;
+        Ok(Listener { listener, address, limits: Limits::default() })
+    }
+
+    /// Where it listens, with the port that it got.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Sets how quickly a silent peer is given up. All machines of a program use the same limits.
+    pub fn with_limits(self, limits: Limits) -> Listener {
+        Listener { limits, ..self }
+    }
+}
+
+/// One machine's end of a `tcp` fabric. Dropping it says farewell to the peers; connections stay usable
+/// after that.
+pub struct TcpFabric {
+    shared: Arc<Shared>,
+    key: Key,
+    addresses: Vec<Option<SocketAddr>>,
+    limits: Limits,
+    timeout: Duration,
+    connected: Mutex<HashSet<(MachineId, WorkerId)>>,
+    attendant: Option<JoinHandle<()>>,
+    last_order: Order,
+}
+
+impl TcpFabric {
+    /// Joins the program as `machine`. `peers` has one entry for each machine of the program, in
+    /// order: where it listens, or `None` for those that this fabric does not serve (the own entry
+    /// does not matter). Peers write into `region`. All machines have bound their listeners
+    /// before the first of them opens its fabric, and give the same `key`. Returns when all peers have come up;
+    /// `timeout` bounds the wait, and that of each [`connect`](Fabric::connect).
+    ///
+    /// # Errors
+    /// [`Error::PeerMissing`], [`Error::PeerLost`], [`Error::Unreachable`] name the machine that did not come up;
+    /// [`Error::WrongKey`] and what else a handshake may end with
+    /// ([`SecureStream::connect`](secure::SecureStream::connect)); [`Error::Bootstrap`] when `machine` or the
+    /// region does not fit; [`Error::System`].
+    pub fn open(
+        listener: Listener,
+        machine: MachineId,
+        peers: Vec<Option<SocketAddr>>,
+        key: Key,
+        region: Arc<Region>,
+        timeout: Duration,
+    ) -> Result<TcpFabric, Error> {
+        if usize::from(machine.0) >= peers.len() || peers.len() > usize::from(u16::MAX) {
+            return Err(Error::bootstrap(format!("{} addresses for {machine}", peers.len())));
+        }
+        if region.bytes() > frame::REGION_BYTES_MAX {
+            let limit = frame::REGION_BYTES_MAX;
+            return Err(Error::bootstrap(format!("{} bytes of region, where tcp reaches {limit}", region.bytes())));
+        }
+        let mut addresses = peers;
+        addresses[usize::from(machine.0)] = None;
+        let Listener { listener, limits, .. } = listener;
+        let shared = Arc::new(Shared::new(machine, region, addresses.iter().map(Option::is_some))?);
+        let attendant = Attendant::new(Arc::clone(&shared), key.clone(), listener, limits)?;
+        let attendant = std::thread::Builder::new()
+            .name("gossamer-tcp".to_owned())
+            .spawn(move || attendant.run())
+            .map_err(Error::system("starting the thread that receives"))?;
+        let (connected, attendant) = (Mutex::default(), Some(attendant));
+        // Until all is well, the end of this is a death to the others.
+        let last_order = Order::Stop;
+        let mut fabric = TcpFabric { shared, key, addresses, limits, timeout, connected, attendant, last_order };
+        fabric.meet_all()?;
+        fabric.last_order = Order::Leave;
+        Ok(fabric)
+    }
+
+    /// Makes the control connections to the peers of higher number, and waits for those of lower.
+    fn meet_all(&self) -> Result<(), Error> {
+        let (start, own) = (Instant::now(), self.machine());
+        for peer in self.shared.served().into_iter().filter(|peer| *peer > own) {
+            let left = self.timeout.saturating_sub(start.elapsed());
+            let (stream, region_bytes) = self.reach(peer, Use::Control, left)?;
+            self.shared.arrived(peer, region_bytes);
+            self.shared.order(Order::Control(peer, stream));
+        }
+        match self.shared.wait_for_all(start.checked_add(self.timeout)) {
+            None => Ok(()),
+            Some((machine, Fate::Died(_))) => Err(Error::PeerLost { machine }),
+            Some((machine, _)) => {
+                Err(Error::PeerMissing { machine, step: "connect", waited_ms: self.timeout.as_millis() })
+            }
+        }
+    }
+
+    /// Makes a connection to a peer, and gives the length of its region. A peer that is very busy may
+    /// have taken this side for a stranger that says nothing, and closed: so not only once.
+    fn reach(&self, machine: MachineId, purpose: Use, timeout: Duration) -> Result<(TcpStream, usize), Error> {
+        let start = Instant::now();
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            match self.try_to_reach(machine, purpose, timeout.saturating_sub(start.elapsed())) {
+                Err(Error::Closed { .. }) if attempts < ATTEMPTS_MAX => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn try_to_reach(&self, machine: MachineId, purpose: Use, timeout: Duration) -> Result<(TcpStream, usize), Error> {
+        let own = self.machine();
+        let Some(address) = self.addresses.get(usize::from(machine.0)).copied().flatten() else {
+            return Err(Error::NoSuchPeer { machine, own, machines: self.machines() });
+        };
+        let deadline = Instant::now().checked_add(timeout);
+        let unreachable = |source| Error::Unreachable { machine, address, source };
+        // A limit of 0 would be refused.
+        let timeout = timeout.max(Duration::from_millis(1));
+        let stream = TcpStream::connect_timeout(&address, timeout).map_err(unreachable)?;
+        let machines = self.machines();
+        let region_bytes = self.region().bytes() as u64;
+        let claim = Claim { from: own, to: machine, machines, region_bytes, purpose };
+        let left = deadline.map_or(timeout, |deadline| deadline.saturating_duration_since(Instant::now()));
+        let name = format!("{machine} ({address})");
+        let (_, answer) = secure::initiate(&stream, &name, &self.key, PURPOSE, &claim.to_bytes(), left)?;
+        let region_bytes = greeting::parse_answer(&answer).and_then(|bytes| usize::try_from(bytes).ok());
+        let region_bytes = region_bytes.filter(|bytes| bytes.is_multiple_of(WORD_BYTES));
+        let region_bytes = region_bytes.ok_or(Error::NotGossamer { peer: name })?;
+        prepare(&stream, self.limits).map_err(Error::system(format!("setting up the connection to {machine}")))?;
+        Ok((stream, region_bytes))
+    }
+}
+
+/// Sends at once, and gives up when what was sent is not taken in time.
+fn prepare(stream: &TcpStream, limits: Limits) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let timeout_ms = u32::try_from(limits.silence.as_millis()).unwrap_or(u32::MAX).max(1);
+    rustix::net::sockopt::set_tcp_user_timeout(stream, timeout_ms)?;
+    Ok(())
+}
+
+impl Fabric for TcpFabric {
+    fn machine(&self) -> MachineId {
+        self.shared.machine
+    }
+
+    fn machines(&self) -> u16 {
+        self.addresses.len() as u16
+    }
+
+    fn region(&self) -> &Region {
+        &self.shared.region
+    }
+
+    fn region_bytes(&self, peer: MachineId) -> Result<usize, Error> {
+        self.shared.region_bytes(peer)
+    }
+
+    fn connect(&self, peer: MachineId, worker: WorkerId) -> Result<Box<dyn Connection>, Error> {
+        let region_bytes = self.shared.region_bytes(peer)?;
+        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        if !connected.insert((peer, worker)) {
+            return Err(Error::AlreadyConnected { machine: peer, worker });
+        }
+        // The handshakes of several workers go on at once.
+        drop(connected);
+        let stream = match self.shared.fate(peer)? {
+            Fate::Here => match self.reach(peer, Use::Data { worker: worker.0 }, self.timeout) {
+                Ok((stream, _)) => Some(stream),
+                // It was there, and is not: what becomes of it, the attendant finds out.
+                Err(Error::Unreachable { source, .. }) if !is_ours(&source) => {
+                    self.shared.suspect(peer, format!("a connection to it could not be made: {source}"));
+                    None
+                }
+                Err(error @ (Error::Closed { .. } | Error::TimedOut { .. } | Error::Unwanted { .. })) => {
+                    self.shared.suspect(peer, error.to_string());
+                    None
+                }
+                Err(error) => return Err(error),
+            },
+            _ => None,
+        };
+        Ok(Box::new(TcpConnection::new(peer, region_bytes, stream, Arc::clone(&self.shared))))
+    }
+
+    fn park(
+        &self,
+        _worker: WorkerId,
+        offset: usize,
+        timeout: Duration,
+        is_idle: &mut dyn FnMut() -> bool,
+    ) -> Result<Wake, Error> {
+        park::park(self.region().word32(offset)?, timeout, is_idle)
+    }
+
+    fn ring(&self, offset: usize) -> Result<(), Error> {
+        park::ring(self.region().word32(offset)?)
+    }
+
+    fn poll(&self, _worker: WorkerId) -> Result<(), Error> {
+        self.shared.check()
+    }
+
+    fn cause(&self, peer: MachineId) -> Option<String> {
+        match self.shared.fate(peer) {
+            Ok(Fate::Died(cause)) => Some(cause),
+            _ => None,
+        }
+    }
+
+    fn lost(&self, peer: MachineId) -> Result<Option<Loss>, Error> {
+        self.shared.loss(peer)
+    }
+
+    fn watch(&self, timeout: Duration) -> Result<Option<MachineId>, Error> {
+        Ok(self.shared.wait_for_death(Instant::now().checked_add(timeout)))
+    }
+
+    fn end_watch(&self) {
+        self.shared.end_watch();
+    }
+}
+
+/// Whether a connection failed for want of something on this side.
+fn is_ours(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let code = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(code, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::ADDRNOTAVAIL))
+}
+
+impl std::fmt::Debug for TcpFabric {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TcpFabric").field("machine", &self.machine()).field("addresses", &self.addresses).finish()
+    }
+}
+
+impl Drop for TcpFabric {
+    fn drop(&mut self) {
+        self.shared.order(std::mem::replace(&mut self.last_order, Order::Stop));
+        if let Some(attendant) = self.attendant.take() {
+            // It reports a panic of its own (`Attendant::run`).
+            let _ = attendant.join();
+        }
+    }
+}

@@ -1,0 +1,563 @@
+//! The conformance suite over `tcp`: machines as threads of this process, and as real processes,
+//! which are this test program started again. And what is special to `tcp`: strangers, slow readers,
+//! silence. All on loopback.
+
+use super::frame::Intake;
+use super::*;
+use crate::conformance::{self, Effort, REGION_BYTES};
+use crate::secure::SecureStream;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::Ordering;
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+const SHORT: Limits = Limits { heartbeat: Duration::from_millis(50), silence: Duration::from_millis(400) };
+const VICTIM: MachineId = MachineId(1);
+/// What a machine process does; without it, this is no machine process.
+const ROLE_VARIABLE: &str = "COMM_TEST_TCP_ROLE";
+const UP: &str = "this machine is up";
+const READY: &str = "the victim is ready";
+
+fn effort() -> Effort {
+    Effort { writes: 60_000, wakes: 2_000, patience: TIMEOUT }
+}
+
+fn listen() -> Listener {
+    Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap()
+}
+
+fn region(bytes: usize) -> Arc<Region> {
+    Arc::new(Region::anonymous(bytes).unwrap())
+}
+
+/// Opens all machines of a program at once, in this process.
+fn open_all(machines: u16, region_bytes: usize, limits: Limits) -> Vec<TcpFabric> {
+    let key = Key::generate().unwrap();
+    let listeners: Vec<_> = (0..machines).map(|_| listen().with_limits(limits)).collect();
+    let peers: Vec<_> = listeners.iter().map(|listener| Some(listener.address())).collect();
+    std::thread::scope(|scope| {
+        let open = |listener, machine| {
+            TcpFabric::open(listener, machine, peers.clone(), key.clone(), region(region_bytes), TIMEOUT).unwrap()
+        };
+        let opening: Vec<_> = (0..).map(MachineId).zip(listeners).collect();
+        let opening: Vec<_> =
+            opening.into_iter().map(|(machine, listener)| scope.spawn(move || open(listener, machine))).collect();
+        opening.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// Waits for a peer's fate, for as long as a test may take.
+fn wait_for_loss(fabric: &TcpFabric, peer: MachineId) -> Loss {
+    let start = Instant::now();
+    loop {
+        match fabric.lost(peer).unwrap() {
+            Some(loss) => return loss,
+            None => assert!(start.elapsed() < TIMEOUT, "{peer} is not lost"),
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Waits until the word at `offset` is `value`.
+fn wait_for_word(region: &Region, offset: usize, value: u64) {
+    let start = Instant::now();
+    // Acquire, pairs with the Release of the flag word: pair W of the contract.
+    while region.word(offset).unwrap().load(Ordering::Acquire) != value {
+        assert!(start.elapsed() < TIMEOUT, "{value} did not come");
+        std::thread::yield_now();
+    }
+}
+
+/// A machine in a process of its own, killed (by its own id) and waited for when the test is over.
+struct Process {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Process {
+    fn start_all(machines: u16, role: &str) -> Vec<Process> {
+        let key = Key::generate().unwrap();
+        let start = |machine: u16| {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args(["--exact", "tcp::tests::machine_process", "--ignored", "--nocapture"]);
+            command.env(ROLE_VARIABLE, format!("{machine} {role}"));
+            let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            let stdout = BufReader::new(child.stdout.take().unwrap());
+            Process { child, stdout }
+        };
+        let mut processes: Vec<Process> = (0..machines).map(start).collect();
+        let addresses: Vec<String> = processes.iter_mut().map(|process| process.wait_for_line("address ")).collect();
+        let text = key.to_text();
+        for process in &mut processes {
+            let told = format!("{}\n{}\n", text.lines().last().unwrap(), addresses.join(" "));
+            process.child.stdin.take().unwrap().write_all(told.as_bytes()).unwrap();
+        }
+        processes.iter_mut().for_each(|process| drop(process.wait_for_line(UP)));
+        processes
+    }
+
+    /// Reads on until the machine prints a line with `mark`; gives what follows the mark.
+    fn wait_for_line(&mut self, mark: &str) -> String {
+        let mut lines = (&mut self.stdout).lines().map(Result::unwrap);
+        let found = lines.find_map(|line| line.split_once(mark).map(|(_, rest)| rest.to_owned()));
+        found.unwrap_or_else(|| panic!("it never printed {mark:?}"))
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    fn wait(mut self) {
+        let mut printed = String::new();
+        self.stdout.read_to_string(&mut printed).unwrap();
+        let status = self.child.wait().unwrap();
+        assert!(status.success() && printed.contains("1 passed"), "{status}: {printed}");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The body of a machine process. Not a test of its own.
+#[test]
+#[ignore = "what the machine processes run that other tests start"]
+fn machine_process() {
+    let Ok(told) = std::env::var(ROLE_VARIABLE) else {
+        return;
+    };
+    let (machine, role) = told.split_once(' ').unwrap();
+    let listener = if role == "silence" { listen().with_limits(SHORT) } else { listen() };
+    println!("address {}", listener.address());
+    let mut lines = std::io::stdin().lines().map(Result::unwrap);
+    let key = Key::parse(&lines.next().unwrap()).unwrap();
+    let peers = lines.next().unwrap().split(' ').map(|address| Some(address.parse().unwrap())).collect();
+    let machine = MachineId(machine.parse().unwrap());
+    let fabric = TcpFabric::open(listener, machine, peers, key, region(REGION_BYTES), TIMEOUT).unwrap();
+    println!("{UP}");
+    match role {
+        "suite" => conformance::run(&fabric, &effort()),
+        role => {
+            conformance::notices_death(&fabric, VICTIM, TIMEOUT, || println!("{READY}"));
+            let cause = fabric.cause(VICTIM).expect("a reason");
+            let expected = if role == "silence" { "nothing was heard" } else { "without a farewell" };
+            assert!(cause.contains(expected), "{cause}");
+        }
+    }
+}
+
+#[test]
+fn conforms_between_threads() {
+    for machines in [2, 3] {
+        let fabrics = open_all(machines, REGION_BYTES, Limits::default());
+        std::thread::scope(|scope| {
+            for fabric in &fabrics {
+                scope.spawn(|| conformance::run(fabric, &effort()));
+            }
+        });
+    }
+}
+
+#[test]
+fn conforms_between_processes() {
+    Process::start_all(3, "suite").into_iter().for_each(Process::wait);
+}
+
+#[test]
+fn a_killed_machine_is_noticed() {
+    let mut processes = Process::start_all(3, "death");
+    let mut victim = processes.remove(usize::from(VICTIM.0));
+    victim.wait_for_line(READY);
+    let start = Instant::now();
+    victim.signal(Signal::KILL);
+    processes.into_iter().for_each(Process::wait);
+    assert!(start.elapsed() < Duration::from_secs(20), "noticed after {:?}", start.elapsed());
+}
+
+#[test]
+fn a_machine_that_stands_still_is_noticed() {
+    let mut processes = Process::start_all(3, "silence");
+    let mut victim = processes.remove(usize::from(VICTIM.0));
+    victim.wait_for_line(READY);
+    victim.signal(Signal::STOP);
+    processes.into_iter().for_each(Process::wait);
+}
+
+#[test]
+fn leaving_in_order_is_no_death() {
+    let mut fabrics = open_all(3, 4096, Limits::default());
+    drop(fabrics.pop());
+    for fabric in &fabrics {
+        assert_eq!(wait_for_loss(fabric, MachineId(2)), Loss::Left);
+        assert_eq!(fabric.watch(Duration::ZERO).unwrap(), None);
+        assert_eq!(fabric.cause(MachineId(2)), None);
+        assert_eq!(fabric.lost(MachineId(1 - fabric.machine().0)).unwrap(), None);
+        let mut connection = fabric.connect(MachineId(2), WorkerId(0)).unwrap();
+        connection.write(&[1; 64 << 10 >> 4], 0).unwrap();
+        connection.flush().unwrap();
+    }
+    // All at once.
+    std::thread::scope(|scope| {
+        for fabric in fabrics {
+            scope.spawn(move || drop(fabric));
+        }
+    });
+}
+
+/// A worker writes while its peer leaves: that is never taken for a death.
+#[test]
+fn writing_to_who_leaves_is_no_death() {
+    for _ in 0..10 {
+        let mut fabrics = open_all(2, 1 << 20, Limits::default());
+        let leaving = fabrics.pop().unwrap();
+        let mut connection = fabrics[0].connect(MachineId(1), WorkerId(0)).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(move || drop(leaving));
+            while fabrics[0].lost(MachineId(1)).unwrap().is_none() {
+                connection.write(&[1; 1 << 16], 0).unwrap();
+                connection.flush().unwrap();
+            }
+        });
+        (0..10).for_each(|_| connection.write(&[1; 1 << 16], 0).unwrap());
+        assert_eq!(fabrics[0].lost(MachineId(1)).unwrap(), Some(Loss::Left), "{:?}", fabrics[0].cause(MachineId(1)));
+    }
+}
+
+#[test]
+fn connections_outlive_their_fabric() {
+    let mut fabrics = open_all(2, 4096, Limits::default());
+    let mut connection = fabrics[0].connect(MachineId(1), WorkerId(7)).unwrap();
+    drop(fabrics.remove(0));
+    connection.write(&[7; 8], 8).unwrap();
+    // What is held back goes out at the latest when the connection goes.
+    drop(connection);
+    wait_for_word(fabrics[0].region(), 8, u64::from_ne_bytes([7; 8]));
+}
+
+#[test]
+fn nothing_goes_out_before_a_flush_but_what_does_not_fit() {
+    let fabrics = open_all(2, 4096, Limits::default());
+    let mut held = fabrics[0].connect(MachineId(1), WorkerId(0)).unwrap();
+    let mut other = fabrics[0].connect(MachineId(1), WorkerId(1)).unwrap();
+    held.write(&1_u64.to_ne_bytes(), 0).unwrap();
+    for round in 1..100_u64 {
+        other.write(&round.to_ne_bytes(), 8).unwrap();
+        other.flush().unwrap();
+        wait_for_word(fabrics[1].region(), 8, round);
+    }
+    assert_eq!(fabrics[1].region().word(0).unwrap().load(Ordering::Acquire), 0);
+    held.flush().unwrap();
+    wait_for_word(fabrics[1].region(), 0, 1);
+}
+
+#[test]
+fn a_lone_machine_needs_no_peers() {
+    let fabrics = open_all(1, 8, Limits::default());
+    assert_eq!((fabrics[0].machines(), fabrics[0].region().bytes()), (1, 8));
+    assert_eq!(fabrics[0].watch(Duration::from_millis(1)).unwrap(), None);
+    fabrics[0].poll(WorkerId(0)).unwrap();
+}
+
+/// Machines 0 and 2 of three; machine 1 is reached by another fabric.
+#[test]
+fn machines_may_be_left_to_other_fabrics() {
+    let key = Key::generate().unwrap();
+    let listeners = [listen(), listen()];
+    let [first, last] = listeners.each_ref().map(|listener| Some(listener.address()));
+    let peers = vec![first, None, last];
+    let [first, last] = listeners;
+    std::thread::scope(|scope| {
+        let open = |listener, machine, bytes| {
+            TcpFabric::open(listener, MachineId(machine), peers.clone(), key.clone(), region(bytes), TIMEOUT).unwrap()
+        };
+        let opening = scope.spawn(move || open(first, 0, 64));
+        let last = open(last, 2, 128);
+        let first = opening.join().unwrap();
+        assert_eq!((first.machines(), first.region_bytes(MachineId(2)).unwrap()), (3, 128));
+        assert_eq!(last.region_bytes(MachineId(0)).unwrap(), 64, "regions may differ in length");
+        assert!(matches!(first.connect(MachineId(1), WorkerId(0)), Err(Error::NoSuchPeer { .. })));
+        assert!(matches!(first.lost(MachineId(1)), Err(Error::NoSuchPeer { .. })));
+    });
+}
+
+#[test]
+fn a_taken_port_is_told_with_the_cure() {
+    let taken = listen();
+    let refused = Listener::bind(taken.address()).unwrap_err().to_string();
+    assert!(refused.contains("another program has this port") && refused.contains(&taken.address().to_string()));
+    let refused = Listener::bind("203.0.113.7:0".parse().unwrap()).unwrap_err().to_string();
+    assert!(refused.contains("no interface of this host has this address"), "{refused}");
+}
+
+#[test]
+fn machines_that_do_not_come_are_named() {
+    let key = Key::generate().unwrap();
+    let own = listen();
+    let (silent, gone) = (listen(), listen().address());
+    let open = |machine: u16, other: SocketAddr, listener: Listener| {
+        let mut peers = vec![Some(other); 2];
+        peers[usize::from(machine)] = Some(listener.address());
+        let timeout = Duration::from_millis(100);
+        TcpFabric::open(listener, MachineId(machine), peers, key.clone(), region(8), timeout).unwrap_err()
+    };
+    // It has not bound its port.
+    let error = open(0, gone, listen());
+    assert!(matches!(error, Error::Unreachable { machine: VICTIM, address, .. } if address == gone), "{error}");
+    // It has bound its port and does not open.
+    let error = open(0, silent.address(), listen());
+    assert!(matches!(&error, Error::TimedOut { peer, .. } if peer.contains("machine 1")), "{error}");
+    // It does not connect.
+    let error = open(1, silent.address(), own);
+    assert!(matches!(error, Error::PeerMissing { machine: MachineId(0), .. }), "{error}");
+}
+
+/// What machine 1 of two does, by hand. It takes the connections of machine 0.
+struct Fake {
+    listener: TcpListener,
+    key: Key,
+    region_bytes: usize,
+}
+
+impl Fake {
+    /// A machine 0 that is real, with its control connection to the fake.
+    fn with_peer(region_bytes: usize, limits: Limits) -> (Fake, TcpFabric, TcpStream) {
+        let key = Key::generate().unwrap();
+        let fake = Fake { listener: TcpListener::bind("127.0.0.1:0").unwrap(), key: key.clone(), region_bytes };
+        let peers = vec![None, Some(fake.listener.local_addr().unwrap())];
+        let listener = listen().with_limits(limits);
+        std::thread::scope(|scope| {
+            let opening =
+                scope.spawn(move || TcpFabric::open(listener, MachineId(0), peers, key, region(region_bytes), TIMEOUT));
+            let (control, claim) = fake.accept();
+            assert_eq!((claim.from, claim.to, claim.purpose), (MachineId(0), MachineId(1), Use::Control));
+            let fabric = opening.join().unwrap().unwrap();
+            (fake, fabric, control)
+        })
+    }
+
+    fn accept(&self) -> (TcpStream, Claim) {
+        let (tcp, _) = self.listener.accept().unwrap();
+        let accepting = SecureStream::accept_claim(tcp, &self.key, PURPOSE, TIMEOUT).unwrap();
+        let claim = Claim::from_bytes(accepting.claim()).unwrap();
+        let stream = accepting.answer(&greeting::answer(self.region_bytes)).unwrap();
+        (stream.tcp().try_clone().unwrap(), claim)
+    }
+
+    /// Takes the connection of a worker of machine 0.
+    fn connection(&self, fabric: &TcpFabric, worker: u16) -> (TcpStream, TcpConnection) {
+        std::thread::scope(|scope| {
+            let accepting = scope.spawn(|| self.accept());
+            let (stream, region_bytes) = fabric.reach(VICTIM, Use::Data { worker }, TIMEOUT).unwrap();
+            let (accepted, claim) = accepting.join().unwrap();
+            assert_eq!(claim.purpose, Use::Data { worker });
+            (accepted, TcpConnection::new(VICTIM, region_bytes, Some(stream), Arc::clone(&fabric.shared)))
+        })
+    }
+
+    /// Connects to a machine as if it were machine `from`.
+    fn connect(key: &Key, to: SocketAddr, claim: Claim) -> Result<TcpStream, Error> {
+        let stream = TcpStream::connect(to).unwrap();
+        secure::initiate(&stream, "the tested machine", key, PURPOSE, &claim.to_bytes(), TIMEOUT)?;
+        Ok(stream)
+    }
+}
+
+/// The receiver takes a few bytes at a time: everything arrives, in order, and the sender holds no
+/// more than it may.
+#[test]
+fn a_slow_reader_holds_the_sender_up_and_loses_nothing() {
+    const WRITES: u64 = 3000;
+    let (fake, fabric, _control) = Fake::with_peer(1 << 20, Limits::default());
+    let (mut stream, mut connection) = fake.connection(&fabric, 3);
+    let expected = region(1 << 20);
+    let received = region(1 << 20);
+    std::thread::scope(|scope| {
+        let expected = &expected;
+        scope.spawn(move || {
+            for number in 1..=WRITES {
+                // From 8 bytes to 64 KiB: held back, sent directly, and what does not fit.
+                let bytes = 8 << (number % 14);
+                let offset = (number as usize * 4096) % ((1 << 20) - bytes) / 8 * 8;
+                let source: Vec<u8> = (0..bytes as u64).map(|index| (index ^ number) as u8).collect();
+                connection.write(&source, offset).unwrap();
+                expected.publish(offset, &source).unwrap();
+                connection.ring(4 * (number as usize % 100)).unwrap();
+                if number % 7 == 0 {
+                    connection.flush().unwrap();
+                }
+                assert!(connection.held_capacity() <= 128 << 10, "{} bytes are held", connection.held_capacity());
+            }
+            assert!(connection.is_connected());
+        });
+        let (mut intake, mut rung, mut buffer) = (Intake::default(), 0, vec![0; 5003]);
+        loop {
+            let bytes = stream.read(&mut buffer).unwrap();
+            if bytes == 0 {
+                break;
+            }
+            let taken = intake.take(&buffer[..bytes], &received, &mut |offset| {
+                rung += 1;
+                assert_eq!(offset, 4 * (rung % 100), "rings come in order");
+            });
+            taken.unwrap();
+        }
+        assert_eq!(rung, WRITES as usize);
+        assert!(!intake.is_within_frame());
+    });
+    let words = |region: &Region| -> Vec<u64> {
+        region.words(0, 1 << 20).unwrap().iter().map(|word| word.load(Ordering::Relaxed)).collect()
+    };
+    assert!(words(&expected) == words(&received));
+}
+
+/// The receiver takes nothing and says nothing: the sender waits, in bounded memory, until its peer is
+/// given up; from then on writes vanish.
+#[test]
+fn a_peer_that_takes_nothing_is_given_up() {
+    let (fake, fabric, _control) = Fake::with_peer(1 << 20, SHORT);
+    let (_stream, mut connection) = fake.connection(&fabric, 0);
+    let source = vec![1; 16 << 10];
+    let start = Instant::now();
+    let mut writes: u64 = 0;
+    while connection.is_connected() {
+        connection.write(&source, 0).unwrap();
+        assert!(connection.held_capacity() <= 128 << 10);
+        assert!(start.elapsed() < TIMEOUT, "the peer was not given up after {writes} writes");
+        writes += 1;
+    }
+    assert_eq!(wait_for_loss(&fabric, VICTIM), Loss::Died);
+    assert_eq!(fabric.watch(TIMEOUT).unwrap(), Some(VICTIM));
+    let cause = fabric.cause(VICTIM).unwrap();
+    assert!(cause.contains("nothing was heard") || cause.contains("broke"), "{cause}");
+    connection.write(&source, 0).unwrap();
+    connection.flush().unwrap();
+}
+
+/// A connection of a worker breaks while the peer seems to live: that is its death, for its writes
+/// are lost.
+#[test]
+fn a_broken_connection_is_a_death() {
+    let (fake, fabric, _control) = Fake::with_peer(1 << 20, Limits::default());
+    let (stream, mut connection) = fake.connection(&fabric, 0);
+    drop(stream);
+    let start = Instant::now();
+    while connection.is_connected() {
+        connection.write(&[1; 8], 0).unwrap();
+        connection.flush().unwrap();
+        assert!(start.elapsed() < TIMEOUT);
+    }
+    assert_eq!(wait_for_loss(&fabric, VICTIM), Loss::Died);
+    assert!(fabric.cause(VICTIM).unwrap().contains("broke"));
+}
+
+#[test]
+fn nonsense_is_the_end_of_its_sender_alone() {
+    let key = Key::generate().unwrap();
+    let listeners = [listen(), listen()];
+    let [own, other] = listeners.each_ref().map(Listener::address);
+    // Machine 0 is the fake one, 1 and 2 are real.
+    let peers = vec![Some("127.0.0.1:1".parse().unwrap()), Some(own), Some(other)];
+    let claim =
+        |to: u16, purpose| Claim { from: MachineId(0), to: MachineId(to), machines: 3, region_bytes: 4096, purpose };
+    let fabrics: Vec<TcpFabric> = std::thread::scope(|scope| {
+        let open = |listener, machine| {
+            TcpFabric::open(listener, machine, peers.clone(), key.clone(), region(4096), TIMEOUT).unwrap()
+        };
+        let opening: Vec<_> = (1..).map(MachineId).zip(listeners).collect();
+        let opening: Vec<_> =
+            opening.into_iter().map(|(machine, listener)| scope.spawn(move || open(listener, machine))).collect();
+        let controls = [own, other].into_iter().zip(1..);
+        let controls: Vec<_> =
+            controls.map(|(address, to)| Fake::connect(&key, address, claim(to, Use::Control)).unwrap()).collect();
+        let fabrics = opening.into_iter().map(|thread| thread.join().unwrap()).collect();
+        // What no machine claims is refused, and does no harm.
+        for wrong in [
+            Claim { from: MachineId(1), ..claim(1, Use::Data { worker: 0 }) },
+            Claim { from: MachineId(9), ..claim(1, Use::Data { worker: 0 }) },
+            Claim { machines: 4, ..claim(1, Use::Data { worker: 0 }) },
+            claim(2, Use::Data { worker: 0 }),
+            claim(1, Use::Control),
+        ] {
+            let refused = Fake::connect(&key, own, wrong).unwrap_err();
+            assert!(matches!(refused, Error::Unwanted { .. }), "{wrong:?}: {refused}");
+        }
+        let mut stream = Fake::connect(&key, own, claim(1, Use::Data { worker: 5 })).unwrap();
+        // A good write, then one outside the region.
+        stream.write_all(&frame::head(8, 8)).unwrap();
+        stream.write_all(&7_u64.to_ne_bytes()).unwrap();
+        stream.write_all(&frame::head(4096, 8)).unwrap();
+        stream.write_all(&[1; 8]).unwrap();
+        // Both sides close; what is read is the end, or a reset.
+        let _ = stream.read(&mut [0; 8]);
+        drop(controls);
+        fabrics
+    });
+    let [real, other] = fabrics.as_slice() else { panic!("two machines") };
+    assert_eq!(wait_for_loss(real, MachineId(0)), Loss::Died);
+    let cause = real.cause(MachineId(0)).unwrap();
+    assert!(cause.contains("worker 5") && cause.contains("4096"), "{cause}");
+    wait_for_word(real.region(), 8, 7);
+    assert_eq!(real.lost(MachineId(2)).unwrap(), None);
+    let mut connection = other.connect(MachineId(1), WorkerId(0)).unwrap();
+    connection.write(&9_u64.to_ne_bytes(), 16).unwrap();
+    connection.flush().unwrap();
+    wait_for_word(real.region(), 16, 9);
+}
+
+#[test]
+fn a_wrong_key_is_told() {
+    let listeners = [listen(), listen()];
+    let peers: Vec<_> = listeners.iter().map(|listener| Some(listener.address())).collect();
+    let [first, second] = listeners;
+    std::thread::scope(|scope| {
+        let open = |listener, machine| {
+            let key = Key::generate().unwrap();
+            let timeout = Duration::from_secs(2);
+            TcpFabric::open(listener, MachineId(machine), peers.clone(), key, region(8), timeout).unwrap_err()
+        };
+        let first = scope.spawn(move || open(first, 0));
+        let second = open(second, 1);
+        let first = first.join().unwrap();
+        assert!(matches!(&first, Error::WrongKey { peer } if peer.contains("machine 1")), "{first}");
+        assert!(matches!(second, Error::PeerMissing { machine: MachineId(0), .. }), "{second}");
+    });
+}
+
+/// Strangers that say nothing, and strangers that say anything, more than are looked at at once: the
+/// machines go on, and new connections are made.
+#[test]
+fn strangers_do_no_harm() {
+    let key = Key::generate().unwrap();
+    let listeners = [listen(), listen()];
+    let addresses = listeners.each_ref().map(Listener::address);
+    let peers: Vec<_> = addresses.into_iter().map(Some).collect();
+    let [first, second] = listeners;
+    std::thread::scope(|scope| {
+        let open = |listener, machine| {
+            let region = region(4096);
+            TcpFabric::open(listener, MachineId(machine), peers.clone(), key.clone(), region, TIMEOUT).unwrap()
+        };
+        let first = scope.spawn(move || open(first, 0));
+        let second = open(second, 1);
+        let first = first.join().unwrap();
+        let (mut strangers, mut random) = (Vec::new(), SmallRng::seed_from_u64(1));
+        for number in 0..150 {
+            let mut stranger = TcpStream::connect(addresses[1]).unwrap();
+            let said: Vec<u8> = (&mut random).random_iter().take(number * 2).collect();
+            // It may be closed by the other side before it has said all.
+            let _ = stranger.write_all(&said);
+            strangers.push(stranger);
+        }
+        let mut connection = first.connect(MachineId(1), WorkerId(0)).unwrap();
+        connection.write(&9_u64.to_ne_bytes(), 16).unwrap();
+        connection.flush().unwrap();
+        wait_for_word(second.region(), 16, 9);
+        assert_eq!((first.lost(MachineId(1)).unwrap(), second.lost(MachineId(0)).unwrap()), (None, None));
+    });
+}
