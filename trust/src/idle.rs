@@ -1,5 +1,5 @@
 //! What a worker does with nothing to do (T14): it polls for a bounded time, then gives its core away a few
-//! times, then sleeps until it is sent something or a timer is due.
+//! times, then sleeps until it is sent something, a socket has news or a timer is due.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -60,7 +60,7 @@ impl Idle {
             worker.shared.quiet.enter();
         }
         let limit = worker.timers.next_in();
-        if worker.shared.parker.park(limit, || worker.has_work()) {
+        if worker.shared.parker.park(limit, || worker.has_work() || worker.reactor.cannot_sleep()) {
             worker.shared.counters.parks.add(1);
         }
         self.reset();

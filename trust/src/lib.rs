@@ -18,9 +18,11 @@
 //!
 //! - [`Trust::apply`] waits for the result while other fibers run; [`Trust::apply_then`] goes on and has a
 //!   callback called; [`Trust::apply_with`] takes arguments that hold pointers, serialised.
+//! - [`Trust::apply_async`] gives a future, for programs on an async runtime.
 //! - [`Trust::launch`] runs a closure that may itself wait, on a [`Latch`].
 //! - [`spawn`], [`spawn_on`], [`yield_now`], [`sleep`] and [`JoinHandle`] are for fibers, which stay on their
 //!   thread.
+//! - [`net`] has sockets on which a fiber waits while its worker goes on with others.
 //! - [`Threadpool`] has workers with nothing else to do; every other thread that uses the library has a trustee
 //!   as well, and serves it while it waits.
 //!
@@ -43,6 +45,7 @@ mod end;
 mod error;
 mod far;
 mod fiber;
+mod future;
 mod held;
 mod here;
 mod idle;
@@ -53,12 +56,14 @@ mod launch;
 #[doc(hidden)]
 pub mod link;
 mod local;
+pub mod net;
 mod noref;
 mod park;
 mod place;
 mod pool;
 mod promise;
 mod property;
+mod reactor;
 mod reference;
 mod registry;
 mod reply;
@@ -76,6 +81,7 @@ mod unwind;
 mod worker;
 
 pub use error::Error;
+pub use future::{ApplyFuture, TryApplyFuture};
 pub use held::Held;
 pub use join::{JoinHandle, Outcome, spawn, spawn_named, spawn_on, yield_now};
 pub use latch::{Latch, LatchGuard};

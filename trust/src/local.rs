@@ -49,6 +49,14 @@ pub(crate) fn try_with<R>(f: impl FnOnce(&Worker) -> R) -> Option<R> {
     Some(f(unsafe { &*worker }))
 }
 
+/// The worker of this thread, if it has one already.
+#[inline(always)]
+pub(crate) fn existing<R>(f: impl FnOnce(&Worker) -> R) -> Option<R> {
+    let worker = WORKER.get();
+    // SAFETY: as in `try_with`.
+    (!worker.is_null()).then(|| f(unsafe { &*worker }))
+}
+
 /// The worker of this thread.
 ///
 /// # Panics

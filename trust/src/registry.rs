@@ -78,6 +78,9 @@ pub(crate) enum Message {
     Count(PropertyRef, i32),
     /// For a trust whose trustee is on another machine, by a thread that has no link to it.
     Forward(TrusteeId, PropertyRef, i32),
+    /// For a trust on a thread that need not have slots: counts one more trust of the property, which the call, run on the
+    /// worker as soon as nothing else is delegated there, owns.
+    Ask(TrusteeId, PropertyRef, Box<dyn FnOnce(&crate::worker::Worker) + Send>),
     /// Look around: something that you wait for has changed.
     Nudge,
 }

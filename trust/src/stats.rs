@@ -46,7 +46,7 @@ counters! {
     requests_sent,
     /// Those among them that went to another machine.
     requests_sent_far,
-    /// Requests that this worker's own trustee ran at once, for its own thread.
+    /// Requests that this worker's own trustee ran at once, for its own thread or for a future.
     requests_run_here,
     /// Batches in which they were sent.
     batches_sent,

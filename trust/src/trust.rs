@@ -221,9 +221,10 @@ impl<T: 'static> Trust<T> {
     }
 
     /// Accepts a poisoned property as it is: later requests run again. Does not wait; takes effect in the order
-    /// of this thread's requests to the trustee.
+    /// of this thread's requests to the trustee, or, on a thread that has no worker, in that of its futures
+    /// ([`apply_async`](Self::apply_async)).
     pub fn clear_poison(&self) {
-        worker::with(|worker| {
+        let cleared = worker::existing(|worker| {
             if self.is_at(worker) {
                 // SAFETY: live: `self` is a trust of it.
                 unsafe { clear_poison(worker, self.property) };
@@ -231,10 +232,18 @@ impl<T: 'static> Trust<T> {
                 worker.submit(self.trustee, self.property, ClearPoison, Ignore, false);
             }
         });
+        if cleared.is_none() {
+            self.send_unanswered(Trust::clear_poison);
+        }
+    }
+
+    /// What it is a trust of, and where that is.
+    pub(crate) fn parts(&self) -> (*mut Header, TrusteeId) {
+        (self.property, self.trustee)
     }
 
     #[inline(always)]
-    fn is_at(&self, worker: &Worker) -> bool {
+    pub(crate) fn is_at(&self, worker: &Worker) -> bool {
         worker.home.get() == self.trustee
     }
 
@@ -274,7 +283,7 @@ impl<T: 'static> Trust<T> {
     }
 
     #[inline(always)]
-    fn post_here<U, F, H>(&self, worker: &Worker, f: F, then: H)
+    pub(crate) fn post_here<U, F, H>(&self, worker: &Worker, f: F, then: H)
     where
         F: FnOnce(&mut T) -> U + 'static,
         U: 'static,
@@ -450,7 +459,7 @@ impl<T> Drop for Trust<T> {
 }
 
 fn count(trustee: TrusteeId, property: *mut Header, delta: i32) {
-    let counted = worker::try_with(|worker| {
+    let counted = worker::existing(|worker| {
         if worker.home.get() == trustee {
             // SAFETY: a trust of this trustee keeps it live up to here.
             unsafe { worker.count(property, delta) };
@@ -461,7 +470,8 @@ fn count(trustee: TrusteeId, property: *mut Header, delta: i32) {
             forward(trustee, property, delta);
         }
     });
-    // In destructors of thread-locals the worker is gone: the inbox takes it, if the trustee is still there.
+    // The thread has no worker yet, or in destructors of thread-locals none any more: the inbox takes it, if the trustee
+    // is still there. So threads of others (an async program's) may clone and drop trusts without becoming trustees.
     if counted.is_some() {
         return;
     }

@@ -25,12 +25,13 @@ use crate::idle::Idle;
 use crate::launch::Launches;
 use crate::park::Parker;
 use crate::property::Header;
+use crate::reactor::Reactor;
 use crate::registry::{self, Message, Shared, TrusteeId};
 use crate::slot::Pair;
 use crate::timer::Timers;
 use crate::trustee::Incoming;
 
-pub(crate) use crate::local::{try_with, with};
+pub(crate) use crate::local::{existing, try_with, with};
 
 /// What a worker is told at its start.
 #[derive(Clone, Debug)]
@@ -68,6 +69,7 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) scheduler: Scheduler,
     pub(crate) timers: Timers,
+    pub(crate) reactor: Reactor,
     pub(crate) launches: Launches,
     pub(crate) idle: Idle,
     pub(crate) far: Far,
@@ -100,6 +102,7 @@ impl Worker {
             shared,
             scheduler,
             timers: Timers::default(),
+            reactor: Reactor::default(),
             launches: Launches::default(),
             idle: Idle::new(settings.spin_ns),
             far: Far::default(),
@@ -135,6 +138,9 @@ impl Worker {
         busy |= self.read_mail();
         if self.far.is_attached() {
             busy |= self.far.serve(self);
+        }
+        if self.reactor.is_active() {
+            busy |= self.reactor.turn(self, busy);
         }
         self.settle();
         self.flush();
@@ -239,6 +245,15 @@ impl Worker {
             Message::Count(property, delta) => unsafe { self.count(property.0, delta) },
             Message::Forward(trustee, property, delta) => {
                 self.submit(trustee, property.0, crate::count::Count(delta), crate::request::Ignore, false);
+            }
+            Message::Ask(trustee, property, call) => {
+                if trustee == self.id {
+                    // SAFETY: as for `Count`: whoever sent this had a trust of it.
+                    unsafe { self.count(property.0, 1) };
+                } else {
+                    self.submit(trustee, property.0, crate::count::Count(1), crate::request::Ignore, false);
+                }
+                self.defer(call);
             }
             Message::Nudge => {}
         }

@@ -6,18 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Random, serve_until};
+use common::{Random, cpu_time, serve_until};
 use trust::{Shared, Threadpool};
-
-/// CPU time of this process's living threads so far.
-fn cpu_time() -> Duration {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let of_task = |task: std::io::Result<std::fs::DirEntry>| -> u64 {
-        let stat = std::fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap_or_default();
-        stat.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
-    };
-    Duration::from_nanos(tasks.map(of_task).sum())
-}
 
 #[test]
 fn idle_workers_sleep_and_are_woken() {

@@ -37,7 +37,7 @@ pub(crate) enum Presence {
 #[repr(align(128))]
 pub(crate) struct Parker {
     word: AtomicU32,
-    /// Another way to sleep, for workers that other machines wake too.
+    /// Another way to sleep, for workers that other machines or sockets wake too.
     bell: OnceLock<Box<dyn Bell>>,
 }
 
@@ -69,7 +69,8 @@ impl Parker {
     /// Worker: sleeps until woken, or for `limit`, unless `has_work` finds something after the announcement.
     /// True if it did sleep.
     pub(crate) fn park(&self, limit: Option<Duration>, has_work: impl Fn() -> bool) -> bool {
-        self.announce(ASLEEP, Ordering::Relaxed);
+        // Release: whoever wakes this sleep (Acquire in `wake_slow`) finds the bell that it sleeps by.
+        self.announce(ASLEEP, Ordering::Release);
         // F1: pairs with F2 in `notify_all`'s and `notify`'s callers.
         fence(Ordering::SeqCst);
         let sleep = !has_work();
@@ -111,7 +112,8 @@ impl Parker {
     #[cold]
     fn wake_slow(&self, word: u32) -> Presence {
         if word == ASLEEP {
-            let woken = self.word.compare_exchange(ASLEEP, AWAKE, Ordering::Relaxed, Ordering::Relaxed);
+            // Pairs with the Release in `park`.
+            let woken = self.word.compare_exchange(ASLEEP, AWAKE, Ordering::Acquire, Ordering::Relaxed);
             if woken.is_ok() {
                 match self.bell.get() {
                     Some(bell) => bell.ring(),

@@ -218,6 +218,16 @@ pub fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
+/// CPU time of this process's living threads so far.
+pub fn cpu_time() -> Duration {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let of_task = |task: std::io::Result<std::fs::DirEntry>| -> u64 {
+        let stat = std::fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap_or_default();
+        stat.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
+    };
+    Duration::from_nanos(tasks.map(of_task).sum())
+}
+
 /// A small random generator (splitmix64), for tests that are repeated by seed.
 #[derive(Clone)]
 pub struct Random(pub u64);

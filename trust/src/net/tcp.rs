@@ -1,0 +1,308 @@
+//! TCP for fibers.
+
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::socket::{Call, Socket, each_address, transferred};
+use crate::reactor::Direction;
+
+/// A TCP socket that listens. See the [module](super).
+pub struct TcpListener {
+    socket: Socket<mio::net::TcpListener>,
+    closed: AtomicBool,
+}
+
+impl TcpListener {
+    /// Listens at the first of these addresses that can be had; port 0 lets the system choose one.
+    ///
+    /// # Errors
+    /// The system's, for instance [`ErrorKind::AddrInUse`](io::ErrorKind::AddrInUse).
+    pub fn bind(addresses: impl ToSocketAddrs) -> io::Result<TcpListener> {
+        let io = each_address(addresses, mio::net::TcpListener::bind)?;
+        Ok(TcpListener { socket: Socket::new(io), closed: AtomicBool::new(false) })
+    }
+
+    /// Waits for the next connection. Hand it to a fiber of its own: here with [`spawn`](crate::spawn), or on another
+    /// worker with [`Threadpool::spawn`](crate::Threadpool::spawn).
+    ///
+    /// # Errors
+    /// The system's. "Too many open files" (`raw_os_error` 24, of the process) leaves the connection waiting: close some
+    /// others or sleep before the next call, and raise `ulimit -n`. [`ErrorKind::NotConnected`](io::ErrorKind::NotConnected)
+    /// after [`close`](Self::close).
+    ///
+    /// # Panics
+    /// In delegated context and in callbacks, where nothing may wait.
+    pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let accepted = self.socket.perform("accept", Direction::Read, |io| io.accept().map(Call::Whole));
+        let (stream, address) = accepted.map_err(|error| if self.is_closed() { closed() } else { error })?;
+        Ok((TcpStream { socket: Socket::new(stream.into()) }, address))
+    }
+
+    /// The connections, one by one, until the listener is closed.
+    pub fn incoming(&self) -> Incoming<'_> {
+        Incoming(self)
+    }
+
+    /// Listens no more: calls of [`accept`](Self::accept) that wait fail, as do all later ones. May be called from any
+    /// fiber or thread.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn close(&self) -> io::Result<()> {
+        self.closed.store(true, Ordering::SeqCst);
+        // Wakes who waits in `accept`, unlike closing the descriptor.
+        rustix::net::shutdown(self.as_fd(), rustix::net::Shutdown::Both)?;
+        Ok(())
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// The address it listens at.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.io.local_addr()
+    }
+}
+
+fn closed() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "the listener was closed")
+}
+
+/// See [`TcpListener::incoming`].
+pub struct Incoming<'a>(&'a TcpListener);
+
+impl Iterator for Incoming<'_> {
+    type Item = io::Result<TcpStream>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.0.accept() {
+            Err(_) if self.0.is_closed() => None,
+            accepted => Some(accepted.map(|(stream, _)| stream)),
+        }
+    }
+}
+
+/// A TCP connection. See the [module](super).
+///
+/// `Read` and `Write` are there for `&TcpStream` as well: one fiber may read while another writes. It may be kept in an
+/// `Rc` for fibers of one worker, in an `Arc` for those of several.
+pub struct TcpStream {
+    socket: Socket<std::net::TcpStream>,
+}
+
+impl TcpStream {
+    /// Connects to the first of these addresses that answers.
+    ///
+    /// # Errors
+    /// The system's, for instance [`ErrorKind::ConnectionRefused`](io::ErrorKind::ConnectionRefused).
+    ///
+    /// # Panics
+    /// In delegated context and in callbacks, where nothing may wait.
+    pub fn connect(addresses: impl ToSocketAddrs) -> io::Result<TcpStream> {
+        each_address(addresses, |address| Self::connect_within(address, None))
+    }
+
+    /// As [`connect`](Self::connect), waiting no longer than `timeout`.
+    ///
+    /// # Errors
+    /// As for `connect`; [`ErrorKind::TimedOut`](io::ErrorKind::TimedOut).
+    ///
+    /// # Panics
+    /// As `connect`.
+    pub fn connect_timeout(address: &SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+        Self::connect_within(*address, Some(timeout))
+    }
+
+    fn connect_within(address: SocketAddr, timeout: Option<Duration>) -> io::Result<TcpStream> {
+        let begun = mio::net::TcpStream::connect(address)?;
+        let stream = TcpStream { socket: Socket::new(begun.into()) };
+        let connected = |io: &std::net::TcpStream| match io.take_error()? {
+            Some(error) => Err(error),
+            None => match io.peer_addr() {
+                Ok(_) => Ok(Call::Whole(())),
+                Err(error) if error.kind() == io::ErrorKind::NotConnected => Err(io::ErrorKind::WouldBlock.into()),
+                Err(error) => Err(error),
+            },
+        };
+        stream.socket.perform_for("connect", Direction::Write, timeout, connected)?;
+        Ok(stream)
+    }
+
+    /// Takes over a connection of the standard library's, which becomes non-blocking.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn from_std(stream: std::net::TcpStream) -> io::Result<TcpStream> {
+        stream.set_nonblocking(true)?;
+        Ok(TcpStream { socket: Socket::new(stream) })
+    }
+
+    /// As `read`, but the bytes stay for the next call.
+    ///
+    /// # Errors
+    /// As for `read`.
+    ///
+    /// # Panics
+    /// In delegated context and in callbacks, where nothing may wait.
+    pub fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.socket.perform("peek", Direction::Read, |io| io.peek(buffer).map(Call::Whole))
+    }
+
+    /// Ends one direction of the connection, or both. Fibers that wait for it go on: who reads finds the end.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.socket.io.shutdown(how)
+    }
+
+    /// Sends small writes at once rather than gather them (`TCP_NODELAY`).
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
+        self.socket.io.set_nodelay(nodelay)
+    }
+
+    /// What [`set_nodelay`](Self::set_nodelay) has set.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn nodelay(&self) -> io::Result<bool> {
+        self.socket.io.nodelay()
+    }
+
+    /// How long a read may wait; `None`, as at first, for as long as it takes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](io::ErrorKind::InvalidInput) for a timeout of 0.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.socket.set_timeout(Direction::Read, timeout)
+    }
+
+    /// As [`set_read_timeout`](Self::set_read_timeout), for writes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](io::ErrorKind::InvalidInput) for a timeout of 0.
+    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.socket.set_timeout(Direction::Write, timeout)
+    }
+
+    /// How long a read may wait.
+    pub fn read_timeout(&self) -> Option<Duration> {
+        self.socket.timeout(Direction::Read)
+    }
+
+    /// How long a write may wait.
+    pub fn write_timeout(&self) -> Option<Duration> {
+        self.socket.timeout(Direction::Write)
+    }
+
+    /// The error that is pending on the socket, if any; it is pending no more.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.socket.io.take_error()
+    }
+
+    /// The own address.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.io.local_addr()
+    }
+
+    /// The other side's address.
+    ///
+    /// # Errors
+    /// The system's, if the connection is no more.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.io.peer_addr()
+    }
+}
+
+impl Read for &TcpStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let asked = buffer.len();
+        let read = |mut io: &std::net::TcpStream| io.read(buffer).map(|n| transferred(n, asked));
+        self.socket.perform("read", Direction::Read, read)
+    }
+
+    fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let asked = buffers.iter().map(|buffer| buffer.len()).sum();
+        let read = |mut io: &std::net::TcpStream| io.read_vectored(buffers).map(|n| transferred(n, asked));
+        self.socket.perform("read", Direction::Read, read)
+    }
+}
+
+impl Write for &TcpStream {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let write = |mut io: &std::net::TcpStream| io.write(buffer).map(|n| transferred(n, buffer.len()));
+        self.socket.perform("write", Direction::Write, write)
+    }
+
+    fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        let asked = buffers.iter().map(|buffer| buffer.len()).sum();
+        let write = |mut io: &std::net::TcpStream| io.write_vectored(buffers).map(|n| transferred(n, asked));
+        self.socket.perform("write", Direction::Write, write)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for TcpStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(buffer)
+    }
+    fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&*self).read_vectored(buffers)
+    }
+}
+
+impl Write for TcpStream {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        (&*self).write(buffer)
+    }
+    fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&*self).write_vectored(buffers)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+macro_rules! descriptor {
+    ($socket:ty) => {
+        impl AsFd for $socket {
+            fn as_fd(&self) -> BorrowedFd<'_> {
+                self.socket.io.as_fd()
+            }
+        }
+        impl AsRawFd for $socket {
+            fn as_raw_fd(&self) -> RawFd {
+                self.socket.io.as_raw_fd()
+            }
+        }
+        impl fmt::Debug for $socket {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.socket.io.fmt(f)
+            }
+        }
+    };
+}
+pub(super) use descriptor;
+
+descriptor!(TcpListener);
+descriptor!(TcpStream);

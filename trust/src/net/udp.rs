@@ -1,0 +1,154 @@
+//! UDP for fibers.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::time::Duration;
+
+use super::socket::{Call, Socket, each_address};
+use super::tcp::descriptor;
+use crate::reactor::Direction;
+
+/// A UDP socket. See the [module](super).
+///
+/// ```
+/// use trust::net::UdpSocket;
+///
+/// let (one, other) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+/// one.send_to(b"hello", other.local_addr().unwrap()).unwrap();
+/// let mut datagram = [0; 16];
+/// let (bytes, from) = other.recv_from(&mut datagram).unwrap();
+/// assert_eq!((&datagram[..bytes], from), (&b"hello"[..], one.local_addr().unwrap()));
+/// ```
+pub struct UdpSocket {
+    socket: Socket<std::net::UdpSocket>,
+}
+
+impl UdpSocket {
+    /// A socket at the first of these addresses that can be had; port 0 lets the system choose one.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn bind(addresses: impl ToSocketAddrs) -> io::Result<UdpSocket> {
+        Self::from_std(each_address(addresses, std::net::UdpSocket::bind)?)
+    }
+
+    /// Takes over a socket of the standard library's, which becomes non-blocking.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn from_std(socket: std::net::UdpSocket) -> io::Result<UdpSocket> {
+        socket.set_nonblocking(true)?;
+        Ok(UdpSocket { socket: Socket::new(socket) })
+    }
+
+    /// Says where [`send`](Self::send) sends to; datagrams of others are received no more.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn connect(&self, addresses: impl ToSocketAddrs) -> io::Result<()> {
+        each_address(addresses, |address| self.socket.io.connect(address))
+    }
+
+    /// Sends a datagram; waits while the socket has no room for it. Returns its bytes.
+    ///
+    /// # Errors
+    /// The system's.
+    ///
+    /// # Panics
+    /// In delegated context and in callbacks, where nothing may wait.
+    pub fn send_to(&self, datagram: &[u8], addresses: impl ToSocketAddrs) -> io::Result<usize> {
+        each_address(addresses, |address| {
+            self.socket.perform("send_to", Direction::Write, |io| io.send_to(datagram, address).map(Call::Whole))
+        })
+    }
+
+    /// As [`send_to`](Self::send_to), to where the socket is connected.
+    ///
+    /// # Errors
+    /// The system's, also one that an earlier datagram met with.
+    ///
+    /// # Panics
+    /// As `send_to`.
+    pub fn send(&self, datagram: &[u8]) -> io::Result<usize> {
+        self.socket.perform("send", Direction::Write, |io| io.send(datagram).map(Call::Whole))
+    }
+
+    /// Waits for a datagram; what the buffer has no room for is lost. Returns its bytes and where it came from.
+    ///
+    /// # Errors
+    /// The system's; [`ErrorKind::TimedOut`](io::ErrorKind::TimedOut).
+    ///
+    /// # Panics
+    /// In delegated context and in callbacks, where nothing may wait.
+    pub fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.socket.perform("recv_from", Direction::Read, |io| io.recv_from(buffer).map(Call::Whole))
+    }
+
+    /// As [`recv_from`](Self::recv_from), from where the socket is connected.
+    ///
+    /// # Errors
+    /// As for `recv_from`; also one that an earlier datagram met with.
+    ///
+    /// # Panics
+    /// As `recv_from`.
+    pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.socket.perform("recv", Direction::Read, |io| io.recv(buffer).map(Call::Whole))
+    }
+
+    /// As [`recv_from`](Self::recv_from), but the datagram stays for the next call.
+    ///
+    /// # Errors
+    /// As for `recv_from`.
+    ///
+    /// # Panics
+    /// As `recv_from`.
+    pub fn peek_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.socket.perform("peek_from", Direction::Read, |io| io.peek_from(buffer).map(Call::Whole))
+    }
+
+    /// How long a call may wait for a datagram; `None`, as at first, for as long as it takes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](io::ErrorKind::InvalidInput) for a timeout of 0.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.socket.set_timeout(Direction::Read, timeout)
+    }
+
+    /// How long a call may wait for a datagram.
+    pub fn read_timeout(&self) -> Option<Duration> {
+        self.socket.timeout(Direction::Read)
+    }
+
+    /// As [`set_read_timeout`](Self::set_read_timeout), for sending.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](io::ErrorKind::InvalidInput) for a timeout of 0.
+    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.socket.set_timeout(Direction::Write, timeout)
+    }
+
+    /// How long a call may wait for room.
+    pub fn write_timeout(&self) -> Option<Duration> {
+        self.socket.timeout(Direction::Write)
+    }
+
+    /// The own address.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.io.local_addr()
+    }
+
+    /// Where the socket is connected to.
+    ///
+    /// # Errors
+    /// The system's, if it is not.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.io.peer_addr()
+    }
+}
+
+descriptor!(UdpSocket);

@@ -1,0 +1,325 @@
+//! What lets fibers wait on sockets (T15): one poller for each worker that has sockets, and who waits for which.
+//!
+//! Here: the sockets that a worker knows, by token, and the turn in which it learns what happened to them. Not here: the
+//! system calls on sockets (`net/`), how the worker sleeps in its poller (`bell.rs`) or, where it sleeps on something
+//! else because other machines wake it, who watches the poller meanwhile (`attendant.rs`).
+//!
+//! Sockets are registered once for each worker that waits for them, edge-triggered. A fiber first tries its call. When
+//! that would block, the socket counts as not ready from there on and the fiber waits for the next edge; an edge that comes
+//! between the call and the wait is still with the kernel, for only this thread's turn takes edges from there. So no
+//! wake-up is lost, and a worker that serves many sockets asks the kernel once for all of them.
+
+mod attendant;
+mod bell;
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+
+use self::attendant::Place;
+use self::bell::{PollBell, Polled};
+use crate::registry::TrusteeId;
+use crate::timer::Waiter;
+use crate::worker::Worker;
+
+/// Turns with other work to do between two looks at the poller: a look is a system call.
+const BUSY_TURNS_PER_LOOK: u32 = 16;
+/// Calls in a row that need not wait, after which a fiber lets others run all the same.
+const CALLS_PER_STRETCH: u32 = 64;
+/// The token of the worker's own wake-ups; no socket has it.
+const WAKE: Token = Token(usize::MAX);
+
+/// What a fiber waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+}
+
+/// Why a wait came to its end.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Woken {
+    Ready,
+    TimedOut,
+}
+
+/// One direction of a socket.
+#[derive(Default)]
+struct Half {
+    /// A call may succeed. Wrong only in that it may be true too often.
+    ready: Cell<bool>,
+    /// The other side has closed this direction, or there is an error: no further edge may come.
+    closed: Cell<bool>,
+    waiting: RefCell<Vec<Waiter>>,
+}
+
+/// A socket, as a worker knows it.
+#[derive(Default)]
+struct Source {
+    read: Half,
+    write: Half,
+}
+
+impl Source {
+    fn half(&self, direction: Direction) -> &Half {
+        match direction {
+            Direction::Read => &self.read,
+            Direction::Write => &self.write,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Entry {
+    /// Tells the socket from one that had the place before it.
+    generation: u32,
+    source: Option<Rc<Source>>,
+}
+
+/// The sockets of one worker.
+#[derive(Default)]
+pub(crate) struct Reactor {
+    poller: OnceCell<Poller>,
+    entries: RefCell<Vec<Entry>>,
+    free: RefCell<Vec<usize>>,
+    sources: Cell<usize>,
+    busy_turns: Cell<u32>,
+    calls: Cell<u32>,
+}
+
+struct Poller {
+    /// Where the worker is watched while it sleeps, if it does not sleep in the poller itself. Given up before the poller.
+    attended: Option<Place>,
+    registry: Registry,
+    polled: Arc<Mutex<Polled>>,
+    dropped: Arc<Dropped>,
+}
+
+/// Tokens of sockets that were dropped, on whatever thread.
+#[derive(Default)]
+struct Dropped(Mutex<Vec<usize>>);
+
+/// A socket's place with one worker. Given up when it is dropped; the kernel forgets a socket when it is closed.
+pub(crate) struct Registration {
+    pub(crate) worker: TrusteeId,
+    pub(crate) token: usize,
+    dropped: Arc<Dropped>,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.dropped.0.lock().unwrap_or_else(PoisonError::into_inner).push(self.token);
+    }
+}
+
+fn token(place: usize, generation: u32) -> usize {
+    ((generation as usize) << 32) | place
+}
+
+impl Reactor {
+    /// Has the worker any sockets?
+    #[inline(always)]
+    pub(crate) fn is_active(&self) -> bool {
+        self.sources.get() > 0
+    }
+
+    fn poller(&self, worker: &Worker) -> io::Result<&Poller> {
+        if self.poller.get().is_none() {
+            let poller = Poller::new(worker).map_err(|error| {
+                let text = format!("a worker could not make its poller for sockets (`ulimit -n` says how many files it may have): {error}");
+                io::Error::new(error.kind(), text)
+            })?;
+            let _ = self.poller.set(poller);
+        }
+        self.poller.get().ok_or_else(|| io::Error::other("a worker has no poller"))
+    }
+
+    /// Makes the socket known to this worker. Until it is told otherwise, both directions count as ready.
+    pub(crate) fn register(&self, worker: &Worker, socket: RawFd) -> io::Result<Registration> {
+        let poller = self.poller(worker)?;
+        self.forget_dropped(poller);
+        let place = self.free.borrow_mut().pop().unwrap_or_else(|| {
+            let mut entries = self.entries.borrow_mut();
+            entries.push(Entry::default());
+            entries.len() - 1
+        });
+        let token = token(place, self.entries.borrow()[place].generation);
+        let interests = Interest::READABLE | Interest::WRITABLE;
+        if let Err(error) = poller.registry.register(&mut SourceFd(&socket), Token(token), interests) {
+            self.free.borrow_mut().push(place);
+            return Err(error);
+        }
+        let source = Source::default();
+        source.read.ready.set(true);
+        source.write.ready.set(true);
+        self.entries.borrow_mut()[place].source = Some(Rc::new(source));
+        self.sources.set(self.sources.get() + 1);
+        Ok(Registration { worker: worker.id, token, dropped: Arc::clone(&poller.dropped) })
+    }
+
+    fn forget_dropped(&self, poller: &Poller) {
+        let dropped = std::mem::take(&mut *poller.dropped.0.lock().unwrap_or_else(PoisonError::into_inner));
+        for token in dropped {
+            let place = token as u32 as usize;
+            let mut entries = self.entries.borrow_mut();
+            let entry = &mut entries[place];
+            // Nobody waits for it: who waits borrows the socket.
+            entry.source = None;
+            entry.generation = entry.generation.wrapping_add(1);
+            self.free.borrow_mut().push(place);
+            self.sources.set(self.sources.get() - 1);
+        }
+    }
+
+    fn source(&self, of: usize) -> Option<Rc<Source>> {
+        let entries = self.entries.borrow();
+        let place = of as u32 as usize;
+        let entry = entries.get(place)?;
+        if token(place, entry.generation) == of { entry.source.clone() } else { None }
+    }
+
+    /// May a call succeed?
+    pub(crate) fn is_ready(&self, token: usize, direction: Direction) -> bool {
+        self.source(token).is_none_or(|source| source.half(direction).ready.get())
+    }
+
+    /// A call took less than it asked for: the next one would block, if the other side has not closed.
+    pub(crate) fn note_drained(&self, token: usize, direction: Direction) {
+        if let Some(source) = self.source(token) {
+            let half = source.half(direction);
+            half.ready.set(half.closed.get());
+        }
+    }
+
+    /// A call would have blocked.
+    pub(crate) fn note_blocked(&self, token: usize, direction: Direction) {
+        if let Some(source) = self.source(token) {
+            let half = source.half(direction);
+            half.closed.set(false);
+            half.ready.set(false);
+        }
+    }
+
+    /// A call need not wait. Now and then its fiber lets the others run, and the worker look around.
+    pub(crate) fn note_call(&self, worker: &Worker) {
+        let calls = self.calls.get() + 1;
+        self.calls.set(calls);
+        if calls < CALLS_PER_STRETCH {
+            return;
+        }
+        self.calls.set(0);
+        if worker.fiber().is_some() {
+            worker.scheduler.yield_now();
+        } else {
+            worker.turn();
+        }
+    }
+
+    /// Waits until a call may succeed, or until `deadline`. The caller may wait.
+    pub(crate) fn wait(
+        &self,
+        worker: &Worker,
+        token: usize,
+        direction: Direction,
+        deadline: Option<Instant>,
+    ) -> Woken {
+        let Some(source) = self.source(token) else { return Woken::Ready };
+        let half = source.half(direction);
+        let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        while !half.ready.get() {
+            if is_over() {
+                return Woken::TimedOut;
+            }
+            self.calls.set(0);
+            let fiber = worker.fiber();
+            let waiter: Waiter = Rc::new(Cell::new(fiber));
+            let timer = deadline.map(|deadline| worker.timers.set(deadline, Rc::clone(&waiter)));
+            if fiber.is_some() {
+                half.waiting.borrow_mut().push(Rc::clone(&waiter));
+                // The event or the timer, whichever comes first, takes the fiber out of the waiter (S2).
+                worker.scheduler.suspend();
+                half.waiting.borrow_mut().retain(|other| !Rc::ptr_eq(other, &waiter));
+            } else {
+                worker.wait_until(|| half.ready.get() || is_over());
+            }
+            if let Some(timer) = timer {
+                worker.timers.cancel(timer);
+            }
+        }
+        Woken::Ready
+    }
+
+    /// The worker's turn: learns what has happened to its sockets and lets fibers go on. Where there is other work it
+    /// looks only now and then. True if there was anything.
+    pub(crate) fn turn(&self, worker: &Worker, busy: bool) -> bool {
+        let Some(poller) = self.poller.get() else { return false };
+        let mut polled = poller.polled.lock().unwrap_or_else(PoisonError::into_inner);
+        if !polled.is_fresh() {
+            let turns = self.busy_turns.get() + 1;
+            self.busy_turns.set(turns);
+            if busy && turns < BUSY_TURNS_PER_LOOK {
+                return false;
+            }
+            polled.poll(Some(Duration::ZERO));
+        }
+        self.busy_turns.set(0);
+        let any = self.dispatch(worker, &mut polled);
+        drop(polled);
+        self.forget_dropped(poller);
+        any
+    }
+
+    fn dispatch(&self, worker: &Worker, polled: &mut Polled) -> bool {
+        let mut any = false;
+        for event in polled.take() {
+            // One of a socket that is gone has no source any more.
+            let Some(source) = self.source(event.token().0) else { continue };
+            let error = event.is_error();
+            let read = (event.is_readable() || event.is_read_closed() || error, event.is_read_closed() || error);
+            let write = (event.is_writable() || event.is_write_closed() || error, event.is_write_closed() || error);
+            for (half, (ready, closed)) in [(&source.read, read), (&source.write, write)] {
+                if ready {
+                    half.ready.set(true);
+                    half.closed.set(closed);
+                    any = true;
+                    half.waiting.take().iter().for_each(|waiter| worker.resume(waiter.take()));
+                }
+            }
+        }
+        any
+    }
+
+    /// Asked after the worker has announced that it sleeps: sees to it that an event ends the sleep. True if it cannot:
+    /// then the worker has to look for itself.
+    pub(crate) fn cannot_sleep(&self) -> bool {
+        if !self.is_active() {
+            return false;
+        }
+        match self.poller.get().and_then(|poller| poller.attended.as_ref()) {
+            Some(place) => place.arm().is_err(),
+            None => false,
+        }
+    }
+}
+
+impl Poller {
+    fn new(worker: &Worker) -> io::Result<Self> {
+        let poll = mio::Poll::new()?;
+        let registry = poll.registry().try_clone()?;
+        let descriptor = poll.as_raw_fd();
+        let waker = Arc::new(mio::Waker::new(poll.registry(), WAKE)?);
+        let polled = Arc::new(Mutex::new(Polled::new(poll)));
+        let bell = PollBell::new(Arc::clone(&polled), waker);
+        // A worker of a rack program has a bell already, which other machines ring.
+        let own = worker.shared.parker.set_bell(Box::new(bell));
+        let attended = if own { None } else { Some(Place::new(Arc::clone(&worker.shared), descriptor)?) };
+        Ok(Poller { attended, registry, polled, dropped: Arc::default() })
+    }
+}

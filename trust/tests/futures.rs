@@ -1,0 +1,332 @@
+//! Futures of trusts (T16): on tokio, on a plain executor, dropped at any point, with panics and trustees that are gone.
+
+mod common;
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+
+use common::{Drops, Random, panic_of, serve_until, stand_until};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use trust::{Error, Shared, Threadpool, Trust, local_trustee};
+
+fn pool(workers: usize) -> Threadpool {
+    Threadpool::builder().workers(workers).pin(false).build()
+}
+
+fn runtime(workers: usize) -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build().unwrap()
+}
+
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The smallest executor there is.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// Polls once, without anybody to be woken.
+fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn t16_a_tokio_server_has_a_trust_as_its_state() {
+    let _watch = watchdog!();
+    const CLIENTS: u64 = 1_000;
+    const ROUNDS: u64 = 5;
+    let pool = pool(2);
+    let drops = Drops::default();
+    let total = pool.entrust(drops.value(0u64));
+    let runtime = runtime(2);
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let state = total.clone();
+        let server = tokio::spawn(async move {
+            let mut connections = Vec::new();
+            for _ in 0..CLIENTS {
+                let (mut connection, _) = listener.accept().await.unwrap();
+                let state = state.clone();
+                connections.push(tokio::spawn(async move {
+                    while let Ok(number) = connection.read_u64().await {
+                        let sum = state.apply_async(move |total| {
+                            total.check();
+                            total.value += number;
+                            total.value
+                        });
+                        connection.write_u64(sum.await).await.unwrap();
+                    }
+                }));
+            }
+            for connection in connections {
+                connection.await.unwrap();
+            }
+        });
+        // A gate, so that all are connected at the same time.
+        let (open, gate) = tokio::sync::watch::channel(0);
+        let open = Arc::new(open);
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|client| {
+                let (open, mut gate) = (Arc::clone(&open), gate.clone());
+                tokio::spawn(async move {
+                    let mut connection = tokio::net::TcpStream::connect(address).await.unwrap();
+                    open.send_modify(|connected| *connected += 1);
+                    gate.wait_for(|&connected| connected == CLIENTS).await.unwrap();
+                    let mut last = 0;
+                    for _ in 0..ROUNDS {
+                        connection.write_u64(client).await.unwrap();
+                        let sum = connection.read_u64().await.unwrap();
+                        assert!(sum >= last + client, "{sum} after {last}, by {client}");
+                        last = sum;
+                    }
+                })
+            })
+            .collect();
+        for client in clients {
+            client.await.unwrap();
+        }
+        server.await.unwrap();
+    });
+    assert_eq!(total.apply(|total| total.value), ROUNDS * CLIENTS * (CLIENTS - 1) / 2);
+    // The runtime's threads, which have cloned and dropped trusts of it, are still there.
+    drop(total);
+    serve_until(|| drops.count() == 1);
+    drop(runtime);
+}
+
+#[test]
+fn t16_a_future_may_be_dropped_at_any_point() {
+    let _watch = watchdog!();
+    const ROUNDS: u64 = if cfg!(debug_assertions) { 5_000 } else { 50_000 };
+    struct Value(Shared<AtomicU64>);
+    impl Drop for Value {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let pool = pool(2);
+    let property = pool.entrust(0u64);
+    let threads: Vec<_> = (0..3)
+        .map(|thread| {
+            let property = property.clone();
+            thread::spawn(move || {
+                let mut random = Random(thread);
+                let dropped = Shared::new(AtomicU64::new(0));
+                for _ in 0..ROUNDS {
+                    let value = Value(dropped.clone());
+                    let mut future = property.apply_async(move |v| {
+                        *v += 1;
+                        value
+                    });
+                    match random.below(5) {
+                        0 => {}
+                        1 => drop(poll_once(&mut future)),
+                        2 => {
+                            thread::yield_now();
+                            drop(poll_once(&mut future));
+                        }
+                        3 => (0..random.below(200)).for_each(|_| std::hint::spin_loop()),
+                        _ => drop(block_on(future)),
+                    }
+                }
+                // Behind all the others of this thread.
+                block_on(property.apply_async(|_| ()));
+                // The last result may be dropped just after this one's task was woken.
+                stand_until(|| dropped.load(Ordering::SeqCst) == ROUNDS);
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(property.apply(|v| *v), 3 * ROUNDS);
+}
+
+#[test]
+fn t16_a_future_is_woken_by_its_last_waker_alone() {
+    let _watch = watchdog!();
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let pool = pool(1);
+    let property = pool.entrust(());
+    let go = Shared::new(AtomicBool::new(false));
+    let held = go.clone();
+    let mut future = property.apply_async(move |()| {
+        stand_until(|| held.load(Ordering::SeqCst));
+        7
+    });
+    let counts: [Arc<Count>; 3] = Default::default();
+    for count in &counts {
+        let waker = Waker::from(Arc::clone(count));
+        assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    go.store(true, Ordering::SeqCst);
+    stand_until(|| counts[2].0.load(Ordering::SeqCst) > 0);
+    assert_eq!(poll_once(&mut future), Poll::Ready(7));
+    assert_eq!(counts.each_ref().map(|count| count.0.load(Ordering::SeqCst)), [0, 0, 1]);
+    assert!(panic_of(|| poll_once(&mut future)).contains("polled after"));
+}
+
+#[test]
+fn t16_panics_poison_and_codec_reach_who_awaits() {
+    let _watch = watchdog!();
+    let pool = pool(1);
+    let property = pool.entrust(String::from("whole"));
+    // On a thread without a worker, where all that is done by futures is in order.
+    thread::spawn(move || panics_poison_and_codec(&property)).join().unwrap();
+}
+
+fn panics_poison_and_codec(property: &Trust<String>) {
+    let text = panic_of(|| block_on(property.apply_async(|_| panic!("of the closure"))));
+    assert_eq!(text, "of the closure");
+    match block_on(property.try_apply_async(|s| s.len())) {
+        Err(Error::Poisoned { panic, .. }) => assert_eq!(panic, "of the closure"),
+        other => panic!("{other:?}"),
+    }
+    assert!(panic_of(|| block_on(property.apply_async(|s| s.len()))).contains("poisoned"));
+    property.clear_poison();
+    assert_eq!(block_on(property.try_apply_async(|s| s.len())), Ok(5));
+    let failed = block_on(property.try_apply_async(|_| assert_eq!(1, 2, "no")));
+    assert!(matches!(failed, Err(Error::Panicked { .. })), "{failed:?}");
+    property.clear_poison();
+    let longer = property.apply_with_async(|s, more: String| { s.push_str(&more); s.clone() }, " and sound".into());
+    assert_eq!(block_on(longer), "whole and sound");
+    let outcome = property.try_apply_with_async(|s, map: Vec<u32>| map.len() + s.len(), vec![1, 2]);
+    assert_eq!(block_on(outcome), Ok(17));
+}
+
+#[test]
+fn t16_a_gone_trustee_is_an_error_and_drops_the_closure() {
+    let _watch = watchdog!();
+    let gone: Trust<u8> = thread::spawn(|| local_trustee().entrust(1)).join().unwrap();
+    let (captured, canary) = (Drops::default(), Shared::new(Mutex::new(None)));
+    *canary.lock().unwrap() = Some(captured.value(()));
+    let future = gone.try_apply_async(move |v| {
+        drop(canary);
+        *v
+    });
+    assert_eq!(captured.count(), 1);
+    assert!(matches!(block_on(future), Err(Error::Gone { .. })));
+    assert!(panic_of(|| block_on(gone.apply_with_async(|v, ()| *v, ()))).contains("gone"));
+}
+
+/// Each future gets an outcome, and what was run was run once.
+#[test]
+fn trap_06_futures_of_a_pool_that_ends_are_completed() {
+    let _watch = watchdog!();
+    const ROUNDS: u64 = if cfg!(debug_assertions) { 60 } else { 600 };
+    let (mut done, mut refused) = (0, 0);
+    for round in 0..ROUNDS {
+        let pool = pool(1);
+        let ran = Shared::new(AtomicU64::new(0));
+        let property = pool.entrust(ran.clone());
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let property = property.clone();
+                thread::spawn(move || {
+                    let (mut done, mut refused) = (0, 0);
+                    while refused < 10 {
+                        let futures = [0; 4].map(|_| property.try_apply_async(|ran| ran.fetch_add(1, Ordering::SeqCst)));
+                        for future in futures {
+                            match block_on(future) {
+                                Ok(_) => done += 1,
+                                Err(Error::Gone { .. }) => refused += 1,
+                                Err(other) => panic!("{other}"),
+                            }
+                        }
+                    }
+                    (done, refused)
+                })
+            })
+            .collect();
+        (0..round % 7).for_each(|_| property.apply(|_| ()));
+        drop(property);
+        drop(pool);
+        let outcomes: Vec<(u64, u64)> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        let sum: u64 = outcomes.iter().map(|outcome| outcome.0).sum();
+        assert_eq!(ran.load(Ordering::SeqCst), sum, "round {round}");
+        done += sum;
+        refused += outcomes.iter().map(|outcome| outcome.1).sum::<u64>();
+    }
+    assert!(done > 0 && refused >= 20 * ROUNDS, "{done} done, {refused} refused");
+}
+
+#[test]
+fn t16_closures_of_one_thread_run_in_order() {
+    let _watch = watchdog!();
+    let pool = pool(1);
+    let list = pool.entrust(Vec::new());
+    let futures: Vec<_> = (0..1_000u32).map(|number| list.apply_async(move |list| list.push(number))).collect();
+    futures.into_iter().for_each(block_on);
+    assert!(list.apply_with(|list, ()| list.clone(), ()).into_iter().eq(0..1_000));
+}
+
+#[test]
+fn t16_a_property_of_this_very_thread_is_at_hand() {
+    let _watch = watchdog!();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let own = local_trustee().entrust(1);
+    assert_eq!(runtime.block_on(own.apply_async(|v| *v + 1)), 2);
+    // Inside a closure it comes after that closure.
+    let inner = own.clone();
+    let kept = Arc::new(Mutex::new(None));
+    let keep = Shared::new(Mutex::new(Arc::clone(&kept)));
+    own.apply(move |v| {
+        let future = inner.apply_async(|v| *v);
+        *v = 10;
+        *keep.lock().unwrap().lock().unwrap() = Some(future);
+    });
+    let future = kept.lock().unwrap().take().unwrap();
+    assert_eq!(block_on(future), 10);
+}
+
+#[test]
+fn t16_fibers_and_futures_share_a_property() {
+    let _watch = watchdog!();
+    let pool = pool(2);
+    let property = pool.entrust(0u64);
+    let fibers: Vec<_> = (0..4)
+        .map(|_| {
+            let property = property.clone();
+            pool.spawn(move || (0..1_000).for_each(|_| property.apply(|v| *v += 1)))
+        })
+        .collect();
+    let runtime = runtime(2);
+    let tasks: Vec<_> = (0..4)
+        .map(|_| {
+            let property = property.clone();
+            runtime.spawn(async move {
+                for _ in 0..1_000 {
+                    property.apply_async(|v| *v += 1).await;
+                }
+            })
+        })
+        .collect();
+    fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+    runtime.block_on(async {
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    assert_eq!(property.apply(|v| *v), 8_000);
+}
