@@ -26,3 +26,9 @@ fn launch() {
     let said = run(env!("CARGO_BIN_EXE_launch"));
     assert_eq!(said, "ten fibers have their squares, and the store was asked 3 times\n");
 }
+
+#[test]
+fn echo() {
+    let said = run(env!("CARGO_BIN_EXE_echo"));
+    assert_eq!(said, "100 connections had 1000 lines sent back\n");
+}

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
-use common::{Drops, Random, panic_of, serve_until, stand_until};
+use common::{Drops, Random, Server, panic_of, serve_until, stand_until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use trust::{Error, Shared, Threadpool, Trust, local_trustee};
 
@@ -232,14 +232,14 @@ fn t16_a_gone_trustee_is_an_error_and_drops_the_closure() {
 
 /// Each future gets an outcome, and what was run was run once.
 #[test]
-fn trap_06_futures_of_a_pool_that_ends_are_completed() {
+fn trap_06_futures_of_a_trustee_that_ends_are_completed() {
     let _watch = watchdog!();
     const ROUNDS: u64 = if cfg!(debug_assertions) { 60 } else { 600 };
     let (mut done, mut refused) = (0, 0);
     for round in 0..ROUNDS {
-        let pool = pool(1);
+        let server = Server::start();
         let ran = Shared::new(AtomicU64::new(0));
-        let property = pool.entrust(ran.clone());
+        let property = server.trustee.entrust(ran.clone());
         let threads: Vec<_> = (0..2)
             .map(|_| {
                 let property = property.clone();
@@ -261,7 +261,7 @@ fn trap_06_futures_of_a_pool_that_ends_are_completed() {
             .collect();
         (0..round % 7).for_each(|_| property.apply(|_| ()));
         drop(property);
-        drop(pool);
+        server.end();
         let outcomes: Vec<(u64, u64)> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
         let sum: u64 = outcomes.iter().map(|outcome| outcome.0).sum();
         assert_eq!(ran.load(Ordering::SeqCst), sum, "round {round}");
