@@ -240,10 +240,7 @@ impl<T: 'static> Trust<T> {
     }
 
     /// Has `call` run with this trust on a worker that can reach the property: here, or as soon as the message is read.
-    fn send<U: Send + 'static>(
-        &self,
-        call: impl FnOnce(&Trust<T>, &Worker, Answer<U>) + Send + 'static,
-    ) -> Pending<U> {
+    fn send<U: Send + 'static>(&self, call: impl FnOnce(&Trust<T>, &Worker, Answer<U>) + Send + 'static) -> Pending<U> {
         let shared = Arc::new(Mutex::new(State { outcome: None, waker: None, is_complete: false }));
         let answer = Answer(Arc::clone(&shared));
         let mut call = Some((call, answer));
@@ -257,7 +254,8 @@ impl<T: 'static> Trust<T> {
         let Some((call, answer)) = call else { return Pending(shared) };
         let (property, trustee) = self.parts();
         let is_far = trustee.machine() != registry::machine();
-        let Some(worker) = (if is_far { crate::far::forwarder() } else { Some(trustee) }).and_then(registry::find) else {
+        let Some(worker) = (if is_far { crate::far::forwarder() } else { Some(trustee) }).and_then(registry::find)
+        else {
             if is_far {
                 let text = format!("{trustee:?} is on another machine, and no worker here can reach one");
                 answer.complete(Err(Fault::Refused(text)));

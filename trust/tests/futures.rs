@@ -209,7 +209,13 @@ fn panics_poison_and_codec(property: &Trust<String>) {
     let failed = block_on(property.try_apply_async(|_| assert_eq!(1, 2, "no")));
     assert!(matches!(failed, Err(Error::Panicked { .. })), "{failed:?}");
     property.clear_poison();
-    let longer = property.apply_with_async(|s, more: String| { s.push_str(&more); s.clone() }, " and sound".into());
+    let longer = property.apply_with_async(
+        |s, more: String| {
+            s.push_str(&more);
+            s.clone()
+        },
+        " and sound".into(),
+    );
     assert_eq!(block_on(longer), "whole and sound");
     let outcome = property.try_apply_with_async(|s, map: Vec<u32>| map.len() + s.len(), vec![1, 2]);
     assert_eq!(block_on(outcome), Ok(17));
@@ -246,7 +252,8 @@ fn trap_06_futures_of_a_trustee_that_ends_are_completed() {
                 thread::spawn(move || {
                     let (mut done, mut refused) = (0, 0);
                     while refused < 10 {
-                        let futures = [0; 4].map(|_| property.try_apply_async(|ran| ran.fetch_add(1, Ordering::SeqCst)));
+                        let futures =
+                            [0; 4].map(|_| property.try_apply_async(|ran| ran.fetch_add(1, Ordering::SeqCst)));
                         for future in futures {
                             match block_on(future) {
                                 Ok(_) => done += 1,

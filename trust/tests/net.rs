@@ -77,7 +77,10 @@ fn t15_one_worker_serves_two_thousand_connections() {
     let _watch = watchdog!();
     const CONNECTIONS: usize = 2_000;
     let files = raise_files_to(2 * CONNECTIONS as u64 + 500);
-    assert!(files >= 2 * CONNECTIONS as u64 + 200, "raise `ulimit -Hn`: this test needs 4,200 files, and may have {files}");
+    assert!(
+        files >= 2 * CONNECTIONS as u64 + 200,
+        "raise `ulimit -Hn`: this test needs 4,200 files, and may have {files}"
+    );
     let (servers, clients) = (pool(1), pool(1));
     let (listener, address, server) = serve(&servers);
     let before = common::resident_bytes();
@@ -372,9 +375,23 @@ fn t15_a_plain_thread_that_waits_serves_its_trustee() {
         counter.apply(|c| *c)
     });
     let (counter, address) = receive.recv().unwrap();
-    assert_eq!(counter.apply(|c| { *c += 1; *c }), 1, "served while it waits for a connection");
+    assert_eq!(
+        counter.apply(|c| {
+            *c += 1;
+            *c
+        }),
+        1,
+        "served while it waits for a connection"
+    );
     let connection = TcpStream::connect(address).unwrap();
-    assert_eq!(counter.apply(|c| { *c += 1; *c }), 2, "served while it waits for bytes");
+    assert_eq!(
+        counter.apply(|c| {
+            *c += 1;
+            *c
+        }),
+        2,
+        "served while it waits for bytes"
+    );
     echo_once(&connection);
     drop(counter);
     assert_eq!(join_and_serve(thread), 2);

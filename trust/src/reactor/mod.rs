@@ -223,13 +223,7 @@ impl Reactor {
     }
 
     /// Waits until a call may succeed, or until `deadline`. The caller may wait.
-    pub(crate) fn wait(
-        &self,
-        worker: &Worker,
-        token: usize,
-        direction: Direction,
-        deadline: Option<Instant>,
-    ) -> Woken {
+    pub(crate) fn wait(&self, worker: &Worker, token: usize, direction: Direction, deadline: Option<Instant>) -> Woken {
         let Some(source) = self.source(token) else { return Woken::Ready };
         let half = source.half(direction);
         let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
