@@ -38,7 +38,7 @@ use rustix::process::Pid;
 
 use crate::control::{Control, PROTOCOL_VERSION};
 use inherit::{Inherited, Presence};
-pub use plan::{FabricChoice, HostPlan, MACHINES_MAX, MachinePlan, Plan, START_TIMEOUT_MS, VerbsSettings};
+pub use plan::{FabricChoice, HostPlan, MACHINES_MAX, MachinePlan, Plan, SILENCE_MS, START_TIMEOUT_MS, VerbsSettings};
 
 /// Name of the variable that holds the protocol's version and the starter's process id.
 pub const LAUNCHER: &str = "GOSSAMER_LAUNCHER";

@@ -9,13 +9,16 @@
 //!
 //! Invariant: all machines compute workers and layout from the same plan and the same cards; the hello would tell.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use comm::Fabric;
+use comm::mixed::{MixedFabric, Part};
 use comm::secure::Key;
 use comm::shm::{self, ShmFabric};
+use comm::tcp::{Limits, Listener, TcpFabric};
+use comm::{Fabric, MachineId, Region};
 use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::{FabricChoice, Plan};
@@ -31,6 +34,8 @@ use crate::workers;
 struct Card {
     /// The cores it may use.
     cores: u16,
+    /// Where it listens, if it is to be reached by TCP.
+    tcp: Option<SocketAddr>,
 }
 
 /// A machine that is connected to all others.
@@ -66,16 +71,22 @@ pub(crate) fn connect(
     image: &Image,
 ) -> Result<Connected, StartError> {
     let deadline = Deadline { start: Instant::now(), limit: Duration::from_millis(plan.start_timeout_ms) };
-    let own_card = Card { cores: workers::cores(plan.host_of(own))?.len().try_into().unwrap_or(u16::MAX) };
-    control.send(&Message::Card { bytes: own_card.encode() })?;
-    let (key, cards) = gather(own, own_card, plan, news, &deadline)?;
+    let ways: Vec<Way> = (0u16..).zip(&plan.machines).map(|(machine, _)| way(plan, own, machine)).collect();
+    if ways.contains(&Way::Verbs) {
+        return Err(StartError::NoFabric(plan.fabric));
+    }
+    let listener = if ways.contains(&Way::Tcp) { Some(listen(own, plan)?) } else { None };
+    let cores = workers::cores(plan.host_of(own))?.len();
+    let card = Card { cores: cores.try_into().unwrap_or(u16::MAX), tcp: listener.as_ref().map(Listener::address) };
+    control.send(&Message::Card { bytes: card.encode() })?;
+    let (key, cards) = gather(own, card, plan, news, &deadline)?;
 
     let cores: Vec<u16> = cards.iter().map(|card| card.cores).collect();
     let layout = Arc::new(Layout::new(workers::divide(plan, &cores, threads)?));
-    let fabric = open(own, plan, memory, &key, &layout, &deadline)?;
+    let parts = Parts { own: MachineId(own), plan, ways: &ways, region_bytes: layout.region_bytes(own), deadline };
+    let fabric = parts.open(memory, listener, &cards, key).map_err(|error| StartError::fabric(error, plan))?;
     let name = plan.host_of(own).name.clone();
-    let hellos = exchange(&*fabric, &layout, image.id(), name, deadline.left())?;
-    let ways = (0..layout.machines()).map(|machine| way(plan, own, machine)).collect();
+    let hellos = exchange(&*fabric, &layout, image.id(), name, parts.deadline.left())?;
     Ok(Connected { fabric, layout, hellos, ways })
 }
 
@@ -145,16 +156,141 @@ fn way(plan: &Plan, own: u16, peer: u16) -> Way {
     }
 }
 
-fn open(
-    own: u16,
-    plan: &Plan,
-    memory: Option<shm::Bootstrap>,
-    _key: &Key,
-    layout: &Layout,
-    deadline: &Deadline,
-) -> Result<Arc<dyn Fabric>, StartError> {
-    let is_whole = plan.memory_group(own).len() == plan.machines.len();
-    let Some(memory) = memory.filter(|_| is_whole) else { return Err(StartError::NoFabric(plan.fabric)) };
-    let fabric = ShmFabric::open(memory, layout.region_bytes(own), deadline.left());
-    Ok(Arc::new(fabric.map_err(|error| StartError::fabric(error, plan))?))
+/// Where the machines of other hosts, or those of this one by TCP, will connect to.
+fn listen(own: u16, plan: &Plan) -> Result<Listener, StartError> {
+    let listener = Listener::bind(SocketAddr::new(plan.host_of(own).bind, 0));
+    let listener = listener.map_err(|error| StartError::fabric(error, plan))?;
+    let silence = Duration::from_millis(plan.silence_ms);
+    let heartbeat = Limits::default().heartbeat.min(silence / 4);
+    Ok(listener.with_limits(Limits { heartbeat, silence }))
+}
+
+/// What the fabrics of this machine are made of.
+struct Parts<'a> {
+    own: MachineId,
+    plan: &'a Plan,
+    ways: &'a [Way],
+    region_bytes: usize,
+    deadline: Deadline,
+}
+
+impl Parts<'_> {
+    /// One fabric where all others are reached in the same way; else one for each way, put together. All machines open
+    /// shared memory first, so nobody waits in a circle.
+    fn open(
+        &self,
+        memory: Option<shm::Bootstrap>,
+        listener: Option<Listener>,
+        cards: &[Card],
+        key: Key,
+    ) -> Result<Arc<dyn Fabric>, comm::Error> {
+        let memory = memory.map(|memory| self.open_shm(memory)).transpose()?;
+        let region = match &memory {
+            Some(memory) => memory.shared_region(),
+            None => Arc::new(Region::anonymous(self.region_bytes)?),
+        };
+        let network = listener.map(|listener| self.open_tcp(listener, cards, key, region)).transpose()?;
+        match (memory, network) {
+            (Some(memory), Some(network)) => {
+                let memory = Part { fabric: Box::new(memory), peers: self.peers(Way::Shm) };
+                let network = Part { fabric: Box::new(network), peers: self.peers(Way::Tcp) };
+                Ok(Arc::new(MixedFabric::new(vec![memory, network])?))
+            }
+            (Some(memory), None) => Ok(Arc::new(memory)),
+            (None, Some(network)) => Ok(Arc::new(network)),
+            (None, None) => unreachable!("a machine alone has memory, and others have a way"),
+        }
+    }
+
+    fn open_shm(&self, memory: shm::Bootstrap) -> Result<ShmFabric, comm::Error> {
+        let group: Vec<MachineId> = self.plan.memory_group(self.own.0).into_iter().map(MachineId).collect();
+        let machines = self.ways.len() as u16;
+        ShmFabric::open_group(memory, &group, machines, self.region_bytes, self.deadline.left())
+    }
+
+    fn open_tcp(
+        &self,
+        listener: Listener,
+        cards: &[Card],
+        key: Key,
+        region: Arc<Region>,
+    ) -> Result<TcpFabric, comm::Error> {
+        let address = |(way, card): (&Way, &Card)| card.tcp.filter(|_| *way == Way::Tcp);
+        let addresses = self.ways.iter().zip(cards).map(address).collect();
+        TcpFabric::open(listener, self.own, addresses, key, region, self.deadline.left())
+    }
+
+    fn peers(&self, way: Way) -> Vec<MachineId> {
+        (0u16..).zip(self.ways).filter(|(_, found)| **found == way).map(|(machine, _)| MachineId(machine)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn card(cores: u16) -> Card {
+        Card { cores, tcp: Some(([192, 0, 2, 1], 4711).into()) }
+    }
+
+    fn deadline(limit: Duration) -> Deadline {
+        Deadline { start: Instant::now(), limit }
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn cards_survive_and_damaged_ones_are_refused() {
+        let bytes = card(7).encode();
+        assert_eq!(Card::decode(&bytes), Some(card(7)));
+        for len in 0..bytes.len() {
+            assert_eq!(Card::decode(&bytes[..len]), None);
+        }
+        assert_eq!(Card::decode(&[&bytes[..], &[0]].concat()), None);
+    }
+
+    #[test]
+    fn the_key_and_all_cards_are_waited_for_in_any_order() {
+        let plan = Plan::local(3, FabricChoice::Tcp, None);
+        let (tell, news) = mpsc::channel();
+        tell.send(News::Peer(2, card(2).encode())).unwrap();
+        tell.send(News::Secret(Key::from_bytes([5; 32]))).unwrap();
+        tell.send(News::Peer(0, card(0).encode())).unwrap();
+        let (key, cards) = gather(1, card(1), &plan, &news, &deadline(LONG)).unwrap();
+        assert_eq!((key, cards), (Key::from_bytes([5; 32]), vec![card(0), card(1), card(2)]));
+    }
+
+    #[test]
+    fn cards_that_do_not_come_or_fit_are_named() {
+        let mut plan = Plan::local(3, FabricChoice::Tcp, None);
+        plan.hosts[0].name = "alpha".into();
+        let gather_from = |news: &[(u16, Vec<u8>)]| {
+            let (tell, heard) = mpsc::channel();
+            news.iter().for_each(|(machine, bytes)| tell.send(News::Peer(*machine, bytes.clone())).unwrap());
+            gather(1, card(1), &plan, &heard, &deadline(Duration::from_millis(10))).unwrap_err().to_string()
+        };
+        let text = gather_from(&[(0, card(0).encode())]);
+        assert!(text.contains("no word came from machine 2 on alpha within"), "{text}");
+        let text = gather_from(&[(0, card(0).encode()), (2, card(2).encode())]);
+        assert!(text.contains("no word came from the launcher"), "{text}");
+        assert!(gather_from(&[(0, vec![1, 2, 3])]).contains("card of machine 0 is of no use: it is none of this"));
+        assert!(gather_from(&[(1, card(1).encode())]).contains("it has come before"));
+        assert!(gather_from(&[(3, card(1).encode())]).contains("there is no such machine"));
+    }
+
+    #[test]
+    fn each_pair_has_the_best_way() {
+        let mut plan = Plan::local(4, FabricChoice::Auto, None);
+        plan.hosts.push(plan.hosts[0].clone());
+        plan.machines[3].host = 1;
+        let ways = |plan: &Plan, own| (0..4).map(|peer| way(plan, own, peer)).collect::<Vec<_>>();
+        assert_eq!(ways(&plan, 1), [Way::Shm, Way::Here, Way::Shm, Way::Tcp]);
+        assert_eq!(ways(&plan, 3), [Way::Tcp, Way::Tcp, Way::Tcp, Way::Here]);
+        plan.fabric = FabricChoice::Tcp;
+        assert_eq!(ways(&plan, 0), [Way::Here, Way::Tcp, Way::Tcp, Way::Tcp]);
+        plan.fabric = FabricChoice::Verbs;
+        assert_eq!(ways(&plan, 0), [Way::Here, Way::Verbs, Way::Verbs, Way::Verbs]);
+    }
 }

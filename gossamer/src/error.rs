@@ -1,5 +1,7 @@
 //! Why a program cannot start on this machine. What can go wrong with a request is [`crate::Error`].
 
+use std::ffi::OsString;
+
 use crate::bootstrap::{BootstrapError, FabricChoice, Plan};
 use crate::connect::name;
 
@@ -51,6 +53,8 @@ pub(crate) enum StartError {
     TooLate(usize),
     #[error("the launcher cannot be reached: {0}")]
     Control(#[from] crate::control::ControlError),
+    #[error("the program was to run on the rack of {} (GOSSAMER_RACK), but {problem}", rack.display())]
+    NoLauncher { rack: OsString, problem: String },
     #[error("a thread cannot be started: {0}")]
     Thread(std::io::Error),
 }

@@ -18,7 +18,8 @@
 //! gossamer::main(gsm_main, 2);
 //! ```
 //!
-//! `gossamer-launch run --local 4 PROGRAM` runs it as four processes of this host; `PROGRAM` alone runs it as one.
+//! `PROGRAM` alone runs it as one process, `gossamer-launch run --local 4 PROGRAM` as four processes of this host,
+//! `gossamer-launch run --rack rack.yaml PROGRAM` or `GOSSAMER_RACK=rack.yaml PROGRAM` on the hosts of a rack.
 //!
 //! - [`main`] starts the program; [`rack`] says what it runs on, [`here`] where the caller runs; a [`Place`] is a worker.
 //! - [`entrust`], [`entrust_on`], [`entrust_with`] make a [`Trust`]; all its calls are those of the crate `trust`.
@@ -41,6 +42,7 @@ compile_error!(
 pub mod bootstrap;
 mod connect;
 pub mod control;
+mod controller;
 mod entrust;
 mod error;
 mod fate;

@@ -13,6 +13,7 @@ use trust::{Threadpool, TrusteeReference};
 use crate::bootstrap::Bootstrap;
 use crate::connect::{Connected, connect};
 use crate::control::Message;
+use crate::controller::become_launcher;
 use crate::error::StartError;
 use crate::fate;
 use crate::rack::{Machine, Program, Rack, Way};
@@ -23,7 +24,8 @@ use crate::workers;
 /// host has cores; the launcher's `--threads` counts more).
 ///
 /// Started by `gossamer-launch`, this process is one machine of the program: `gsm_main` runs on machine 0, while the other
-/// machines serve and do not return from here. Started by itself, it is the whole rack: the same program, no set-up.
+/// machines serve and do not return from here. Started by itself, it is the whole rack: the same program, no set-up; where
+/// the environment variable `GOSSAMER_RACK` names a `rack.yaml`, it becomes `gossamer-launch run` and runs on that rack.
 /// Returns when `gsm_main` has returned and all fibers of the workers of this machine have ended; fibers of other
 /// machines that nobody waits for end there and then, as threads do at the end of a process's `main`.
 ///
@@ -47,7 +49,7 @@ use crate::workers;
 /// Source: thesis 3.2.2, table II.
 pub fn main<F: FnOnce() + Send + 'static>(gsm_main: F, threads: usize) {
     let run = match Bootstrap::from_env() {
-        Ok(None) => run_alone(gsm_main, threads),
+        Ok(None) => become_launcher().and_then(|()| run_alone(gsm_main, threads)),
         Ok(Some(bootstrap)) => run_machine(bootstrap, gsm_main, threads),
         Err(error) => Err(error.into()),
     };

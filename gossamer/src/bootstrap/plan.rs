@@ -18,6 +18,9 @@ pub const MACHINES_MAX: usize = 1024;
 /// How long the machines of a program may take to come up, unless the plan says otherwise: 30 s.
 pub const START_TIMEOUT_MS: u64 = 30_000;
 
+/// How long a machine of another host may say nothing before it counts as dead, unless the plan says otherwise: 3 s.
+pub const SILENCE_MS: u64 = 3_000;
+
 /// How bytes get from machine to machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -121,6 +124,8 @@ pub struct Plan {
     pub threads: Option<u32>,
     /// How long the machines may take to find one another, in milliseconds.
     pub start_timeout_ms: u64,
+    /// How long a machine that is reached over a network may say nothing before it counts as dead, in milliseconds.
+    pub silence_ms: u64,
     /// The hosts that machines run on.
     pub hosts: Vec<HostPlan>,
     /// The machines, by number.
@@ -137,6 +142,7 @@ impl Plan {
             fabric,
             threads,
             start_timeout_ms: START_TIMEOUT_MS,
+            silence_ms: SILENCE_MS,
             hosts: vec![host],
             machines: vec![MachinePlan { host: 0, workers: None }; usize::from(machines)],
         }
@@ -192,6 +198,9 @@ impl Plan {
                 return wrong(format!("machine {index} has 0 or 65535 workers; give it 1 to 65534"));
             }
         }
+        if self.start_timeout_ms == 0 || self.silence_ms == 0 {
+            return wrong("a time of 0 ms for the start or for silence ends every program".to_owned());
+        }
         let needed: usize = self.machines.iter().map(|machine| usize::from(machine.workers.unwrap_or(1))).sum();
         if let Some(threads) = self.threads.filter(|threads| (*threads as usize) < needed) {
             return wrong(format!("{threads} workers in all are not enough: the machines need {needed}"));
@@ -239,7 +248,8 @@ mod tests {
         let good = plan(FabricChoice::Auto, &[0, 1]);
         good.check().unwrap();
         type Damage = fn(&mut Plan);
-        let bad: [(Damage, &str); 7] = [
+        let bad: [(Damage, &str); 8] = [
+            (|plan| plan.silence_ms = 0, "a time of 0 ms"),
             (|plan| plan.machines.clear(), "not 0"),
             (|plan| plan.machines[1].host = 2, "machine 1 is on host 2, but there are 2 hosts"),
             (|plan| plan.machines[1].workers = Some(0), "machine 1 has 0"),

@@ -106,6 +106,38 @@ fn another_program_is_refused_by_name() {
 }
 
 #[test]
+fn a_program_started_by_hand_becomes_its_launcher() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    fs::copy(ROLES, &program).unwrap();
+    let by_hand = || {
+        let mut command = std::process::Command::new(&program);
+        command.args(["places", "--odd"]).env("GOSSAMER_RACK", "my rack.yaml").env("PATH", "/nowhere");
+        command
+    };
+    let ended = run(by_hand());
+    assert_eq!(ended.status.code(), Some(70), "{ended:#?}");
+    let text = &ended.stderr;
+    assert!(text.contains("my rack.yaml") && text.contains("gossamer-launch is neither in"), "{text}");
+
+    let launcher = folder.path().join("gossamer-launch");
+    fs::write(&launcher, "#!/bin/sh\nfor word; do echo \"<$word>\"; done\nexit 3\n").unwrap();
+    fs::set_permissions(&launcher, fs::Permissions::from_mode(0o755)).unwrap();
+    let ended = run(by_hand());
+    assert_eq!(ended.status.code(), Some(3), "{ended:#?}");
+    let words: Vec<&str> = ended.stdout.lines().collect();
+    let path = format!("<{}>", program.canonicalize().unwrap().display());
+    assert_eq!(words, ["<run>", "<--rack>", "<my rack.yaml>", "<-->", &path, "<places>", "<--odd>"]);
+
+    let ended = run({
+        let mut command = role(0, "places");
+        command.env("GOSSAMER_RACK", "");
+        command
+    });
+    assert!(ended.status.success() && ended.stdout.starts_with("1 machine,"), "{ended:#?}");
+}
+
+#[test]
 fn when_one_machine_is_killed_all_end_and_the_launcher_says_which() {
     for victim in [0, 1, 2] {
         let mut program = Running::start(role(3, "wait"));
