@@ -41,6 +41,10 @@ struct Run {
     #[arg(long, value_name = "FABRIC", default_value = "auto")]
     fabric: FabricChoice,
 
+    /// As if the machines were on H hosts, which share no memory: to try what `auto` does on a rack
+    #[arg(long, value_name = "H", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pretend_hosts: u16,
+
     /// Do not put the machine's name (`m0 | `) before each line of output
     #[arg(long)]
     no_prefix: bool,
@@ -98,6 +102,7 @@ pub fn main() -> ExitCode {
         machines: run.local,
         threads: run.threads,
         fabric: run.fabric,
+        pretended_hosts: run.pretend_hosts,
         prefix: !run.no_prefix,
         bounds: Bounds::default(),
     };

@@ -2,11 +2,12 @@
 //! of them has gone. The machines themselves are in [`crate::machines`], what their news mean in [`crate::fate`].
 
 use std::ffi::OsString;
+use std::net::Ipv4Addr;
 use std::process::Stdio;
 use std::time::Instant;
 
 use comm::secure::Key;
-use gossamer::bootstrap::{FabricChoice, Plan};
+use gossamer::bootstrap::{FabricChoice, HostPlan, Plan};
 use gossamer::control::Message;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -37,6 +38,8 @@ pub struct LaunchConfig {
     pub threads: Option<u32>,
     /// How bytes get from machine to machine.
     pub fabric: FabricChoice,
+    /// On how many hosts the machines are to believe they are, at least 1, at most one for each: hosts share no memory.
+    pub pretended_hosts: u16,
     /// Whether the machine's name goes before each line of output (with one machine it never does).
     pub prefix: bool,
     /// How long ending may take.
@@ -53,27 +56,56 @@ pub fn run(config: &LaunchConfig) -> Result<Outcome, LaunchError> {
         return Err(LaunchError::Machines(config.machines));
     }
     let signals = Signals::catch().map_err(LaunchError::system("catch signals"))?; // first: none may be missed
-    let plan = Plan::local(config.machines, config.fabric, config.threads);
+    let plan = plan(config);
     let key = Key::generate()?;
-    let (program, args) = (&config.program, &config.args);
-    let start = Start { program, args, environment: None, folder: None, plan: &plan, host: 0 };
-    let mut group = Group::start(&start, |machine| streams(config, machine))?;
-
     let mut fate = Fate::new(config.machines, config.bounds);
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-    for machine in 0..config.machines {
-        fate.introduce(machine, group.pid(machine), None);
-        let (pipes, prefix) = (group.take_pipes(machine), prefix(config, machine));
-        stdout.extend(pipes.stdout.map(|stream| Source::new(stream, &prefix)));
-        stderr.extend(pipes.stderr.map(|stream| Source::new(stream, &prefix)));
-        if let Some(stdin) = pipes.stdin {
-            input::forward(stdin).map_err(LaunchError::system("start the thread for standard input"))?;
+    let mut groups = Vec::new();
+    for (host, _) in (0u16..).zip(&plan.hosts) {
+        let (program, args) = (&config.program, &config.args);
+        let start = Start { program, args, environment: None, folder: None, plan: &plan, host };
+        let mut group = Group::start(&start, |machine| streams(config, machine))?;
+        for machine in plan.machines_of(host) {
+            fate.introduce(machine, group.pid(machine), None);
+            let (pipes, prefix) = (group.take_pipes(machine), prefix(config, machine));
+            stdout.extend(pipes.stdout.map(|stream| Source::new(stream, &prefix)));
+            stderr.extend(pipes.stderr.map(|stream| Source::new(stream, &prefix)));
+            if let Some(stdin) = pipes.stdin {
+                input::forward(stdin).map_err(LaunchError::system("start the thread for standard input"))?;
+            }
         }
+        groups.push(group);
     }
     let forwarding = Forwarding::start(stdout, stderr).map_err(LaunchError::system("start the threads for output"))?;
-    watch(&mut group, &mut fate, Gather::new(config.machines, key), &signals)?;
+    watch(&mut groups, &mut fate, Gather::new(config.machines, key), &signals)?;
     forwarding.finish(&signals);
     Ok(fate.outcome())
+}
+
+/// The plan of a program on this host, or on several that this host pretends to be: each with an address and, as far as
+/// they go, cores of its own.
+fn plan(config: &LaunchConfig) -> Plan {
+    let mut plan = Plan::local(config.machines, config.fabric, config.threads);
+    let count = config.pretended_hosts.clamp(1, config.machines);
+    if count > 1 {
+        let host = plan.hosts.remove(0);
+        let cores =
+            std::thread::available_parallelism().map_or(1, |cores| cores.get().min(usize::from(u16::MAX)) as u16);
+        for index in 0..count {
+            let own = (0..cores).filter(|core| core % count == index % cores.min(count)).collect();
+            let bind = Ipv4Addr::from_bits(Ipv4Addr::LOCALHOST.to_bits() + u32::from(index)).into();
+            plan.hosts.push(HostPlan {
+                name: format!("{}-{index}", host.name),
+                bind,
+                cores: Some(own),
+                ..host.clone()
+            });
+        }
+        for (index, machine) in plan.machines.iter_mut().enumerate() {
+            machine.host = (index * usize::from(count) / usize::from(config.machines)) as u16;
+        }
+    }
+    plan
 }
 
 fn streams(config: &LaunchConfig, machine: u16) -> Streams {
@@ -91,29 +123,31 @@ fn prefix(config: &LaunchConfig, index: u16) -> String {
 }
 
 /// Until no machine is left (or one cannot even be killed).
-fn watch(group: &mut Group, fate: &mut Fate, mut gather: Gather, signals: &Signals) -> Result<(), LaunchError> {
+fn watch(groups: &mut [Group], fate: &mut Fate, mut gather: Gather, signals: &Signals) -> Result<(), LaunchError> {
     while !fate.is_over() {
-        wait(group, fate.deadline(), signals).map_err(LaunchError::system("wait for the machines"))?;
+        wait(groups, fate.deadline(), signals).map_err(LaunchError::system("wait for the machines"))?;
         while let Some(signal) = signals.take() {
             fate.on_signal(signal, Instant::now());
         }
-        for event in group.events()? {
-            match event {
-                Event::Said { machine, message: Message::Card { bytes } } => match gather.add(machine, bytes) {
-                    Ok(false) => {}
-                    Ok(true) => pass_on(group, &gather),
-                    Err(cause) => fate.on_death(machine, Cause::Protocol(cause), Instant::now()),
-                },
-                event => fate.on_event(event, Instant::now()),
+        for index in 0..groups.len() {
+            for event in groups[index].events()? {
+                match event {
+                    Event::Said { machine, message: Message::Card { bytes } } => match gather.add(machine, bytes) {
+                        Ok(false) => {}
+                        Ok(true) => groups.iter_mut().for_each(|group| pass_on(group, &gather)),
+                        Err(cause) => fate.on_death(machine, Cause::Protocol(cause), Instant::now()),
+                    },
+                    event => fate.on_event(event, Instant::now()),
+                }
             }
         }
         fate.on_time(Instant::now());
         for order in fate.orders() {
-            match order {
-                Order::Signal(signal) => group.signal(signal),
-                Order::End(reason) => group.tell_to_end(&reason),
+            groups.iter_mut().for_each(|group| match &order {
+                Order::Signal(signal) => group.signal(*signal),
+                Order::End(reason) => group.tell_to_end(reason),
                 Order::Kill => group.signal(Signal::KILL),
-            }
+            });
         }
     }
     Ok(())
@@ -127,8 +161,8 @@ fn pass_on(group: &mut Group, gather: &Gather) {
 }
 
 /// Waits for something to happen, at most until `deadline`.
-fn wait(group: &Group, deadline: Option<Instant>, signals: &Signals) -> Result<(), Errno> {
-    let mut fds = vec![PollFd::new(group, PollFlags::IN)];
+fn wait(groups: &[Group], deadline: Option<Instant>, signals: &Signals) -> Result<(), Errno> {
+    let mut fds: Vec<PollFd<'_>> = groups.iter().map(|group| PollFd::new(group, PollFlags::IN)).collect();
     fds.extend(signals.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
     let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
     let timeout = left.and_then(|left| Timespec::try_from(left).ok());
@@ -145,7 +179,8 @@ mod tests {
     fn config(machines: u16, prefix: bool) -> LaunchConfig {
         let bounds = Bounds::default();
         let (program, fabric) = ("true".into(), FabricChoice::Shm);
-        LaunchConfig { program, args: Vec::new(), machines, threads: None, fabric, prefix, bounds }
+        let (args, threads, pretended_hosts) = (Vec::new(), None, 1);
+        LaunchConfig { program, args, machines, threads, fabric, pretended_hosts, prefix, bounds }
     }
 
     #[test]
@@ -161,6 +196,20 @@ mod tests {
     fn the_number_of_machines_is_checked_by_the_library_too() {
         for machines in [0, MAX_LOCAL_MACHINES + 1, u16::MAX] {
             assert!(matches!(run(&config(machines, true)), Err(LaunchError::Machines(_))));
+        }
+    }
+
+    #[test]
+    fn pretended_hosts_have_machines_and_names_of_their_own() {
+        let mut config = config(5, true);
+        config.fabric = FabricChoice::Auto;
+        assert_eq!(plan(&config).hosts.len(), 1);
+        for (hosts, places) in [(2, [0, 0, 0, 1, 1]), (5, [0, 1, 2, 3, 4]), (9, [0, 1, 2, 3, 4])] {
+            config.pretended_hosts = hosts;
+            let plan = plan(&config);
+            plan.check().unwrap();
+            assert_eq!(plan.machines.iter().map(|machine| machine.host).collect::<Vec<_>>(), places);
+            assert_ne!((&plan.hosts[0].name, plan.hosts[0].bind), (&plan.hosts[1].name, plan.hosts[1].bind));
         }
     }
 }

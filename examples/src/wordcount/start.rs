@@ -77,6 +77,7 @@ fn launch(options: &Options) -> anyhow::Result<ExitCode> {
         machines,
         threads: options.threads.map(|threads| u32::try_from(threads).unwrap_or(u32::MAX)),
         fabric: FabricChoice::Auto,
+        pretended_hosts: 1,
         prefix: false, // machine 0 alone prints
         bounds: Bounds::default(),
     };
