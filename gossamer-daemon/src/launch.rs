@@ -12,6 +12,7 @@ use gossamer::control::Message;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
+use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::error::LaunchError;
 use crate::fate::{Bounds, Fate, Order};
@@ -89,10 +90,10 @@ fn plan(config: &LaunchConfig) -> Plan {
     let count = config.pretended_hosts.clamp(1, config.machines);
     if count > 1 {
         let host = plan.hosts.remove(0);
-        let cores =
-            std::thread::available_parallelism().map_or(1, |cores| cores.get().min(usize::from(u16::MAX)) as u16);
+        let cores = allowed_cores();
         for index in 0..count {
-            let own = (0..cores).filter(|core| core % count == index % cores.min(count)).collect();
+            let (place, every) = (usize::from(index) % cores.len(), usize::from(count).min(cores.len()));
+            let own = cores.iter().copied().skip(place).step_by(every).collect();
             let bind = Ipv4Addr::from_bits(Ipv4Addr::LOCALHOST.to_bits() + u32::from(index)).into();
             plan.hosts.push(HostPlan {
                 name: format!("{}-{index}", host.name),
@@ -120,6 +121,15 @@ fn prefix(config: &LaunchConfig, index: u16) -> String {
     }
     let width = format!("m{}", config.machines - 1).len();
     format!("{:<width$} | ", format!("m{index}"))
+}
+
+/// The cores that this process may use, or as many from 0 on where the system does not say which; at least one.
+fn allowed_cores() -> Vec<u16> {
+    let allowed = sched_getaffinity(None).map_or_else(
+        |_| (0..std::thread::available_parallelism().map_or(1, usize::from)).collect::<Vec<_>>(),
+        |set| (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect(),
+    );
+    allowed.into_iter().filter_map(|core| u16::try_from(core).ok()).collect()
 }
 
 /// Until no machine is left (or one cannot even be killed).

@@ -15,7 +15,11 @@ fn calls_reach_every_machine_in_order() {
 
 #[test]
 fn arguments_and_results_of_any_size_travel() {
-    play("large");
+    play_on(0, "large");
+    for (machines, fabric) in [(2, "shm"), (3, "tcp")] {
+        let ended = run(launcher(machines, &["--fabric", fabric], ROLES, &["large"]));
+        assert!(ended.status.success(), "{fabric}: {ended:#?}");
+    }
 }
 
 #[test]
@@ -30,21 +34,33 @@ fn panics_come_back_and_poison_their_property_alone() {
 
 #[test]
 fn a_property_ends_once_after_its_last_trust() {
-    for (machines, ended) in [0u16, 1, 2, 4].into_iter().zip(play("trusts")) {
+    for ended in play("trusts") {
         // Four workers in all, each pair of places, and one more.
-        assert!(ended.stdout.ends_with("dropped 17\n"), "{machines} machines: {ended:#?}");
+        assert!(ended.stdout.ends_with("dropped 17\n"), "{ended:#?}");
     }
 }
 
 #[test]
 fn places_are_where_they_say() {
-    play("places");
-    let ended = play_on(2, "places");
-    let text = ended.stdout.replace("m0 | ", "");
-    assert!(
-        text.starts_with("2 machines, 4 workers\nm0: 2 workers on ") && text.contains("\nm1: 2 workers on "),
-        "{text}"
-    );
+    for (ended, (machines, ways)) in play("places").into_iter().zip([
+        (1, &[""; 0] as &[_]),
+        (1, &[]),
+        (2, &["shm"]),
+        (4, &["shm", "shm", "shm"]),
+        (3, &["tcp", "tcp"]),
+        (4, &["shm", "tcp", "tcp"]),
+    ]) {
+        let text = ended.stdout.replace("m0 | ", "");
+        let lines: Vec<&str> = text.lines().collect();
+        let plural = if machines == 1 { "" } else { "s" };
+        assert_eq!(lines[0], format!("{machines} machine{plural}, 4 workers"), "{text}");
+        assert!(
+            lines[1].starts_with("m0: ") && lines[1].contains(" on ") && lines[1].ends_with("KiB of slots"),
+            "{text}"
+        );
+        let seen: Vec<&str> = lines[2..].iter().map(|line| line.rsplit_once(", by ").expect(line).1).collect();
+        assert_eq!(seen, ways, "{text}");
+    }
 }
 
 #[test]
@@ -98,11 +114,13 @@ fn another_program_is_refused_by_name() {
     let text = format!("#!/bin/sh\n[ \"$GOSSAMER_MACHINE\" = 1 ] && exec '{STRANGER}'\nexec '{ROLES}' places\n");
     fs::write(&script, text).unwrap();
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    let ended = run(launcher(2, &[], script.to_str().unwrap(), &[]));
-    assert!(!ended.status.success(), "{ended:#?}");
-    assert!(ended.stderr.contains("runs another program than machine"), "{ended:#?}");
-    assert!(ended.stderr.contains("put the same file on every machine"), "{ended:#?}");
-    assert!(!ended.stdout.contains("workers") && !ended.stdout.contains("stranger"), "{ended:#?}");
+    for fabric in ["shm", "tcp"] {
+        let ended = run(launcher(2, &["--fabric", fabric], script.to_str().unwrap(), &[]));
+        assert!(!ended.status.success(), "{ended:#?}");
+        assert!(ended.stderr.contains("runs another program than machine"), "{ended:#?}");
+        assert!(ended.stderr.contains("put the same file on every machine"), "{ended:#?}");
+        assert!(!ended.stdout.contains("workers") && !ended.stdout.contains("stranger"), "{ended:#?}");
+    }
 }
 
 #[test]
@@ -112,7 +130,7 @@ fn a_program_started_by_hand_becomes_its_launcher() {
     fs::copy(ROLES, &program).unwrap();
     let by_hand = || {
         let mut command = std::process::Command::new(&program);
-        command.args(["places", "--odd"]).env("GOSSAMER_RACK", "my rack.yaml").env("PATH", "/nowhere");
+        command.arg("places").env("GOSSAMER_RACK", "my rack.yaml").env("PATH", "/nowhere");
         command
     };
     let ended = run(by_hand());
@@ -127,7 +145,7 @@ fn a_program_started_by_hand_becomes_its_launcher() {
     assert_eq!(ended.status.code(), Some(3), "{ended:#?}");
     let words: Vec<&str> = ended.stdout.lines().collect();
     let path = format!("<{}>", program.canonicalize().unwrap().display());
-    assert_eq!(words, ["<run>", "<--rack>", "<my rack.yaml>", "<-->", &path, "<places>", "<--odd>"]);
+    assert_eq!(words, ["<run>", "<--rack>", "<my rack.yaml>", "<-->", &path, "<places>"]);
 
     let ended = run({
         let mut command = role(0, "places");
@@ -139,8 +157,9 @@ fn a_program_started_by_hand_becomes_its_launcher() {
 
 #[test]
 fn when_one_machine_is_killed_all_end_and_the_launcher_says_which() {
-    for victim in [0, 1, 2] {
-        let mut program = Running::start(role(3, "wait"));
+    let ways: [&[&str]; 3] = [&["--fabric", "shm"], &["--fabric", "tcp"], &["--pretend-hosts", "2"]];
+    for (victim, options) in ways.into_iter().flat_map(|way| [(0, way), (1, way), (2, way)]) {
+        let mut program = Running::start(launcher(3, options, ROLES, &["wait"]));
         let text = program.read_until("works");
         let pid = |machine: u16| {
             let rest = text.split(&format!("machine {machine} is process ")).nth(1).expect("each machine is listed");
@@ -150,8 +169,9 @@ fn when_one_machine_is_killed_all_end_and_the_launcher_says_which() {
         rig::kill(pid(victim));
         let ended = program.end();
         assert!(killed.elapsed() < Duration::from_secs(5), "it took {:?}", killed.elapsed());
-        assert!(!ended.status.success(), "{ended:#?}");
-        assert!(ended.stderr.contains(&format!("machine {victim}")), "{ended:#?}");
+        assert_eq!(ended.status.code(), Some(137), "{options:?}: {ended:#?}");
+        let cause = format!("machine {victim} (pid {}) was killed by signal 9 (SIGKILL)", pid(victim));
+        assert!(ended.stderr.contains(&cause), "{options:?}: {ended:#?}");
         for machine in 0..3 {
             let left = std::path::PathBuf::from(format!("/proc/{}", pid(machine)));
             assert!(!left.exists(), "machine {machine} is still there");

@@ -108,10 +108,26 @@ pub fn run(command: Command) -> Ended {
     Running::start(command).end()
 }
 
-/// Plays a role, which must end well, alone and as 1, 2 and 4 machines.
+/// The ways of machines to one another that are tested: as many machines, and the launcher's options. `auto` is shared
+/// memory within, and TCP between, two hosts that the launcher pretends to have.
+pub const WAYS: [(u16, &[&str]); 5] = [
+    (1, &[]),
+    (2, &["--fabric", "shm"]),
+    (4, &["--fabric", "shm"]),
+    (3, &["--fabric", "tcp"]),
+    (4, &["--fabric", "auto", "--pretend-hosts", "2"]),
+];
+
+/// Plays a role, which must end well, alone and in all ways.
 #[track_caller]
 pub fn play(name: &str) -> Vec<Ended> {
-    [0, 1, 2, 4].into_iter().map(|machines| play_on(machines, name)).collect()
+    let mut all = vec![play_on(0, name)];
+    for (machines, options) in WAYS {
+        let ended = run(launcher(machines, options, ROLES, &[name]));
+        assert!(ended.status.success(), "{name} on {machines} machines, {options:?}: {ended:#?}");
+        all.push(ended);
+    }
+    all
 }
 
 #[track_caller]
