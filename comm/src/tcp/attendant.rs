@@ -9,9 +9,10 @@
 //! It waits for nobody: all its sockets are read and written without waiting.
 
 use super::Limits;
+use super::descriptors;
 use super::frame::Intake;
 use super::greeting::{Claim, Guest, Progress, Use};
-use super::links::{Heard, Links};
+use super::links::{self, Heard, Links};
 use super::shared::{Fate, Order, Shared};
 use crate::error::Error;
 use crate::fabric::MachineId;
@@ -197,6 +198,7 @@ impl Attendant {
                 Err(error) => match error.kind() {
                     std::io::ErrorKind::WouldBlock => return Ok(()),
                     std::io::ErrorKind::Interrupted | std::io::ErrorKind::ConnectionAborted => {}
+                    _ if descriptors::raise_limit() => {}
                     // No descriptors, no memory: tried again at the next tick, not at once.
                     _ => return self.listen(false),
                 },
@@ -309,8 +311,7 @@ impl Attendant {
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR) => {}
                 Err(error) => {
-                    let error = std::io::Error::from(error);
-                    self.shared.suspect(peer, format!("the connection of its worker {} broke: {error}", data.worker));
+                    self.shared.suspect(peer, links::explain(error));
                     self.data.remove(&token);
                     return;
                 }

@@ -130,9 +130,20 @@ impl Links {
                 }
             }
             Err(Errno::AGAIN | Errno::INTR) => return Heard::Nothing,
-            Err(error) => Heard::Broken(peer, format!("the connection to it broke: {}", std::io::Error::from(error))),
+            Err(error) => Heard::Broken(peer, explain(error)),
         };
         self.links.remove(&token);
         heard
+    }
+}
+
+/// Why a connection broke, in words for the user.
+pub(super) fn explain(error: Errno) -> String {
+    let text = std::io::Error::from(error);
+    match error {
+        Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN | Errno::NETDOWN => {
+            format!("its host does not answer any more, it is down or cut off ({text})")
+        }
+        _ => format!("the connection to it broke: {text}"),
     }
 }

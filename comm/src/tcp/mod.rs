@@ -21,6 +21,7 @@
 //! most 128 KiB at the sender and none at the receiver.
 
 mod attendant;
+mod descriptors;
 mod frame;
 mod greeting;
 mod links;
@@ -203,7 +204,15 @@ impl TcpFabric {
         let unreachable = |source| Error::Unreachable { machine, address, source };
         // A limit of 0 would be refused.
         let timeout = timeout.max(Duration::from_millis(1));
-        let stream = TcpStream::connect_timeout(&address, timeout).map_err(unreachable)?;
+        let stream = match TcpStream::connect_timeout(&address, timeout) {
+            Err(error) if is_ours(&error) => {
+                let doing =
+                    format!("making a connection to {machine} (see `ulimit -n` for how many this process may have)");
+                let retried = descriptors::raise_limit().then(|| TcpStream::connect_timeout(&address, timeout));
+                retried.unwrap_or(Err(error)).map_err(Error::system(doing))?
+            }
+            made => made.map_err(unreachable)?,
+        };
         let machines = self.machines();
         let region_bytes = self.region().bytes() as u64;
         let claim = Claim { from: own, to: machine, machines, region_bytes, purpose };
@@ -255,7 +264,7 @@ impl Fabric for TcpFabric {
             Fate::Here => match self.reach(peer, Use::Data { worker: worker.0 }, self.timeout) {
                 Ok((stream, _)) => Some(stream),
                 // It was there, and is not: what becomes of it, the attendant finds out.
-                Err(Error::Unreachable { source, .. }) if !is_ours(&source) => {
+                Err(Error::Unreachable { source, .. }) => {
                     self.shared.suspect(peer, format!("a connection to it could not be made: {source}"));
                     None
                 }

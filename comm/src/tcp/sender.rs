@@ -11,6 +11,7 @@
 //! is gone vanishes: `Fabric::lost` tells, not an error here.
 
 use super::frame::{self, FRAME_BYTES_MAX};
+use super::links;
 use super::shared::Shared;
 use crate::error::Error;
 use crate::fabric::{Connection, MachineId};
@@ -92,7 +93,7 @@ impl TcpConnection {
                     return Err(Error::system(format!("sending to {}", self.peer))(error));
                 }
                 // All others say that the peer cannot be reached.
-                Err(error) => self.give_up(&std::io::Error::from(error).to_string()),
+                Err(error) => self.give_up(error),
             }
         }
         Ok(())
@@ -117,8 +118,8 @@ impl TcpConnection {
 
     /// The connection is broken. Whether the peer has died or left, the attendant finds out.
     #[cold]
-    fn give_up(&mut self, reason: &str) {
-        self.shared.suspect(self.peer, format!("a connection to it broke: {reason}"));
+    fn give_up(&mut self, error: Errno) {
+        self.shared.suspect(self.peer, links::explain(error));
         self.stream = None;
     }
 }

@@ -22,7 +22,7 @@ const UP: &str = "this machine is up";
 const READY: &str = "the victim is ready";
 
 fn effort() -> Effort {
-    Effort { writes: 60_000, wakes: 2_000, patience: TIMEOUT }
+    Effort { writes: 30_000, wakes: 1_000, patience: TIMEOUT }
 }
 
 fn listen() -> Listener {
@@ -143,6 +143,7 @@ fn machine_process() {
     println!("{UP}");
     match role {
         "suite" => conformance::run(&fabric, &effort()),
+        "descriptors" => takes_many_connections(&fabric),
         role => {
             conformance::notices_death(&fabric, VICTIM, TIMEOUT, || println!("{READY}"));
             let cause = fabric.cause(VICTIM).expect("a reason");
@@ -167,6 +168,40 @@ fn conforms_between_threads() {
 #[test]
 fn conforms_between_processes() {
     Process::start_all(3, "suite").into_iter().for_each(Process::wait);
+}
+
+/// Machines that stand still for a moment, one after the other, are waited for.
+#[test]
+fn conforms_with_pauses() {
+    let processes = Process::start_all(3, "suite");
+    for round in 0..30 {
+        let paused = &processes[round % 3];
+        paused.signal(Signal::STOP);
+        // The fault itself: that the process stands still for that long.
+        std::thread::sleep(Duration::from_millis(20));
+        paused.signal(Signal::CONT);
+    }
+    processes.into_iter().for_each(Process::wait);
+}
+
+/// More connections than the process may have open at first, on both sides.
+fn takes_many_connections(fabric: &TcpFabric) {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let tight = rustix::process::Rlimit { current: Some(40), ..limit };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, tight).unwrap();
+    let peer = MachineId(1 - fabric.machine().0);
+    let connect = |worker| fabric.connect(peer, WorkerId(worker)).unwrap();
+    let connections: Vec<_> = (0..60_u16).map(|worker| (usize::from(worker) * 8, connect(worker))).collect();
+    for (offset, mut connection) in connections {
+        connection.write(&[1; 8], offset).unwrap();
+        connection.flush().unwrap();
+    }
+    (0..60).for_each(|worker| wait_for_word(fabric.region(), worker * 8, u64::from_ne_bytes([1; 8])));
+}
+
+#[test]
+fn more_descriptors_are_asked_for() {
+    Process::start_all(2, "descriptors").into_iter().for_each(Process::wait);
 }
 
 #[test]
