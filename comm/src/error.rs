@@ -186,6 +186,20 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// A worker that the own machine does not have.
+    #[error("there is no worker {worker}: this machine was opened with {workers}")]
+    NoSuchWorker {
+        /// The worker asked for.
+        worker: u16,
+        /// How many the machine has.
+        workers: u16,
+    },
+    /// RDMA cannot be used, or not as it was asked for.
+    #[error("RDMA (verbs): {reason}")]
+    Verbs {
+        /// What is wrong, and what helps.
+        reason: String,
+    },
     /// The operating system refused.
     #[error("{doing}: {source}")]
     System {
@@ -201,6 +215,11 @@ impl Error {
     pub(crate) fn system<E: Into<std::io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Error {
         let doing = doing.into();
         move |source| Error::System { doing, source: source.into() }
+    }
+
+    /// For `map_err` and `ok_or_else` on what concerns RDMA.
+    pub(crate) fn verbs(reason: impl Into<String>) -> Error {
+        Error::Verbs { reason: reason.into() }
     }
 
     /// For `map_err` and `ok_or_else` on what was handed over.

@@ -80,6 +80,8 @@ pub mod shm;
 pub mod sim;
 #[cfg(target_os = "linux")]
 pub mod tcp;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+pub mod verbs;
 
 pub use error::Error;
 pub use fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};

@@ -1,0 +1,172 @@
+//! What the threads of a machine share of its verbs fabric: lanes, board, fates. Connections keep it
+//! alive, so they stay usable after the fabric is dropped.
+
+use super::attendant::{LEAVE_TIMEOUT, wake};
+use super::fates::Fates;
+use super::lane::{Lane, give_way};
+use super::link::Counts;
+use super::raw::{Device, MemoryRegion, QueuePair};
+use crate::error::Error;
+use crate::fabric::{MachineId, Wake, WorkerId};
+use crate::memory::Region;
+use crate::park;
+use rustix::io::Errno;
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The worker number of the thread that starts a machine.
+pub(super) const STARTER: WorkerId = WorkerId(u16::MAX);
+
+pub(super) struct Core {
+    pub(super) machine: MachineId,
+    pub(super) machines: u16,
+    pub(super) port: u8,
+    /// Queue pairs go before what they use; see `Lane` for those that send.
+    pub(super) lanes: Vec<Mutex<Lane>>,
+    /// Every queue pair on which bells can come, by number. Those without a lane here only receive.
+    pub(super) receivers: HashMap<u32, (MachineId, Arc<QueuePair>)>,
+    pub(super) parked_at: Vec<AtomicUsize>,
+    pub(super) memory: Arc<MemoryRegion>,
+    /// Kept for as long as peers may write it.
+    pub(super) _board: Arc<MemoryRegion>,
+    pub(super) region_bytes: BTreeMap<MachineId, usize>,
+    pub(super) fates: Arc<Fates>,
+    pub(super) device: Arc<Device>,
+    pub(super) waker: OwnedFd,
+    pub(super) is_leaving: AtomicBool,
+    pub(super) bells_received: AtomicU64,
+    pub(super) registered_bytes: u64,
+}
+
+/// A lane stays whole when a thread panics with it in its hands: nothing in it is half done.
+fn lock(lane: &Mutex<Lane>) -> MutexGuard<'_, Lane> {
+    lane.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Core {
+    pub(super) fn region(&self) -> &Region {
+        self.memory.region()
+    }
+
+    /// The lane of a worker: the starter's comes first.
+    pub(super) fn lane_of(&self, worker: WorkerId) -> Result<usize, Error> {
+        let workers = (self.lanes.len() - 1) as u16;
+        match worker {
+            STARTER => Ok(0),
+            WorkerId(worker) if worker < workers => Ok(1 + usize::from(worker)),
+            WorkerId(worker) => Err(Error::NoSuchWorker { worker, workers }),
+        }
+    }
+
+    pub(super) fn lane(&self, index: usize) -> MutexGuard<'_, Lane> {
+        lock(&self.lanes[index])
+    }
+
+    pub(super) fn peer_of(&self, queue_pair: u32) -> Option<MachineId> {
+        self.receivers.get(&queue_pair).map(|(peer, _)| *peer)
+    }
+
+    /// See `Fabric::park`.
+    pub(super) fn park(
+        &self,
+        worker: WorkerId,
+        offset: usize,
+        timeout: Duration,
+        is_idle: &mut dyn FnMut() -> bool,
+    ) -> Result<Wake, Error> {
+        let word = self.region().word32(offset)?;
+        let lane = self.lane_of(worker)?;
+        // Release, pairs with the Acquire in `attendant::wake`.
+        self.parked_at[lane].store(offset, Ordering::Release);
+        let mut is_announced = false;
+        let mut broken = None;
+        let woke = park::park(word, timeout, &mut || {
+            if !is_idle() {
+                return false;
+            }
+            is_announced = true;
+            match self.announce(lane, offset, is_idle) {
+                Ok(is_idle) => is_idle,
+                Err(error) => {
+                    broken = Some(error);
+                    false
+                }
+            }
+        });
+        if is_announced {
+            self.lane(lane).retract()?;
+        }
+        broken.map_or(woke, Err)
+    }
+
+    /// Tells the peers, waits until they know, and looks for work for the last time.
+    fn announce(&self, lane: usize, offset: usize, is_idle: &mut dyn FnMut() -> bool) -> Result<bool, Error> {
+        self.lane(lane).announce(offset)?;
+        let mut looks = 0;
+        while !self.lane(lane).is_announced()? {
+            if !is_idle() {
+                return Ok(false);
+            }
+            give_way(&mut looks);
+        }
+        // P1, once more: the peers know by now, and look after their writes are done.
+        fence(Ordering::SeqCst);
+        Ok(is_idle())
+    }
+
+    /// Takes a bell: makes room for another, and wakes who it is for.
+    pub(super) fn take_bell(&self, queue_pair: u32, lane: usize) -> Result<(), Error> {
+        self.bells_received.fetch_add(1, Ordering::Relaxed);
+        let woken = wake(self, lane);
+        if let Some((peer, queue)) = self.receivers.get(&queue_pair)
+            && let Err(error) = queue.post_receive()
+        {
+            self.fates.lose(*peer, &error.to_string());
+        }
+        woken
+    }
+
+    /// See `Lane::look_again`. A lane whose thread is at it needs no help.
+    pub(super) fn look_again(&self) {
+        for lane in &self.lanes {
+            if let Ok(mut lane) = lane.try_lock() {
+                // Should it fail, the lane's own thread meets the error when it polls.
+                let _ = lane.look_again();
+            }
+        }
+    }
+
+    /// Brings everything written to its peer, as far as that is possible, and has the attendant say
+    /// good-bye.
+    pub(super) fn leave(&self) {
+        let deadline = Instant::now() + LEAVE_TIMEOUT;
+        for lane in &self.lanes {
+            // What cannot be brought any more is lost with its peer.
+            let _ = lock(lane).drain(deadline);
+        }
+        // Release, pairs with the Acquire in `Attendant::run`.
+        self.is_leaving.store(true, Ordering::Release);
+        while let Err(Errno::INTR) = rustix::io::write(&self.waker, &1u64.to_ne_bytes()) {}
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let mut sum = Counts {
+            bells_received: self.bells_received.load(Ordering::Relaxed),
+            registered_bytes: self.registered_bytes,
+            queue_pairs: self.receivers.len() as u64,
+            ..Counts::default()
+        };
+        for counts in self.lanes.iter().map(|lane| lock(lane).counts()) {
+            sum.writes += counts.writes;
+            sum.bytes += counts.bytes;
+            sum.requests += counts.requests;
+            sum.posts += counts.posts;
+            sum.signed += counts.signed;
+            sum.bells += counts.bells;
+        }
+        sum
+    }
+}

@@ -1,0 +1,275 @@
+//! A lane: what one thread of this machine (a worker, or the thread that starts it) does with all
+//! peers. Its links share one completion queue, which it polls itself.
+//!
+//! Here: writes cut into pieces, waiting for room, taking completions, telling peers how it sleeps.
+//! Not here: what a link keeps count of (`link`).
+//!
+//! A lane is behind a lock that its own thread takes, and twice a second the attendant if it is free.
+
+use super::board::{Sleep, lane_word};
+use super::card::Remote;
+use super::fates::{Fates, failure};
+use super::link::{Counts, Link};
+use super::raw::{Completion, CompletionQueue};
+use crate::error::Error;
+use crate::fabric::MachineId;
+use crate::memory::WORD_BYTES;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Requests are numbered in the low bits of a completion's id, the peer stands above them.
+const PEER_SHIFT: u32 = 48;
+/// Looks without success before a waiting thread gives way.
+const LOOKS: u32 = 64;
+
+/// What the requests to a peer are tagged with.
+pub(super) fn tag_of(peer: MachineId) -> u64 {
+    u64::from(peer.0) << PEER_SHIFT
+}
+
+pub(super) struct Lane {
+    index: usize,
+    sends: Arc<CompletionQueue>,
+    /// By machine.
+    links: Vec<Option<Link>>,
+    fates: Arc<Fates>,
+    /// Machines whose links have somebody to look after, found at this poll and at the one before.
+    due: Vec<usize>,
+    next_due: Vec<usize>,
+    sleeps: u32,
+    /// For each link the request that carries the announcement of the current sleep.
+    announced: Vec<u64>,
+}
+
+impl Lane {
+    pub(super) fn new(index: usize, sends: Arc<CompletionQueue>, links: Vec<Option<Link>>, fates: Arc<Fates>) -> Lane {
+        let room = links.len();
+        let (due, next_due) = (Vec::with_capacity(room), Vec::with_capacity(room));
+        Lane { index, sends, links, fates, due, next_due, sleeps: 0, announced: vec![0; room] }
+    }
+
+    fn link(&mut self, peer: MachineId) -> Option<&mut Link> {
+        self.links.get_mut(usize::from(peer.0)).and_then(Option::as_mut)
+    }
+
+    /// See `Connection::write`. The caller has checked that there is such a peer.
+    pub(super) fn write(&mut self, peer: MachineId, source: &[u8], offset: usize) -> Result<(), Error> {
+        let Some(link) = self.link(peer) else { return Ok(()) };
+        let region_bytes = link.far.region_bytes;
+        check(offset, source.len(), region_bytes)?;
+        if link.is_dead {
+            return Ok(());
+        }
+        link.counts.writes += 1;
+        link.counts.bytes += source.len() as u64;
+        let (piece_bytes, far) = (link.piece_bytes(), link.far);
+        let to = |offset: usize| Remote { address: far.region.address + offset as u64, key: far.region.key };
+        let split = if far.has_second_write { source.len() - WORD_BYTES } else { source.len() };
+        let (body, flag) = source.split_at(split);
+        let mut at = offset;
+        for piece in body.chunks(piece_bytes) {
+            self.push(peer, piece, to(at))?;
+            at += piece.len();
+        }
+        if !flag.is_empty() {
+            self.push(peer, flag, to(at))?;
+        }
+        Ok(())
+    }
+
+    /// Adds a write to a link, waiting for room. Nothing is written to a peer that is lost.
+    fn push(&mut self, peer: MachineId, source: &[u8], to: Remote) -> Result<(), Error> {
+        let mut looks = 0;
+        loop {
+            let Some(link) = self.link(peer) else { return Ok(()) };
+            if link.is_dead || link.try_write(source, to)? {
+                return Ok(());
+            }
+            if link.post_signed().is_err() {
+                self.kill(peer, "its queue pair takes no requests");
+                return Ok(());
+            }
+            self.poll()?;
+            give_way(&mut looks);
+        }
+    }
+
+    /// See `Connection::ring`.
+    pub(super) fn ring(&mut self, peer: MachineId, park_offset: usize) -> Result<(), Error> {
+        let Some(link) = self.link(peer) else { return Ok(()) };
+        check_park_word(park_offset, link.far.region_bytes)?;
+        link.ring(park_offset);
+        Ok(())
+    }
+
+    /// See `Connection::flush`.
+    pub(super) fn flush(&mut self, peer: MachineId) -> Result<(), Error> {
+        let Some(link) = self.link(peer) else { return Ok(()) };
+        if link.flush().is_err() {
+            self.kill(peer, "its queue pair takes no requests");
+        }
+        Ok(())
+    }
+
+    fn kill(&mut self, peer: MachineId, cause: &str) {
+        if let Some(link) = self.link(peer).filter(|link| !link.is_dead) {
+            link.is_dead = true;
+            self.fates.lose(peer, cause);
+        }
+    }
+
+    /// Takes the completions that are there, and posts what they call for.
+    pub(super) fn poll(&mut self) -> Result<(), Error> {
+        let Lane { sends, links, fates, next_due, .. } = self;
+        sends.poll(&mut |completion: Completion| {
+            let peer = (completion.id >> PEER_SHIFT) as usize;
+            let Some(link) = links.get_mut(peer).and_then(Option::as_mut) else { return };
+            if completion.status != 0 {
+                if !link.is_dead {
+                    link.is_dead = true;
+                    fates.lose(link.far.peer, &failure(completion.status));
+                }
+                return;
+            }
+            link.complete(completion.id & ((1 << PEER_SHIFT) - 1));
+            if (link.has_chain() || link.has_later()) && !next_due.contains(&peer) {
+                next_due.push(peer);
+            }
+        })?;
+        self.follow_up()
+    }
+
+    /// Flushes links with bells to send at once, and those with somebody to look after if no flush of
+    /// the worker's has taken that along since the last poll.
+    fn follow_up(&mut self) -> Result<(), Error> {
+        while let Some(peer) = self.due.pop() {
+            if self.links[peer].as_ref().is_some_and(|link| link.has_later() || link.has_chain()) {
+                self.flush(MachineId(peer as u16))?;
+            }
+        }
+        while let Some(peer) = self.next_due.pop() {
+            if self.links[peer].as_ref().is_some_and(Link::has_chain) {
+                self.flush(MachineId(peer as u16))?;
+            }
+            if self.links[peer].as_ref().is_some_and(Link::has_later) {
+                self.due.push(peer);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the attendant does for a thread that does not poll.
+    pub(super) fn look_again(&mut self) -> Result<(), Error> {
+        self.poll()?;
+        for peer in 0..self.links.len() {
+            let is_broken = self.links[peer].as_mut().is_some_and(|link| !link.is_dead && link.look_again().is_err());
+            if is_broken {
+                self.kill(MachineId(peer as u16), "its queue pair takes no requests");
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes `sleep` to the boards of all peers.
+    fn tell(&mut self, sleep: Sleep) -> Result<(), Error> {
+        for peer in 0..self.links.len() {
+            let Some(far) = self.links[peer].as_ref().filter(|link| !link.is_dead).map(|link| link.far) else {
+                continue;
+            };
+            let address = far.board.address + lane_word(self.index) as u64;
+            self.push(far.peer, &sleep.0.to_ne_bytes(), Remote { address, key: far.board.key })?;
+        }
+        Ok(())
+    }
+
+    /// Tells the peers that this lane is about to sleep. It may, once `is_announced` says so.
+    pub(super) fn announce(&mut self, park_offset: usize) -> Result<(), Error> {
+        self.sleeps = self.sleeps.wrapping_add(1);
+        self.tell(Sleep::asleep(self.sleeps, park_offset)?)?;
+        for peer in 0..self.links.len() {
+            match self.links[peer].as_mut().filter(|link| !link.is_dead).map(Link::post_announcement) {
+                Some(Ok(request)) => self.announced[peer] = request,
+                Some(Err(_)) => self.kill(MachineId(peer as u16), "its queue pair takes no requests"),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether every peer has the announcement; a moment's wait between two calls is the caller's.
+    pub(super) fn is_announced(&mut self) -> Result<bool, Error> {
+        self.poll()?;
+        let mut told = self.links.iter().zip(&self.announced);
+        Ok(told.all(|(link, request)| link.as_ref().is_none_or(|link| link.is_done(*request))))
+    }
+
+    /// Tells the peers that this lane is awake.
+    pub(super) fn retract(&mut self) -> Result<(), Error> {
+        self.tell(Sleep::awake(self.sleeps))?;
+        (0..self.links.len()).try_for_each(|peer| self.flush(MachineId(peer as u16)))
+    }
+
+    /// Waits until everything written is with its peer, and everybody rung is awake or rung, but not
+    /// beyond the deadline.
+    pub(super) fn drain(&mut self, deadline: Instant) -> Result<(), Error> {
+        let mut looks = 0;
+        loop {
+            for peer in 0..self.links.len() {
+                self.flush(MachineId(peer as u16))?;
+                let Some(link) = self.links[peer].as_mut().filter(|link| !link.is_quiet()) else { continue };
+                if link.post_signed().is_err() {
+                    self.kill(MachineId(peer as u16), "its queue pair takes no requests");
+                }
+            }
+            self.poll()?;
+            if self.links.iter().flatten().all(Link::is_quiet) || Instant::now() >= deadline {
+                return Ok(());
+            }
+            give_way(&mut looks);
+        }
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let mut sum = Counts::default();
+        for counts in self.links.iter().flatten().map(|link| link.counts) {
+            sum.writes += counts.writes;
+            sum.bytes += counts.bytes;
+            sum.requests += counts.requests;
+            sum.posts += counts.posts;
+            sum.signed += counts.signed;
+            sum.bells += counts.bells;
+        }
+        sum
+    }
+}
+
+/// One look more without success.
+pub(super) fn give_way(looks: &mut u32) {
+    *looks += 1;
+    if (*looks).is_multiple_of(LOOKS) {
+        std::thread::yield_now();
+    } else {
+        std::hint::spin_loop();
+    }
+}
+
+/// Whether a write lies in the peer's region.
+fn check(offset: usize, bytes: usize, region_bytes: usize) -> Result<(), Error> {
+    if bytes == 0 || !bytes.is_multiple_of(WORD_BYTES) || !offset.is_multiple_of(WORD_BYTES) {
+        return Err(Error::Misaligned { offset, bytes, align_bytes: WORD_BYTES });
+    }
+    if offset > region_bytes || bytes > region_bytes - offset {
+        return Err(Error::OutOfRange { offset, bytes, region_bytes });
+    }
+    Ok(())
+}
+
+fn check_park_word(offset: usize, region_bytes: usize) -> Result<(), Error> {
+    if !offset.is_multiple_of(4) {
+        return Err(Error::Misaligned { offset, bytes: 4, align_bytes: 4 });
+    }
+    if offset > region_bytes || 4 > region_bytes - offset {
+        return Err(Error::OutOfRange { offset, bytes: 4, region_bytes });
+    }
+    Ok(())
+}

@@ -1,0 +1,339 @@
+//! A link: one lane's way to one peer, over one queue pair.
+//!
+//! Here: what is staged, posted and still in flight, and which bells the peer may need. Not here:
+//! polling completions, which come for all links of a lane at once (`lane`).
+//!
+//! A write is copied into the staging ring, which is registered, and becomes a work request; requests
+//! are chained and posted in one call at the latest at `flush`. Only some requests report their
+//! completion ("signed"); it frees all of the ring and of the queue up to it, for requests of a queue
+//! pair complete in order.
+//!
+//! Bells. Nobody but the peer can wake its threads, so a sleeper is rung by a message whose
+//! completion the peer's attendant waits for. Who is awake is not: a lane tells its peers, by a write
+//! to their boards, that it sleeps, and waits for that write's completion before it looks for work for
+//! the last time. This side looks at the board when it flushes, and once more when the completion of
+//! what it wrote is there. If the sleeper's last look missed the write, then the write was placed
+//! after that look, so after the sleeper's word was on the board: the second look finds it. Completions
+//! say that the other device has the bytes, which is a moment before its processor sees them;
+//! `look_again`, twice a second, makes up for a look in that moment, and for a worker that computes
+//! for long and does not poll.
+
+use super::board::{Board, Sleep};
+use super::card::Remote;
+use super::raw::{QueuePair, Works};
+use crate::error::Error;
+use crate::fabric::MachineId;
+use crate::memory::WORD_BYTES;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What was done, since the fabric was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Calls of `Connection::write`.
+    pub writes: u64,
+    /// Bytes written by them.
+    pub bytes: u64,
+    /// Work requests, bells and the fabric's own included.
+    pub requests: u64,
+    /// Chains handed to the device.
+    pub posts: u64,
+    /// Requests that reported their completion.
+    pub signed: u64,
+    /// Bells sent to peers that slept.
+    pub bells: u64,
+    /// Bells received.
+    pub bells_received: u64,
+    /// Bytes of registered memory.
+    pub registered_bytes: u64,
+    /// Queue pairs.
+    pub queue_pairs: u64,
+}
+
+/// What the link knows of its other end.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Far {
+    pub(super) peer: MachineId,
+    pub(super) region: Remote,
+    pub(super) region_bytes: usize,
+    /// This machine's part of the peer's board.
+    pub(super) board: Remote,
+    /// Lanes of the peer.
+    pub(super) lanes: usize,
+    /// Whether the flag has to follow the rest in a write of its own.
+    pub(super) has_second_write: bool,
+}
+
+/// Bounds of a link.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    pub(super) queue_depth: u64,
+    pub(super) signal_every: u64,
+    pub(super) message_bytes: usize,
+}
+
+/// What became of a look at who sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bells {
+    Added,
+    None,
+    /// Somebody is to be rung, once there is room for it.
+    NoRoom,
+}
+
+/// A signed request in flight.
+struct Mark {
+    request: u64,
+    staged: u64,
+}
+
+pub(super) struct Link {
+    pub(super) far: Far,
+    queue: Arc<QueuePair>,
+    works: Works,
+    board: Arc<Board>,
+    bounds: Bounds,
+    staging_bytes: u64,
+    /// Bytes ever staged, padding included, and how many of them are free again.
+    staged: u64,
+    freed: u64,
+    /// Requests ever made (those in `works` included), and known to be done.
+    made: u64,
+    done: u64,
+    /// Requests and bytes at the last signed request.
+    signed: (u64, u64),
+    marks: VecDeque<Mark>,
+    /// Park words to ring at the next flush.
+    rings: Vec<usize>,
+    /// Park words to look after when request `checked_at` is done, and those to look after later.
+    checks: Vec<usize>,
+    checked_at: Option<u64>,
+    later: Vec<usize>,
+    /// All park words rung since the last `look_again`.
+    recent: Vec<usize>,
+    /// The last sleep of each of the peer's lanes for which it was rung.
+    rung: Vec<Sleep>,
+    pub(super) is_dead: bool,
+    pub(super) counts: Counts,
+}
+
+fn note(offsets: &mut Vec<usize>, offset: usize) {
+    if !offsets.contains(&offset) {
+        offsets.push(offset);
+    }
+}
+
+impl Link {
+    pub(super) fn new(far: Far, queue: Arc<QueuePair>, works: Works, board: Arc<Board>, bounds: Bounds) -> Link {
+        let staging_bytes = works.memory().region().bytes() as u64;
+        let room = far.lanes + 1;
+        Link {
+            far,
+            queue,
+            works,
+            board,
+            bounds,
+            staging_bytes,
+            staged: 0,
+            freed: 0,
+            made: 0,
+            done: 0,
+            signed: (0, 0),
+            marks: VecDeque::with_capacity(bounds.queue_depth as usize + 1),
+            rings: Vec::with_capacity(room),
+            checks: Vec::with_capacity(room),
+            checked_at: None,
+            later: Vec::with_capacity(room),
+            recent: Vec::with_capacity(room),
+            rung: vec![Sleep::default(); far.lanes],
+            is_dead: false,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Longest piece of a write: a quarter of the ring, so that one is copied while others travel.
+    pub(super) fn piece_bytes(&self) -> usize {
+        ((self.staging_bytes / 4) as usize).min(self.bounds.message_bytes) / WORD_BYTES * WORD_BYTES
+    }
+
+    /// Whether everything that was made is done.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.is_dead || (self.done == self.made && self.rings.is_empty() && self.later.is_empty())
+    }
+
+    pub(super) fn is_done(&self, request: u64) -> bool {
+        self.is_dead || self.done >= request
+    }
+
+    /// Adds a write of `source`, no longer than a piece. False: there is no room now; post, poll and
+    /// try again.
+    pub(super) fn try_write(&mut self, source: &[u8], to: Remote) -> Result<bool, Error> {
+        let bytes = source.len() as u64;
+        let start = self.staged % self.staging_bytes;
+        let padding = if start + bytes > self.staging_bytes { self.staging_bytes - start } else { 0 };
+        let is_full = self.staged + padding + bytes - self.freed > self.staging_bytes;
+        if is_full || !self.has_room() {
+            return Ok(false);
+        }
+        self.staged += padding;
+        let offset = (self.staged % self.staging_bytes) as usize;
+        self.works.memory().region().publish(offset, source)?;
+        self.works.write(offset, source.len(), to.address, to.key)?;
+        self.staged += bytes;
+        self.made += 1;
+        Ok(true)
+    }
+
+    /// Whether one more request goes into the chain and, with it, into the queue.
+    fn has_room(&self) -> bool {
+        !self.works.is_full() && self.made - self.done < self.bounds.queue_depth
+    }
+
+    pub(super) fn ring(&mut self, park_offset: usize) {
+        note(&mut self.rings, park_offset);
+        note(&mut self.recent, park_offset);
+    }
+
+    /// Adds a bell for each lane of the peer that sleeps at `park_offset` and was not rung for this sleep yet.
+    fn add_bells(&mut self, park_offset: usize) -> Bells {
+        let mut bells = Bells::None;
+        for lane in 0..self.far.lanes {
+            let sleep = self.board.sleep(self.far.peer, lane);
+            if !sleep.is_asleep_at(park_offset) || self.rung[lane] == sleep {
+                continue;
+            }
+            if !self.has_room() {
+                return Bells::NoRoom;
+            }
+            self.rung[lane] = sleep;
+            self.works.bell(lane as u32);
+            self.made += 1;
+            self.counts.bells += 1;
+            bells = Bells::Added;
+        }
+        bells
+    }
+
+    /// Turns the rings into bells where the peer sleeps, and into looks to be made later where not.
+    fn settle_rings(&mut self) {
+        for index in 0..self.rings.len() {
+            let offset = self.rings[index];
+            if self.add_bells(offset) != Bells::Added {
+                note(&mut self.later, offset);
+            }
+        }
+        self.rings.clear();
+    }
+
+    /// Posts what was made. Asks for a completion where one is due: for a look at who sleeps, or
+    /// because a part of the queue or ring has none.
+    ///
+    /// # Errors
+    /// The queue pair takes nothing any more.
+    pub(super) fn flush(&mut self) -> Result<(), Error> {
+        if self.is_dead {
+            return Ok(());
+        }
+        self.settle_rings();
+        let is_check_due = !self.later.is_empty() && self.checked_at.is_none();
+        if is_check_due && self.works.len() == 0 && self.made > self.done {
+            // What was rung for is posted already: a signed request behind it tells when it is done.
+            self.try_write(&[1; WORD_BYTES], self.spare())?;
+        }
+        let is_all_done = self.made == self.done;
+        if is_check_due && !is_all_done && self.works.len() > 0 {
+            std::mem::swap(&mut self.checks, &mut self.later);
+            self.checked_at = Some(self.made);
+            return self.post(true);
+        }
+        if is_check_due && is_all_done {
+            // Nothing is under way: the look just made was the second one.
+            self.later.clear();
+        }
+        let (request, staged) = self.signed;
+        let bytes = self.staged - staged;
+        let is_due = self.made - request >= self.bounds.signal_every || bytes >= self.staging_bytes / 4;
+        self.post(is_due)
+    }
+
+    /// A word on the peer's board that means nothing: the second word behind "left".
+    fn spare(&self) -> Remote {
+        Remote { address: self.far.board.address + super::board::LEFT as u64 + 2 * WORD_BYTES as u64, ..self.far.board }
+    }
+
+    /// Makes sure that a completion will come, for whoever waits for room or for everything to be done.
+    pub(super) fn post_signed(&mut self) -> Result<(), Error> {
+        if self.is_dead || (self.works.len() == 0 && !self.marks.is_empty()) {
+            return Ok(());
+        }
+        if self.works.len() == 0 && self.made > self.done && !self.try_write(&[1; WORD_BYTES], self.spare())? {
+            return Err(Error::verbs(format!("the queue to {} is full, and nothing is signed", self.far.peer)));
+        }
+        self.post(true)
+    }
+
+    fn post(&mut self, is_signed: bool) -> Result<(), Error> {
+        if self.works.len() == 0 {
+            return Ok(());
+        }
+        if is_signed {
+            self.works.sign_last(self.made);
+            self.marks.push_back(Mark { request: self.made, staged: self.staged });
+            self.signed = (self.made, self.staged);
+            self.counts.signed += 1;
+        }
+        self.counts.posts += 1;
+        self.counts.requests += self.works.len() as u64;
+        self.works.post(&self.queue)
+    }
+
+    /// Takes the completion of request `request`: what it frees, and the looks that waited for it.
+    pub(super) fn complete(&mut self, request: u64) {
+        while let Some(mark) = self.marks.pop_front_if(|mark| mark.request <= request) {
+            self.done = mark.request;
+            self.freed = mark.staged;
+        }
+        if self.checked_at.is_some_and(|at| at <= request) {
+            self.checked_at = None;
+            for index in 0..self.checks.len() {
+                let offset = self.checks[index];
+                if self.add_bells(offset) == Bells::NoRoom {
+                    note(&mut self.later, offset);
+                }
+            }
+            self.checks.clear();
+        }
+    }
+
+    /// Whether something waits to be posted.
+    pub(super) fn has_chain(&self) -> bool {
+        self.works.len() > 0
+    }
+
+    /// Whether somebody was rung for whom no look is under way.
+    pub(super) fn has_later(&self) -> bool {
+        !self.later.is_empty() && self.checked_at.is_none()
+    }
+
+    /// Looks once more after all who were rung lately; see the top of this file.
+    pub(super) fn look_again(&mut self) -> Result<(), Error> {
+        for index in 0..self.recent.len() {
+            let offset = self.recent[index];
+            if self.add_bells(offset) == Bells::NoRoom {
+                note(&mut self.later, offset);
+            }
+        }
+        self.recent.clear();
+        self.flush()
+    }
+
+    /// Posts what was made, the own sleep's announcement last, and has its completion reported: then
+    /// everybody rung so far is looked after once more. Gives the request to wait for.
+    pub(super) fn post_announcement(&mut self) -> Result<u64, Error> {
+        self.settle_rings();
+        self.checks.append(&mut self.later);
+        self.checked_at = Some(self.made);
+        self.post(true)?;
+        Ok(self.made)
+    }
+}

@@ -1,0 +1,218 @@
+//! `verbs`: the fabric over RDMA (InfiniBand and RoCE): reliable connected queue pairs of libibverbs,
+//! which is loaded at run time, so the same program runs on hosts without it.
+//!
+//! Here: the fabric and its connections. Beside it: `settings`, `survey` (which device), `card` (what
+//! peers must know), `open` (coming up), `lane` and `link` (the data path), `board` and `attendant`
+//! (sleep, heartbeats, good-bye), `fates` (who is gone, and why), `raw` (libibverbs; all unsafe code).
+//! docs/rdma.md is for those who run it.
+//!
+//! Between two machines there is one queue pair for each worker (thesis 3.2.9), and one for
+//! heartbeats. A write is one RDMA WRITE from staged memory. Its flag travels with it where the device
+//! promises to place bytes in the order of their addresses (`ibv_query_qp_data_in_order`), else in a
+//! second write behind it on the same queue pair: writes of one queue pair take effect in order. On the
+//! reader's side the flag is read by an `Acquire` load (pair W); the `Release` is the device's.
+//!
+//! A machine has a card before it knows its peers: `VerbsFabric::prepare`, exchange of cards,
+//! `Prepared::open`.
+
+mod attendant;
+mod board;
+mod card;
+mod core;
+mod fates;
+mod lane;
+mod link;
+mod open;
+mod raw;
+mod settings;
+mod survey;
+
+pub use card::REGION_KEY_AT;
+pub use link::Counts;
+pub use open::Prepared;
+pub use settings::{Flag, Settings};
+pub use survey::{Gid, GidKind, PortReport, survey};
+
+use crate::error::Error;
+use crate::fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
+use crate::memory::Region;
+use crate::park;
+use attendant::Attendant;
+use core::Core;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Who takes part in a fabric.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Party {
+    /// The own machine.
+    pub machine: MachineId,
+    /// How many machines the program has.
+    pub machines: u16,
+    /// Workers of the own machine.
+    pub workers: u16,
+    /// The machines to be reached by this fabric, all others of the program or some, each with its workers.
+    pub peers: Vec<(MachineId, u16)>,
+}
+
+impl Party {
+    fn check(&self) -> Result<(), Error> {
+        for (index, (peer, _)) in self.peers.iter().enumerate() {
+            let is_twice = self.peers[..index].iter().any(|(other, _)| other == peer);
+            if *peer == self.machine || peer.0 >= self.machines || is_twice {
+                return Err(Error::NoSuchPeer { machine: *peer, own: self.machine, machines: self.machines });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One machine's end of a `verbs` fabric. Dropping it brings what was written to the peers and says to
+/// them that this machine leaves in order; connections stay usable after that.
+pub struct VerbsFabric {
+    core: Arc<Core>,
+    connected: Mutex<HashSet<(MachineId, WorkerId)>>,
+    attendant: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for VerbsFabric {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (machine, device, counts) = (self.core.machine, self.core.device.name(), self.counts());
+        f.debug_struct("VerbsFabric")
+            .field("machine", &machine)
+            .field("device", &device)
+            .field("counts", &counts)
+            .finish()
+    }
+}
+
+impl VerbsFabric {
+    /// Chooses a device, registers `region` and what the fabric itself needs, and makes the queue
+    /// pairs. Workers are numbered from 0; the thread that starts the machine may use
+    /// `WorkerId(u16::MAX)` beside them.
+    ///
+    /// # Errors
+    /// [`Error::Verbs`] says what is missing or refused, and what helps: no libibverbs, no device, no
+    /// port that is up, too little memory that may be locked, a setting out of range.
+    pub fn prepare(settings: &Settings, party: Party, region: Arc<Region>) -> Result<Prepared, Error> {
+        open::prepare(settings, party, region)
+    }
+
+    fn start(attendant: Attendant) -> Result<VerbsFabric, Error> {
+        let core = Arc::clone(&attendant.core);
+        let thread = std::thread::Builder::new().name("verbs-attendant".to_owned());
+        let thread = thread.spawn(move || attendant.run()).map_err(Error::system("starting the verbs attendant"))?;
+        Ok(VerbsFabric { core, connected: Mutex::default(), attendant: Some(thread) })
+    }
+
+    /// What this machine's fabric has done so far.
+    pub fn counts(&self) -> Counts {
+        self.core.counts()
+    }
+
+    fn check_peer(&self, peer: MachineId) -> Result<usize, Error> {
+        let (own, machines) = (self.core.machine, self.core.machines);
+        self.core.region_bytes.get(&peer).copied().ok_or(Error::NoSuchPeer { machine: peer, own, machines })
+    }
+}
+
+impl Drop for VerbsFabric {
+    fn drop(&mut self) {
+        self.core.leave();
+        if let Some(attendant) = self.attendant.take() {
+            // A panic there was printed; there is nothing to add here.
+            let _ = attendant.join();
+        }
+    }
+}
+
+impl Fabric for VerbsFabric {
+    fn machine(&self) -> MachineId {
+        self.core.machine
+    }
+
+    fn machines(&self) -> u16 {
+        self.core.machines
+    }
+
+    fn region(&self) -> &Region {
+        self.core.region()
+    }
+
+    fn region_bytes(&self, peer: MachineId) -> Result<usize, Error> {
+        self.check_peer(peer)
+    }
+
+    fn connect(&self, peer: MachineId, worker: WorkerId) -> Result<Box<dyn Connection>, Error> {
+        self.check_peer(peer)?;
+        let lane = self.core.lane_of(worker)?;
+        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        if !connected.insert((peer, worker)) {
+            return Err(Error::AlreadyConnected { machine: peer, worker });
+        }
+        Ok(Box::new(VerbsConnection { core: Arc::clone(&self.core), lane, peer }))
+    }
+
+    fn park(
+        &self,
+        worker: WorkerId,
+        offset: usize,
+        timeout: Duration,
+        is_idle: &mut dyn FnMut() -> bool,
+    ) -> Result<Wake, Error> {
+        self.core.park(worker, offset, timeout, is_idle)
+    }
+
+    fn ring(&self, offset: usize) -> Result<(), Error> {
+        park::ring(self.region().word32(offset)?)
+    }
+
+    fn poll(&self, worker: WorkerId) -> Result<(), Error> {
+        let lane = self.core.lane_of(worker)?;
+        self.core.lane(lane).poll()
+    }
+
+    fn cause(&self, peer: MachineId) -> Option<String> {
+        self.core.fates.cause(peer)
+    }
+
+    fn lost(&self, peer: MachineId) -> Result<Option<Loss>, Error> {
+        self.check_peer(peer)?;
+        Ok(self.core.fates.lost(peer))
+    }
+
+    fn watch(&self, timeout: Duration) -> Result<Option<MachineId>, Error> {
+        Ok(self.core.fates.watch(timeout))
+    }
+
+    fn end_watch(&self) {
+        self.core.fates.end_watch();
+    }
+}
+
+/// A lane's way to a peer.
+struct VerbsConnection {
+    core: Arc<Core>,
+    lane: usize,
+    peer: MachineId,
+}
+
+impl Connection for VerbsConnection {
+    fn peer(&self) -> MachineId {
+        self.peer
+    }
+
+    fn write(&mut self, source: &[u8], remote_offset: usize) -> Result<(), Error> {
+        self.core.lane(self.lane).write(self.peer, source, remote_offset)
+    }
+
+    fn ring(&mut self, park_offset: usize) -> Result<(), Error> {
+        self.core.lane(self.lane).ring(self.peer, park_offset)
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        self.core.lane(self.lane).flush(self.peer)
+    }
+}

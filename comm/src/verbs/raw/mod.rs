@@ -1,0 +1,344 @@
+//! libibverbs, with a safe face: devices, protection domain, registered memory, completion queues
+//! and channel, queue pairs. The only files of `verbs` with unsafe code are those of this folder.
+//!
+//! Here: what may be called when, and who outlives whom. Not here: layouts and symbols (`ffi`), what
+//! is written where (`link`), which device to take (`survey`).
+//!
+//! Invariants
+//! - V1 An object of libibverbs is destroyed once, when its owner here is dropped, and each owner
+//!   holds an `Arc` of what its object depends on: queue pairs their queues and domain, queues their
+//!   channel and context, memory its domain and the mapping. So the order is always right.
+//! - V2 The library stays loaded for the life of the process, so its functions stay where they are.
+//! - V3 A device reads and writes registered memory only: regions, which nobody in this process
+//!   touches but by atomics (M2), and which stay mapped until they are no longer registered (V1).
+//! - V4 The objects may be used by several threads at a time: libibverbs locks inside.
+
+#![allow(unsafe_code)]
+
+mod ffi;
+mod queue;
+mod works;
+
+pub(super) use queue::{Completion, CompletionChannel, CompletionQueue, Path, QueuePair, QueueSizes};
+pub(super) use works::Works;
+
+use crate::error::Error;
+use crate::memory::Region;
+use std::ffi::{CStr, c_int};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
+
+/// What the library is called.
+const LIBRARY: &str = "libibverbs.so.1";
+
+/// The loaded library.
+pub(super) struct Verbs {
+    table: ffi::Table,
+    /// Never closed (V2).
+    _library: libloading::Library,
+}
+
+impl Verbs {
+    /// Loads libibverbs, once in the life of the process.
+    pub(super) fn load() -> Result<&'static Verbs, Error> {
+        static LOADED: OnceLock<Result<Verbs, String>> = OnceLock::new();
+        let loaded = LOADED.get_or_init(|| {
+            // SAFETY: libibverbs is an ordinary library: loading it runs only its own start-up.
+            let library = unsafe { libloading::Library::new(LIBRARY) }.map_err(|error| {
+                let cause = std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string);
+                format!(
+                    "{cause}: install rdma-core's library, on Debian the packages libibverbs1 and ibverbs-providers"
+                )
+            })?;
+            // SAFETY: `LIBRARY` names the library with the stable interface 1.1 or later.
+            let table =
+                unsafe { ffi::Table::find(&library) }.map_err(|error| format!("{LIBRARY} is too old: {error}"))?;
+            // So that a program may start others while memory is pinned; new kernels need no help with that, and where
+            // it is refused only those who fork without exec are concerned.
+            // SAFETY: called once, before anything else of the library.
+            unsafe { (table.fork_init)() };
+            Ok(Verbs { table, _library: library })
+        });
+        loaded.as_ref().map_err(Error::verbs)
+    }
+}
+
+/// What libibverbs says of a device.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DeviceLimits {
+    pub(super) queue_pairs: usize,
+    pub(super) works: u32,
+    pub(super) completions: u32,
+    pub(super) ports: u8,
+}
+
+/// What libibverbs says of a port.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PortState {
+    /// Number of `enum ibv_port_state`: 4 is active.
+    pub(super) state: u32,
+    /// Number of `enum ibv_mtu`: 1 is 256 bytes, each more doubles it.
+    pub(super) mtu: u32,
+    pub(super) lid: u16,
+    pub(super) is_ethernet: bool,
+    pub(super) message_bytes: u32,
+    pub(super) gids: u32,
+}
+
+/// An event that the device reports on its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Event {
+    /// A queue pair cannot go on, by its number, and why.
+    QueuePair(u32, &'static str),
+    /// A completion queue was too small, or broke.
+    Completions,
+    /// A port went down or came back.
+    Port { port: u8, is_up: bool },
+    /// The device is gone.
+    Device,
+    /// Anything that needs no answer.
+    Other,
+}
+
+/// An open device.
+pub(super) struct Device {
+    verbs: &'static Verbs,
+    context: NonNull<ffi::Context>,
+    name: String,
+}
+
+// SAFETY: V4.
+unsafe impl Send for Device {}
+// SAFETY: V4.
+unsafe impl Sync for Device {}
+
+/// Names of the devices that libibverbs finds.
+pub(super) fn devices() -> Result<Vec<String>, Error> {
+    with_devices(|verbs, devices| Ok(devices.iter().map(|device| name_of(verbs, *device)).collect()))
+}
+
+/// Runs `body` while the list of devices exists.
+fn with_devices<R>(body: impl FnOnce(&'static Verbs, &[*mut ffi::Device]) -> Result<R, Error>) -> Result<R, Error> {
+    let verbs = Verbs::load()?;
+    let mut count: c_int = 0;
+    // SAFETY: the function writes the count and gives an array of that length, or null.
+    let list = unsafe { (verbs.table.get_device_list)(&raw mut count) };
+    let Some(list) = NonNull::new(list) else {
+        return Err(Error::verbs(format!("the RDMA devices cannot be listed: {}", io::Error::last_os_error())));
+    };
+    // SAFETY: as above; the array lives until it is freed below.
+    let devices = unsafe { std::slice::from_raw_parts(list.as_ptr(), usize::try_from(count).unwrap_or(0)) };
+    let result = body(verbs, devices);
+    // SAFETY: made above, freed once; open devices keep what they need of it.
+    unsafe { (verbs.table.free_device_list)(list.as_ptr()) };
+    result
+}
+
+fn name_of(verbs: &Verbs, device: *mut ffi::Device) -> String {
+    // SAFETY: `device` is of the list, and its name is a C string that lives as long.
+    unsafe { CStr::from_ptr((verbs.table.get_device_name)(device)) }.to_string_lossy().into_owned()
+}
+
+impl Device {
+    /// Opens the device of this name.
+    pub(super) fn open(name: &str) -> Result<Arc<Device>, Error> {
+        with_devices(|verbs, devices| {
+            let found = devices.iter().copied().find(|device| name_of(verbs, *device) == name);
+            let device = found.ok_or_else(|| Error::verbs(format!("there is no RDMA device {name}")))?;
+            // SAFETY: `device` is of the list, which still exists.
+            let context = NonNull::new(unsafe { (verbs.table.open_device)(device) });
+            let context = context.ok_or_else(|| {
+                let error = io::Error::last_os_error();
+                Error::verbs(format!(
+                    "the RDMA device {name} cannot be opened: {error}; this user needs access to /dev/infiniband/uverbs*"
+                ))
+            })?;
+            let device = Device { verbs, context, name: name.to_owned() };
+            // What is read of events later must not wait.
+            rustix::io::ioctl_fionbio(device.events(), true).map_err(Error::system("opening an RDMA device"))?;
+            Ok(Arc::new(device))
+        })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn limits(&self) -> Result<DeviceLimits, Error> {
+        let mut attr = ffi::DeviceAttr::EMPTY;
+        // SAFETY: the context is open (V1), the struct has the header's layout.
+        let code = unsafe { (self.verbs.table.query_device)(self.context.as_ptr(), &raw mut attr) };
+        refused(code, || format!("the RDMA device {} does not tell its limits", self.name))?;
+        Ok(DeviceLimits {
+            queue_pairs: usize::try_from(attr.max_qp).unwrap_or(0),
+            works: u32::try_from(attr.max_qp_wr).unwrap_or(0),
+            completions: u32::try_from(attr.max_cqe).unwrap_or(0),
+            ports: attr.phys_port_cnt,
+        })
+    }
+
+    pub(super) fn port(&self, port: u8) -> Result<PortState, Error> {
+        let mut attr = ffi::PortAttr::EMPTY;
+        // SAFETY: as in `limits`. The library fills the struct up to `flags`.
+        let code = unsafe { (self.verbs.table.query_port)(self.context.as_ptr(), port, &raw mut attr) };
+        refused(code, || format!("the RDMA device {} does not tell the state of port {port}", self.name))?;
+        Ok(PortState {
+            state: attr.state,
+            mtu: attr.active_mtu,
+            lid: attr.lid,
+            is_ethernet: attr.link_layer == 2,
+            message_bytes: attr.max_msg_sz,
+            gids: u32::try_from(attr.gid_tbl_len).unwrap_or(0),
+        })
+    }
+
+    /// The descriptor that is readable when there is an event to take.
+    pub(super) fn events(&self) -> BorrowedFd<'_> {
+        // SAFETY: the library keeps it open as long as the context (V1).
+        unsafe { BorrowedFd::borrow_raw((*self.context.as_ptr()).async_fd) }
+    }
+
+    /// The next event, if there is one; never waits.
+    pub(super) fn next_event(&self) -> Option<Event> {
+        let mut event = ffi::AsyncEvent { element: 0, event_type: 0 };
+        // SAFETY: the context is open, the struct has the header's layout; the descriptor does not block.
+        if unsafe { (self.verbs.table.get_async_event)(self.context.as_ptr(), &raw mut event) } != 0 {
+            return None;
+        }
+        let queue_pair = |what| {
+            let pointer = std::ptr::with_exposed_provenance::<ffi::Qp>(event.element as usize);
+            // SAFETY: for these types the element is a queue pair of this context, and destroying one waits until
+            // its events are acknowledged, which this one is not yet.
+            Event::QueuePair(unsafe { (*pointer).qp_num }, what)
+        };
+        let said = match event.event_type {
+            0 => Event::Completions,
+            1 => queue_pair("the device reports a fatal error of the queue pair"),
+            2 => queue_pair("the device reports an invalid request from the peer"),
+            3 => queue_pair("the device reports that the peer accessed memory it may not (wrong key or range)"),
+            8 | 19 => Event::Device,
+            9 | 10 => Event::Port { port: event.element as u8, is_up: event.event_type == 9 },
+            _ => Event::Other,
+        };
+        // SAFETY: taken above, acknowledged once.
+        unsafe { (self.verbs.table.ack_async_event)(&raw mut event) };
+        Some(said)
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: V1: what depends on it is gone.
+        unsafe { (self.verbs.table.close_device)(self.context.as_ptr()) };
+    }
+}
+
+/// A protection domain: memory and queue pairs of one domain go together.
+pub(super) struct ProtectionDomain {
+    device: Arc<Device>,
+    pd: NonNull<ffi::Pd>,
+}
+
+// SAFETY: V4.
+unsafe impl Send for ProtectionDomain {}
+// SAFETY: V4.
+unsafe impl Sync for ProtectionDomain {}
+
+impl ProtectionDomain {
+    pub(super) fn new(device: &Arc<Device>) -> Result<Arc<ProtectionDomain>, Error> {
+        // SAFETY: the context is open.
+        let pd = made(unsafe { (device.verbs.table.alloc_pd)(device.context.as_ptr()) }, || {
+            format!("no protection domain on {}", device.name)
+        })?;
+        Ok(Arc::new(ProtectionDomain { device: Arc::clone(device), pd }))
+    }
+}
+
+impl Drop for ProtectionDomain {
+    fn drop(&mut self) {
+        // SAFETY: V1.
+        unsafe { (self.device.verbs.table.dealloc_pd)(self.pd.as_ptr()) };
+    }
+}
+
+/// A region that the device may read, and that peers may write by it if it was registered so.
+pub(super) struct MemoryRegion {
+    /// Dropped by hand before the mapping.
+    mr: NonNull<ffi::Mr>,
+    domain: Arc<ProtectionDomain>,
+    region: Arc<Region>,
+}
+
+// SAFETY: V4; the mapping is touched by atomics only (M2).
+unsafe impl Send for MemoryRegion {}
+// SAFETY: as above.
+unsafe impl Sync for MemoryRegion {}
+
+impl MemoryRegion {
+    /// Registers, and so pins, all of `region`.
+    pub(super) fn register(
+        domain: &Arc<ProtectionDomain>,
+        region: Arc<Region>,
+        is_written_by_peers: bool,
+    ) -> Result<Arc<MemoryRegion>, Error> {
+        let access = if is_written_by_peers { ffi::ACCESS_LOCAL_WRITE | ffi::ACCESS_REMOTE_WRITE } else { 0 };
+        let verbs = domain.device.verbs;
+        // SAFETY: the domain exists; the mapping is as long as it says (M1) and stays until this is dropped (V3).
+        let mr = unsafe { (verbs.table.reg_mr)(domain.pd.as_ptr(), region.base().cast(), region.bytes(), access) };
+        match NonNull::new(mr) {
+            Some(mr) => Ok(Arc::new(MemoryRegion { mr, domain: Arc::clone(domain), region })),
+            None => Err(not_registered(region.bytes(), &io::Error::last_os_error())),
+        }
+    }
+
+    pub(super) fn region(&self) -> &Region {
+        &self.region
+    }
+
+    pub(super) fn local_key(&self) -> u32 {
+        // SAFETY: V1: the object lives, and its keys do not change.
+        unsafe { (*self.mr.as_ptr()).lkey }
+    }
+
+    pub(super) fn remote_key(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { (*self.mr.as_ptr()).rkey }
+    }
+}
+
+impl Drop for MemoryRegion {
+    fn drop(&mut self) {
+        // SAFETY: V1; the mapping is unmapped after this, when the fields are dropped.
+        unsafe { (self.domain.device.verbs.table.dereg_mr)(self.mr.as_ptr()) };
+    }
+}
+
+/// Why memory could not be pinned, and the cure, which is nearly always the limit on locked memory.
+fn not_registered(bytes: usize, error: &io::Error) -> Error {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+    let reason = match limit {
+        Some(limit) => format!(
+            "{bytes} bytes cannot be registered with the RDMA device: {error}. The limit on locked memory is {limit} bytes: \
+             raise it with `ulimit -l unlimited`, for good by `* - memlock unlimited` in /etc/security/limits.conf, \
+             for a daemon by LimitMEMLOCK=infinity in its systemd unit"
+        ),
+        None => format!("{bytes} bytes cannot be registered with the RDMA device: {error}"),
+    };
+    Error::verbs(reason)
+}
+
+/// Turns a null pointer into the error that the library left in `errno`.
+fn made<T>(pointer: *mut T, what: impl FnOnce() -> String) -> Result<NonNull<T>, Error> {
+    let error = io::Error::last_os_error();
+    NonNull::new(pointer).ok_or_else(|| Error::verbs(format!("{}: {error}", what())))
+}
+
+/// Turns an error number that a function returned into an error.
+fn refused(code: c_int, what: impl FnOnce() -> String) -> Result<(), Error> {
+    match code {
+        0 => Ok(()),
+        code => Err(Error::verbs(format!("{}: {}", what(), io::Error::from_raw_os_error(code.abs())))),
+    }
+}

@@ -1,0 +1,109 @@
+//! Work requests in the making: a chain for one queue pair, posted in one call.
+//!
+//! Here: the chain, whose pointers are set when it is posted. Not here: what the device makes of it.
+//! All sources lie in one registered region, checked when they are added, so nothing that the device
+//! or its library reads can be out of range. Nothing is allocated after `new`.
+
+use super::ffi;
+use super::{MemoryRegion, QueuePair};
+use crate::error::Error;
+use std::sync::Arc;
+
+/// A chain of writes and bells, with the registered memory its sources lie in.
+pub(crate) struct Works {
+    memory: Arc<MemoryRegion>,
+    requests: Vec<ffi::SendWr>,
+    sources: Vec<ffi::Sge>,
+    room: usize,
+    inline_bytes: usize,
+    /// High bits of the number of every request, so that a failed one tells whose it was.
+    tag: u64,
+}
+
+// SAFETY: the pointers inside requests are set and used within `post` only.
+unsafe impl Send for Works {}
+
+impl Works {
+    /// An empty chain with room for `capacity` requests.
+    pub(crate) fn new(memory: Arc<MemoryRegion>, capacity: usize, inline_bytes: usize, tag: u64) -> Works {
+        let (requests, sources) = (Vec::with_capacity(capacity), Vec::with_capacity(capacity));
+        Works { memory, requests, sources, room: capacity, inline_bytes, tag }
+    }
+
+    pub(crate) fn memory(&self) -> &MemoryRegion {
+        &self.memory
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.requests.len() >= self.room
+    }
+
+    /// Adds a write of `bytes` bytes at `offset` of the memory to `remote` under `key`.
+    pub(crate) fn write(&mut self, offset: usize, bytes: usize, remote: u64, key: u32) -> Result<(), Error> {
+        let region_bytes = self.memory.region().bytes();
+        if offset > region_bytes || bytes > region_bytes - offset {
+            return Err(Error::OutOfRange { offset, bytes, region_bytes });
+        }
+        let address = self.memory.region().base().expose_provenance() as u64 + offset as u64;
+        let inline = if bytes <= self.inline_bytes { ffi::SEND_INLINE } else { 0 };
+        self.sources.push(ffi::Sge { addr: address, length: bytes as u32, lkey: self.memory.local_key() });
+        self.requests.push(ffi::SendWr {
+            wr_id: self.tag,
+            num_sge: 1,
+            opcode: ffi::WR_RDMA_WRITE,
+            send_flags: inline,
+            remote_addr: remote,
+            rkey: key,
+            ..ffi::SendWr::EMPTY
+        });
+        Ok(())
+    }
+
+    /// Adds a message without bytes that shows at the peer as a completion with `number`.
+    pub(crate) fn bell(&mut self, number: u32) {
+        self.sources.push(ffi::Sge::default());
+        self.requests.push(ffi::SendWr {
+            wr_id: self.tag,
+            opcode: ffi::WR_SEND_WITH_IMM,
+            imm_data: number.to_be(),
+            ..ffi::SendWr::EMPTY
+        });
+    }
+
+    /// Numbers the last request (below the tag), and has its completion reported.
+    pub(crate) fn sign_last(&mut self, id: u64) {
+        if let Some(last) = self.requests.last_mut() {
+            last.wr_id = self.tag | id;
+            last.send_flags |= ffi::SEND_SIGNALED;
+        }
+    }
+
+    /// Posts all of the chain to `queue`, and empties it.
+    ///
+    /// # Errors
+    /// The queue pair takes no requests any more, or not all of these: it is not to be used again.
+    pub(crate) fn post(&mut self, queue: &QueuePair) -> Result<(), Error> {
+        let requests = self.requests.as_mut_ptr();
+        let sources = self.sources.as_mut_ptr();
+        for index in 0..self.requests.len() {
+            let is_last = index + 1 == self.requests.len();
+            let request = &mut self.requests[index];
+            request.next = if is_last { std::ptr::null_mut() } else { requests.wrapping_add(index + 1) };
+            request.sg_list = if request.num_sge == 0 { std::ptr::null_mut() } else { sources.wrapping_add(index) };
+        }
+        let result = if self.requests.is_empty() {
+            Ok(())
+        } else {
+            // SAFETY: the chain just linked lies in the two vectors, which are not touched until the call is over;
+            // sources are in range of registered memory that `self` keeps (V3).
+            unsafe { queue.post_send(requests) }
+        };
+        self.requests.clear();
+        self.sources.clear();
+        result
+    }
+}

@@ -1,0 +1,390 @@
+//! Two devices in one machine.
+
+use super::rig::{
+    self, DEVICES, Down, Lossy, TIMEOUT, each, on_device, open, open_spoiled, party, pinned_kib, prepare,
+};
+use comm::conformance::{self, Effort, REGION_BYTES};
+use comm::verbs::{Flag, REGION_KEY_AT, Settings, VerbsFabric, survey};
+use comm::{Error, Fabric, Loss, MachineId, Region, Wake, WorkerId};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// What a child process of a test does.
+const ROLE_VARIABLE: &str = "COMM_VERBS_ROLE";
+const A: MachineId = MachineId(0);
+const B: MachineId = MachineId(1);
+const MAIN: WorkerId = WorkerId(0);
+/// Where the tests of this file write: a park word, and a word.
+const PARK: usize = 0;
+const WORD: usize = 64;
+
+fn effort() -> Effort {
+    Effort { writes: 4_000, wakes: 200, patience: TIMEOUT }
+}
+
+fn conforms(machines: usize, settings: &Settings, effort: &Effort) -> Vec<VerbsFabric> {
+    let fabrics = open(&vec![3; machines], settings);
+    each(&fabrics, |fabric| conformance::run(fabric, effort));
+    println!("{:?}", fabrics[0].counts());
+    fabrics
+}
+
+#[test]
+fn conforms_between_two_devices() {
+    let before = pinned_kib();
+    let fabrics = conforms(2, &Settings::default(), &effort());
+    assert!(pinned_kib() > before, "a region in use is pinned");
+    drop(fabrics);
+    assert_eq!(pinned_kib(), before, "something is still pinned");
+}
+
+#[test]
+fn conforms_between_three_machines() {
+    conforms(3, &Settings { signal_every: 1, ..Settings::default() }, &effort());
+}
+
+#[test]
+fn conforms_with_the_flag_in_the_same_write() {
+    conforms(2, &Settings { flag: Flag::SameWrite, ..Settings::default() }, &effort());
+}
+
+#[test]
+fn conforms_with_the_flag_in_a_second_write_and_the_shortest_queues() {
+    let shortest = Settings {
+        queue_depth: 8,
+        signal_every: 1000,
+        staging_bytes: 4096,
+        inline_bytes: 0,
+        flag: Flag::SecondWrite,
+        ..Settings::default()
+    };
+    // What soft-RoCE would forgive must not happen: never more requests than the queue holds.
+    conforms(2, &shortest, &Effort { writes: 1_000, wakes: 50, patience: TIMEOUT });
+}
+
+#[test]
+fn conforms_while_packets_get_lost() {
+    for percent in [1, 10] {
+        let _lossy = Lossy::new(percent);
+        let patient = Settings { timeout: 12, ..Settings::default() };
+        conforms(2, &patient, &Effort { writes: 400, wakes: 20, patience: 2 * TIMEOUT });
+    }
+}
+
+#[test]
+fn workers_may_differ_in_number() {
+    let fabrics = open(&[1, 4], &Settings::default());
+    // A worker that its peer lacks writes all the same, and the starter beside them.
+    for (worker, value) in [(WorkerId(3), 7), (WorkerId(u16::MAX), 8)] {
+        let mut connection = fabrics[1].connect(A, worker).unwrap();
+        connection.write(&u64::to_ne_bytes(value), WORD).unwrap();
+        connection.ring(PARK).unwrap();
+        connection.flush().unwrap();
+        wait_for(&fabrics[0], value);
+    }
+    let refused = fabrics[0].connect(B, WorkerId(1)).map(drop);
+    assert!(matches!(refused, Err(Error::NoSuchWorker { worker: 1, workers: 1 })), "{refused:?}");
+}
+
+/// Parks until the word has this value.
+fn wait_for(fabric: &VerbsFabric, value: u64) {
+    let word = fabric.region().word(WORD).unwrap();
+    // Acquire, pairs with the Release of the flag word: pair W of the contract.
+    let mut is_idle = || word.load(Ordering::Acquire) != value;
+    while is_idle() {
+        let woke = fabric.park(MAIN, PARK, TIMEOUT, &mut is_idle).unwrap();
+        assert_ne!(woke, Wake::TimedOut, "{value} did not come");
+    }
+}
+
+#[test]
+fn a_batch_is_one_post_and_few_completions() {
+    const BATCHES: u64 = 500;
+    const WRITES: u64 = 25;
+    let fabrics = open(&[1, 1], &Settings { flag: Flag::SameWrite, ..Settings::default() });
+    let mut connection = fabrics[0].connect(B, MAIN).unwrap();
+    let before = fabrics[0].counts();
+    for batch in 1..=BATCHES {
+        for number in 0..WRITES {
+            let source = [[batch.to_ne_bytes(); 3], [(batch * WRITES + number).to_ne_bytes(); 3]].concat().concat();
+            connection.write(&source, 128 + 64 * number as usize).unwrap();
+        }
+        connection.flush().unwrap();
+        fabrics[0].poll(MAIN).unwrap();
+    }
+    connection.write(&1u64.to_ne_bytes(), WORD).unwrap();
+    connection.ring(PARK).unwrap();
+    connection.flush().unwrap();
+    wait_for(&fabrics[1], 1);
+    let after = fabrics[0].counts();
+    let (writes, posts, signed) =
+        (after.writes - before.writes, after.posts - before.posts, after.signed - before.signed);
+    println!("{writes} writes, {posts} posts, {signed} signed: {after:?}");
+    assert_eq!(writes, BATCHES * WRITES + 1);
+    // Some batches are cut in two where the queue or the ring is full; no more than one in five.
+    assert!((BATCHES + 1..=BATCHES * 6 / 5).contains(&posts), "{posts} posts for {BATCHES} batches");
+    assert!(signed * 20 <= writes, "{signed} of {writes} writes reported their completion");
+}
+
+#[test]
+fn a_sleeper_is_rung_and_who_is_awake_is_not() {
+    const ROUNDS: u64 = 50;
+    let fabrics = open(&[1, 1], &Settings::default());
+    let mut connection = fabrics[0].connect(B, MAIN).unwrap();
+    let mut back = fabrics[1].connect(A, MAIN).unwrap();
+    // The peer does not sleep: rings cost no bell, however many.
+    for round in 1..=ROUNDS {
+        connection.write(&round.to_ne_bytes(), WORD).unwrap();
+        connection.ring(PARK).unwrap();
+        connection.flush().unwrap();
+        fabrics[0].poll(MAIN).unwrap();
+    }
+    let word = fabrics[1].region().word(WORD).unwrap();
+    let deadline = Instant::now() + TIMEOUT;
+    // Acquire, pairs with the Release of the flag word: pair W of the contract.
+    while word.load(Ordering::Acquire) != ROUNDS {
+        assert!(Instant::now() < deadline, "the writes did not come");
+        std::thread::yield_now();
+    }
+    assert_eq!((fabrics[0].counts().bells, fabrics[1].counts().bells_received), (0, 0));
+    // Now each sleeps until the other writes.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=ROUNDS {
+                wait_for(&fabrics[1], ROUNDS + round);
+                back.write(&round.to_ne_bytes(), WORD).unwrap();
+                back.ring(PARK).unwrap();
+                back.flush().unwrap();
+            }
+        });
+        for round in 1..=ROUNDS {
+            connection.write(&(ROUNDS + round).to_ne_bytes(), WORD).unwrap();
+            connection.ring(PARK).unwrap();
+            connection.flush().unwrap();
+            wait_for(&fabrics[0], round);
+        }
+    });
+    let counts = fabrics[1].counts();
+    println!("{ROUNDS} rounds each way: {:?} and {counts:?}", fabrics[0].counts());
+    assert!(counts.bells_received > 0, "nobody was rung");
+    assert!(counts.bells_received <= 2 * ROUNDS, "{} bells for {ROUNDS} sleeps", counts.bells_received);
+}
+
+#[test]
+fn what_leaves_in_order_has_not_died() {
+    let mut fabrics = open(&[1, 1, 1], &Settings::default());
+    let leaver = fabrics.pop().unwrap();
+    let mut connection = leaver.connect(A, MAIN).unwrap();
+    connection.write(&5u64.to_ne_bytes(), WORD).unwrap();
+    connection.ring(PARK).unwrap();
+    // Not flushed: leaving does.
+    drop(leaver);
+    wait_for(&fabrics[0], 5);
+    for fabric in &fabrics {
+        assert_eq!(fabric.lost(MachineId(2)).unwrap(), Some(Loss::Left));
+        assert_eq!((fabric.watch(std::time::Duration::ZERO).unwrap(), fabric.cause(MachineId(2))), (None, None));
+    }
+    // Writing to who is gone does no harm, and the others go on.
+    let mut gone = fabrics[0].connect(MachineId(2), MAIN).unwrap();
+    gone.write(&[1; 4096], 0).unwrap();
+    gone.flush().unwrap();
+    let mut there = fabrics[0].connect(B, MAIN).unwrap();
+    there.write(&6u64.to_ne_bytes(), WORD).unwrap();
+    there.ring(PARK).unwrap();
+    there.flush().unwrap();
+    wait_for(&fabrics[1], 6);
+    drop(connection);
+}
+
+#[test]
+fn a_wrong_key_ends_with_its_cause() {
+    let fabrics = open_spoiled(&[1, 1], &Settings::default(), |machine, card| {
+        if machine == 1 {
+            card[REGION_KEY_AT] ^= 0x5a;
+        }
+    });
+    let mut connection = fabrics[0].connect(B, MAIN).unwrap();
+    connection.write(&1u64.to_ne_bytes(), WORD).unwrap();
+    connection.ring(PARK).unwrap();
+    connection.flush().unwrap();
+    let deadline = Instant::now() + TIMEOUT;
+    while fabrics[0].lost(B).unwrap().is_none() {
+        fabrics[0].poll(MAIN).unwrap();
+        assert!(Instant::now() < deadline, "the refusal was not noticed");
+        std::thread::yield_now();
+    }
+    assert_eq!(fabrics[0].watch(TIMEOUT).unwrap(), Some(B));
+    let cause = fabrics[0].cause(B).unwrap();
+    assert!(cause.contains("wrong key"), "{cause}");
+}
+
+#[test]
+fn a_port_that_goes_down_is_told() {
+    let fabrics = open(&[1, 1], &Settings::default());
+    let start = Instant::now();
+    let down = Down::new();
+    assert_eq!(fabrics[0].watch(TIMEOUT).unwrap(), Some(B));
+    println!("noticed after {} ms", start.elapsed().as_millis());
+    let cause = fabrics[0].cause(B).unwrap();
+    // Silence on a real port; soft-RoCE finds no route any more.
+    assert!(cause.contains("does not answer") || cause.contains("cannot send"), "{cause}");
+    assert!(cause.contains("port 1 of rxeA is down"), "{cause}");
+    let refused = prepare(0, &[1, 1], &Settings::default()).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("rxeA port 1: RoCE, down"), "{refused}");
+    drop(down);
+    drop(fabrics);
+    // And it can be used again.
+    conforms(2, &Settings::default(), &Effort { writes: 100, wakes: 10, patience: TIMEOUT });
+}
+
+#[test]
+fn what_cannot_be_had_is_refused_with_its_reason() {
+    let refusal = |settings: &Settings| {
+        let region = Arc::new(Region::anonymous(REGION_BYTES).unwrap());
+        VerbsFabric::prepare(settings, party(0, &[1, 1]), region).map(drop).unwrap_err().to_string()
+    };
+    let device = Some(DEVICES[0].to_owned());
+    for (settings, said) in [
+        (Settings { device: Some("mlx5_9".to_owned()), ..Settings::default() }, "there is no mlx5_9 on this host"),
+        (Settings { port: Some(2), ..Settings::default() }, "there is no any device port 2"),
+        (
+            Settings { device: device.clone(), gid_index: Some(200), ..Settings::default() },
+            "gid_index is 200, but rxeA",
+        ),
+        (Settings { device, mtu: Some(123), ..Settings::default() }, "mtu is 123"),
+        (Settings { retries: 7, ..Settings::default() }, "retries is 7: it may be 1 to 6"),
+    ] {
+        let refusal = refusal(&settings);
+        assert!(refusal.contains(said), "{refusal}");
+    }
+    let ports = survey().unwrap();
+    assert_eq!(ports.len(), 2);
+    assert!(ports.iter().all(|port| port.problem.is_none() && port.is_ethernet && !port.gids.is_empty()), "{ports:?}");
+}
+
+#[test]
+fn machines_that_do_not_fit_are_refused() {
+    let settings = Settings::default();
+    let refusal = |own: u16, workers: &[u16], other: &[u16], timeout| {
+        let other = prepare(1, other, &settings).unwrap();
+        let prepared = prepare(own, workers, &settings).unwrap();
+        prepared.open(&[(B, other.card().to_vec())], timeout).map(drop).unwrap_err().to_string()
+    };
+    let said = refusal(0, &[1, 1], &[1, 1, 1], TIMEOUT);
+    assert!(said.contains("one is of a program of 2 machines, the other of 3"), "{said}");
+    let said = refusal(0, &[1, 1], &[1, 2], TIMEOUT);
+    assert!(said.contains("it has 2 workers, not 1"), "{said}");
+    let said = refusal(0, &[2, 1], &[1, 1], TIMEOUT);
+    assert!(said.contains("queue pairs"), "{said}");
+    // One that never opens.
+    let said = refusal(0, &[1, 1], &[1, 1], std::time::Duration::from_millis(100));
+    assert!(said.contains("machine 1 did not connect its queue pairs"), "{said}");
+    let alone = prepare(0, &[1, 1], &settings).unwrap();
+    assert!(alone.open(&[], TIMEOUT).unwrap_err().to_string().contains("machine 1 has sent no card"));
+}
+
+/// This test program again, as something else; killed by its own id when the test is over.
+struct Process(Child);
+
+impl Process {
+    fn start(command: &mut Command) -> Process {
+        Process(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap())
+    }
+
+    fn role(role: &str) -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "pair::child_process", "--ignored", "--nocapture"]).env(ROLE_VARIABLE, role);
+        command
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn as_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Vec<u8> {
+    (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap()).collect()
+}
+
+/// What other tests start as a process of its own.
+#[test]
+#[ignore = "what the processes run that other tests start"]
+fn child_process() {
+    let Ok(role) = std::env::var(ROLE_VARIABLE) else { return };
+    if role == "memlock" {
+        println!("\nsaid {}", prepare(0, &[1, 1], &Settings::default()).map(drop).unwrap_err());
+        return;
+    }
+    let prepared = prepare(1, &[1, 1], &Settings::default()).unwrap();
+    println!("\ncard {}", as_hex(prepared.card()));
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    let fabric = prepared.open(&[(A, from_hex(line.trim()))], TIMEOUT).unwrap();
+    conformance::notices_death(&fabric, B, TIMEOUT, || println!("ready"));
+}
+
+#[test]
+fn a_killed_machine_is_noticed_in_time() {
+    let mut victim = Process::start(&mut Process::role("victim"));
+    let mut lines = BufReader::new(victim.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let card = lines.find_map(|line| line.strip_prefix("card ").map(from_hex)).unwrap();
+    let prepared = prepare(0, &[1, 1], &Settings::default()).unwrap();
+    writeln!(victim.0.stdin.as_mut().unwrap(), "{}", as_hex(prepared.card())).unwrap();
+    let fabric = prepared.open(&[(B, card)], TIMEOUT).unwrap();
+    assert!(lines.any(|line| line == "ready"));
+    victim.0.kill().unwrap();
+    let start = Instant::now();
+    conformance::notices_death(&fabric, B, TIMEOUT, || {});
+    println!("noticed after {} ms: {}", start.elapsed().as_millis(), fabric.cause(B).unwrap());
+    assert!(fabric.cause(B).unwrap().contains("does not answer"));
+}
+
+#[test]
+fn too_little_memory_that_may_be_locked_is_told_with_its_cure() {
+    // Only root may lock what it likes: another user, with the devices open to all.
+    rig::command("chmod 666 /dev/infiniband/uverbs0 /dev/infiniband/uverbs1");
+    let role = Process::role("memlock");
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", "ulimit -l 64; exec \"$0\" \"$@\""]).arg(role.get_program()).args(role.get_args());
+    let mut child = Process::start(shell.env(ROLE_VARIABLE, "memlock").uid(65534).gid(65534));
+    let mut said = String::new();
+    child.0.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    let said = said.lines().find_map(|line| line.strip_prefix("said ")).unwrap_or(&said).to_owned();
+    assert!(said.contains("limit on locked memory is 65536 bytes") && said.contains("ulimit -l unlimited"), "{said}");
+}
+
+#[test]
+fn a_device_in_use_by_two_machines_serves_both() {
+    let workers = [1, 1];
+    let same = |machine| on_device(0, &Settings::default()).device.map(|device| (machine, device));
+    assert_eq!(same(0).unwrap().1, same(1).unwrap().1);
+    let settings = Settings { device: Some(DEVICES[0].to_owned()), ..Settings::default() };
+    let prepared: Vec<_> = (0..2)
+        .map(|machine| {
+            let region = Arc::new(Region::anonymous(REGION_BYTES).unwrap());
+            VerbsFabric::prepare(&settings, party(machine, &workers), region).unwrap()
+        })
+        .collect();
+    let cards: Vec<_> = (0..).map(MachineId).zip(prepared.iter().map(|one| one.card().to_vec())).collect();
+    let fabrics: Vec<_> = std::thread::scope(|scope| {
+        let opening: Vec<_> =
+            prepared.into_iter().map(|one| scope.spawn(|| one.open(&cards, TIMEOUT).unwrap())).collect();
+        opening.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let mut connection = fabrics[0].connect(B, MAIN).unwrap();
+    connection.write(&9u64.to_ne_bytes(), WORD).unwrap();
+    connection.ring(PARK).unwrap();
+    connection.flush().unwrap();
+    wait_for(&fabrics[1], 9);
+}

@@ -1,0 +1,120 @@
+//! Machines of a verbs fabric for the tests: threads of this process, or processes that are this test
+//! program started again; and the network between the two devices of the virtual machine.
+
+use comm::conformance::REGION_BYTES;
+use comm::verbs::{Party, Prepared, Settings, VerbsFabric};
+use comm::{Error, MachineId, Region};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub const TIMEOUT: Duration = Duration::from_secs(60);
+/// The devices of `cargo dev rdma`'s machine, at the two ends of a pair of network interfaces.
+pub const DEVICES: [&str; 2] = ["rxeA", "rxeB"];
+
+/// Which settings each machine has: the device is what differs.
+pub fn on_device(machine: u16, settings: &Settings) -> Settings {
+    Settings { device: Some(DEVICES[usize::from(machine) % 2].to_owned()), ..settings.clone() }
+}
+
+/// Everybody is a peer of everybody, with so many workers each.
+pub fn party(machine: u16, workers: &[u16]) -> Party {
+    let peers = (0u16..).zip(workers).filter(|(peer, _)| *peer != machine);
+    Party {
+        machine: MachineId(machine),
+        machines: workers.len() as u16,
+        workers: workers[usize::from(machine)],
+        peers: peers.map(|(peer, workers)| (MachineId(peer), *workers)).collect(),
+    }
+}
+
+pub fn prepare(machine: u16, workers: &[u16], settings: &Settings) -> Result<Prepared, Error> {
+    let region = Arc::new(Region::anonymous(REGION_BYTES).unwrap());
+    VerbsFabric::prepare(&on_device(machine, settings), party(machine, workers), region)
+}
+
+/// All machines of a program with their cards exchanged, each changed by `spoil` on its way.
+pub fn open_spoiled(workers: &[u16], settings: &Settings, spoil: impl Fn(u16, &mut Vec<u8>)) -> Vec<VerbsFabric> {
+    let machines = 0..workers.len() as u16;
+    let prepared: Vec<_> = machines.clone().map(|machine| prepare(machine, workers, settings).unwrap()).collect();
+    let cards: Vec<_> = machines
+        .zip(&prepared)
+        .map(|(machine, prepared)| {
+            let mut card = prepared.card().to_vec();
+            spoil(machine, &mut card);
+            (MachineId(machine), card)
+        })
+        .collect();
+    std::thread::scope(|scope| {
+        let opening: Vec<_> =
+            prepared.into_iter().map(|one| scope.spawn(|| one.open(&cards, TIMEOUT).unwrap())).collect();
+        opening.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+pub fn open(workers: &[u16], settings: &Settings) -> Vec<VerbsFabric> {
+    open_spoiled(workers, settings, |_, _| {})
+}
+
+/// Runs `body` as each machine, each on a thread of its own.
+pub fn each(fabrics: &[VerbsFabric], body: impl Fn(&VerbsFabric) + Sync) {
+    std::thread::scope(|scope| {
+        for fabric in fabrics {
+            scope.spawn(|| body(fabric));
+        }
+    });
+}
+
+/// A command of the virtual machine that has to succeed.
+pub fn command(words: &str) {
+    let mut words = words.split_whitespace();
+    let program = words.next().unwrap();
+    let output = Command::new(program).args(words).output().unwrap_or_else(|error| panic!("{program}: {error}"));
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Loses packets between the two devices while it lives.
+pub struct Lossy;
+
+impl Lossy {
+    pub fn new(percent: u32) -> Lossy {
+        for interface in ["va", "vb"] {
+            command(&format!("tc qdisc add dev {interface} root netem loss {percent}%"));
+        }
+        Lossy
+    }
+}
+
+impl Drop for Lossy {
+    fn drop(&mut self) {
+        for interface in ["va", "vb"] {
+            command(&format!("tc qdisc del dev {interface} root"));
+        }
+    }
+}
+
+/// The interface of the first device is down while this lives. Its way to the other goes with it, and is
+/// made anew.
+pub struct Down;
+
+impl Down {
+    pub fn new() -> Down {
+        command("ip link set va down");
+        Down
+    }
+}
+
+impl Drop for Down {
+    fn drop(&mut self) {
+        command("ip link set va up");
+        command("ip route replace 10.79.0.2/32 dev va src 10.79.0.1 table 102");
+        command("ip route replace 10.79.0.1/32 dev vb src 10.79.0.2 table 101");
+    }
+}
+
+/// Bytes of memory this process has pinned.
+pub fn pinned_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmPin:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
