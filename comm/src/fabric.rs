@@ -101,6 +101,12 @@ pub trait Fabric: Send + Sync {
         is_idle: &mut dyn FnMut() -> bool,
     ) -> Result<Wake, Error>;
 
+    /// Whether this fabric's `park` has to be the one called where several fabrics share a region: it
+    /// tells peers that a thread sleeps, which those that ring the word themselves need not know.
+    fn tells_sleep(&self) -> bool {
+        false
+    }
+
     /// Wakes the thread of the own machine that sleeps, or is about to, on the park word at
     /// `offset`: for threads of this machine that have work for one another. What the caller stored
     /// before is covered by P.

@@ -16,7 +16,8 @@
 //!
 //! Invariants
 //! - All parts share the own region, so a worker sleeps on its one park word, whoever writes. A part
-//!   whose peers cannot ring that word themselves has a thread that does.
+//!   whose peers cannot ring that word themselves has a thread that does. At most one part tells its
+//!   peers who sleeps (`verbs`); then its `park` is taken.
 //! - Each peer has one part; a connection is that part's own, with no layer between.
 
 use crate::error::Error;
@@ -99,6 +100,9 @@ fn routes(parts: &[Part]) -> Result<Vec<Option<usize>>, Error> {
             fabric.region_bytes(*peer)?;
         }
     }
+    if parts.iter().filter(|part| part.fabric.tells_sleep()).count() > 1 {
+        return Err(Error::bootstrap("two fabrics that tell their peers who sleeps are put together"));
+    }
     let unreached = (0..machines).map(MachineId).find(|peer| *peer != own && routes[usize::from(peer.0)].is_none());
     unreached.map_or(Ok(routes), |peer| Err(Error::bootstrap(format!("no fabric reaches {peer}"))))
 }
@@ -136,12 +140,15 @@ impl Fabric for MixedFabric {
 
     fn park(
         &self,
-        _worker: WorkerId,
+        worker: WorkerId,
         offset: usize,
         timeout: Duration,
         is_idle: &mut dyn FnMut() -> bool,
     ) -> Result<Wake, Error> {
-        park::park(self.region().word32(offset)?, timeout, is_idle)
+        match self.parts.iter().find(|part| part.tells_sleep()) {
+            Some(part) => part.park(worker, offset, timeout, is_idle),
+            None => park::park(self.region().word32(offset)?, timeout, is_idle),
+        }
     }
 
     fn ring(&self, offset: usize) -> Result<(), Error> {

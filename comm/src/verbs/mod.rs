@@ -165,6 +165,10 @@ impl Fabric for VerbsFabric {
         self.core.park(worker, offset, timeout, is_idle)
     }
 
+    fn tells_sleep(&self) -> bool {
+        true
+    }
+
     fn ring(&self, offset: usize) -> Result<(), Error> {
         park::ring(self.region().word32(offset)?)
     }
