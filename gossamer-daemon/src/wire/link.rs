@@ -1,0 +1,135 @@
+//! A connection between hosts from its first byte to the point where both know who is there: connect, agree on the key,
+//! greet. What is then asked is not here.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, SystemTime};
+
+use comm::secure::{Key, SecureReader, SecureStream, SecureWriter};
+
+use super::message::{Hello, MAX_MESSAGE_BYTES};
+use super::stream::WireError;
+use crate::config::{Host, RackConfig};
+
+/// What the connections of daemons are for; part of what both sides prove to each other.
+const PURPOSE: &str = "gossamer-daemon";
+
+/// A connection on which both sides have greeted.
+pub struct Link {
+    /// The receiving end.
+    pub receiver: SecureReader,
+    /// The sending end.
+    pub sender: SecureWriter,
+    /// How the other side has greeted.
+    pub theirs: Hello,
+    /// Where it is.
+    pub peer: SocketAddr,
+}
+
+/// Why a host's daemon cannot be talked to.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// Its address does not resolve.
+    #[error("its address {address:?} is unknown: {source}; see `address` in {rack}")]
+    Address {
+        /// As `rack.yaml` has it.
+        address: String,
+        /// Why.
+        source: io::Error,
+        /// The file.
+        rack: String,
+    },
+    /// Nothing answers there.
+    #[error("{address} cannot be reached: {source}{}", cure(source))]
+    Connect {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// Somebody answers, but there is no conversation.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// Another host answers there.
+    #[error("the daemon at {address} is that of host {theirs} of rack {rack}: see the addresses in rack.yaml, here and there")]
+    Name {
+        /// Where.
+        address: SocketAddr,
+        /// What it calls itself.
+        theirs: String,
+        /// Its rack.
+        rack: String,
+    },
+}
+
+fn cure(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "; is gossamer-daemon running there, on that port?",
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "; is the host up, and no firewall in between?",
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => "; is the address right, and the link up?",
+        _ => "",
+    }
+}
+
+/// How this side greets. `host`: the own name of a daemon; of a launcher, the name of the host it wants.
+#[must_use]
+pub fn greeting(rack: &RackConfig, host: &str, cores: u16) -> Hello {
+    let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Hello {
+        release: format!("{} {}", env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION")),
+        rack: rack.name.clone(),
+        host: host.to_owned(),
+        fingerprint: rack.fingerprint(),
+        cores,
+        clock_ms: u64::try_from(clock.as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
+/// Connects to a host's daemon.
+///
+/// # Errors
+/// [`LinkError`], after `timeouts.connect_ms` of the rack at the latest for each of its steps.
+pub fn connect(rack: &RackConfig, host: &Host, key: &Key) -> Result<Link, LinkError> {
+    let timeout = rack.timeouts.connect();
+    let address = rack.address_of(host).map_err(|source| {
+        LinkError::Address { address: host.address.clone(), source, rack: rack.path.display().to_string() }
+    })?;
+    let tcp = TcpStream::connect_timeout(&address, timeout).map_err(|source| LinkError::Connect { address, source })?;
+    let stream = SecureStream::connect(tcp, key, PURPOSE, timeout).map_err(WireError::from)?;
+    let link = greet(stream, &greeting(rack, &host.name, 0), address, timeout)?;
+    if link.theirs.host != host.name {
+        let Hello { host: theirs, rack, .. } = link.theirs;
+        return Err(LinkError::Name { address, theirs, rack });
+    }
+    Ok(link)
+}
+
+/// Takes up a connection that came in.
+///
+/// # Errors
+/// [`WireError`]: who is there has no key, or is no gossamer program.
+pub fn accept(tcp: TcpStream, key: &Key, own: &Hello, timeout: Duration) -> Result<Link, WireError> {
+    let peer = tcp.peer_addr()?;
+    greet(SecureStream::accept(tcp, key, PURPOSE, timeout)?, own, peer, timeout)
+}
+
+/// Both sides send before they receive: each learns the other's version, also where it is not its own.
+fn greet(mut stream: SecureStream, own: &Hello, peer: SocketAddr, timeout: Duration) -> Result<Link, WireError> {
+    stream.set_timeout(Some(timeout))?;
+    stream.send(&own.pack())?;
+    let bytes = stream.receive(MAX_MESSAGE_BYTES)?.ok_or(WireError::Closed)?;
+    let theirs = Hello::unpack(&bytes)?;
+    let (receiver, sender) = stream.split();
+    Ok(Link { receiver, sender, theirs, peer })
+}
+
+impl Link {
+    /// Bounds each receive and each send from now on.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn set_timeout(&mut self, timeout: Duration) -> Result<(), WireError> {
+        self.receiver.set_timeout(Some(timeout))?;
+        Ok(self.sender.set_timeout(Some(timeout))?)
+    }
+}

@@ -1,0 +1,429 @@
+//! The messages, and their bytes.
+//!
+//! Three conversations, each a list of enums below:
+//!
+//! - launcher (or daemon) and daemon, over an authenticated and encrypted connection: both send a [`Hello`]; then the one
+//!   that has connected sends one [`Request`], and the daemon answers with [`Reply`]s
+//! - launcher and part, after `Accepted`: [`ToPart`] and [`FromPart`], passed on by the daemon, which does not look inside
+//!   (only that no message is too long)
+//! - daemon and part, over a pair of local sockets: first one [`Setup`], then the above
+//!
+//! Invariants: no message is longer than [`MAX_MESSAGE_BYTES`]; decoding allocates no more than that, never panics, and
+//! takes all bytes or fails. `Output` and `Input` are sent only against credit (`Grant`), so that nobody who is slow makes
+//! others hold more than [`WINDOW_BYTES`] a stream.
+
+use bincode::config::{Configuration, Limit, LittleEndian, Varint};
+use bincode::{Decode, Encode};
+
+/// Version of everything in this file. Both sides must have the same.
+pub const VERSION: u16 = 1;
+/// The longest message, in bytes.
+pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
+/// A program is carried in pieces of at most this many bytes.
+pub const CHUNK_BYTES: usize = 256 << 10;
+/// The most bytes of output or input that are sent at once.
+pub const PIECE_BYTES: usize = 16 << 10;
+/// How many bytes of a stream may be under way: for each of a host's stdout and stderr, and for the input.
+pub const WINDOW_BYTES: u32 = 256 << 10;
+/// How often both ends give a sign of life.
+pub const BEAT_MS: u64 = 500;
+
+const MAGIC: [u8; 4] = *b"GSMD";
+
+/// Number of a program, unique on the rack; chosen at random by its launcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+pub struct ProgramId(pub u32);
+
+impl std::fmt::Display for ProgramId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
+}
+
+impl std::str::FromStr for ProgramId {
+    type Err = String;
+    fn from_str(text: &str) -> Result<ProgramId, String> {
+        let number = u32::from_str_radix(text, 16).ok().filter(|_| text.len() == 8);
+        let wrong = || format!("{text:?} is no program: `gossamer-launch ps` lists them, each 8 letters and digits long");
+        number.map(ProgramId).ok_or_else(wrong)
+    }
+}
+
+/// Why bytes are no message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// The other side is another version.
+    #[error("it speaks version {theirs} of the rack protocol ({release}), this side version {VERSION}: \
+             install the same gossamer on all hosts")]
+    Version {
+        /// Its version.
+        theirs: u16,
+        /// What it calls itself.
+        release: String,
+    },
+    /// The bytes make no sense.
+    #[error("{bytes} bytes are no message: {what}")]
+    Malformed {
+        /// How many there are.
+        bytes: usize,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// A message that travels as bytes.
+pub trait Wire: Encode + Decode<()> {
+    /// Its bytes.
+    fn to_bytes(&self) -> Vec<u8> {
+        // Encoding into memory fails only for types that these messages do not have.
+        bincode::encode_to_vec(self, format()).unwrap_or_default()
+    }
+
+    /// The message in these bytes, all of them.
+    ///
+    /// # Errors
+    /// [`MessageError::Malformed`].
+    fn from_bytes(bytes: &[u8]) -> Result<Self, MessageError> {
+        let malformed = |what: String| MessageError::Malformed { bytes: bytes.len(), what };
+        if bytes.len() > MAX_MESSAGE_BYTES {
+            return Err(malformed("too long".into()));
+        }
+        let decoded = bincode::decode_from_slice::<Self, _>(bytes, format());
+        match decoded.map_err(|error| malformed(error.to_string()))? {
+            (message, taken) if taken == bytes.len() => Ok(message),
+            (_, taken) => Err(malformed(format!("{} of them are too many", bytes.len() - taken))),
+        }
+    }
+}
+
+fn format() -> Configuration<LittleEndian, Varint, Limit<{ 2 * MAX_MESSAGE_BYTES }>> {
+    bincode::config::standard().with_limit()
+}
+
+macro_rules! wire {
+    ($($type:ty),+) => { $(impl Wire for $type {})+ };
+}
+wire!(Hello, Request, Reply, ToPart, FromPart, Setup);
+
+/// The first message in both directions.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Hello {
+    /// Name and version of the program that speaks.
+    pub release: String,
+    /// Of the rack, by its `rack.yaml`.
+    pub rack: String,
+    /// Of the host: the daemon's own, or the one that the launcher wants to talk to.
+    pub host: String,
+    /// Of its `rack.yaml`.
+    pub fingerprint: String,
+    /// How many cores programs may use there.
+    pub cores: u16,
+    /// Milliseconds since 1970, by its clock.
+    pub clock_ms: u64,
+}
+
+impl Hello {
+    /// The bytes, which begin with what every version understands.
+    #[must_use]
+    pub fn pack(&self) -> Vec<u8> {
+        [&MAGIC[..], &VERSION.to_le_bytes(), &[self.release.len().min(255) as u8]].concat().into_iter()
+            .chain(self.release.bytes().take(255))
+            .chain(self.to_bytes())
+            .collect()
+    }
+
+    /// The greeting in these bytes.
+    ///
+    /// # Errors
+    /// [`MessageError`].
+    pub fn unpack(bytes: &[u8]) -> Result<Hello, MessageError> {
+        let malformed = |what: &str| MessageError::Malformed { bytes: bytes.len(), what: what.into() };
+        let rest = bytes.strip_prefix(&MAGIC).ok_or_else(|| malformed("not the greeting of a gossamer program"))?;
+        let (version, rest) = rest.split_first_chunk::<2>().ok_or_else(|| malformed("cut short"))?;
+        let (length, rest) = rest.split_first().ok_or_else(|| malformed("cut short"))?;
+        let (release, rest) = rest.split_at_checked(usize::from(*length)).ok_or_else(|| malformed("cut short"))?;
+        match u16::from_le_bytes(*version) {
+            VERSION => Hello::from_bytes(rest),
+            theirs => Err(MessageError::Version { theirs, release: String::from_utf8_lossy(release).into_owned() }),
+        }
+    }
+}
+
+/// What a connection is for.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum Request {
+    /// Start this host's machines of a program.
+    Run(Box<Start>),
+    /// How is this host, and what runs there?
+    Status,
+    /// End a program; the text says who wants it.
+    Kill {
+        /// Which.
+        program: ProgramId,
+        /// For its launcher to tell.
+        who: String,
+    },
+    /// The last lines of the daemon's log, or those about one program.
+    Logs {
+        /// Which program.
+        program: Option<ProgramId>,
+        /// How many lines at most.
+        lines: u32,
+    },
+    /// From another daemon: only to know that both are there. Both send `Beat` from now on.
+    Neighbour,
+}
+
+/// What a daemon answers.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum Reply {
+    /// No, and why.
+    Refused(String),
+    /// This host lacks the program: send it, as `Chunk`s.
+    NeedBinary,
+    /// The machines are being started; [`ToPart`] and [`FromPart`] follow.
+    Accepted,
+    /// See [`Request::Status`].
+    Status(Box<HostStatus>),
+    /// Whether there was such a program.
+    Killed(bool),
+    /// The lines, oldest first.
+    Logs(Vec<String>),
+    /// A sign of life.
+    Beat,
+}
+
+/// What a host is to start.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Start {
+    /// Which program.
+    pub program: ProgramId,
+    /// Who starts it, from where; for `ps` and logs.
+    pub owner: String,
+    /// The plan of the program (`gossamer::bootstrap::Plan`) as JSON.
+    pub plan: String,
+    /// This host's number in the plan.
+    pub host: u16,
+    /// The program's path on the launcher's host.
+    pub path: Vec<u8>,
+    /// What the program is, for hosts to find or to ask for it; `None`: whatever lies at `path`.
+    pub binary: Option<Binary>,
+    /// Its arguments, without its name.
+    pub args: Vec<Vec<u8>>,
+    /// Its environment.
+    pub env: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Its working directory.
+    pub folder: Vec<u8>,
+    /// How long silence may last, in milliseconds.
+    pub silence_ms: u32,
+}
+
+/// A program by its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Binary {
+    /// BLAKE3 of its bytes.
+    pub hash: [u8; 32],
+    /// How many bytes.
+    pub bytes: u64,
+}
+
+/// Daemon to part, first.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Setup {
+    /// As it came.
+    pub start: Start,
+    /// The file to execute.
+    pub file: Vec<u8>,
+    /// The cores that its machines may use.
+    pub cores: Option<Vec<u16>>,
+}
+
+/// An output stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+pub enum Stream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+}
+
+/// Launcher to part.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum ToPart {
+    /// A sign of life.
+    Beat,
+    /// The program's key, for each machine.
+    Secret([u8; 32]),
+    /// The card of a machine, for each other machine.
+    Peer {
+        /// Whose.
+        machine: u16,
+        /// As it came.
+        card: Vec<u8>,
+    },
+    /// So many more bytes of a stream may be sent.
+    Grant {
+        /// Which stream.
+        stream: Stream,
+        /// How many.
+        bytes: u32,
+    },
+    /// Nobody reads a stream any more.
+    Close(Stream),
+    /// Input for machine 0.
+    Input(Vec<u8>),
+    /// There is no more.
+    InputEnd,
+    /// A signal for all machines.
+    Signal(i32),
+    /// The machines are to stop.
+    End(String),
+    /// The machines are to be killed.
+    Kill,
+    /// A piece of the program (before the part is there).
+    Chunk(Vec<u8>),
+}
+
+/// Part to launcher.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum FromPart {
+    /// A sign of life.
+    Beat,
+    /// A process was started as this machine.
+    Started {
+        /// Which machine.
+        machine: u16,
+        /// Its process id.
+        pid: u32,
+    },
+    /// No process could be started; the text says why and what to do.
+    NotStarted(String),
+    /// The card of a machine.
+    Card {
+        /// Whose.
+        machine: u16,
+        /// Opaque.
+        card: Vec<u8>,
+    },
+    /// Gossamer runs in this machine.
+    Ready {
+        /// Which.
+        machine: u16,
+    },
+    /// The program has finished, says machine 0.
+    Finished {
+        /// With this status.
+        status: u8,
+    },
+    /// A machine cannot go on.
+    Failed {
+        /// Which.
+        machine: u16,
+        /// Why.
+        reason: String,
+    },
+    /// A machine cannot reach another one.
+    Lost {
+        /// Which has lost.
+        machine: u16,
+        /// Whom.
+        peer: u16,
+        /// What the fabric says.
+        reason: String,
+    },
+    /// A machine does not keep to the protocol.
+    Broken {
+        /// Which.
+        machine: u16,
+        /// How.
+        reason: String,
+    },
+    /// A process has ended.
+    Exited {
+        /// Which machine.
+        machine: u16,
+        /// As `wait` gives it.
+        status: i32,
+    },
+    /// What a machine has written.
+    Output {
+        /// Which machine.
+        machine: u16,
+        /// Where.
+        stream: Stream,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// A machine's stream has ended.
+    OutputEnd {
+        /// Which machine.
+        machine: u16,
+        /// Which stream.
+        stream: Stream,
+    },
+    /// So many more bytes of input may be sent.
+    GrantInput(u32),
+    /// The part itself has gone, or is made to go: from the daemon, and why.
+    Gone(String),
+    /// All machines of this host have gone, and all they wrote is sent.
+    Done,
+}
+
+/// How a host is.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, serde::Serialize)]
+pub struct HostStatus {
+    /// Process id of the daemon.
+    pub pid: u32,
+    /// Whom programs run as.
+    pub user: String,
+    /// Since when it runs, in seconds.
+    pub uptime_seconds: u64,
+    /// What runs there.
+    pub programs: Vec<ProgramStatus>,
+    /// The other hosts, as this one sees them.
+    pub neighbours: Vec<Neighbour>,
+    /// Each fabric, and whether it can be used there: a device's name, or why not.
+    pub fabrics: Vec<(String, String)>,
+    /// Carried programs that are kept, in bytes.
+    pub cache_bytes: u64,
+}
+
+/// A program, on one host.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, serde::Serialize)]
+pub struct ProgramStatus {
+    /// Which.
+    pub id: String,
+    /// Its path on the launcher's host.
+    pub path: String,
+    /// Who started it.
+    pub owner: String,
+    /// For how long it runs, in seconds.
+    pub seconds: u64,
+    /// Its machines on this host.
+    pub machines: Vec<MachineStatus>,
+}
+
+/// A machine of a program.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, serde::Serialize)]
+pub struct MachineStatus {
+    /// Number in the program.
+    pub machine: u16,
+    /// Process id.
+    pub pid: u32,
+    /// Memory in use, in bytes; of that, shared (slots) in bytes.
+    pub resident_bytes: u64,
+    /// What of it can be written by others: slots and queues.
+    pub shared_bytes: u64,
+}
+
+/// Another host, as a daemon sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, serde::Serialize)]
+pub struct Neighbour {
+    /// Its name.
+    pub name: String,
+    /// Empty when it is up; else why not.
+    pub trouble: String,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,9 @@
+//! What daemons, launchers and parts say to each other: [`message`] has the words, [`stream`] carries them, [`link`]
+//! makes the connections between hosts.
+
+pub mod link;
+pub mod message;
+pub mod stream;
+
+pub use message::*;
+pub use stream::{Receiver, Sender, WireError};
