@@ -8,6 +8,7 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use gossamer::bootstrap::{FabricChoice, VerbsSettings};
 use serde::{Deserialize, Serialize};
 
 mod cores;
@@ -65,35 +66,6 @@ fn list(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// How bytes get from machine to machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum FabricChoice {
-    /// For each pair of machines the best there is: shm on the same host, else verbs, else tcp.
-    #[default]
-    Auto,
-    /// Shared memory: one host only.
-    Shm,
-    /// TCP, between any hosts.
-    Tcp,
-    /// RDMA: InfiniBand or RoCE.
-    Verbs,
-}
-
-/// RDMA settings of a host; what is left out is chosen by the fabric.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Rdma {
-    /// Name of the device, as `ibv_devices` lists it.
-    pub device: Option<String>,
-    /// Port of the device, from 1.
-    pub port: Option<u8>,
-    /// Index into the port's GID table.
-    pub gid_index: Option<u8>,
-    /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096.
-    pub mtu: Option<u16>,
-}
-
 /// One host of the rack.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -116,7 +88,7 @@ pub struct Host {
     pub fabric: Option<FabricChoice>,
     /// RDMA settings.
     #[serde(default)]
-    pub rdma: Option<Rdma>,
+    pub rdma: Option<VerbsSettings>,
 }
 
 /// What a program, and whoever connects to a daemon, may take.
@@ -310,10 +282,10 @@ impl RackConfig {
             if host.address.is_empty() || host.port == Some(0) || host.workers == Some(0) {
                 return fail(name, format!("host {name}: address, port and workers must not be empty or 0"));
             }
-            if let Some(mtu) = host.rdma.as_ref().and_then(|rdma| rdma.mtu)
+            if let Some(mtu) = host.rdma.as_ref().and_then(|rdma| rdma.mtu_bytes)
                 && ![256, 512, 1024, 2048, 4096].contains(&mtu)
             {
-                return fail("mtu", format!("host {name}: rdma.mtu is 256, 512, 1024, 2048 or 4096 bytes, not {mtu}"));
+                return fail("mtu_bytes", format!("host {name}: rdma.mtu_bytes is 256, 512, 1024, 2048 or 4096, not {mtu}"));
             }
         }
         if self.timeouts.silence_ms < MIN_SILENCE_MS {

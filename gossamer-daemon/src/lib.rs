@@ -1,9 +1,11 @@
-//! Starts, watches and ends the machines of rack programs: the library under `gossamer-launch`.
+//! Starts, watches and ends the machines of rack programs: the library under `gossamer-launch` and `gossamer-daemon`.
 //!
 //! The way of one program through the files:
 //!
 //! 1. [`cli`]: what the user asked for
-//! 2. [`launch`]: all machines on this host: starts them and goes on until the last has gone
+//! 2. [`launch`]: all machines on this host: starts them and goes on until the last has gone. Or [`rack`]: machines on
+//!    the hosts of a rack, by their daemons ([`daemon`]), which have a process for each program ([`part`]); what they
+//!    say to each other is in [`wire`], the hosts are in [`config`]
 //! 3. [`machines`]: the machines of one program on one host: processes and their control channels
 //! 4. [`gather`]: the cards by which machines find one another
 //! 5. `input`, `output`: the standard streams
@@ -14,12 +16,16 @@
 
 pub mod cli;
 pub mod config;
+pub mod daemon;
 pub mod error;
 pub mod fate;
 pub mod gather;
 mod input;
 pub mod launch;
 pub mod machines;
+mod orphans;
 pub mod outcome;
 mod output;
+pub mod part;
 mod signals;
+pub mod wire;

@@ -27,7 +27,7 @@ fn the_example_at_the_root_is_valid() {
     // It says of itself that it shows the defaults.
     assert_eq!((config.limits, config.timeouts, config.port), (Limits::default(), Timeouts::default(), DEFAULT_PORT));
     assert_eq!(config.hosts[0].cores.as_ref().unwrap().numbers(), (2..=15).collect::<Vec<_>>());
-    assert_eq!(config.hosts[0].rdma.as_ref().unwrap().mtu, Some(4096));
+    assert_eq!(config.hosts[0].rdma.as_ref().unwrap().mtu_bytes, Some(4096));
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn wrong_values_are_named_with_their_place() {
     for cores in ["7-2", "x", "''", "[]", "5000", "-1"] {
         refused(&SMALL.replace("10.0.0.1}", &format!("10.0.0.1, cores: {cores}}}")), &[":3", "cores"]);
     }
-    refused(&SMALL.replace("10.0.0.1}", "10.0.0.1, rdma: {mtu: 1500}}"), &["mtu", "1500", "4096"]);
+    refused(&SMALL.replace("10.0.0.1}", "10.0.0.1, rdma: {mtu_bytes: 1500}}"), &["mtu_bytes", "1500", "4096"]);
 }
 
 #[test]

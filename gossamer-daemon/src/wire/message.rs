@@ -170,6 +170,10 @@ pub enum Request {
         /// How many lines at most.
         lines: u32,
     },
+    /// A piece of the program that `NeedBinary` asked for.
+    Chunk(Vec<u8>),
+    /// A sign of life, after `Neighbour`.
+    Beat,
     /// From another daemon: only to know that both are there. Both send `Beat` from now on.
     Neighbour,
 }
@@ -179,7 +183,7 @@ pub enum Request {
 pub enum Reply {
     /// No, and why.
     Refused(String),
-    /// This host lacks the program: send it, as `Chunk`s.
+    /// This host lacks the program: send it, as [`Request::Chunk`]s.
     NeedBinary,
     /// The machines are being started; [`ToPart`] and [`FromPart`] follow.
     Accepted,
@@ -234,8 +238,6 @@ pub struct Setup {
     pub start: Start,
     /// The file to execute.
     pub file: Vec<u8>,
-    /// The cores that its machines may use.
-    pub cores: Option<Vec<u16>>,
 }
 
 /// An output stream.
@@ -280,8 +282,6 @@ pub enum ToPart {
     End(String),
     /// The machines are to be killed.
     Kill,
-    /// A piece of the program (before the part is there).
-    Chunk(Vec<u8>),
 }
 
 /// Part to launcher.
@@ -296,46 +296,25 @@ pub enum FromPart {
         /// Its process id.
         pid: u32,
     },
-    /// No process could be started; the text says why and what to do.
-    NotStarted(String),
-    /// The card of a machine.
-    Card {
-        /// Whose.
-        machine: u16,
-        /// Opaque.
-        card: Vec<u8>,
-    },
-    /// Gossamer runs in this machine.
-    Ready {
-        /// Which.
-        machine: u16,
-    },
-    /// The program has finished, says machine 0.
-    Finished {
-        /// With this status.
-        status: u8,
-    },
-    /// A machine cannot go on.
-    Failed {
-        /// Which.
-        machine: u16,
-        /// Why.
+    /// No process could be started.
+    NotStarted {
+        /// Why, and what to do.
         reason: String,
+        /// Whether it is the program that is missing or cannot be executed.
+        is_program: bool,
     },
-    /// A machine cannot reach another one.
-    Lost {
-        /// Which has lost.
+    /// A machine has said this on its control channel.
+    Said {
+        /// Which machine.
         machine: u16,
-        /// Whom.
-        peer: u16,
-        /// What the fabric says.
-        reason: String,
+        /// A packet of `gossamer::control`.
+        packet: Vec<u8>,
     },
-    /// A machine does not keep to the protocol.
-    Broken {
-        /// Which.
+    /// A machine has said what is no message.
+    Nonsense {
+        /// Which machine.
         machine: u16,
-        /// How.
+        /// What is wrong with it.
         reason: String,
     },
     /// A process has ended.
@@ -353,13 +332,6 @@ pub enum FromPart {
         stream: Stream,
         /// What.
         bytes: Vec<u8>,
-    },
-    /// A machine's stream has ended.
-    OutputEnd {
-        /// Which machine.
-        machine: u16,
-        /// Which stream.
-        stream: Stream,
     },
     /// So many more bytes of input may be sent.
     GrantInput(u32),

@@ -37,13 +37,13 @@ fn traffic() -> Vec<Vec<u8>> {
         ToPart::End("because".into()),
     ];
     let from_part = [
-        FromPart::Card { machine: 0, card: vec![2; 100] },
+        FromPart::Said { machine: 0, packet: vec![2; 100] },
         FromPart::Exited { machine: 1, status: 256 },
         FromPart::Output { machine: 2, stream: Stream::Out, bytes: vec![b'x'; PIECE_BYTES] },
-        FromPart::Lost { machine: 1, peer: 2, reason: "reset".into() },
+        FromPart::NotStarted { reason: "reset".into(), is_program: true },
         FromPart::Done,
     ];
-    let setup = Setup { start: start(), file: b"/x".to_vec(), cores: Some(vec![0, 2]) };
+    let setup = Setup { start: start(), file: b"/x".to_vec() };
     let replies = [Reply::Refused("no".into()), Reply::Logs(vec!["a".into(), "b".into()]), Reply::Accepted];
     let mut all = vec![hello().pack(), hello().to_bytes(), setup.to_bytes()];
     all.extend(requests.iter().map(Wire::to_bytes));

@@ -1,0 +1,244 @@
+//! Programs by their content: found at their path, in the cache, or taken from the launcher.
+//!
+//! Invariant: what [`Cache::find`] or [`Incoming::finish`] returns for a hash had that hash a moment ago.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::wire::Binary;
+
+/// The carried programs of a host: `FOLDER/HASH/NAME`.
+#[derive(Debug)]
+pub struct Cache {
+    folder: PathBuf,
+    limit_bytes: u64,
+}
+
+/// BLAKE3 of a file, and its length.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn hash_file(path: &Path) -> io::Result<Binary> {
+    let mut hasher = blake3::Hasher::new();
+    let bytes = io::copy(&mut File::open(path)?, &mut hasher)?;
+    Ok(Binary { hash: *hasher.finalize().as_bytes(), bytes })
+}
+
+fn is(path: &Path, binary: &Binary) -> bool {
+    // The length first: reading costs.
+    let same_length = fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == binary.bytes);
+    same_length && hash_file(path).is_ok_and(|found| found == *binary)
+}
+
+impl Cache {
+    /// The cache in a folder, which is made when it is needed.
+    #[must_use]
+    pub fn new(folder: PathBuf, limit_bytes: u64) -> Cache {
+        Cache { folder, limit_bytes }
+    }
+
+    /// A file with this content: the program's own path, or a carried one.
+    #[must_use]
+    pub fn find(&self, path: &Path, binary: &Binary) -> Option<PathBuf> {
+        if is(path, binary) {
+            return Some(path.to_owned());
+        }
+        let kept = self.place(path, binary);
+        let found = is(&kept, binary);
+        if found && let Ok(file) = File::open(&kept) {
+            let _ = file.set_modified(SystemTime::now()); // in use: the last to go
+        }
+        found.then_some(kept)
+    }
+
+    fn place(&self, path: &Path, binary: &Binary) -> PathBuf {
+        let name = path.file_name().map_or_else(|| "program".into(), ToOwned::to_owned);
+        self.folder.join(blake3::Hash::from_bytes(binary.hash).to_hex().as_str()).join(name)
+    }
+
+    /// Starts taking a program.
+    ///
+    /// # Errors
+    /// When the folder cannot be written.
+    pub fn take(&self, path: &Path, binary: Binary) -> io::Result<Incoming> {
+        self.make_room(binary.bytes)?;
+        let place = self.place(path, &binary);
+        let folder = place.parent().unwrap_or(&self.folder);
+        fs::create_dir_all(folder)?;
+        let file = tempfile::Builder::new().prefix(".incoming-").tempfile_in(&self.folder)?;
+        Ok(Incoming { file, place, binary, taken_bytes: 0, hasher: blake3::Hasher::new() })
+    }
+
+    /// How many bytes are kept.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.kept().iter().map(|kept| kept.1).sum()
+    }
+
+    /// What is kept: since when unused, how long, where.
+    fn kept(&self) -> Vec<(SystemTime, u64, PathBuf)> {
+        let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
+        let files = entries(&self.folder).flat_map(|folder| entries(&folder.path()));
+        let known = files.filter_map(|file| {
+            let data = file.metadata().ok()?;
+            Some((data.modified().ok()?, data.len(), file.path()))
+        });
+        known.collect()
+    }
+
+    fn make_room(&self, bytes: u64) -> io::Result<()> {
+        let mut kept = self.kept();
+        kept.sort_unstable();
+        let mut used: u64 = kept.iter().map(|kept| kept.1).sum();
+        for (_, length, path) in kept {
+            if used.saturating_add(bytes) <= self.limit_bytes {
+                break;
+            }
+            // A program that runs from there keeps its content until it ends.
+            fs::remove_file(&path)?;
+            let _ = path.parent().map(fs::remove_dir); // stays if another name is in it
+            used -= length;
+        }
+        Ok(())
+    }
+}
+
+/// A program on its way in.
+pub struct Incoming {
+    file: tempfile::NamedTempFile,
+    place: PathBuf,
+    binary: Binary,
+    taken_bytes: u64,
+    hasher: blake3::Hasher,
+}
+
+impl Incoming {
+    /// Takes the next piece; true when it is all there.
+    ///
+    /// # Errors
+    /// When there is more than was said, or it cannot be written.
+    pub fn push(&mut self, piece: &[u8]) -> io::Result<bool> {
+        self.taken_bytes += piece.len() as u64;
+        if self.taken_bytes > self.binary.bytes {
+            return Err(io::Error::other("the launcher sent more than it said"));
+        }
+        self.hasher.update(piece);
+        self.file.write_all(piece)?;
+        Ok(self.taken_bytes == self.binary.bytes)
+    }
+
+    /// Checks the content and keeps it. The caller lets no other process start meanwhile: one that inherits the open
+    /// file, even for a moment, would make it impossible to execute.
+    ///
+    /// # Errors
+    /// When it is not what was said, or cannot be kept.
+    pub fn finish(self) -> io::Result<PathBuf> {
+        if *self.hasher.finalize().as_bytes() != self.binary.hash {
+            return Err(io::Error::other("what the launcher sent is not what it said: its hash differs"));
+        }
+        self.file.as_file().set_permissions(fs::Permissions::from_mode(0o755))?;
+        let path = self.file.into_temp_path(); // closes the file
+        path.persist(&self.place).map_err(|error| error.error)?;
+        Ok(self.place)
+    }
+}
+
+/// Whether a file looks as if it could be executed: for an error before anything is started.
+///
+/// # Errors
+/// In words, when it cannot.
+pub fn check_executable(path: &Path) -> Result<(), String> {
+    let data = fs::metadata(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    if !data.is_file() || data.permissions().mode() & 0o111 == 0 {
+        return Err(format!("{} is not an executable file", path.display()));
+    }
+    Ok(())
+}
+
+/// A path from bytes.
+#[must_use]
+pub fn path_of(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(std::ffi::OsStr::from_bytes(bytes))
+}
+
+/// Reads the next piece of a program that is sent.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read_piece(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match file.read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(cache: &Cache, name: &str, content: &[u8], binary: Binary) -> io::Result<PathBuf> {
+        let mut incoming = cache.take(Path::new(name), binary)?;
+        for piece in content.chunks(3) {
+            incoming.push(piece)?;
+        }
+        incoming.finish()
+    }
+
+    fn binary(content: &[u8]) -> Binary {
+        Binary { hash: *blake3::hash(content).as_bytes(), bytes: content.len() as u64 }
+    }
+
+    #[test]
+    fn a_program_is_kept_by_its_content() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(folder.path().join("cache"), 1000);
+        let content = b"#!/bin/sh\nexit 3\n";
+        let known = binary(content);
+        assert_eq!(cache.find(Path::new("/nowhere/prog"), &known), None);
+        let kept = take(&cache, "/nowhere/prog", content, known).unwrap();
+        assert_eq!(cache.find(Path::new("/nowhere/prog"), &known), Some(kept.clone()));
+        check_executable(&kept).unwrap();
+        assert_eq!(cache.used_bytes(), known.bytes);
+        fs::write(&kept, b"#!/bin/sh\nexit 4\n").unwrap();
+        assert_eq!(cache.find(Path::new("/nowhere/prog"), &known), None, "it was changed behind our back");
+
+        let own = folder.path().join("own");
+        fs::write(&own, content).unwrap();
+        assert_eq!(cache.find(&own, &known), Some(own.clone()), "the same at its own path");
+        assert!(check_executable(&own).unwrap_err().contains("not an executable"));
+    }
+
+    #[test]
+    fn what_is_not_as_said_is_not_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(folder.path().to_owned(), 1000);
+        let known = binary(b"abc");
+        assert!(take(&cache, "p", b"abd", known).unwrap_err().to_string().contains("its hash differs"));
+        assert!(take(&cache, "p", b"abcd", known).unwrap_err().to_string().contains("more than it said"));
+        assert!(cache.find(Path::new("p"), &known).is_none());
+        assert_eq!(cache.used_bytes(), 0);
+    }
+
+    #[test]
+    fn the_least_recently_used_goes_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(folder.path().to_owned(), 30);
+        let contents = [b"0123456789".as_slice(), b"abcdefghij", b"ABCDEFGHIJ", b"!!!!!!!!!!"];
+        let mut places = Vec::new();
+        for (age, content) in [(30, contents[0]), (20, contents[1]), (10, contents[2])] {
+            let place = take(&cache, "p", content, binary(content)).unwrap();
+            let at = SystemTime::now() - std::time::Duration::from_secs(age);
+            File::open(&place).unwrap().set_modified(at).unwrap();
+            places.push(place);
+        }
+        assert!(cache.find(Path::new("p"), &binary(contents[0])).is_some(), "used now");
+        take(&cache, "p", contents[3], binary(contents[3])).unwrap();
+        assert_eq!(places.iter().map(|place| place.exists()).collect::<Vec<_>>(), [true, false, true]);
+    }
+}

@@ -1,0 +1,93 @@
+//! Connections to a daemon: who is there, and what is asked. Whatever comes in, the daemon goes on.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Counted, Daemon, STACK_BYTES, neighbours, session};
+use crate::wire::link::{self, Link};
+use crate::wire::{Receiver, Reply, Request, Sender, WireError};
+
+/// Pause after an error that is not one connection's (too many open files).
+const PAUSE: Duration = Duration::from_millis(100);
+/// The most lines of the log that are sent at once.
+const MAX_LINES: u32 = 2000;
+/// They are sent in one message.
+const MAX_LINES_BYTES: usize = 900 << 10;
+
+/// Accepts connections for as long as the process lives.
+pub fn accept_all(daemon: &Arc<Daemon>, listener: &TcpListener) {
+    loop {
+        match listener.accept() {
+            Ok((tcp, peer)) => take(daemon, tcp, peer),
+            Err(error) => {
+                complain(daemon, "a connection could not be accepted", "?", &error.to_string());
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+}
+
+/// Logs what strangers can bring about, not too often.
+fn complain(daemon: &Daemon, what: &'static str, peer: &str, trouble: &str) {
+    if let Some(held_back) = daemon.strangers.pass(Instant::now()) {
+        tracing::warn!(peer, trouble, held_back, "{what}");
+    }
+}
+
+fn take(daemon: &Arc<Daemon>, tcp: TcpStream, peer: SocketAddr) {
+    let Some(counted) = Counted::new(daemon) else {
+        let trouble = "limits.connections of rack.yaml is reached";
+        return complain(daemon, "a connection was closed", &peer.to_string(), trouble);
+    };
+    let daemon_of_thread = Arc::clone(daemon);
+    let serve = move || {
+        let daemon = daemon_of_thread;
+        if let Err(error) = serve(&daemon, tcp) {
+            complain(&daemon, "a connection ended early", &peer.to_string(), &error.to_string());
+        }
+        drop(counted);
+    };
+    let name = format!("from {peer}");
+    if let Err(error) = std::thread::Builder::new().name(name).stack_size(STACK_BYTES).spawn(serve) {
+        complain(daemon, "a connection was closed", &peer.to_string(), &error.to_string());
+    }
+}
+
+fn serve(daemon: &Arc<Daemon>, tcp: TcpStream) -> Result<(), WireError> {
+    let mut link = link::accept(tcp, &daemon.key, &daemon.greeting(), daemon.rack.timeouts.connect())?;
+    match link.receiver.receive()? {
+        Request::Run(start) => session::run(daemon, link, *start),
+        Request::Neighbour => {
+            let _ = neighbours::answer(link, daemon.rack.timeouts.silence()); // how it ends is the other's to tell
+        }
+        Request::Status => answer(link, &Reply::Status(Box::new(daemon.status())))?,
+        Request::Kill { program, who } => {
+            let found = daemon.programs.end(program, &format!("killed by {who}"));
+            tracing::info!(%program, who, found, "asked to kill a program");
+            answer(link, &Reply::Killed(found))?;
+        }
+        Request::Logs { program, lines } => {
+            let text = program.map_or_else(String::new, |program| program.to_string());
+            let mut lines = daemon.last_lines.get(&text, lines.min(MAX_LINES) as usize);
+            let mut bytes = 0;
+            let fits = |line: &&String| {
+                bytes += line.len() + 8;
+                bytes <= MAX_LINES_BYTES
+            };
+            let kept = lines.iter().rev().take_while(fits).count();
+            lines.drain(..lines.len() - kept);
+            answer(link, &Reply::Logs(lines))?;
+        }
+        Request::Chunk(_) | Request::Beat => answer(link, &Reply::Refused("nothing was asked".into()))?,
+    }
+    Ok(())
+}
+
+/// Sends the only answer, and waits until it has arrived: to close first could destroy it.
+fn answer(mut link: Link, reply: &Reply) -> Result<(), WireError> {
+    link.sender.send(reply)?;
+    match link.receiver.receive_bytes() {
+        Ok(_) | Err(_) => Ok(()), // the other side's leave
+    }
+}

@@ -1,0 +1,251 @@
+//! `gossamer-daemon`: one a host. It starts this host's machines of programs for whoever has the rack's key, and knows
+//! what runs here and which other hosts are up.
+//!
+//! Threads: one accepts connections, each connection has one (a program's two), each other host one; the main one waits
+//! for signals. All they share is [`Daemon`]. Nothing that a connection does ends another's, or the daemon.
+
+pub mod cache;
+mod connection;
+pub mod log;
+mod neighbours;
+mod programs;
+mod session;
+mod user;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use comm::secure::Key;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
+use crate::config::{ConfigError, Host, RackConfig};
+use crate::orphans;
+use crate::signals::Signals;
+use crate::wire::HostStatus;
+use crate::wire::link::greeting;
+use cache::Cache;
+use log::{LastLines, RateLimit};
+use neighbours::Neighbours;
+use programs::Programs;
+pub use user::RunAs;
+
+/// How long programs may take to go when the daemon is told to end.
+const END_LIMIT: Duration = Duration::from_secs(5);
+/// Stack of a connection's thread; its messages are on the heap.
+const STACK_BYTES: usize = 512 << 10;
+
+/// Why a daemon cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// No valid `rack.yaml`, or no place in it.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The key file cannot be used.
+    #[error(transparent)]
+    Key(#[from] comm::Error),
+    /// It runs as root, and nobody has said that programs may.
+    #[error(
+        "gossamer-daemon runs as root, and it is not said whom programs run as: add `user: NAME` to rack.yaml or say \
+         --user NAME (root, if you mean it)"
+    )]
+    Root,
+    /// The user of the programs cannot be used.
+    #[error("user {name} {trouble}: see `user` in rack.yaml, or --user")]
+    User {
+        /// As it was named.
+        name: String,
+        /// What is wrong.
+        trouble: String,
+    },
+    /// It cannot listen at its address.
+    #[error("cannot listen at {address}: {source}{}", listen_cure(source))]
+    Listen {
+        /// Where.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The system refused something that it needs.
+    #[error("cannot {task}: {source}")]
+    System {
+        /// What was to be done.
+        task: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+fn listen_cure(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "; another gossamer-daemon, or another program, has this port: stop it, or choose \
+                                     another `port` in rack.yaml, on all hosts",
+        io::ErrorKind::AddrNotAvailable => "; this host does not have that address: see `address` in rack.yaml, and --host",
+        io::ErrorKind::PermissionDenied => "; ports below 1024 are root's: choose another `port` in rack.yaml",
+        _ => "",
+    }
+}
+
+/// What a daemon is to be.
+#[derive(Debug)]
+pub struct Settings {
+    /// The rack.
+    pub rack: RackConfig,
+    /// Which of its hosts this is; `None`: found by address or name.
+    pub host: Option<String>,
+    /// Whom programs run as; `None`: as `rack.yaml` says.
+    pub user: Option<String>,
+    /// Where carried programs are kept; `None`: the usual place.
+    pub cache: Option<PathBuf>,
+}
+
+/// What all threads of a daemon share.
+pub struct Daemon {
+    rack: RackConfig,
+    host: Host,
+    key: Key,
+    run_as: RunAs,
+    cache: Cache,
+    programs: Programs,
+    neighbours: Neighbours,
+    last_lines: LastLines,
+    strangers: RateLimit,
+    connections: AtomicU16,
+    since: Instant,
+}
+
+/// Runs a daemon until it gets a signal to end.
+///
+/// # Errors
+/// [`DaemonError`], with the cure.
+pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError> {
+    let signals = Signals::catch().map_err(system("catch signals"))?;
+    let Settings { rack, host, user, cache } = settings;
+    let host = rack.own_host(host.as_deref())?.clone();
+    let key = Key::read(&rack.key_path())?;
+    let run_as = RunAs::choose(user.as_deref().or(rack.user.as_deref()))?;
+    let folder = cache.unwrap_or_else(cache_folder);
+    let cache = Cache::new(folder, rack.limits.cache_bytes);
+    let address = format!("{}:{}", host.address, rack.port_of(&host));
+    let listener = rack.address_of(&host).and_then(TcpListener::bind);
+    let listener = listener.map_err(|source| DaemonError::Listen { address, source })?;
+    orphans::adopt().map_err(system("become a subreaper"))?;
+    let daemon = Arc::new(Daemon {
+        rack,
+        host,
+        key,
+        run_as,
+        cache,
+        programs: Programs::default(),
+        neighbours: Neighbours::default(),
+        last_lines,
+        strangers: RateLimit::new(),
+        connections: AtomicU16::new(0),
+        since: Instant::now(),
+    });
+    let address = listener.local_addr().map_err(system("listen"))?;
+    announce(&daemon, address);
+    start_threads(&daemon, listener).map_err(system("start a thread"))?;
+    let signal = wait_for(&signals).map_err(system("wait for signals"))?;
+    let programs = daemon.programs.end_all("gossamer-daemon was told to end");
+    tracing::info!(signal, programs, "told to end");
+    let start = Instant::now();
+    while daemon.programs.count() > 0 && start.elapsed() < END_LIMIT {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+fn announce(daemon: &Daemon, address: SocketAddr) {
+    let (rack, host, user) = (&daemon.rack.name, &daemon.host.name, &daemon.run_as.name);
+    let (file, hosts) = (daemon.rack.path.display().to_string(), daemon.rack.hosts.len());
+    tracing::info!(%address, rack, host, user, hosts, file, pid = std::process::id(), "listening");
+}
+
+fn start_threads(daemon: &Arc<Daemon>, listener: TcpListener) -> io::Result<()> {
+    let thread = |name: String| std::thread::Builder::new().name(name).stack_size(STACK_BYTES);
+    for host in daemon.rack.hosts.iter().filter(|host| host.name != daemon.host.name) {
+        let (daemon, host) = (Arc::clone(daemon), host.clone());
+        thread(format!("to {}", host.name)).spawn(move || neighbours::keep(&daemon, &host))?;
+    }
+    let accept = Arc::clone(daemon);
+    thread("accept".into()).spawn(move || connection::accept_all(&accept, &listener)).map(drop)
+}
+
+fn wait_for(signals: &Signals) -> Result<i32, Errno> {
+    loop {
+        if let Some(signal) = signals.take() {
+            return Ok(signal.as_raw());
+        }
+        let mut fds: Vec<PollFd<'_>> =
+            signals.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        match poll(&mut fds, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn system<E: Into<io::Error>>(task: &'static str) -> impl Fn(E) -> DaemonError {
+    move |error| DaemonError::System { task, source: error.into() }
+}
+
+/// `/var/cache/gossamer` for root, else `$XDG_CACHE_HOME/gossamer` or `~/.cache/gossamer`.
+fn cache_folder() -> PathBuf {
+    let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    if rustix::process::geteuid().is_root() {
+        return named("CACHE_DIRECTORY").unwrap_or_else(|| "/var/cache/gossamer".into()); // the name is systemd's
+    }
+    let home = || Some(named("HOME")?.join(".cache"));
+    let base = named("CACHE_DIRECTORY").or_else(|| Some(named("XDG_CACHE_HOME").or_else(home)?.join("gossamer")));
+    base.unwrap_or_else(|| std::env::temp_dir().join(format!("gossamer-{}", rustix::process::geteuid().as_raw())))
+}
+
+impl Daemon {
+    fn status(&self) -> HostStatus {
+        HostStatus {
+            pid: std::process::id(),
+            user: self.run_as.name.clone(),
+            uptime_seconds: self.since.elapsed().as_secs(),
+            programs: self.programs.status(),
+            neighbours: self.neighbours.status(),
+            fabrics: vec![("shm".into(), String::new()), ("tcp".into(), String::new())],
+            cache_bytes: self.cache.used_bytes(),
+        }
+    }
+
+    /// How many cores programs may use here.
+    fn cores(&self) -> u16 {
+        let all = std::thread::available_parallelism().map_or(1, usize::from);
+        let chosen = self.host.cores.as_ref().map_or(all, |cores| cores.numbers().len());
+        u16::try_from(chosen).unwrap_or(u16::MAX)
+    }
+
+    fn greeting(&self) -> crate::wire::Hello {
+        greeting(&self.rack, &self.host.name, self.cores())
+    }
+}
+
+/// Counts a connection for as long as it lives.
+struct Counted(Arc<Daemon>);
+
+impl Counted {
+    /// `None` when there are too many.
+    fn new(daemon: &Arc<Daemon>) -> Option<Counted> {
+        let most = daemon.rack.limits.connections;
+        let add = |count: u16| (count < most).then_some(count + 1);
+        // A count alone: nothing else is ordered by it.
+        daemon.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
+        Some(Counted(Arc::clone(daemon)))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}

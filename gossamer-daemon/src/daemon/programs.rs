@@ -1,0 +1,157 @@
+//! The programs that run on this host, as its daemon knows them.
+//!
+//! Invariant: a part is started and entered, or its orphans are ended, by one thread at a time ([`Programs::starting`]):
+//! so no part is ever taken for an orphan.
+
+use std::collections::BTreeMap;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+
+use crate::orphans;
+use crate::wire::{MachineStatus, ProgramId, ProgramStatus};
+
+/// How long killed processes may take to go.
+const END_LIMIT: Duration = Duration::from_secs(2);
+
+/// A program, on this host.
+pub struct Program {
+    /// Its path on the launcher's host.
+    pub path: String,
+    /// Who started it.
+    pub owner: String,
+    /// Since when it runs.
+    pub since: Instant,
+    /// The process between daemon and machines.
+    pub part: Pid,
+    /// The way to it.
+    pub channel: UnixStream,
+    /// Process ids of its machines.
+    pub machines: BTreeMap<u16, u32>,
+    /// Why it was made to end, where the daemon did it.
+    pub ended_by: Option<String>,
+}
+
+/// All of them.
+#[derive(Default)]
+pub struct Programs {
+    list: Mutex<BTreeMap<ProgramId, Program>>,
+    starting: Mutex<()>,
+}
+
+impl Programs {
+    fn list(&self) -> MutexGuard<'_, BTreeMap<ProgramId, Program>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// No other process of the daemon is started while this is held.
+    pub fn starting(&self) -> MutexGuard<'_, ()> {
+        self.starting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether one more may be started.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn has_room(&self, id: ProgramId, most: u16) -> Result<(), String> {
+        let list = self.list();
+        if list.contains_key(&id) {
+            return Err(format!("program {id} runs here already"));
+        }
+        if list.len() >= usize::from(most) {
+            let cure = "wait for one to end, or raise limits.programs in rack.yaml";
+            return Err(format!("{most} programs run here, and no more may: {cure}"));
+        }
+        Ok(())
+    }
+
+    /// Enters a program whose part was started under `starting`.
+    pub fn enter(&self, id: ProgramId, program: Program) {
+        self.list().insert(id, program);
+    }
+
+    /// A machine of it has been started.
+    pub fn add_machine(&self, id: ProgramId, machine: u16, pid: u32) {
+        if let Some(program) = self.list().get_mut(&id) {
+            program.machines.insert(machine, pid);
+        }
+    }
+
+    /// Ends a program: its part is cut off, kills its machines and goes. False when there is no such program.
+    pub fn end(&self, id: ProgramId, reason: &str) -> bool {
+        let mut list = self.list();
+        let Some(program) = list.get_mut(&id) else { return false };
+        program.ended_by.get_or_insert_with(|| reason.to_owned());
+        let _ = program.channel.shutdown(Shutdown::Both); // gone already: as good
+        true
+    }
+
+    /// Ends all of them; how many there were.
+    pub fn end_all(&self, reason: &str) -> usize {
+        let ids: Vec<ProgramId> = self.list().keys().copied().collect();
+        ids.iter().filter(|id| self.end(**id, reason)).count()
+    }
+
+    /// Why the daemon ended it, if it did.
+    pub fn ended_by(&self, id: ProgramId) -> Option<String> {
+        self.list().get(&id)?.ended_by.clone()
+    }
+
+    /// The part has gone and was collected: what it left behind is ended.
+    pub fn remove(&self, id: ProgramId) {
+        let _one_at_a_time = self.starting();
+        let mut list = self.list();
+        list.remove(&id);
+        let parts: Vec<Pid> = list.values().map(|program| program.part).collect();
+        drop(list);
+        let left = orphans::end(&parts, END_LIMIT);
+        if left > 0 {
+            tracing::warn!(program = %id, left, "processes of the program cannot be killed");
+        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.list().len()
+    }
+
+    /// What to tell of them.
+    pub fn status(&self) -> Vec<ProgramStatus> {
+        let machine = |(machine, pid): (&u16, &u32)| {
+            let (resident_bytes, shared_bytes) = memory_of(*pid);
+            MachineStatus { machine: *machine, pid: *pid, resident_bytes, shared_bytes }
+        };
+        let program = |(id, program): (&ProgramId, &Program)| ProgramStatus {
+            id: id.to_string(),
+            path: program.path.clone(),
+            owner: program.owner.clone(),
+            seconds: program.since.elapsed().as_secs(),
+            machines: program.machines.iter().map(machine).collect(),
+        };
+        self.list().iter().map(program).collect()
+    }
+}
+
+/// Memory of a process in use, and how much of it is shared, in bytes; 0 where it is gone.
+fn memory_of(pid: u32) -> (u64, u64) {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().trim_end_matches(" kB").parse::<u64>().ok().map(|kib| kib * 1024)
+    };
+    (field("VmRSS:").unwrap_or(0), field("RssShmem:").unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_this_process_is_known() {
+        assert!(memory_of(std::process::id()).0 > 100_000);
+        assert_eq!(memory_of(0), (0, 0));
+    }
+}

@@ -1,0 +1,246 @@
+//! One program on this host, from its request to the moment when nothing of it is left: finds or takes the executable,
+//! starts the part, and passes messages on between it and the launcher.
+//!
+//! Invariants: whatever ends first (launcher, connection, part, or the program by order) ends the rest: the part sees the
+//! end of its socket and kills its machines, or is killed [`PART_LIMIT`] later; the launcher is told `Gone`. When the
+//! session is over, part and orphans have been collected.
+
+use std::io;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use comm::secure::{SecureReader, SecureWriter};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::Daemon;
+use super::cache::{check_executable, path_of};
+use super::programs::Program;
+use crate::wire::link::Link;
+use crate::wire::{FromPart, ProgramId, Receiver, Reply, Request, Sender, Setup, Start, Wire, WireError};
+
+/// How long a part may take to end by itself once it is cut off.
+const PART_LIMIT: Duration = Duration::from_millis(500);
+/// The silence that a launcher may ask for.
+const SILENCE_MS: std::ops::RangeInclusive<u32> = 1000..=3_600_000;
+/// Longer messages of a part cannot be the one that the daemon listens for.
+const STARTED_BYTES_MAX: usize = 16;
+
+/// Runs a program's session to its end.
+pub fn run(daemon: &Arc<Daemon>, mut link: Link, start: Start) {
+    let id = start.program;
+    let (path, owner) = (path_of(&start.path).display().to_string(), start.owner.clone());
+    let silence = Duration::from_millis(u64::from(start.silence_ms));
+    match begin(daemon, &mut link, start) {
+        Ok((child, channel)) => {
+            tracing::info!(program = %id, part = child.id(), path, owner, "a program starts");
+            let why = converse(daemon, id, link, channel, silence);
+            let exit = collect(child);
+            daemon.programs.remove(id);
+            tracing::info!(program = %id, exit, why, "the program has ended");
+        }
+        Err(reason) => {
+            tracing::warn!(program = %id, path, owner, reason, "a program was refused");
+            let _ = link.sender.send(&Reply::Refused(reason)); // it may be gone
+        }
+    }
+}
+
+/// Up to the running part; an error is for the launcher.
+fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, UnixStream), String> {
+    let limits = &daemon.rack.limits;
+    let bytes: usize = start.args.iter().map(Vec::len).sum::<usize>()
+        + start.env.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+    if bytes > limits.environment_bytes as usize {
+        let most = limits.environment_bytes;
+        return Err(format!("arguments and environment have {bytes} bytes, limits.environment_bytes is {most}"));
+    }
+    if !SILENCE_MS.contains(&start.silence_ms) {
+        return Err(format!("a silence of {} ms is not possible", start.silence_ms));
+    }
+    let plan: gossamer::bootstrap::Plan =
+        serde_json::from_str(&start.plan).map_err(|error| format!("the plan of the program: {error}"))?;
+    plan.check().map_err(|error| error.to_string())?;
+    let machines = plan.machines_of(start.host).count();
+    if machines == 0 || machines > usize::from(limits.machines_per_host) {
+        let most = limits.machines_per_host;
+        return Err(format!("{machines} machines on this host; limits.machines_per_host is {most}"));
+    }
+    daemon.programs.has_room(start.program, limits.programs)?;
+    let file = executable(daemon, link, &start)?;
+
+    let id = start.program;
+    let mut setup = Setup { start, file: file.into_os_string().into_encoded_bytes() };
+    setup.start.env = environment(daemon, std::mem::take(&mut setup.start.env), id);
+    let (mut channel, theirs) = UnixStream::pair().map_err(|error| format!("no socket for the program: {error}"))?;
+    let path = path_of(&setup.start.path).display().to_string();
+    let owner = setup.start.owner.clone();
+    let kept = channel.try_clone().map_err(|error| error.to_string())?;
+    let _one_at_a_time = daemon.programs.starting();
+    daemon.programs.has_room(id, limits.programs)?; // others may have come meanwhile
+    let child = spawn(daemon, theirs).map_err(|error| format!("the daemon cannot start a process: {error}"))?;
+    let (since, part) = (Instant::now(), Pid::from_child(&child));
+    let (machines, ended_by) = (Default::default(), None);
+    daemon.programs.enter(id, Program { path, owner, since, part, channel: kept, machines, ended_by });
+    let said = channel.send(&setup).and_then(|()| link.sender.send(&Reply::Accepted));
+    if said.is_err() {
+        let _ = channel.shutdown(Shutdown::Both); // the session ends at once, in order
+    }
+    Ok((child, channel))
+}
+
+/// What the program gets: what the launcher sent, and what is this host's to say.
+fn environment(daemon: &Daemon, sent: Vec<(Vec<u8>, Vec<u8>)>, id: ProgramId) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let user = &daemon.run_as;
+    let bytes = |text: &std::ffi::OsStr| text.as_encoded_bytes().to_vec();
+    let own = [
+        ("HOME", bytes(user.home.as_os_str())),
+        ("USER", user.name.clone().into_bytes()),
+        ("LOGNAME", user.name.clone().into_bytes()),
+        ("SHELL", bytes(user.shell.as_os_str())),
+        ("GOSSAMER_PROGRAM", id.to_string().into_bytes()),
+    ];
+    let mut all: Vec<_> = own.map(|(name, value)| (name.as_bytes().to_vec(), value)).into();
+    all.extend(sent.into_iter().filter(|(name, _)| !own_names().contains(&name.as_slice())));
+    all
+}
+
+fn own_names() -> [&'static [u8]; 5] {
+    [b"HOME", b"USER", b"LOGNAME", b"SHELL", b"GOSSAMER_PROGRAM"]
+}
+
+/// The file to execute: at the program's own path, in the cache, or from the launcher.
+fn executable(daemon: &Daemon, link: &mut Link, start: &Start) -> Result<PathBuf, String> {
+    let path = path_of(&start.path);
+    let Some(binary) = start.binary else {
+        check_executable(&path)?;
+        return Ok(path);
+    };
+    if let Some(found) = daemon.cache.find(&path, &binary) {
+        return Ok(found);
+    }
+    let most = daemon.rack.limits.binary_bytes;
+    if binary.bytes > most {
+        return Err(format!("the program has {} bytes, limits.binary_bytes is {most}", binary.bytes));
+    }
+    let in_words = |error: &dyn std::fmt::Display| format!("the program cannot be taken over: {error}");
+    let mut incoming = daemon.cache.take(&path, binary).map_err(|error| in_words(&error))?;
+    link.sender.send(&Reply::NeedBinary).map_err(|error| in_words(&error))?;
+    loop {
+        let piece = match link.receiver.receive().map_err(|error| in_words(&error))? {
+            Request::Chunk(piece) if !piece.is_empty() => piece,
+            other => return Err(format!("the launcher sent {other:?} instead of the program")),
+        };
+        if incoming.push(&piece).map_err(|error| in_words(&error))? {
+            let _one_at_a_time = daemon.programs.starting(); // see `Incoming::finish`
+            return incoming.finish().map_err(|error| in_words(&error));
+        }
+    }
+}
+
+/// Starts the part: this very executable, as the programs' user.
+fn spawn(daemon: &Daemon, socket: UnixStream) -> io::Result<Child> {
+    let mut command = Command::new("/proc/self/exe"); // also where the file was replaced meanwhile
+    command.arg0("gossamer-daemon").arg("part").process_group(0).env_clear().current_dir("/");
+    command.stdin(Stdio::from(std::os::fd::OwnedFd::from(socket))).stdout(Stdio::null());
+    if let Some((user, group)) = daemon.run_as.ids {
+        command.uid(user).gid(group); // and no other groups: see `CommandExt::uid`
+    }
+    command.spawn()
+}
+
+/// Passes messages on until one side has gone; why, in words.
+fn converse(daemon: &Arc<Daemon>, id: ProgramId, link: Link, channel: UnixStream, silence: Duration) -> String {
+    let Link { mut receiver, mut sender, peer, .. } = link;
+    let prepared = (|| {
+        receiver.set_timeout(Some(silence))?;
+        sender.set_timeout(Some(silence))?;
+        let from_part = channel.try_clone()?;
+        let to_part = channel.try_clone()?;
+        to_part.set_write_timeout(Some(silence))?;
+        let daemon = Arc::clone(daemon);
+        let up = move || pass_up(&daemon, id, from_part, sender);
+        Ok::<_, WireError>((std::thread::Builder::new().name(format!("{id} up")).spawn(up)?, to_part))
+    })();
+    let (up, why) = match prepared {
+        Ok((up, to_part)) => (Some(up), pass_down(&mut receiver, to_part, silence)),
+        Err(error) => (None, error.to_string()),
+    };
+    let _ = channel.shutdown(Shutdown::Both); // the part may have gone first
+    let _ = receiver.tcp().shutdown(Shutdown::Both); // so may the launcher
+    if let Some(up) = up {
+        let _ = up.join(); // its panic was told by itself
+    }
+    daemon.programs.ended_by(id).unwrap_or_else(|| format!("launcher at {peer}: {why}"))
+}
+
+fn pass_down(receiver: &mut SecureReader, channel: UnixStream, silence: Duration) -> String {
+    let mut to_part = channel;
+    loop {
+        match receiver.receive_bytes() {
+            Ok(message) if to_part.send_bytes(&message).is_ok() => {}
+            Ok(_) => {
+                // It has gone, or hangs. `pass_up` tells the launcher, which closes the connection.
+                let _ = to_part.shutdown(Shutdown::Both);
+                return until_closed(receiver, silence);
+            }
+            Err(error) => return error.to_string(),
+        }
+    }
+}
+
+/// Until the launcher has taken its leave: to close first could destroy what it has not read yet.
+fn until_closed(receiver: &mut SecureReader, limit: Duration) -> String {
+    let start = Instant::now();
+    while start.elapsed() < limit {
+        if let Err(error) = receiver.receive_bytes() {
+            return error.to_string();
+        }
+    }
+    "it did not leave".to_owned()
+}
+
+fn pass_up(daemon: &Daemon, id: ProgramId, mut from_part: UnixStream, mut sender: SecureWriter) {
+    let mut is_done = false;
+    let why = loop {
+        match from_part.receive_bytes() {
+            Ok(message) => {
+                if message.len() <= STARTED_BYTES_MAX {
+                    match FromPart::from_bytes(&message) {
+                        Ok(FromPart::Started { machine, pid }) => daemon.programs.add_machine(id, machine, pid),
+                        Ok(FromPart::Done) => is_done = true,
+                        _ => {}
+                    }
+                }
+                if sender.send_bytes(&message).is_err() {
+                    break "the launcher cannot be reached".to_owned();
+                }
+            }
+            Err(error) => break error.to_string(),
+        }
+    };
+    if !is_done {
+        let reason = daemon.programs.ended_by(id).unwrap_or_else(|| format!("its process for the program ended: {why}"));
+        let _ = sender.send(&FromPart::Gone(reason)); // the launcher may have gone first
+    }
+}
+
+/// Waits for a part that was cut off, kills it if it does not go; its exit status in words.
+fn collect(mut child: Child) -> String {
+    let has_gone = match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
+        Ok(process) => {
+            let timeout = Timespec::try_from(PART_LIMIT).ok();
+            poll(&mut [PollFd::new(&process, PollFlags::IN)], timeout.as_ref()).is_ok_and(|ready| ready > 0)
+        }
+        Err(_) => false,
+    };
+    if !has_gone {
+        let _ = child.kill(); // it may have gone at this moment
+    }
+    child.wait().map_or_else(|error| error.to_string(), |status| status.to_string())
+}

@@ -1,0 +1,330 @@
+//! The part of a program that runs on one host: a process between the host's daemon and the machines there. The daemon
+//! starts one for each program (its own executable as `gossamer-daemon part`, with a socket as standard input), so that
+//! programs cannot harm one another nor the daemon.
+//!
+//! It does what the launcher says, by way of the daemon, and says what the machines do; it decides nothing, but one
+//! thing: if the launcher is silent for too long, or the daemon gone, it kills the machines.
+//!
+//! Threads: the main one has the machines (their lives are tied to it) and never waits for anybody but in `poll`;
+//! `inbox` and `outbox` have the socket; `streams` has one for each stream of each machine. What is queued between them
+//! is bounded by the credit for output and input.
+
+mod streams;
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, Stdio};
+use std::sync::mpsc::{self, TryRecvError};
+use std::time::{Duration, Instant};
+
+use gossamer::bootstrap::Plan;
+use gossamer::control::{Message, ProgramKey};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+use crate::error::LaunchError;
+use crate::machines::{Event, Group, Start, Streams};
+use crate::orphans;
+use crate::outcome::FAILURE_STATUS;
+use crate::wire::{BEAT_MS, FromPart, Receiver, Sender, Setup, Stream, ToPart, Wire};
+use streams::Outputs;
+
+/// How long a process may take to let go of an executable that was just written.
+const BUSY_LIMIT: Duration = Duration::from_secs(2);
+/// How long killed processes may take to go.
+const END_LIMIT: Duration = Duration::from_secs(2);
+
+/// What the main thread hears.
+enum News {
+    Told(ToPart),
+    /// The daemon has gone, or talks nonsense.
+    Cut,
+    /// One more output stream has ended.
+    StreamEnded,
+    /// Everything is sent.
+    AllSent,
+}
+
+/// Runs the part to its end: what `gossamer-daemon part` does.
+#[must_use]
+pub fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "gossamer-daemon part: {error}"); // into the daemon's log
+            ExitCode::from(FAILURE_STATUS)
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn std::error::Error>> {
+    let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?; // the machines must not inherit it
+    let setup: Setup = socket.receive()?;
+    orphans::adopt()?;
+    let (news, inbox) = channel()?;
+    let outbox = outbox(socket.try_clone()?, news.clone())?;
+    let hear = news.clone();
+    std::thread::Builder::new().name("inbox".into()).spawn(move || hear_all(socket, &hear))?;
+    match start(&setup) {
+        Ok(group) => Part::new(&setup, group, outbox, &news)?.run(&inbox),
+        Err(error) => {
+            let is_program = error.status().is_some();
+            let said = FromPart::NotStarted { reason: error.to_string(), is_program };
+            outbox.send(said.to_bytes())?;
+            outbox.send(FromPart::Done.to_bytes())?;
+            drop(outbox);
+            inbox.until_all_sent();
+        }
+    }
+    orphans::end(&[], END_LIMIT);
+    Ok(())
+}
+
+fn start(setup: &Setup) -> Result<Group, LaunchError> {
+    let os = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
+    let args: Vec<OsString> = setup.start.args.iter().map(|arg| os(arg)).collect();
+    let environment: Vec<(OsString, OsString)> = setup.start.env.iter().map(|(n, v)| (os(n), os(v))).collect();
+    let plan: Plan = serde_json::from_str(&setup.start.plan).map_err(LaunchError::system("read the plan"))?;
+    let (folder, program) = (os(&setup.start.folder), os(&setup.file));
+    if !std::path::Path::new(&folder).is_dir() {
+        let error = io::Error::from(io::ErrorKind::NotFound);
+        let task = "enter the working folder of gossamer-launch, which this host lacks (--folder names another)";
+        return Err(LaunchError::system(task)(error));
+    }
+    let folder = Some(std::path::Path::new(&folder));
+    let (environment, host) = (Some(&environment[..]), setup.start.host);
+    let start = Start { program: &program, args: &args, environment, folder, plan: &plan, host };
+    let since = Instant::now();
+    loop {
+        let streams = |machine| Streams {
+            stdin: if machine == 0 { Stdio::piped() } else { Stdio::null() },
+            stdout: Stdio::piped(),
+            stderr: Stdio::piped(),
+        };
+        match Group::start(&start, streams) {
+            Err(LaunchError::Program { source, .. })
+                if source.kind() == io::ErrorKind::ExecutableFileBusy && since.elapsed() < BUSY_LIMIT =>
+            {
+                std::thread::sleep(Duration::from_millis(10)); // whoever wrote it is about to close it
+            }
+            other => return other,
+        }
+    }
+}
+
+/// A queue that can be waited for with `poll`.
+fn channel() -> io::Result<(NewsSender, Inbox)> {
+    let (sender, news) = mpsc::channel();
+    let (woken, wake) = io::pipe()?;
+    rustix::fs::fcntl_setfl(&woken, rustix::fs::OFlags::NONBLOCK)?;
+    rustix::fs::fcntl_setfl(&wake, rustix::fs::OFlags::NONBLOCK)?;
+    Ok((NewsSender { sender, wake: std::sync::Arc::new(wake) }, Inbox { news, woken }))
+}
+
+#[derive(Clone)]
+struct NewsSender {
+    sender: mpsc::Sender<News>,
+    wake: std::sync::Arc<PipeWriter>,
+}
+
+impl NewsSender {
+    fn send(&self, news: News) {
+        let _ = self.sender.send(news); // the main thread is past caring
+        let _ = (&*self.wake).write(&[0]); // full: it will wake anyway
+    }
+}
+
+struct Inbox {
+    news: mpsc::Receiver<News>,
+    woken: PipeReader,
+}
+
+impl Inbox {
+    fn next(&self) -> Option<News> {
+        match self.news.try_recv() {
+            Ok(news) => Some(news),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(News::Cut),
+        }
+    }
+
+    fn until_all_sent(&self) {
+        let start = Instant::now();
+        while start.elapsed() < END_LIMIT {
+            if let Ok(News::AllSent | News::Cut) | Err(_) = self.news.recv_timeout(END_LIMIT) {
+                return;
+            }
+        }
+    }
+}
+
+fn hear_all(mut socket: UnixStream, news: &NewsSender) {
+    while let Ok(told) = socket.receive() {
+        news.send(News::Told(told));
+    }
+    news.send(News::Cut);
+}
+
+/// Starts the thread that sends; messages go in as bytes.
+fn outbox(mut socket: UnixStream, news: NewsSender) -> io::Result<mpsc::Sender<Vec<u8>>> {
+    let (sender, messages) = mpsc::channel::<Vec<u8>>();
+    let send_all = move || {
+        for message in messages {
+            if socket.send_bytes(&message).is_err() {
+                return news.send(News::Cut);
+            }
+        }
+        news.send(News::AllSent);
+    };
+    std::thread::Builder::new().name("outbox".into()).spawn(send_all)?;
+    Ok(sender)
+}
+
+struct Part {
+    group: Group,
+    outbox: mpsc::Sender<Vec<u8>>,
+    outputs: Outputs,
+    input: Option<mpsc::Sender<Vec<u8>>>,
+    silence: Duration,
+    heard: Instant,
+    beat_at: Instant,
+    /// Since when all machines have gone.
+    gone_at: Option<Instant>,
+}
+
+impl Part {
+    fn new(setup: &Setup, mut group: Group, outbox: mpsc::Sender<Vec<u8>>, news: &NewsSender) -> io::Result<Part> {
+        let mut outputs = Outputs::default();
+        let mut input = None;
+        let numbers: Vec<u16> = group.numbers().collect();
+        for machine in numbers {
+            outbox.send(FromPart::Started { machine, pid: group.pid(machine) }.to_bytes()).map_err(io::Error::other)?;
+            let pipes = group.take_pipes(machine);
+            let (news_of_out, news_of_err) = (news.clone(), news.clone());
+            if let Some(pipe) = pipes.stdout {
+                let ended = move || news_of_out.send(News::StreamEnded);
+                outputs.pass_on(machine, Stream::Out, pipe.into(), outbox.clone(), ended)?;
+            }
+            if let Some(pipe) = pipes.stderr {
+                let ended = move || news_of_err.send(News::StreamEnded);
+                outputs.pass_on(machine, Stream::Err, pipe.into(), outbox.clone(), ended)?;
+            }
+            if let Some(pipe) = pipes.stdin {
+                input = Some(streams::input(pipe.into(), outbox.clone())?);
+            }
+        }
+        let silence = Duration::from_millis(u64::from(setup.start.silence_ms));
+        let now = Instant::now();
+        Ok(Part { group, outbox, outputs, input, silence, heard: now, beat_at: now, gone_at: None })
+    }
+
+    fn say(&self, said: &FromPart) {
+        let _ = self.outbox.send(said.to_bytes()); // cut off: `News::Cut` follows
+    }
+
+    /// Until the machines have gone and all is said, or the launcher has gone.
+    fn run(mut self, inbox: &Inbox) {
+        while !self.is_done() {
+            let now = Instant::now();
+            if now >= self.beat_at {
+                self.say(&FromPart::Beat);
+                self.beat_at = now + Duration::from_millis(BEAT_MS);
+            }
+            if self.wait(inbox).is_err() {
+                return; // kills the machines
+            }
+            let _ = (&inbox.woken).read(&mut [0; 256]);
+            while let Some(news) = inbox.next() {
+                self.heard = Instant::now();
+                match news {
+                    News::Told(told) => self.on_told(told),
+                    News::StreamEnded | News::AllSent => {}
+                    News::Cut => return,
+                }
+            }
+            if self.heard.elapsed() >= self.silence {
+                return;
+            }
+            match self.group.events() {
+                Ok(events) => events.into_iter().for_each(|event| self.on_event(event)),
+                Err(error) => {
+                    let _ = writeln!(io::stderr(), "gossamer-daemon part: {error}");
+                    return;
+                }
+            }
+            if self.gone_at.is_none() && self.group.alive() == 0 {
+                orphans::end(&[], END_LIMIT); // they may hold the pipes
+                self.gone_at = Some(Instant::now());
+            }
+        }
+        self.say(&FromPart::Done);
+        drop(self); // the last sender of the outbox
+        inbox.until_all_sent();
+    }
+
+    /// All machines have gone, and all that they wrote is on its way; or what holds their pipes cannot be killed.
+    fn is_done(&self) -> bool {
+        let Some(gone_at) = self.gone_at else { return false };
+        self.outputs.open() == 0 || (gone_at.elapsed() >= END_LIMIT && !self.outputs.is_waiting())
+    }
+
+    fn wait(&self, inbox: &Inbox) -> Result<(), Errno> {
+        let mut fds = [PollFd::new(&self.group, PollFlags::IN), PollFd::new(&inbox.woken, PollFlags::IN)];
+        let until = self.beat_at.min(self.heard + self.silence);
+        let timeout = Timespec::try_from(until.saturating_duration_since(Instant::now())).ok();
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn on_told(&mut self, told: ToPart) {
+        match told {
+            ToPart::Beat => {}
+            ToPart::Secret(key) => {
+                self.tell_all(|_| Some(Message::Secret { key: ProgramKey(key) }));
+            }
+            ToPart::Peer { machine, card } => {
+                self.tell_all(|to| (to != machine).then(|| Message::Peer { machine, card: card.clone() }));
+            }
+            ToPart::Grant { stream, bytes } => self.outputs.grant(stream, bytes),
+            ToPart::Close(stream) => self.outputs.close(stream),
+            ToPart::Input(bytes) => {
+                if let Some(input) = &self.input {
+                    let _ = input.send(bytes); // machine 0 reads no more
+                }
+            }
+            ToPart::InputEnd => self.input = None,
+            ToPart::Signal(signal) => {
+                if let Some(signal) = Signal::from_named_raw(signal) {
+                    self.group.signal(signal);
+                }
+            }
+            ToPart::End(reason) => self.group.tell_to_end(&reason),
+            ToPart::Kill => self.group.signal(Signal::KILL),
+        }
+    }
+
+    fn tell_all(&mut self, message: impl Fn(u16) -> Option<Message>) {
+        let numbers: Vec<u16> = self.group.numbers().collect();
+        for machine in numbers {
+            if let Some(message) = message(machine) {
+                self.group.send(machine, message);
+            }
+        }
+    }
+
+    fn on_event(&mut self, event: Event) {
+        self.say(&match event {
+            Event::Said { machine, message } => FromPart::Said { machine, packet: message.encode() },
+            Event::Nonsense { machine, error } => FromPart::Nonsense { machine, reason: error.to_string() },
+            Event::Exited { machine, status } => FromPart::Exited { machine, status: status.into_raw() },
+        });
+    }
+}

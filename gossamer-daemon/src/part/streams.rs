@@ -1,0 +1,143 @@
+//! The standard streams of a host's machines. Each has a thread that reads it and sends what it read, as far as the
+//! launcher has given credit: a slow terminal slows the program and fills no memory.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use crate::wire::{FromPart, PIECE_BYTES, Stream, WINDOW_BYTES, Wire};
+
+/// How much of a stream may be sent, by all machines of the host together.
+struct Credit {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    bytes: u32,
+    is_closed: bool,
+    waiting: usize,
+}
+
+impl Default for Credit {
+    fn default() -> Self {
+        let state = State { bytes: WINDOW_BYTES, ..State::default() };
+        Credit { state: Mutex::new(state), changed: Condvar::new() }
+    }
+}
+
+impl Credit {
+    /// Waits for credit, and takes at most `wanted` of it; `None` when nobody reads the stream any more.
+    fn take(&self, wanted: usize) -> Option<usize> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.waiting += 1;
+        let mut state =
+            self.changed.wait_while(state, |state| state.bytes == 0 && !state.is_closed).unwrap_or_else(PoisonError::into_inner);
+        state.waiting -= 1;
+        if state.is_closed {
+            return None;
+        }
+        let taken = state.bytes.min(u32::try_from(wanted).unwrap_or(u32::MAX));
+        state.bytes -= taken;
+        Some(taken as usize)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+    }
+}
+
+/// The output of all machines of the host.
+#[derive(Default)]
+pub struct Outputs {
+    credits: [Arc<Credit>; 2],
+    open: Arc<AtomicUsize>,
+}
+
+impl Outputs {
+    /// Starts a thread that passes on what `machine` writes into `pipe`, and calls `ended` at its end.
+    pub fn pass_on(
+        &mut self,
+        machine: u16,
+        stream: Stream,
+        pipe: OwnedFd,
+        outbox: mpsc::Sender<Vec<u8>>,
+        ended: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
+        let (credit, open) = (Arc::clone(&self.credits[stream as usize]), Arc::clone(&self.open));
+        let pass_on = move || {
+            read_all(machine, stream, File::from(pipe), &credit, &outbox);
+            drop(outbox);
+            open.fetch_sub(1, Ordering::Release); // pairs with `open`: what was read is in the outbox
+            ended();
+        };
+        self.open.fetch_add(1, Ordering::Relaxed);
+        std::thread::Builder::new().name(format!("m{machine} {stream:?}")).spawn(pass_on).map(drop)
+    }
+
+    /// How many streams are still open.
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::Acquire) // pairs with the end of `pass_on`
+    }
+
+    /// Whether something waits for credit.
+    pub fn is_waiting(&self) -> bool {
+        let waiting = |credit: &Arc<Credit>| credit.state.lock().unwrap_or_else(PoisonError::into_inner).waiting > 0;
+        self.credits.iter().any(waiting)
+    }
+
+    /// So much more may be sent.
+    pub fn grant(&self, stream: Stream, bytes: u32) {
+        let add = |state: &mut State| state.bytes = state.bytes.saturating_add(bytes).min(WINDOW_BYTES);
+        self.credits[stream as usize].change(add);
+    }
+
+    /// Nobody reads it any more: the machines are to see that, when they next write.
+    pub fn close(&self, stream: Stream) {
+        self.credits[stream as usize].change(|state| state.is_closed = true);
+    }
+}
+
+fn read_all(machine: u16, stream: Stream, mut pipe: File, credit: &Credit, outbox: &mpsc::Sender<Vec<u8>>) {
+    let mut buffer = vec![0; PIECE_BYTES];
+    loop {
+        let mut rest = match pipe.read(&mut buffer) {
+            Ok(0) => return,
+            Ok(bytes) => &buffer[..bytes],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => return,
+        };
+        while !rest.is_empty() {
+            let Some(bytes) = credit.take(rest.len()) else { return };
+            let (piece, later) = rest.split_at(bytes);
+            if outbox.send(FromPart::Output { machine, stream, bytes: piece.to_vec() }.to_bytes()).is_err() {
+                return;
+            }
+            rest = later;
+        }
+    }
+}
+
+/// Starts the thread that writes machine 0's input, and grants the launcher as much again as it has written.
+pub fn input(pipe: OwnedFd, outbox: mpsc::Sender<Vec<u8>>) -> io::Result<mpsc::Sender<Vec<u8>>> {
+    let (sender, pieces) = mpsc::channel::<Vec<u8>>();
+    let mut pipe = File::from(pipe);
+    let write_all = move || {
+        for piece in pieces {
+            if pipe.write_all(&piece).is_err() {
+                return; // machine 0 reads no more
+            }
+            let granted = u32::try_from(piece.len()).unwrap_or(u32::MAX);
+            if outbox.send(FromPart::GrantInput(granted).to_bytes()).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("input".into()).spawn(write_all)?;
+    Ok(sender)
+}
