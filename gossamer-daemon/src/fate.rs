@@ -157,6 +157,12 @@ impl Fate {
         self.gave_up || self.machines.iter().all(|machine| machine.has_exited.is_some())
     }
 
+    /// Whether machines are left that cannot even be killed.
+    #[must_use]
+    pub fn has_given_up(&self) -> bool {
+        self.gave_up
+    }
+
     /// Whether the program has broken down or finished: what breaks from here on is no news.
     #[must_use]
     pub fn is_ending(&self) -> bool {

@@ -36,6 +36,11 @@ impl Gather {
         (0u16..).zip(&self.cards).filter(|(_, card)| card.is_none()).map(|(machine, _)| machine)
     }
 
+    /// The cards that have come, each with its machine.
+    pub fn cards(&self) -> impl Iterator<Item = (u16, &[u8])> {
+        (0u16..).zip(&self.cards).filter_map(|(machine, card)| Some((machine, card.as_deref()?)))
+    }
+
     /// What to tell a machine: the key, and the cards of all other machines that have come.
     pub fn messages(&self, machine: u16) -> impl Iterator<Item = Message> {
         let secret = Message::Secret { key: self.key.clone() };

@@ -19,11 +19,13 @@ pub fn for_machine_0() -> Stdio {
 
 /// Passes the terminal's input on, to its end or until the machine reads no more. The thread is left to itself: it may
 /// wait for a key for ever, and ends with the launcher.
-pub fn forward(machine: ChildStdin) -> io::Result<()> {
-    std::thread::Builder::new().name("input".into()).spawn(move || pump(machine)).map(drop)
+pub fn forward(mut machine: ChildStdin) -> io::Result<()> {
+    let pass_on = move || pump(|bytes| machine.write_all(bytes).is_ok());
+    std::thread::Builder::new().name("input".into()).spawn(pass_on).map(drop)
 }
 
-fn pump(mut machine: ChildStdin) {
+/// Reads standard input to its end, or until `take` wants no more.
+pub fn pump(mut take: impl FnMut(&[u8]) -> bool) {
     let mut chunk = [0u8; CHUNK_BYTES];
     loop {
         if !in_foreground() {
@@ -32,7 +34,7 @@ fn pump(mut machine: ChildStdin) {
         }
         match io::stdin().read(&mut chunk) {
             Ok(0) => return,
-            Ok(bytes) if machine.write_all(&chunk[..bytes]).is_ok() => {}
+            Ok(bytes) if take(&chunk[..bytes]) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             _ => return,
         }

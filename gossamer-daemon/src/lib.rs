@@ -27,5 +27,6 @@ mod orphans;
 pub mod outcome;
 mod output;
 pub mod part;
+pub mod rack;
 mod signals;
 pub mod wire;

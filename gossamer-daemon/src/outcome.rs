@@ -66,6 +66,8 @@ pub enum Cause {
     },
     /// Nothing is heard of it any more, or of its host; in words.
     Silent(String),
+    /// It was made to end, with all of its host's, by something other than the program; in words.
+    Ended(String),
     /// It was still there this long after the program had finished.
     Lingered(Duration),
 }
@@ -116,6 +118,7 @@ impl fmt::Display for Death {
             Cause::Protocol(reason) => write!(f, "did not keep to the control protocol: {reason}"),
             Cause::Lost { peer, reason } => write!(f, "lost machine {peer}: {reason}"),
             Cause::Silent(reason) => write!(f, "cannot be reached: {reason}"),
+            Cause::Ended(reason) => write!(f, "was ended: {reason}"),
             Cause::Lingered(bound) => write!(f, "was still running {bound:?} after the program had finished"),
         }
     }

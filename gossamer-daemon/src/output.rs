@@ -46,15 +46,11 @@ impl Forwarding {
     pub fn start(stdout: Vec<Source>, stderr: Vec<Source>) -> io::Result<Forwarding> {
         let (stopped, stop) = io::pipe()?;
         let (running, alive) = io::pipe()?;
-        let (to_stdout, to_stderr) = (rustix::stdio::stdout(), rustix::stdio::stderr());
-        let lock = Arc::new(Mutex::new(()));
-        // Two locks let stderr pass while stdout is stuck; one keeps lines whole where both are the same pipe.
-        let other_lock = if same_file(to_stdout, to_stderr) { Arc::clone(&lock) } else { Arc::default() };
-        let streams = [("stdout", stdout, to_stdout, lock), ("stderr", stderr, to_stderr, other_lock)];
-        for (name, sources, fd, lock) in streams {
+        let (to_stdout, to_stderr) = Target::standard();
+        for (name, sources, target) in [("stdout", stdout, to_stdout), ("stderr", stderr, to_stderr)] {
             let (stopped, alive) = (stopped.try_clone()?, alive.try_clone()?);
             let forward = move || {
-                forward(sources, &Target { fd, lock }, stopped);
+                forward(sources, &target, stopped);
                 drop(alive);
             };
             std::thread::Builder::new().name(name.into()).spawn(forward)?;
@@ -137,13 +133,23 @@ fn wait(sources: &[Source], stopped: &PipeReader, stopping: &mut bool) -> Result
 }
 
 /// A stream of the launcher.
-struct Target {
+pub struct Target {
     fd: BorrowedFd<'static>,
     lock: Arc<Mutex<()>>,
 }
 
 impl Target {
-    fn write(&self, mut bytes: &[u8]) -> Result<(), Errno> {
+    /// Standard output and standard error.
+    pub fn standard() -> (Target, Target) {
+        let (to_stdout, to_stderr) = (rustix::stdio::stdout(), rustix::stdio::stderr());
+        let lock = Arc::new(Mutex::new(()));
+        // Two locks let stderr pass while stdout is stuck; one keeps lines whole where both are the same pipe.
+        let other_lock = if same_file(to_stdout, to_stderr) { Arc::clone(&lock) } else { Arc::default() };
+        (Target { fd: to_stdout, lock }, Target { fd: to_stderr, lock: other_lock })
+    }
+
+    /// Writes all of it.
+    pub fn write(&self, mut bytes: &[u8]) -> Result<(), Errno> {
         let _guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         while !bytes.is_empty() {
             match rustix::io::write(self.fd, bytes) {
@@ -164,18 +170,19 @@ impl Target {
 }
 
 /// Cuts a stream of bytes into lines with a prefix.
-struct Lines {
+pub struct Lines {
     prefix: Vec<u8>,
     begun: Vec<u8>,
 }
 
 impl Lines {
-    fn new(prefix: &str) -> Lines {
+    /// `prefix` goes before each.
+    pub fn new(prefix: &str) -> Lines {
         Lines { prefix: prefix.as_bytes().to_vec(), begun: Vec::new() }
     }
 
     /// Takes the next bytes; appends to `out` the lines that are whole now.
-    fn push(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
+    pub fn push(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
         while !bytes.is_empty() {
             let room = MAX_LINE_BYTES - self.begun.len();
             let line = bytes.split_inclusive(|byte| *byte == b'\n').next().unwrap_or(bytes);
@@ -193,7 +200,7 @@ impl Lines {
     }
 
     /// The stream has ended: a line without its end becomes a whole one.
-    fn end(&mut self, out: &mut Vec<u8>) {
+    pub fn end(&mut self, out: &mut Vec<u8>) {
         if !self.begun.is_empty() {
             self.emit(&[], out);
         }

@@ -5,6 +5,8 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::process::Signal;
 use signal_hook::SigId;
 use signal_hook::low_level::{pipe, signal_name, unregister};
@@ -48,6 +50,23 @@ impl Signals {
         let mut bytes = [0u8; 64];
         let arrived = |caught: &&Caught| matches!((&caught.arrivals).read(&mut bytes), Ok(count) if count > 0);
         self.caught.iter().find(arrived).map(|caught| caught.signal)
+    }
+}
+
+impl Signals {
+    /// Waits for a signal.
+    pub fn wait(&self) -> io::Result<Signal> {
+        loop {
+            if let Some(signal) = self.take() {
+                return Ok(signal);
+            }
+            let mut fds: Vec<PollFd<'_>> =
+                self.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+            match poll(&mut fds, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 }
 

@@ -56,7 +56,7 @@ fn take(daemon: &Arc<Daemon>, tcp: TcpStream, peer: SocketAddr) {
 
 fn serve(daemon: &Arc<Daemon>, tcp: TcpStream) -> Result<(), WireError> {
     let mut link = link::accept(tcp, &daemon.key, &daemon.greeting(), daemon.rack.timeouts.connect())?;
-    match link.receiver.receive()? {
+    match link.receiver.receive_message()? {
         Request::Run(start) => session::run(daemon, link, *start),
         Request::Neighbour => {
             let _ = neighbours::answer(link, daemon.rack.timeouts.silence()); // how it ends is the other's to tell
@@ -86,7 +86,7 @@ fn serve(daemon: &Arc<Daemon>, tcp: TcpStream) -> Result<(), WireError> {
 
 /// Sends the only answer, and waits until it has arrived: to close first could destroy it.
 fn answer(mut link: Link, reply: &Reply) -> Result<(), WireError> {
-    link.sender.send(reply)?;
+    link.sender.send_message(reply)?;
     match link.receiver.receive_bytes() {
         Ok(_) | Err(_) => Ok(()), // the other side's leave
     }

@@ -92,7 +92,9 @@ pub struct RateLimit {
 const RATE: u32 = 5;
 
 impl RateLimit {
-    pub fn new() -> RateLimit {
+    /// Nothing has passed yet.
+    #[must_use]
+    pub fn start() -> RateLimit {
         RateLimit { state: Mutex::new((Instant::now(), 0, 0)) }
     }
 
@@ -129,7 +131,7 @@ mod tests {
 
     #[test]
     fn strangers_cannot_flood_the_log() {
-        let (limit, start) = (RateLimit::new(), Instant::now());
+        let (limit, start) = (RateLimit::start(), Instant::now());
         let passed = (0..1000).filter(|_| limit.pass(start).is_some()).count();
         assert_eq!(passed, RATE as usize);
         assert_eq!(limit.pass(start + Duration::from_secs(2)), Some(1000 - u64::from(RATE)));

@@ -20,8 +20,6 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use comm::secure::Key;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
 
 use crate::config::{ConfigError, Host, RackConfig};
 use crate::orphans;
@@ -143,14 +141,14 @@ pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError>
         programs: Programs::default(),
         neighbours: Neighbours::default(),
         last_lines,
-        strangers: RateLimit::new(),
+        strangers: RateLimit::start(),
         connections: AtomicU16::new(0),
         since: Instant::now(),
     });
     let address = listener.local_addr().map_err(system("listen"))?;
     announce(&daemon, address);
     start_threads(&daemon, listener).map_err(system("start a thread"))?;
-    let signal = wait_for(&signals).map_err(system("wait for signals"))?;
+    let signal = signals.wait().map_err(system("wait for signals"))?.as_raw();
     let programs = daemon.programs.end_all("gossamer-daemon was told to end");
     tracing::info!(signal, programs, "told to end");
     let start = Instant::now();
@@ -174,20 +172,6 @@ fn start_threads(daemon: &Arc<Daemon>, listener: TcpListener) -> io::Result<()> 
     }
     let accept = Arc::clone(daemon);
     thread("accept".into()).spawn(move || connection::accept_all(&accept, &listener)).map(drop)
-}
-
-fn wait_for(signals: &Signals) -> Result<i32, Errno> {
-    loop {
-        if let Some(signal) = signals.take() {
-            return Ok(signal.as_raw());
-        }
-        let mut fds: Vec<PollFd<'_>> =
-            signals.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        match poll(&mut fds, None) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error),
-        }
-    }
 }
 
 fn system<E: Into<io::Error>>(task: &'static str) -> impl Fn(E) -> DaemonError {

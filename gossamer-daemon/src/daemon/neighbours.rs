@@ -56,9 +56,9 @@ pub fn keep(daemon: &Arc<Daemon>, host: &Host) {
 fn stay(daemon: &Daemon, host: &Host, mut link: Link) -> WireError {
     let mut talk = || -> Result<(), WireError> {
         link.set_timeout(daemon.rack.timeouts.silence())?;
-        link.sender.send(&Request::Neighbour)?;
+        link.sender.send_message(&Request::Neighbour)?;
         loop {
-            match link.receiver.receive()? {
+            match link.receiver.receive_message()? {
                 Reply::Beat => {}
                 Reply::Refused(reason) => return Err(std::io::Error::other(reason).into()),
                 _ => return Err(std::io::Error::other("it answers what was not asked").into()),
@@ -67,7 +67,7 @@ fn stay(daemon: &Daemon, host: &Host, mut link: Link) -> WireError {
                 tracing::info!(host = host.name, "a host of the rack is there");
             }
             std::thread::sleep(Duration::from_millis(BEAT_MS));
-            link.sender.send(&Request::Beat)?;
+            link.sender.send_message(&Request::Beat)?;
         }
     };
     match talk() {
@@ -83,8 +83,8 @@ fn stay(daemon: &Daemon, host: &Host, mut link: Link) -> WireError {
 pub fn answer(mut link: Link, silence: Duration) -> Result<(), WireError> {
     link.set_timeout(silence)?;
     loop {
-        link.sender.send(&Reply::Beat)?;
-        match link.receiver.receive()? {
+        link.sender.send_message(&Reply::Beat)?;
+        match link.receiver.receive_message()? {
             Request::Beat => {}
             _ => return Ok(()),
         }

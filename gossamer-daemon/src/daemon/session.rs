@@ -46,7 +46,7 @@ pub fn run(daemon: &Arc<Daemon>, mut link: Link, start: Start) {
         }
         Err(reason) => {
             tracing::warn!(program = %id, path, owner, reason, "a program was refused");
-            let _ = link.sender.send(&Reply::Refused(reason)); // it may be gone
+            let _ = link.sender.send_message(&Reply::Refused(reason)); // it may be gone
         }
     }
 }
@@ -87,7 +87,7 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, UnixS
     let (since, part) = (Instant::now(), Pid::from_child(&child));
     let (machines, ended_by) = (Default::default(), None);
     daemon.programs.enter(id, Program { path, owner, since, part, channel: kept, machines, ended_by });
-    let said = channel.send(&setup).and_then(|()| link.sender.send(&Reply::Accepted));
+    let said = channel.send_message(&setup).and_then(|()| link.sender.send_message(&Reply::Accepted));
     if said.is_err() {
         let _ = channel.shutdown(Shutdown::Both); // the session ends at once, in order
     }
@@ -130,11 +130,11 @@ fn executable(daemon: &Daemon, link: &mut Link, start: &Start) -> Result<PathBuf
     }
     let in_words = |error: &dyn std::fmt::Display| format!("the program cannot be taken over: {error}");
     let mut incoming = daemon.cache.take(&path, binary).map_err(|error| in_words(&error))?;
-    link.sender.send(&Reply::NeedBinary).map_err(|error| in_words(&error))?;
+    link.sender.send_message(&Reply::NeedBinary).map_err(|error| in_words(&error))?;
     loop {
-        let piece = match link.receiver.receive().map_err(|error| in_words(&error))? {
+        let piece = match link.receiver.receive_message().map_err(|error| in_words(&error))? {
             Request::Chunk(piece) if !piece.is_empty() => piece,
-            other => return Err(format!("the launcher sent {other:?} instead of the program")),
+            _ => return Err("the launcher sent something else than the program".into()),
         };
         if incoming.push(&piece).map_err(|error| in_words(&error))? {
             let _one_at_a_time = daemon.programs.starting(); // see `Incoming::finish`
@@ -226,7 +226,7 @@ fn pass_up(daemon: &Daemon, id: ProgramId, mut from_part: UnixStream, mut sender
     };
     if !is_done {
         let reason = daemon.programs.ended_by(id).unwrap_or_else(|| format!("its process for the program ended: {why}"));
-        let _ = sender.send(&FromPart::Gone(reason)); // the launcher may have gone first
+        let _ = sender.send_message(&FromPart::Gone(reason)); // the launcher may have gone first
     }
 }
 

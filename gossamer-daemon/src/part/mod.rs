@@ -21,8 +21,9 @@ use std::process::{ExitCode, Stdio};
 use std::sync::mpsc::{self, TryRecvError};
 use std::time::{Duration, Instant};
 
+use comm::secure::Key;
 use gossamer::bootstrap::Plan;
-use gossamer::control::{Message, ProgramKey};
+use gossamer::control::Message;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -65,7 +66,7 @@ pub fn main() -> ExitCode {
 fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?; // the machines must not inherit it
-    let setup: Setup = socket.receive()?;
+    let setup: Setup = socket.receive_message()?;
     orphans::adopt()?;
     let (news, inbox) = channel()?;
     let outbox = outbox(socket.try_clone()?, news.clone())?;
@@ -165,7 +166,7 @@ impl Inbox {
 }
 
 fn hear_all(mut socket: UnixStream, news: &NewsSender) {
-    while let Ok(told) = socket.receive() {
+    while let Ok(told) = socket.receive_message() {
         news.send(News::Told(told));
     }
     news.send(News::Cut);
@@ -288,7 +289,7 @@ impl Part {
         match told {
             ToPart::Beat => {}
             ToPart::Secret(key) => {
-                self.tell_all(|_| Some(Message::Secret { key: ProgramKey(key) }));
+                self.tell_all(|_| Some(Message::Secret { key: Key::from_bytes(key.0) }));
             }
             ToPart::Peer { machine, card } => {
                 self.tell_all(|to| (to != machine).then(|| Message::Peer { machine, card: card.clone() }));

@@ -240,6 +240,16 @@ pub struct Setup {
     pub file: Vec<u8>,
 }
 
+/// The key of a program. Never printed.
+#[derive(Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct SecretBytes(pub [u8; 32]);
+
+impl std::fmt::Debug for SecretBytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SecretBytes(..)")
+    }
+}
+
 /// An output stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub enum Stream {
@@ -255,7 +265,7 @@ pub enum ToPart {
     /// A sign of life.
     Beat,
     /// The program's key, for each machine.
-    Secret([u8; 32]),
+    Secret(SecretBytes),
     /// The card of a machine, for each other machine.
     Peer {
         /// Whose.

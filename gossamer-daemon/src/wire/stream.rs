@@ -39,7 +39,7 @@ pub trait Sender: Send {
     ///
     /// # Errors
     /// When the stream is broken.
-    fn send<M: Wire>(&mut self, message: &M) -> Result<(), WireError>
+    fn send_message<M: Wire>(&mut self, message: &M) -> Result<(), WireError>
     where
         Self: Sized,
     {
@@ -59,7 +59,7 @@ pub trait Receiver: Send {
     ///
     /// # Errors
     /// As [`Receiver::receive_bytes`], and [`WireError::Message`].
-    fn receive<M: Wire>(&mut self) -> Result<M, WireError>
+    fn receive_message<M: Wire>(&mut self) -> Result<M, WireError>
     where
         Self: Sized,
     {

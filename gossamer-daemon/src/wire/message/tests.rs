@@ -29,7 +29,7 @@ fn traffic() -> Vec<Vec<u8>> {
     let requests = [Request::Run(Box::new(start())), Request::Status, Request::Neighbour];
     let to_part = [
         ToPart::Beat,
-        ToPart::Secret([9; 32]),
+        ToPart::Secret(SecretBytes([9; 32])),
         ToPart::Peer { machine: 3, card: vec![1; 300] },
         ToPart::Grant { stream: Stream::Err, bytes: 70_000 },
         ToPart::Input(b"some input".to_vec()),

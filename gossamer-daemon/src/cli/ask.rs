@@ -1,0 +1,346 @@
+//! `gossamer-launch ps`, `kill`, `status`, `check`, `logs` and `keygen`: what the daemons are asked, and how their answers
+//! are shown. With `--json` each prints one JSON object on one line.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use comm::secure::Key;
+use serde_json::{Value, json};
+
+use super::{complain, size};
+use crate::config::RackConfig;
+use crate::outcome::FAILURE_STATUS;
+use crate::rack::ask::{Answer, ask, remarks};
+use crate::rack::plan::{choose, owner};
+use crate::wire::{Hello, HostStatus, ProgramId, Reply, Request};
+
+/// Exit status where not all is well: a host that does not answer, a program that is not there.
+const NOT_WELL: u8 = 1;
+
+#[derive(Debug, Args)]
+pub(super) struct Ask {
+    /// The hosts of the rack [default: $GOSSAMER_RACK, ./rack.yaml, and so on]
+    #[arg(long, value_name = "FILE")]
+    rack: Option<PathBuf>,
+
+    /// Names of the hosts to ask [default: all]
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    hosts: Vec<String>,
+
+    /// One JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Kill {
+    #[command(flatten)]
+    ask: Ask,
+
+    /// The program, as `gossamer-launch ps` names it
+    program: ProgramId,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Logs {
+    #[command(flatten)]
+    ask: Ask,
+
+    /// How many lines of each host
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
+    lines: u32,
+
+    /// Only lines about this program, as `gossamer-launch ps` names it
+    program: Option<ProgramId>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Keygen {
+    /// The file to write; it must not exist
+    file: PathBuf,
+}
+
+impl Ask {
+    /// The rack, and what its hosts answer.
+    fn all(&self, request: &Request) -> Result<(RackConfig, Vec<Answer>), ExitCode> {
+        let failed = |error: &dyn std::fmt::Display| {
+            complain(error);
+            ExitCode::from(FAILURE_STATUS)
+        };
+        let rack = RackConfig::find(self.rack.as_deref()).map_err(|error| failed(&error))?;
+        let key = Key::read(&rack.key_path()).map_err(|error| failed(&error))?;
+        let hosts = choose(&rack, &self.hosts).map_err(|error| failed(&error))?;
+        let answers = ask(&rack, &hosts, &key, request);
+        Ok((rack, answers))
+    }
+
+    /// As [`Ask::all`], for those that only want the status.
+    fn statuses(&self) -> Result<(RackConfig, Vec<Status>), ExitCode> {
+        let (rack, answers) = self.all(&Request::Status)?;
+        Ok((rack, answers.into_iter().map(Status::of).collect()))
+    }
+
+    pub(super) fn ps(&self) -> ExitCode {
+        let (_, statuses) = match self.statuses() {
+            Ok(all) => all,
+            Err(code) => return code,
+        };
+        let mut programs: BTreeMap<String, (String, String, u64, Vec<Value>)> = BTreeMap::new();
+        for status in &statuses {
+            for program in status.host.iter().flat_map(|(_, host)| &host.programs) {
+                let entry = programs.entry(program.id.clone());
+                let entry = entry.or_insert_with(|| (program.path.clone(), program.owner.clone(), 0, Vec::new()));
+                entry.2 = entry.2.max(program.seconds);
+                entry.3.extend(program.machines.iter().map(|machine| {
+                    json!({"machine": machine.machine, "host": status.name, "pid": machine.pid,
+                           "resident_bytes": machine.resident_bytes, "shared_bytes": machine.shared_bytes})
+                }));
+            }
+        }
+        if self.json {
+            let program = |(id, (path, owner, seconds, machines)): (&String, &(String, String, u64, Vec<Value>))| {
+                json!({"id": id, "path": path, "owner": owner, "seconds": seconds, "machines": machines})
+            };
+            let programs: Vec<Value> = programs.iter().map(program).collect();
+            print(&json!({"programs": programs, "unreachable": unreachable_hosts(&statuses)}).to_string());
+        } else {
+            print(&format!("{:<10}{:<10}{:<10}{:<20}PATH", "PROGRAM", "MACHINES", "TIME", "OWNER"));
+            for (id, (path, owner, seconds, machines)) in &programs {
+                let time = size::seconds(*seconds);
+                print(&format!("{id:<10}{:<10}{time:<10}{owner:<20}{path}", machines.len()));
+            }
+            complain_of_unreachable(&statuses);
+        }
+        code(statuses.iter().all(|status| status.host.is_ok()))
+    }
+
+    pub(super) fn status(&self) -> ExitCode {
+        let (rack, statuses) = match self.statuses() {
+            Ok(all) => all,
+            Err(code) => return code,
+        };
+        if self.json {
+            let hosts: Vec<Value> = statuses.iter().map(Status::to_json).collect();
+            print(&json!({"rack": rack.name, "hosts": hosts}).to_string());
+        } else {
+            for status in &statuses {
+                print(&status.to_text());
+            }
+        }
+        code(statuses.iter().all(|status| status.host.is_ok()))
+    }
+
+    pub(super) fn check(&self) -> ExitCode {
+        let (rack, statuses) = match self.statuses() {
+            Ok(all) => all,
+            Err(code) => return code,
+        };
+        let mut is_well = true;
+        let mut hosts = Vec::new();
+        if !self.json {
+            print(&format!("{}: valid, {} hosts", rack.path.display(), rack.hosts.len()));
+        }
+        for status in &statuses {
+            let remarks = match &status.host {
+                Ok((hello, host)) => remarks(&rack, hello, host),
+                Err(error) => vec![error.reason.clone()],
+            };
+            is_well &= remarks.is_empty();
+            if self.json {
+                let mut host = status.to_json();
+                host["remarks"] = json!(remarks);
+                hosts.push(host);
+                continue;
+            }
+            let address = &status.address;
+            match &status.host {
+                Ok((hello, host)) => print(&format!(
+                    "{:<12}ok      {address}, {} cores, {:.1} ms, programs run as {}, {}",
+                    status.name,
+                    hello.cores,
+                    status.took_ms,
+                    host.user,
+                    fabrics(host)
+                )),
+                Err(_) => print(&format!("{:<12}FAILED  {address}", status.name)),
+            }
+            for remark in remarks {
+                print(&format!("{:<12}        {remark}", ""));
+            }
+        }
+        if self.json {
+            print(&json!({"rack": rack.name, "ok": is_well, "hosts": hosts}).to_string());
+        }
+        code(is_well)
+    }
+}
+
+impl Kill {
+    pub(super) fn main(&self) -> ExitCode {
+        let who = format!("{} with gossamer-launch kill", owner());
+        let answers = match self.ask.all(&Request::Kill { program: self.program, who }) {
+            Ok((_, answers)) => answers,
+            Err(code) => return code,
+        };
+        let ended = |answer: &&Answer| matches!(answer.outcome, Ok((_, Reply::Killed(true))));
+        let hosts: Vec<&str> = answers.iter().filter(ended).map(|answer| answer.host.as_str()).collect();
+        if self.ask.json {
+            print(&json!({"program": self.program.to_string(), "ended_on": hosts}).to_string());
+        } else if hosts.is_empty() {
+            complain(format_args!("no host that answers runs program {}", self.program));
+        } else {
+            print(&format!("program {} is ended on {}", self.program, hosts.join(", ")));
+        }
+        for (name, reason) in answers.iter().filter_map(|answer| Some((&answer.host, answer.outcome.as_ref().err()?))) {
+            complain(format_args!("host {name}: {}", reason.reason));
+        }
+        code(!hosts.is_empty())
+    }
+}
+
+impl Logs {
+    pub(super) fn main(&self) -> ExitCode {
+        let request = Request::Logs { program: self.program, lines: self.lines };
+        let answers = match self.ask.all(&request) {
+            Ok((_, answers)) => answers,
+            Err(code) => return code,
+        };
+        let mut hosts = Vec::new();
+        for answer in &answers {
+            match &answer.outcome {
+                Ok((_, Reply::Logs(lines))) if self.ask.json => {
+                    hosts.push(json!({"host": answer.host, "lines": lines}));
+                }
+                Ok((_, Reply::Logs(lines))) => lines.iter().for_each(|line| print(&format!("{}: {line}", answer.host))),
+                Ok(_) => complain(format_args!("host {}: it answers what was not asked", answer.host)),
+                Err(error) => complain(format_args!("host {}: {}", answer.host, error.reason)),
+            }
+        }
+        if self.ask.json {
+            print(&json!({"hosts": hosts}).to_string());
+        }
+        code(answers.iter().all(|answer| answer.outcome.is_ok()))
+    }
+}
+
+impl Keygen {
+    pub(super) fn main(&self) -> ExitCode {
+        let made = Key::generate().and_then(|key| key.write_new(&self.file));
+        match made {
+            Ok(()) => {
+                let file = std::path::absolute(&self.file).unwrap_or_else(|_| self.file.clone());
+                print(&next_steps(&file));
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                complain(error);
+                ExitCode::from(FAILURE_STATUS)
+            }
+        }
+    }
+}
+
+fn next_steps(file: &Path) -> String {
+    let file = file.display();
+    format!(
+        "{file} is written, readable by you alone. Copy it to every host (scp -p), name it in rack.yaml (key_file:), and \
+         keep it secret: whoever has it can run programs on the rack."
+    )
+}
+
+/// A host, and how it is.
+struct Status {
+    name: String,
+    address: String,
+    took_ms: f64,
+    host: Result<(Hello, HostStatus), crate::rack::ask::Unanswered>,
+}
+
+impl Status {
+    fn of(answer: Answer) -> Status {
+        let Answer { host: name, address, outcome, took } = answer;
+        let host = outcome.and_then(|(hello, reply)| match reply {
+            Reply::Status(status) => Ok((hello, *status)),
+            _ => {
+                let reason = "it answers what was not asked".to_owned();
+                Err(crate::rack::ask::Unanswered { kind: "silent", reason })
+            }
+        });
+        Status { name, address, took_ms: took.as_secs_f64() * 1000.0, host }
+    }
+
+    fn to_json(&self) -> Value {
+        match &self.host {
+            Ok((hello, host)) => json!({
+                "name": self.name, "address": self.address, "up": true, "release": hello.release, "cores": hello.cores,
+                "answer_ms": self.took_ms, "status": host,
+            }),
+            Err(error) => json!({
+                "name": self.name, "address": self.address, "up": false, "trouble": error.kind, "reason": error.reason,
+            }),
+        }
+    }
+
+    fn to_text(&self) -> String {
+        let (hello, host) = match &self.host {
+            Ok(host) => host,
+            Err(error) => return format!("{:<12}DOWN  {}", self.name, error.reason),
+        };
+        let shared: u64 = host.programs.iter().flat_map(|program| &program.machines).map(|m| m.shared_bytes).sum();
+        let mut text = format!(
+            "{:<12}up    {} for {}, {} cores, {} programs, slot memory {}",
+            self.name,
+            hello.release,
+            size::seconds(host.uptime_seconds),
+            hello.cores,
+            host.programs.len(),
+            size::bytes(shared)
+        );
+        for program in &host.programs {
+            for machine in &program.machines {
+                text.push_str(&format!(
+                    "\n{:<12}      {} m{} pid {}: {} in use, {} of it slots",
+                    "",
+                    program.id,
+                    machine.machine,
+                    machine.pid,
+                    size::bytes(machine.resident_bytes),
+                    size::bytes(machine.shared_bytes)
+                ));
+            }
+        }
+        for neighbour in host.neighbours.iter().filter(|neighbour| !neighbour.trouble.is_empty()) {
+            text.push_str(&format!("\n{:<12}      does not reach {}: {}", "", neighbour.name, neighbour.trouble));
+        }
+        text
+    }
+}
+
+fn fabrics(host: &HostStatus) -> String {
+    let each = host.fabrics.iter().map(|(name, trouble)| match trouble.as_str() {
+        "" => name.clone(),
+        trouble => format!("no {name} ({trouble})"),
+    });
+    each.collect::<Vec<_>>().join(", ")
+}
+
+fn unreachable_hosts(statuses: &[Status]) -> Vec<&str> {
+    statuses.iter().filter(|status| status.host.is_err()).map(|status| status.name.as_str()).collect()
+}
+
+fn complain_of_unreachable(statuses: &[Status]) {
+    for (name, error) in statuses.iter().filter_map(|status| Some((&status.name, status.host.as_ref().err()?))) {
+        complain(format_args!("host {name}: {}", error.reason));
+    }
+}
+
+fn print(line: &str) {
+    let _ = std::io::stdout().write_all(format!("{line}\n").as_bytes()); // nobody reads it: the status still tells
+}
+
+fn code(is_well: bool) -> ExitCode {
+    if is_well { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) }
+}

@@ -1,0 +1,91 @@
+//! The command line of `gossamer-daemon`. No work here.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::RackConfig;
+use crate::daemon::log::{LastLines, LogFormat};
+use crate::daemon::{self, Settings};
+use crate::outcome::FAILURE_STATUS;
+use crate::part;
+
+/// Runs on each host of a rack, and starts programs there for gossamer-launch.
+#[derive(Debug, Parser)]
+#[command(name = "gossamer-daemon", version, about, after_long_help = HELP)]
+struct Cli {
+    /// The hosts of the rack [default: $GOSSAMER_RACK, ./rack.yaml, ~/.config/gossamer/rack.yaml,
+    /// /etc/gossamer/rack.yaml]
+    #[arg(long, value_name = "FILE")]
+    rack: Option<PathBuf>,
+
+    /// Which of its hosts this is [default: the one with this host's name, or else with an address of this host]
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+
+    /// Whom programs run as, where the daemon runs as root [default: `user` in rack.yaml]
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+
+    /// Where programs are kept that gossamer-launch has sent [default: /var/cache/gossamer, or ~/.cache/gossamer]
+    #[arg(long, value_name = "FOLDER")]
+    cache: Option<PathBuf>,
+
+    /// How the log on standard error looks
+    #[arg(long, value_enum, default_value = "text")]
+    log_format: LogFormat,
+
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The process between daemon and machines; started by the daemon
+    #[command(hide = true)]
+    Part,
+}
+
+const HELP: &str = "\
+Examples:
+  gossamer-daemon --rack rack.yaml
+      the daemon of this host, in the foreground; Ctrl-C ends it, and the programs on this host
+  gossamer-daemon --rack rack.yaml --host alpha
+      where several entries of rack.yaml are addresses of this host
+  systemctl enable --now gossamer-daemon
+      at each start of the host: docs/gossamer-daemon.service is the unit
+
+It reads rack.yaml and the key at its start only: restart it after a change. `gossamer-launch check`, on any host, says
+what is wrong with each of them.";
+
+/// Runs `gossamer-daemon` with the arguments of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if let Some(Command::Part) = cli.command {
+        return part::main();
+    }
+    let last_lines = LastLines::start(cli.log_format);
+    let settings = |rack| Settings { rack, host: cli.host, user: cli.user, cache: cli.cache };
+    let outcome = RackConfig::find(cli.rack.as_deref()).map_err(Into::into).map(settings);
+    match outcome.and_then(|settings| daemon::run(settings, last_lines)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "gossamer-daemon: {error}"); // nobody reads it: the status still tells
+            ExitCode::from(FAILURE_STATUS)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

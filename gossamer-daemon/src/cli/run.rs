@@ -1,0 +1,183 @@
+//! `gossamer-launch run`: on this host with `--local`, else on the hosts of a rack.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use gossamer::bootstrap::FabricChoice;
+
+use super::complain;
+use crate::config::RackConfig;
+use crate::fate::Bounds;
+use crate::launch::{self, LaunchConfig, MAX_LOCAL_MACHINES};
+use crate::outcome::{FAILURE_STATUS, Outcome, USAGE_STATUS};
+use crate::rack::{self, RackError, RackRun};
+
+/// The most machines of a program on each host of a rack.
+const MAX_MACHINES_PER_HOST: u16 = 128;
+
+#[derive(Debug, Args)]
+pub(super) struct Run {
+    /// Start N machines (processes) on this host, with no daemon and no rack.yaml
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_LOCAL_MACHINES)))]
+    pub(super) local: Option<u16>,
+
+    /// The hosts of the rack [default: $GOSSAMER_RACK, ./rack.yaml, and so on]
+    #[arg(long, value_name = "FILE", conflicts_with = "local")]
+    rack: Option<PathBuf>,
+
+    /// Names of the hosts to run on, machine 0 on the first [default: all of rack.yaml]
+    #[arg(long, value_name = "A,B", value_delimiter = ',', conflicts_with = "local")]
+    hosts: Vec<String>,
+
+    /// How many machines to start on each host
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "local",
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_MACHINES_PER_HOST)))]
+    machines_per_host: u16,
+
+    /// Workers in all machines together, at least one each; without it the program decides with --local, and the hosts
+    /// do on a rack
+    #[arg(long, value_name = "T")]
+    pub(super) threads: Option<u32>,
+
+    /// How bytes get from machine to machine: `auto` (shared memory between the machines of a host, else the best that
+    /// both hosts have), `shm`, `tcp` or `verbs` [default: auto, or what rack.yaml says]
+    #[arg(long, value_name = "FABRIC")]
+    fabric: Option<FabricChoice>,
+
+    /// With --local: as if the machines were on H hosts, which share no memory: to try what `auto` does on a rack
+    #[arg(long, value_name = "H", default_value_t = 1, requires = "local", value_parser = clap::value_parser!(u16).range(1..))]
+    pretend_hosts: u16,
+
+    /// Run what each host has at PROGRAM's path, instead of sending it where it is not the same
+    #[arg(long, conflicts_with = "local")]
+    in_place: bool,
+
+    /// The working folder on each host [default: this one's path]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "local")]
+    folder: Option<PathBuf>,
+
+    /// Do not put the machine's name (`m0 | `) before each line of output
+    #[arg(long)]
+    pub(super) no_prefix: bool,
+
+    /// The program, a path or a name to be found in PATH, and its arguments, passed on as they are
+    #[arg(value_names = ["PROGRAM", "ARGS"], num_args = 1.., required = true, trailing_var_arg = true)]
+    pub(super) program: Vec<OsString>,
+}
+
+pub(super) const HELP: &str = "\
+Examples:
+  gossamer-launch run --local 2 ./wordcount docs/
+      two machines on this host
+  gossamer-launch run --local 4 --threads 8 ./wordcount --top 10 docs/
+      four machines with two workers each; options after the program's name are the program's
+  gossamer-launch run --local 2 --no-prefix ./wordcount docs/ > counts.txt
+      output as the program wrote it, line by line
+  gossamer-launch run --rack rack.yaml ./wordcount /data/docs
+      one machine on each host of the rack, as many workers there as it has cores
+  gossamer-launch run --hosts alpha,beta --machines-per-host 2 --threads 16 ./wordcount /data/docs
+      two machines on each of two hosts, with four workers each
+
+Hosts:
+  Without --local the program runs on the hosts of a rack.yaml (the first of --rack, $GOSSAMER_RACK, ./rack.yaml,
+  ~/.config/gossamer/rack.yaml, /etc/gossamer/rack.yaml), each of which runs gossamer-daemon; docs/running-a-rack.md
+  says how. Hosts that lack the program get it from this one. It starts in the same working folder as here (or
+  --folder), with this environment but for what belongs to this host or session (HOME, USER, SSH_..., and the like).
+
+Streams:
+  Lines of stdout go to stdout, lines of stderr to stderr, never mixed within a line (longer than 1 MiB: in pieces of
+  that length, each a line), after the machine's name (`m1 | `, or `m1@beta | ` on a rack). A single machine writes to stdout and stderr itself. Standard
+  input goes to machine 0; the others read an end of file.
+
+End:
+  The program ends when the main function of machine 0 has returned. When a machine dies before that, all the others
+  are ended within a second, and the machine, its process id and the cause are named. Ctrl-C, SIGTERM, SIGHUP and
+  SIGQUIT are passed on to all machines; what is left after 3 seconds, or at a second signal, is killed. When
+  gossamer-launch itself is killed, the machines end too. On a rack a host that is cut off or hangs counts as dead after
+  timeouts.silence_ms (3 s), here as there.
+
+Exit status:
+  of machine 0      the program has finished
+  of the dead one   a machine exited too early: its status (101 after a panic), or 70 where that is 0;
+                    killed by signal S: 128 + S
+  128 + S           gossamer-launch was told to end by signal S (130: Ctrl-C)
+  70                any other failure, of a machine or of gossamer-launch
+  127               PROGRAM was not found or cannot be executed
+  2                 the command line is wrong";
+
+impl Run {
+    pub(super) fn main(self) -> ExitCode {
+        let machines = self.local.unwrap_or(1);
+        if let Some(threads) = self.threads.filter(|threads| *threads < u32::from(machines)) {
+            complain(format_args!(
+                "--threads {threads} is not enough for --local {machines}: each machine needs at least one worker"
+            ));
+            return ExitCode::from(USAGE_STATUS);
+        }
+        match self.local {
+            Some(machines) => self.run_local(machines),
+            None => self.run_rack(),
+        }
+    }
+
+    /// The program's name and its arguments.
+    fn words(&self) -> (OsString, Vec<OsString>) {
+        let Some((program, args)) = self.program.split_first() else { unreachable!("clap asks for at least one") };
+        (program.clone(), args.to_vec())
+    }
+
+    fn run_local(self, machines: u16) -> ExitCode {
+        let (program, args) = self.words();
+        let config = LaunchConfig {
+            program,
+            args,
+            machines,
+            threads: self.threads,
+            fabric: self.fabric.unwrap_or_default(),
+            pretended_hosts: self.pretend_hosts,
+            prefix: !self.no_prefix,
+            bounds: Bounds::default(),
+        };
+        match launch::run(&config) {
+            Ok(outcome) => tell(&outcome),
+            Err(error) => {
+                complain(&error);
+                ExitCode::from(error.status().unwrap_or(FAILURE_STATUS))
+            }
+        }
+    }
+
+    fn run_rack(self) -> ExitCode {
+        let (program, args) = self.words();
+        let run = |rack| RackRun {
+            rack,
+            hosts: self.hosts,
+            machines_per_host: self.machines_per_host,
+            threads: self.threads,
+            fabric: self.fabric,
+            program,
+            args,
+            in_place: self.in_place,
+            folder: self.folder,
+            prefix: !self.no_prefix,
+            bounds: Bounds::default(),
+        };
+        let rack = RackConfig::find(self.rack.as_deref()).map_err(RackError::from);
+        match rack.map(run).and_then(|run| rack::run(&run)) {
+            Ok(outcome) => tell(&outcome),
+            Err(error) => {
+                complain(&error);
+                ExitCode::from(error.status().unwrap_or(FAILURE_STATUS))
+            }
+        }
+    }
+}
+
+fn tell(outcome: &Outcome) -> ExitCode {
+    if let Some(message) = outcome.message() {
+        complain(message);
+    }
+    ExitCode::from(outcome.status())
+}

@@ -1,0 +1,97 @@
+//! Questions to the daemons of a rack: one request and one answer each, of all hosts at once.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use comm::secure::Key;
+
+use crate::config::{Host, RackConfig};
+use crate::wire::link::{self, Link, LinkError};
+use crate::wire::{Hello, HostStatus, MessageError, Receiver, Reply, Request, Sender, WireError};
+
+/// Clocks that differ by more make logs hard to compare.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(2);
+
+/// What a host answered.
+pub struct Answer {
+    /// Its name.
+    pub host: String,
+    /// Where its daemon should be.
+    pub address: String,
+    /// How its daemon has greeted, and what it said.
+    pub outcome: Result<(Hello, Reply), Unanswered>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unanswered {
+    /// One word, for scripts.
+    pub kind: &'static str,
+    /// In words.
+    pub reason: String,
+}
+
+/// Asks these hosts, all at once.
+#[must_use]
+pub fn ask(rack: &RackConfig, hosts: &[Host], key: &Key, request: &Request) -> Vec<Answer> {
+    let one = |host: &Host| {
+        let start = Instant::now();
+        let outcome = ask_one(rack, host, key, request);
+        let address = format!("{}:{}", host.address, rack.port_of(host));
+        Answer { host: host.name.clone(), address, outcome, took: start.elapsed() }
+    };
+    std::thread::scope(|scope| {
+        let asked: Vec<_> = hosts.iter().map(|host| scope.spawn(move || one(host))).collect();
+        asked.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    })
+}
+
+fn ask_one(rack: &RackConfig, host: &Host, key: &Key, request: &Request) -> Result<(Hello, Reply), Unanswered> {
+    let link = link::connect(rack, host, key).map_err(|error| Unanswered { kind: kind(&error), reason: error.to_string() })?;
+    let Link { mut receiver, mut sender, theirs, .. } = link;
+    let mut talk = || -> Result<Reply, WireError> {
+        sender.send_message(request)?;
+        receiver.receive_message()
+    };
+    match talk() {
+        Ok(reply) => Ok((theirs, reply)),
+        Err(error) => Err(Unanswered { kind: "silent", reason: error.to_string() }),
+    }
+}
+
+fn kind(error: &LinkError) -> &'static str {
+    use std::io::ErrorKind;
+    match error {
+        LinkError::Address { .. } => "unknown-address",
+        LinkError::Connect { source, .. } if source.kind() == ErrorKind::ConnectionRefused => "refused",
+        LinkError::Connect { .. } => "unreachable",
+        LinkError::Name { .. } => "other-host",
+        LinkError::Wire(WireError::Secure(comm::Error::WrongKey { .. })) => "wrong-key",
+        LinkError::Wire(WireError::Secure(comm::Error::NotGossamer { .. })) => "not-gossamer",
+        LinkError::Wire(WireError::Secure(comm::Error::OtherVersion { .. } | comm::Error::OtherPurpose { .. }))
+        | LinkError::Wire(WireError::Message(MessageError::Version { .. })) => "other-version",
+        LinkError::Wire(_) => "silent",
+    }
+}
+
+/// What is not as it should be on a host that answered, in words.
+#[must_use]
+pub fn remarks(rack: &RackConfig, theirs: &Hello, status: &HostStatus) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if theirs.rack != rack.name {
+        remarks.push(format!("it belongs to rack {}, {} is of rack {}", theirs.rack, rack.path.display(), rack.name));
+    } else if theirs.fingerprint != rack.fingerprint() {
+        let file = rack.path.display();
+        remarks.push(format!("its rack.yaml says something else than {file} here: copy it, and restart the daemon"));
+    }
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let apart = now.abs_diff(Duration::from_millis(theirs.clock_ms));
+    if apart > CLOCKS_DIFFER {
+        remarks.push(format!("its clock is {} s off: logs will be hard to compare (NTP?)", apart.as_secs()));
+    }
+    for neighbour in status.neighbours.iter().filter(|neighbour| !neighbour.trouble.is_empty()) {
+        remarks.push(format!("it does not reach {}: {}", neighbour.name, neighbour.trouble));
+    }
+    remarks
+}

@@ -1,0 +1,181 @@
+//! The hosts of a program, from the launcher's side: connected and started all at once, or not at all; then told things.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::mpsc;
+
+use comm::secure::Key;
+use rustix::process::Signal;
+
+use super::{Event, RackError};
+use crate::config::{Host, RackConfig};
+use crate::daemon::cache::read_piece;
+use crate::wire::link::{self, Link};
+use crate::wire::{CHUNK_BYTES, Receiver, Reply, Request, Sender, Start, ToPart};
+
+/// Links to all hosts in order, or the signal that came before they were there.
+pub type Links = Result<Vec<Link>, Signal>;
+
+/// "host a: …" for each.
+pub(super) fn list(hosts: &[(String, String)]) -> String {
+    let each = hosts.iter().map(|(name, reason)| format!("host {name}: {reason}"));
+    each.collect::<Vec<_>>().join("\n  and ")
+}
+
+/// Connects to all hosts at once.
+///
+/// # Errors
+/// [`RackError::Hosts`] names each that cannot be reached, and why.
+pub fn connect(
+    rack: &RackConfig,
+    chosen: &[Host],
+    key: &Key,
+    news: &mpsc::Sender<Event>,
+    events: &mpsc::Receiver<Event>,
+) -> Result<Links, RackError> {
+    for (number, host) in chosen.iter().enumerate() {
+        let (rack, host, key, news) = (rack.clone(), host.clone(), key.clone(), news.clone());
+        spawn(move || {
+            let link = link::connect(&rack, &host, &key).map_err(|error| error.to_string());
+            let _ = news.send(Event::Connected(number, link)); // a signal came meanwhile
+        })?;
+    }
+    gather(chosen, events)
+}
+
+/// Starts the program on all hosts at once.
+///
+/// # Errors
+/// [`RackError::Hosts`] names each that refuses, and why.
+pub fn start(
+    chosen: &[Host],
+    links: Vec<Link>,
+    start: &Start,
+    path: &Path,
+    news: &mpsc::Sender<Event>,
+    events: &mpsc::Receiver<Event>,
+) -> Result<Links, RackError> {
+    for (number, link) in (0u16..).zip(links) {
+        let (mut start, path, news) = (start.clone(), path.to_owned(), news.clone());
+        start.host = number;
+        spawn(move || {
+            let accepted = start_one(link, start, &path);
+            let _ = news.send(Event::Accepted(usize::from(number), accepted)); // a signal came meanwhile
+        })?;
+    }
+    gather(chosen, events)
+}
+
+fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(), RackError> {
+    let thread = std::thread::Builder::new().name("host".into()).spawn(work);
+    thread.map(drop).map_err(|error| RackError::Launch(crate::error::LaunchError::system("start a thread")(error)))
+}
+
+fn gather(chosen: &[Host], events: &mpsc::Receiver<Event>) -> Result<Links, RackError> {
+    let mut links: Vec<Option<Link>> = chosen.iter().map(|_| None).collect();
+    let mut failed = Vec::new();
+    while links.iter().flatten().count() + failed.len() < chosen.len() {
+        match events.recv() {
+            Ok(Event::Connected(number, link) | Event::Accepted(number, link)) => match link {
+                Ok(link) => links[number] = Some(link),
+                Err(reason) => failed.push((chosen[number].name.clone(), reason)),
+            },
+            Ok(Event::Signal(signal)) => return Ok(Err(signal)),
+            Ok(_) => {}
+            Err(_) => break,
+        }
+    }
+    failed.sort();
+    if failed.is_empty() { Ok(Ok(links.into_iter().flatten().collect())) } else { Err(RackError::Hosts(failed)) }
+}
+
+/// Hands the program to a host, and its executable where the host lacks it.
+fn start_one(mut link: Link, start: Start, path: &Path) -> Result<Link, String> {
+    let in_words = |error: &dyn std::fmt::Display| error.to_string();
+    link.sender.send_message(&Request::Run(Box::new(start))).map_err(|error| in_words(&error))?;
+    // To find its executable, by its hash or by taking it, a host may take longer than for an answer.
+    link.receiver.set_timeout(Some(std::time::Duration::from_secs(120))).map_err(|error| in_words(&error))?;
+    loop {
+        match link.receiver.receive_message().map_err(|error| in_words(&error))? {
+            Reply::Accepted => return Ok(link),
+            Reply::Refused(reason) => return Err(reason),
+            Reply::NeedBinary => send_binary(&mut link, path)?,
+            _ => return Err("it answers what was not asked".into()),
+        }
+    }
+}
+
+fn send_binary(link: &mut Link, path: &Path) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("the program cannot be sent: {}: {error}", path.display());
+    let mut file = File::open(path).map_err(failed)?;
+    let mut buffer = vec![0; CHUNK_BYTES];
+    loop {
+        match read_piece(&mut file, &mut buffer).map_err(failed)? {
+            0 => return Ok(()),
+            bytes => {
+                let chunk = Request::Chunk(buffer[..bytes].to_vec());
+                link.sender.send_message(&chunk).map_err(|error| format!("the program cannot be sent: {error}"))?;
+            }
+        }
+    }
+}
+
+/// What the sending thread of a host is to do.
+pub enum Down {
+    /// Send this.
+    Say(ToPart),
+    /// Close the connection.
+    Leave,
+}
+
+/// The way to the sending thread of a host.
+pub type Queue = mpsc::Sender<Down>;
+
+/// The hosts of a running program: what they are told, and which of them have nothing more to say.
+pub struct Hosts {
+    queues: Vec<Queue>,
+    are_done: Vec<bool>,
+    writers: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Hosts {
+    pub(super) fn new(queues: Vec<Queue>, writers: Vec<std::thread::JoinHandle<()>>) -> Hosts {
+        Hosts { are_done: vec![false; queues.len()], queues, writers }
+    }
+
+    /// Tells all hosts that are not done.
+    pub fn tell_all(&self, message: &ToPart) {
+        for (queue, is_done) in self.queues.iter().zip(&self.are_done) {
+            if !is_done {
+                let _ = queue.send(Down::Say(message.clone())); // cut off: an event says so
+            }
+        }
+    }
+
+    /// A host has nothing more to say.
+    pub fn set_done(&mut self, host: usize) {
+        self.are_done[host] = true;
+    }
+
+    /// Whether a host has nothing more to say.
+    #[must_use]
+    pub fn is_done(&self, host: usize) -> bool {
+        self.are_done[host]
+    }
+
+    /// Whether no host has anything more to say.
+    #[must_use]
+    pub fn are_done(&self) -> bool {
+        self.are_done.iter().all(|is_done| *is_done)
+    }
+
+    /// Takes leave of all hosts.
+    pub fn close(&mut self) {
+        for queue in self.queues.drain(..) {
+            let _ = queue.send(Down::Leave); // cut off: it has left
+        }
+        for writer in self.writers.drain(..) {
+            let _ = writer.join(); // its panic was told by itself
+        }
+    }
+}

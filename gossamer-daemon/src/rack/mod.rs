@@ -1,0 +1,324 @@
+//! Runs a program on the hosts of a rack, from its start to its end: the launcher's side of what daemons and parts do.
+//!
+//! 1. [`plan`]: which hosts, how many machines and workers, over which fabric
+//! 2. [`hosts`]: a connection to each host's daemon; the program is started on all of them, or on none
+//! 3. [`run`]: passes cards on, feeds the news of all machines to [`Fate`], and does what it orders on all hosts
+//! 4. [`streams`]: the program's output and input, against credit
+//!
+//! Everything that happens comes as an [`Event`] to one thread. Other requests to daemons (`status` and the like) are in
+//! [`ask`].
+
+pub mod ask;
+pub mod hosts;
+pub mod plan;
+mod streams;
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use comm::secure::Key;
+use gossamer::bootstrap::{FabricChoice, Plan};
+use gossamer::control::Message;
+use rustix::process::Signal;
+
+use crate::config::{ConfigError, RackConfig};
+use crate::error::LaunchError;
+use crate::fate::{Bounds, Fate, Order};
+use crate::gather::Gather;
+use crate::machines;
+use crate::outcome::{Cause, NOT_STARTED_STATUS, Outcome};
+use crate::signals::Signals;
+use crate::wire::{FromPart, ProgramId, SecretBytes, Start, Stream, ToPart};
+use hosts::Hosts;
+use streams::{Input, Outputs};
+
+/// What to run, and where.
+#[derive(Debug)]
+pub struct RackRun {
+    /// The rack.
+    pub rack: RackConfig,
+    /// The names of the hosts; empty: all.
+    pub hosts: Vec<String>,
+    /// How many machines on each host.
+    pub machines_per_host: u16,
+    /// Workers in all machines together; `None`: as `rack.yaml` says, or one for each core.
+    pub threads: Option<u32>,
+    /// How bytes get from machine to machine; `None`: as `rack.yaml` says.
+    pub fabric: Option<FabricChoice>,
+    /// A path, or a name to be found in `PATH`.
+    pub program: std::ffi::OsString,
+    /// Its arguments.
+    pub args: Vec<std::ffi::OsString>,
+    /// Whether each host runs what it has at the program's path, whatever that is.
+    pub in_place: bool,
+    /// Its working folder on each host; `None`: this process's.
+    pub folder: Option<PathBuf>,
+    /// Whether the machine's name goes before each line of output (with one machine it never does).
+    pub prefix: bool,
+    /// How long ending may take.
+    pub bounds: Bounds,
+}
+
+/// Why a program could not be run on a rack.
+#[derive(Debug, thiserror::Error)]
+pub enum RackError {
+    /// No valid `rack.yaml`.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Before anything was started: the program, the key, the system.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// Hosts cannot be reached, or refuse; each with its reason.
+    #[error("{}", hosts::list(.0))]
+    Hosts(Vec<(String, String)>),
+    /// The program cannot be started on a host.
+    #[error("host {host}: {reason}")]
+    NotStarted {
+        /// Which.
+        host: String,
+        /// Why.
+        reason: String,
+        /// Whether it is the program that is missing or cannot be executed.
+        is_program: bool,
+    },
+    /// What was asked for does not fit the rack.
+    #[error("{0}")]
+    Plan(String),
+}
+
+impl RackError {
+    /// The exit status for the launcher where this error has one of its own.
+    #[must_use]
+    pub fn status(&self) -> Option<u8> {
+        match self {
+            RackError::Launch(error) => error.status(),
+            RackError::NotStarted { is_program: true, .. } => Some(NOT_STARTED_STATUS),
+            _ => None,
+        }
+    }
+}
+
+/// What can happen. Hosts are known by their number in the plan.
+pub enum Event {
+    /// A host's daemon was reached, or not.
+    Connected(usize, Result<crate::wire::link::Link, String>),
+    /// A host has taken the program, or not.
+    Accepted(usize, Result<crate::wire::link::Link, String>),
+    /// A host's part has said this. Its output and its grants do not come this way.
+    Heard(usize, FromPart),
+    /// The connection to a host has ended, and why.
+    Cut(usize, String),
+    /// A signal came.
+    Signal(Signal),
+    /// A stream of this process cannot be written any more.
+    Closed(Stream),
+    /// A stream of this process has got all that came.
+    Written,
+}
+
+/// Runs a program from its start to its end.
+///
+/// # Errors
+/// When it cannot be started; nothing of it is left then, or will be shortly.
+pub fn run(run: &RackRun) -> Result<Outcome, RackError> {
+    let (news, events) = mpsc::channel();
+    catch_signals(news.clone()).map_err(LaunchError::system("catch signals"))?; // first: none may be missed
+    let path = plan::find_program(&run.program)?;
+    let binary = if run.in_place { None } else { Some(plan::identify(&path)?) };
+    let key = Key::read(&run.rack.key_path()).map_err(LaunchError::from)?;
+    let chosen = plan::choose(&run.rack, &run.hosts)?;
+    let links = match hosts::connect(&run.rack, &chosen, &key, &news, &events)? {
+        Ok(links) => links,
+        Err(signal) => return Ok(Outcome::Interrupted(signal.as_raw())),
+    };
+    let cores: Vec<u16> = links.iter().map(|link| link.theirs.cores).collect();
+    let plan = plan::make(run, &chosen, &cores)?;
+    let start = plan::start(run, &plan, &path, binary)?;
+    let links = match hosts::start(&chosen, links, &start, &path, &news, &events)? {
+        Ok(links) => links,
+        Err(signal) => return Ok(Outcome::Interrupted(signal.as_raw())),
+    };
+    let program = Program::new(run, &chosen, &plan, &start, links, news)?;
+    program.watch(&events)
+}
+
+fn catch_signals(news: mpsc::Sender<Event>) -> io::Result<()> {
+    // A suspended launcher gives no sign of life, and its program would be ended: it is not suspended.
+    signal_hook::flag::register(signal_hook::consts::SIGTSTP, std::sync::Arc::default())?;
+    let signals = Signals::catch()?;
+    let pass_on = move || {
+        while let Ok(signal) = signals.wait() {
+            if news.send(Event::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(pass_on).map(drop)
+}
+
+/// A program that was started on all hosts.
+struct Program {
+    names: Vec<String>,
+    plan: Plan,
+    hosts: Hosts,
+    outputs: Outputs,
+    input: Input,
+    fate: Fate,
+    gather: Gather,
+    key: Key,
+    has_exited: Vec<bool>,
+    not_started: Option<RackError>,
+}
+
+impl Program {
+    fn new(
+        run: &RackRun,
+        chosen: &[crate::config::Host],
+        plan: &Plan,
+        start: &Start,
+        links: Vec<crate::wire::link::Link>,
+        news: mpsc::Sender<Event>,
+    ) -> Result<Program, RackError> {
+        let machines = u16::try_from(plan.machines.len()).unwrap_or(u16::MAX);
+        let key = Key::generate().map_err(LaunchError::from)?;
+        let failed = LaunchError::system("start the threads of the program");
+        let silence = Duration::from_millis(u64::from(start.silence_ms));
+        let (hosts, outputs, input) = streams::connect(links, silence, &plan::prefixes(run, plan), news).map_err(failed)?;
+        Ok(Program {
+            names: chosen.iter().map(|host| host.name.clone()).collect(),
+            plan: plan.clone(),
+            hosts,
+            outputs,
+            input,
+            fate: Fate::new(machines, run.bounds),
+            gather: Gather::new(machines, key.clone()),
+            key,
+            has_exited: vec![false; plan.machines.len()],
+            not_started: None,
+        })
+    }
+
+    /// Until all machines have gone, and all that they wrote is written.
+    fn watch(mut self, events: &mpsc::Receiver<Event>) -> Result<Outcome, RackError> {
+        while !(self.fate.is_over() && self.hosts.are_done()) {
+            let left = self.fate.deadline().map(|at| at.saturating_duration_since(Instant::now()));
+            let event = match left {
+                Some(left) => events.recv_timeout(left).ok(),
+                None => events.recv().ok(),
+            };
+            if let (Some(Event::Signal(_)), true) = (&event, self.fate.is_over()) {
+                break; // only output is left, and somebody does not want to wait for it
+            }
+            if let Some(event) = event {
+                self.on_event(event, Instant::now());
+            }
+            self.fate.on_time(Instant::now());
+            for order in self.fate.orders() {
+                self.hosts.tell_all(&match order {
+                    Order::Signal(signal) => ToPart::Signal(signal.as_raw()),
+                    Order::End(reason) => ToPart::End(reason),
+                    Order::Kill => ToPart::Kill,
+                });
+            }
+            if self.fate.has_given_up() {
+                break;
+            }
+        }
+        self.hosts.close();
+        self.outputs.finish(events);
+        match self.not_started {
+            Some(error) => Err(error),
+            None => Ok(self.fate.outcome()),
+        }
+    }
+
+    fn on_event(&mut self, event: Event, now: Instant) {
+        match event {
+            Event::Heard(host, said) => self.on_heard(host, said, now),
+            Event::Cut(host, why) => self.on_cut(host, |name| Cause::Silent(format!("host {name}: {why}")), now),
+            Event::Signal(signal) => self.fate.on_signal(signal, now),
+            Event::Closed(stream) => self.hosts.tell_all(&ToPart::Close(stream)),
+            Event::Written | Event::Connected(..) | Event::Accepted(..) => {}
+        }
+    }
+
+    fn on_heard(&mut self, host: usize, said: FromPart, now: Instant) {
+        match said {
+            FromPart::Started { machine, pid } if self.is_on(machine, host) => {
+                self.fate.introduce(machine, pid, Some(self.names[host].clone()));
+            }
+            FromPart::Said { machine, packet } if self.is_on(machine, host) => match Message::decode(&packet) {
+                Ok(Message::Card { bytes }) => self.on_card(machine, bytes, now),
+                Ok(message) => self.fate.on_event(machines::Event::Said { machine, message }, now),
+                Err(error) => self.fate.on_death(machine, Cause::Protocol(error.to_string()), now),
+            },
+            FromPart::Nonsense { machine, reason } if self.is_on(machine, host) => {
+                self.fate.on_death(machine, Cause::Protocol(reason), now);
+            }
+            FromPart::Exited { machine, status } if self.is_on(machine, host) => self.on_exit(machine, status, now),
+            FromPart::NotStarted { reason, is_program } => {
+                let host_name = self.names[host].clone();
+                let error = RackError::NotStarted { host: host_name, reason: reason.clone(), is_program };
+                self.not_started.get_or_insert(error);
+                self.on_cut(host, |_| Cause::Failed(reason), now);
+            }
+            FromPart::Done => self.hosts.set_done(host),
+            FromPart::Gone(reason) => self.on_cut(host, |name| Cause::Ended(format!("host {name}: {reason}")), now),
+            FromPart::GrantInput(bytes) => self.input.grant(bytes),
+            // A machine of another host: its part has lost its mind, which is no better than its being silent.
+            FromPart::Started { .. } | FromPart::Said { .. } | FromPart::Nonsense { .. } | FromPart::Exited { .. } => {
+                self.on_cut(host, |name| Cause::Silent(format!("host {name} spoke for another host")), now);
+            }
+            FromPart::Beat | FromPart::Output { .. } => {}
+        }
+    }
+
+    fn is_on(&self, machine: u16, host: usize) -> bool {
+        self.plan.machines.get(usize::from(machine)).is_some_and(|plan| usize::from(plan.host) == host)
+    }
+
+    fn on_card(&mut self, machine: u16, card: Vec<u8>, now: Instant) {
+        match self.gather.add(machine, card) {
+            Ok(false) => {}
+            Ok(true) => {
+                self.hosts.tell_all(&ToPart::Secret(SecretBytes(*self.key.as_bytes())));
+                for (machine, card) in self.gather.cards() {
+                    self.hosts.tell_all(&ToPart::Peer { machine, card: card.to_vec() });
+                }
+            }
+            Err(cause) => self.fate.on_death(machine, Cause::Protocol(cause), now),
+        }
+    }
+
+    fn on_exit(&mut self, machine: u16, status: i32, now: Instant) {
+        let status = ExitStatus::from_raw(status);
+        self.has_exited[usize::from(machine)] = true;
+        self.fate.on_event(machines::Event::Exited { machine, status }, now);
+    }
+
+    /// Nothing more is heard of a host: its machines have gone, or are as good as gone.
+    fn on_cut(&mut self, host: usize, cause: impl FnOnce(&str) -> Cause, now: Instant) {
+        if !self.hosts.is_done(host) {
+            self.hosts.set_done(host);
+            let number = u16::try_from(host).unwrap_or(u16::MAX);
+            let left: Vec<u16> =
+                self.plan.machines_of(number).filter(|machine| !self.has_exited[usize::from(*machine)]).collect();
+            if let Some(first) = left.first() {
+                self.fate.on_death(*first, cause(&self.names[host]), now);
+            }
+            // The part kills them as soon as it sees the same: that is how they end.
+            left.into_iter().for_each(|machine| self.on_exit(machine, Signal::KILL.as_raw(), now));
+        }
+    }
+}
+
+/// The number of a new program.
+fn new_id() -> Result<ProgramId, LaunchError> {
+    let random = Key::generate().map_err(LaunchError::from)?;
+    let bytes = blake3::hash(random.as_bytes());
+    Ok(ProgramId(u32::from_le_bytes([bytes.as_bytes()[0], bytes.as_bytes()[1], bytes.as_bytes()[2], bytes.as_bytes()[3]])))
+}

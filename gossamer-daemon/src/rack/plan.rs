@@ -1,0 +1,256 @@
+//! Which hosts a program runs on, with how many machines and workers, and what each host is told. No connections here.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use gossamer::bootstrap::{FabricChoice, HostPlan, MachinePlan, Plan};
+
+use super::{RackError, RackRun, new_id};
+use crate::config::{Host, RackConfig};
+use crate::daemon::cache::{check_executable, hash_file};
+use crate::error::LaunchError;
+use crate::wire::{Binary, Start};
+
+/// Variables that belong to the launcher's host or session, and are not passed on; a `*` stands for any ending.
+const OWN_VARIABLES: [&str; 24] = [
+    "HOME", "USER", "LOGNAME", "SHELL", "HOSTNAME", "MAIL", "PWD", "OLDPWD", "SHLVL", "_", "TMPDIR", "SSH_*", "XDG_*",
+    "DBUS_*", "DISPLAY", "WAYLAND_*", "SUDO_*", "SYSTEMD_*", "INVOCATION_ID", "JOURNAL_STREAM", "NOTIFY_SOCKET", "STY",
+    "TMUX*", "GOSSAMER_*",
+];
+
+/// The hosts of these names, in that order; all of the rack's for none.
+///
+/// # Errors
+/// [`RackError::Plan`] names the one that is not there, or is there twice.
+pub fn choose(rack: &RackConfig, names: &[String]) -> Result<Vec<Host>, RackError> {
+    if names.is_empty() {
+        return Ok(rack.hosts.clone());
+    }
+    let mut chosen: Vec<Host> = Vec::new();
+    for name in names {
+        let Some(host) = rack.host(name) else {
+            let known: Vec<&str> = rack.hosts.iter().map(|host| host.name.as_str()).collect();
+            let file = rack.path.display();
+            return Err(RackError::Plan(format!("there is no host {name} in {file}: it has {}", known.join(", "))));
+        };
+        if chosen.iter().any(|other| other.name == *name) {
+            return Err(RackError::Plan(format!("host {name} is named twice: --machines-per-host says how many each")));
+        }
+        chosen.push(host.clone());
+    }
+    Ok(chosen)
+}
+
+/// The plan of the program; `cores` are those that the hosts have.
+///
+/// # Errors
+/// When what was asked for is not possible.
+pub fn make(run: &RackRun, chosen: &[Host], cores: &[u16]) -> Result<Plan, RackError> {
+    let each = run.machines_per_host;
+    let fabric = run.fabric.unwrap_or_else(|| common_fabric(&run.rack, chosen));
+    if fabric == FabricChoice::Shm && chosen.len() > 1 {
+        return Err(RackError::Plan("the fabric shm joins machines of one host only: --fabric auto or tcp, or --hosts \
+                                    with one host".into()));
+    }
+    let mut hosts = Vec::new();
+    let mut machines = Vec::new();
+    for (number, (host, cores)) in (0u16..).zip(chosen.iter().zip(cores)) {
+        let address = run.rack.address_of(host).map_err(|error| {
+            RackError::Plan(format!("host {}: its address {} is unknown: {error}", host.name, host.address))
+        })?;
+        hosts.push(HostPlan {
+            name: host.name.clone(),
+            bind: address.ip(),
+            cores: host.cores.as_ref().map(|cores| cores.numbers().iter().map(|core| *core as u16).collect()),
+            verbs: host.rdma.clone(),
+        });
+        let workers = host.workers.unwrap_or((*cores).max(1));
+        for machine in 0..each {
+            let share = workers / each + u16::from(machine < workers % each);
+            let workers = run.threads.is_none().then_some(share.max(1));
+            machines.push(MachinePlan { host: number, workers });
+        }
+    }
+    let start_timeout_ms = u64::from(run.rack.timeouts.start_ms);
+    let plan = Plan { fabric, threads: run.threads, start_timeout_ms, hosts, machines };
+    plan.check().map_err(|error| RackError::Plan(error.to_string()))?;
+    Ok(plan)
+}
+
+/// The fabric that all these hosts are to use; where they differ, tcp, which every host has.
+fn common_fabric(rack: &RackConfig, chosen: &[Host]) -> FabricChoice {
+    let mut wanted = chosen.iter().map(|host| host.fabric.unwrap_or(rack.fabric));
+    let first = wanted.next().unwrap_or_default();
+    if wanted.all(|other| other == first) { first } else { FabricChoice::Tcp }
+}
+
+/// What goes before each line of each machine's output.
+#[must_use]
+pub fn prefixes(run: &RackRun, plan: &Plan) -> Vec<String> {
+    if !run.prefix || plan.machines.len() == 1 {
+        return vec![String::new(); plan.machines.len()];
+    }
+    let name = |machine: u16| format!("m{machine}@{}", plan.host_of(machine).name);
+    let names: Vec<String> = (0u16..).zip(&plan.machines).map(|(machine, _)| name(machine)).collect();
+    let width = names.iter().map(String::len).max().unwrap_or(0);
+    names.iter().map(|name| format!("{name:<width$} | ")).collect()
+}
+
+/// The program's absolute path: as it is given, or found in `PATH`.
+///
+/// # Errors
+/// When there is none, or it cannot be executed.
+pub fn find_program(program: &OsStr) -> Result<PathBuf, LaunchError> {
+    let absolute = |path: &Path| std::path::absolute(path);
+    let failed = |source| LaunchError::Program { program: program.to_owned(), source };
+    if program.as_bytes().contains(&b'/') {
+        let path = absolute(Path::new(program)).map_err(failed)?;
+        return match (path.metadata(), check_executable(&path)) {
+            (Err(error), _) => Err(failed(error)),
+            (Ok(_), Err(_)) => Err(failed(io::ErrorKind::PermissionDenied.into())),
+            (Ok(_), Ok(())) => Ok(path),
+        };
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&folders).map(|folder| folder.join(program));
+    match found.into_iter().find(|path| check_executable(path).is_ok()) {
+        Some(path) => absolute(&path).map_err(failed),
+        None => Err(failed(io::ErrorKind::NotFound.into())),
+    }
+}
+
+/// What the program is, by its content.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn identify(path: &Path) -> Result<Binary, LaunchError> {
+    hash_file(path).map_err(|source| LaunchError::Program { program: path.into(), source })
+}
+
+/// What all hosts are told, but for their numbers.
+///
+/// # Errors
+/// When the working folder is gone.
+pub fn start(run: &RackRun, plan: &Plan, path: &Path, binary: Option<Binary>) -> Result<Start, RackError> {
+    let folder = match &run.folder {
+        Some(folder) => std::path::absolute(folder),
+        None => std::env::current_dir(),
+    };
+    let folder = folder.map_err(LaunchError::system("find the working folder"))?;
+    let variables = std::env::vars_os().filter(|(name, _)| is_passed_on(name));
+    Ok(Start {
+        program: new_id()?,
+        owner: owner(),
+        plan: serde_json::to_string(plan).map_err(LaunchError::system("write the plan"))?,
+        host: 0,
+        path: path.as_os_str().as_bytes().to_vec(),
+        binary,
+        args: run.args.iter().map(|arg| arg.as_bytes().to_vec()).collect(),
+        env: variables.map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect(),
+        folder: folder.into_os_string().into_encoded_bytes(),
+        silence_ms: run.rack.timeouts.silence_ms,
+    })
+}
+
+/// Who this is: user and host.
+#[must_use]
+pub fn owner() -> String {
+    let user = uzers::get_current_username().unwrap_or_default();
+    let uname = rustix::system::uname();
+    format!("{}@{}", user.to_string_lossy(), uname.nodename().to_string_lossy())
+}
+
+fn is_passed_on(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    let is = |own: &&str| match own.strip_suffix('*') {
+        Some(start) => name.starts_with(start.as_bytes()),
+        None => name == own.as_bytes(),
+    };
+    !OWN_VARIABLES.iter().any(|own| is(&own))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fate::Bounds;
+
+    const RACK: &str = "key_file: k\nhosts:\n  - {name: a, address: 127.0.0.1}\n  - {name: b, address: 127.0.0.2, \
+                        workers: 5, cores: 0-3}\n  - {name: c, address: 127.0.0.3, fabric: tcp}\n";
+
+    fn run(hosts: &[&str]) -> RackRun {
+        RackRun {
+            rack: RackConfig::parse(RACK, Path::new("rack.yaml")).unwrap(),
+            hosts: hosts.iter().map(|name| (*name).to_owned()).collect(),
+            machines_per_host: 2,
+            threads: None,
+            fabric: None,
+            program: "true".into(),
+            args: Vec::new(),
+            in_place: false,
+            folder: None,
+            prefix: true,
+            bounds: Bounds::default(),
+        }
+    }
+
+    #[test]
+    fn machines_and_workers_follow_the_hosts() {
+        let run = run(&["b", "a"]);
+        let chosen = choose(&run.rack, &run.hosts).unwrap();
+        let plan = make(&run, &chosen, &[4, 3]).unwrap();
+        let workers: Vec<_> = plan.machines.iter().map(|machine| (machine.host, machine.workers)).collect();
+        assert_eq!(workers, [(0, Some(3)), (0, Some(2)), (1, Some(2)), (1, Some(1))]);
+        assert_eq!(plan.hosts[0].cores, Some(vec![0, 1, 2, 3]));
+        assert_eq!(plan.hosts[1].bind.to_string(), "127.0.0.1");
+        assert_eq!(plan.fabric, FabricChoice::Auto);
+        assert_eq!(prefixes(&run, &plan), ["m0@b | ", "m1@b | ", "m2@a | ", "m3@a | "]);
+    }
+
+    #[test]
+    fn what_is_asked_for_counts_more_than_the_file() {
+        let mut run = run(&[]);
+        run.threads = Some(9);
+        let chosen = choose(&run.rack, &run.hosts).unwrap();
+        assert_eq!(chosen.len(), 3);
+        let plan = make(&run, &chosen, &[4, 4, 4]).unwrap();
+        assert!(plan.machines.iter().all(|machine| machine.workers.is_none()) && plan.threads == Some(9));
+        assert_eq!(plan.fabric, FabricChoice::Tcp, "the hosts differ");
+        run.fabric = Some(FabricChoice::Shm);
+        assert!(make(&run, &chosen, &[4, 4, 4]).unwrap_err().to_string().contains("--fabric auto or tcp"));
+        (run.fabric, run.threads) = (None, Some(5));
+        assert!(make(&run, &chosen, &[4, 4, 4]).unwrap_err().to_string().contains("need 6"));
+    }
+
+    #[test]
+    fn unknown_hosts_are_named() {
+        let run = run(&["a", "d"]);
+        let message = choose(&run.rack, &run.hosts).unwrap_err().to_string();
+        assert!(message.contains("no host d in rack.yaml: it has a, b, c"), "{message}");
+        let twice = choose(&run.rack, &["a".into(), "a".into()]).unwrap_err().to_string();
+        assert!(twice.contains("--machines-per-host"), "{twice}");
+    }
+
+    #[test]
+    fn programs_are_found_as_a_shell_finds_them() {
+        assert!(find_program(OsStr::new("sh")).unwrap().is_absolute());
+        for (program, kind) in [
+            ("/no/such/program", io::ErrorKind::NotFound),
+            ("no-such-program-anywhere", io::ErrorKind::NotFound),
+            ("/etc/passwd", io::ErrorKind::PermissionDenied),
+        ] {
+            match find_program(OsStr::new(program)) {
+                Err(LaunchError::Program { source, .. }) => assert_eq!(source.kind(), kind, "{program}"),
+                other => panic!("{program}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_belongs_to_this_host_stays_here() {
+        for (name, passed) in [("RUST_LOG", true), ("PATH", true), ("HOME", false), ("SSH_TTY", false), ("HOMES", true)] {
+            assert_eq!(is_passed_on(OsStr::new(name)), passed, "{name}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The threads of a program on a rack: for each host one that receives and one that sends, for each of stdout and stderr
+//! one that writes, and one that reads the input.
+//!
+//! Invariants: no receiving thread ever waits for anything but its connection, so signs of life and deaths are seen while
+//! nobody reads the output; what waits to be written is bounded by the credit that hosts get back only when it was
+//! written.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use comm::secure::{SecureReader, SecureWriter};
+
+use super::Event;
+use super::hosts::{Down, Hosts, Queue};
+use crate::input;
+use crate::output::{Lines, Target};
+use crate::wire::link::Link;
+use crate::wire::{BEAT_MS, FromPart, Receiver, Sender, Stream, ToPart, WINDOW_BYTES, WireError};
+
+/// What a machine wrote.
+struct Piece {
+    host: usize,
+    machine: u16,
+    bytes: Vec<u8>,
+}
+
+/// The writing threads.
+pub struct Outputs {
+    count: usize,
+}
+
+impl Outputs {
+    /// Waits until all that came is written, or a signal comes. The hosts' connections have ended before.
+    pub fn finish(self, events: &mpsc::Receiver<Event>) {
+        let mut left = self.count;
+        while left > 0 {
+            match events.recv() {
+                Ok(Event::Written) => left -= 1,
+                Ok(Event::Signal(_)) | Err(_) => return,
+                Ok(_) => {}
+            }
+        }
+    }
+}
+
+/// Credit for the input.
+#[derive(Clone)]
+pub struct Input(Arc<(Mutex<u32>, Condvar)>);
+
+impl Input {
+    /// So many more bytes may be sent.
+    pub fn grant(&self, bytes: u32) {
+        let mut credit = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *credit = credit.saturating_add(bytes).min(WINDOW_BYTES);
+        self.0.1.notify_all();
+    }
+
+    fn take(&self, bytes: usize) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let credit = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut credit = self.0.1.wait_while(credit, |credit| *credit < bytes).unwrap_or_else(PoisonError::into_inner);
+        *credit -= bytes;
+    }
+}
+
+/// Starts all threads of a program. `prefixes`: for each machine.
+///
+/// # Errors
+/// When the system has no threads left.
+pub fn connect(
+    links: Vec<Link>,
+    silence: Duration,
+    prefixes: &[String],
+    news: mpsc::Sender<Event>,
+) -> io::Result<(Hosts, Outputs, Input)> {
+    let mut ends = Vec::new();
+    let mut queues = Vec::new();
+    let mut writers = Vec::new();
+    for (host, link) in links.into_iter().enumerate() {
+        let (queue, messages) = mpsc::channel();
+        let Link { mut receiver, mut sender, .. } = link;
+        receiver.set_timeout(Some(silence)).and_then(|()| sender.set_timeout(Some(silence))).map_err(io::Error::other)?;
+        writers.push(thread(format!("to {host}"), move || send_all(sender, &messages))?);
+        queues.push(queue);
+        ends.push((host, receiver));
+    }
+    let (stdout, stderr) = Target::standard();
+    let mut pieces = Vec::new();
+    for (stream, target) in [(Stream::Out, stdout), (Stream::Err, stderr)] {
+        let (sender, received) = mpsc::channel();
+        let writer = Writer { stream, target, prefixes: prefixes.to_vec(), lines: BTreeMap::new(), queues: queues.clone() };
+        let news = news.clone();
+        thread(format!("{stream:?}"), move || writer.write_all(&received, &news))?;
+        pieces.push(sender);
+    }
+    for (host, receiver) in ends {
+        let (pieces, news) = (pieces.clone(), news.clone());
+        thread(format!("from {host}"), move || receive_all(host, receiver, &pieces, &news, silence))?;
+    }
+    let input = Input(Arc::new((Mutex::new(WINDOW_BYTES), Condvar::new())));
+    let (credit, first) = (input.clone(), queues[0].clone()); // machine 0 is on the first host
+    thread("input".into(), move || read_input(&credit, &first))?;
+    Ok((Hosts::new(queues, writers), Outputs { count: 2 }, input))
+}
+
+fn thread(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    Builder::new().name(name).spawn(work)
+}
+
+/// Sends what is queued, or else a sign of life.
+fn send_all(mut sender: SecureWriter, messages: &mpsc::Receiver<Down>) {
+    loop {
+        let message = match messages.recv_timeout(Duration::from_millis(BEAT_MS)) {
+            Ok(Down::Say(message)) => message,
+            Err(mpsc::RecvTimeoutError::Timeout) => ToPart::Beat,
+            Ok(Down::Leave) | Err(mpsc::RecvTimeoutError::Disconnected) => return sender.shut_down(),
+        };
+        if sender.send_message(&message).is_err() {
+            return sender.shut_down(); // the receiving thread says why
+        }
+    }
+}
+
+fn receive_all(
+    host: usize,
+    mut receiver: SecureReader,
+    pieces: &[mpsc::Sender<Piece>],
+    news: &mpsc::Sender<Event>,
+    silence: Duration,
+) {
+    loop {
+        let event = match receiver.receive_message() {
+            Ok(FromPart::Output { machine, stream, bytes }) => {
+                let _ = pieces[stream as usize].send(Piece { host, machine, bytes }); // nobody reads it any more
+                continue;
+            }
+            Ok(FromPart::Beat) => continue,
+            Ok(said) => Event::Heard(host, said),
+            Err(error) => Event::Cut(host, describe(&error, silence)),
+        };
+        let is_end = matches!(event, Event::Cut(..));
+        if news.send(event).is_err() || is_end {
+            return;
+        }
+    }
+}
+
+fn describe(error: &WireError, silence: Duration) -> String {
+    match error {
+        WireError::Secure(comm::Error::TimedOut { .. }) => {
+            format!("nothing was heard for {silence:?}: it is cut off, or hangs")
+        }
+        WireError::Closed | WireError::Secure(comm::Error::Closed { .. }) => {
+            "its daemon has closed the connection: it has ended, or was killed".into()
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Writes one stream of all machines to one of this process's.
+struct Writer {
+    stream: Stream,
+    target: Target,
+    prefixes: Vec<String>,
+    lines: BTreeMap<u16, Lines>,
+    queues: Vec<Queue>,
+}
+
+impl Writer {
+    fn write_all(mut self, pieces: &mpsc::Receiver<Piece>, news: &mpsc::Sender<Event>) {
+        let mut out = Vec::new();
+        let mut is_open = true;
+        for Piece { host, machine, bytes } in pieces {
+            let Some(prefix) = self.prefixes.get(usize::from(machine)) else { continue };
+            if is_open {
+                self.lines.entry(machine).or_insert_with(|| Lines::new(prefix)).push(&bytes, &mut out);
+                if self.target.write(&out).is_err() {
+                    is_open = false;
+                    let _ = news.send(Event::Closed(self.stream)); // the program is ending anyway
+                }
+                out.clear();
+            }
+            let granted = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+            let _ = self.queues[host].send(Down::Say(ToPart::Grant { stream: self.stream, bytes: granted })); // cut off
+        }
+        self.lines.values_mut().for_each(|lines| lines.end(&mut out));
+        if is_open {
+            let _ = self.target.write(&out); // nothing comes after it
+        }
+        let _ = news.send(Event::Written); // nobody waits
+    }
+}
+
+/// Passes standard input on to machine 0. Left to itself: it may wait for a key for ever, and ends with the process.
+fn read_input(credit: &Input, first: &Queue) {
+    input::pump(|bytes| {
+        credit.take(bytes.len());
+        first.send(Down::Say(ToPart::Input(bytes.to_vec()))).is_ok()
+    });
+    let _ = first.send(Down::Say(ToPart::InputEnd)); // cut off
+}
