@@ -73,7 +73,7 @@ impl Outputs {
         let pass_on = move || {
             read_all(machine, stream, File::from(pipe), &credit, &outbox);
             drop(outbox);
-            open.fetch_sub(1, Ordering::Release); // pairs with `open`: what was read is in the outbox
+            open.fetch_sub(1, Ordering::Release); // partner: the Acquire in `open`; what was read is in the outbox
             ended();
         };
         self.open.fetch_add(1, Ordering::Relaxed);
@@ -82,7 +82,7 @@ impl Outputs {
 
     /// How many streams are still open.
     pub fn open(&self) -> usize {
-        self.open.load(Ordering::Acquire) // pairs with the end of `pass_on`
+        self.open.load(Ordering::Acquire) // partner: the Release at the end of `pass_on`
     }
 
     /// Whether something waits for credit.

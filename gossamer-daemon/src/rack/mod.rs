@@ -30,7 +30,7 @@ use crate::error::LaunchError;
 use crate::fate::{Bounds, Fate, Order};
 use crate::gather::Gather;
 use crate::machines;
-use crate::outcome::{Cause, NOT_STARTED_STATUS, Outcome};
+use crate::outcome::{Cause, NOT_STARTED_STATUS, Outcome, USAGE_STATUS};
 use crate::signals::Signals;
 use crate::wire::{FromPart, ProgramId, SecretBytes, Start, Stream, ToPart};
 use hosts::Hosts;
@@ -97,6 +97,7 @@ impl RackError {
         match self {
             RackError::Launch(error) => error.status(),
             RackError::NotStarted { is_program: true, .. } => Some(NOT_STARTED_STATUS),
+            RackError::Config(ConfigError::Missing(_)) => Some(USAGE_STATUS),
             _ => None,
         }
     }
@@ -135,8 +136,7 @@ pub fn run(run: &RackRun) -> Result<Outcome, RackError> {
         Ok(links) => links,
         Err(signal) => return Ok(Outcome::Interrupted(signal.as_raw())),
     };
-    let cores: Vec<u16> = links.iter().map(|link| link.theirs.cores).collect();
-    let plan = plan::make(run, &chosen, &cores)?;
+    let plan = plan::make(run, &chosen)?;
     let start = plan::start(run, &plan, &path, binary)?;
     let links = match hosts::start(&chosen, links, &start, &path, &news, &events)? {
         Ok(links) => links,

@@ -43,11 +43,11 @@ pub fn choose(rack: &RackConfig, names: &[String]) -> Result<Vec<Host>, RackErro
     Ok(chosen)
 }
 
-/// The plan of the program; `cores` are those that the hosts have.
+/// The plan of the program.
 ///
 /// # Errors
 /// When what was asked for is not possible.
-pub fn make(run: &RackRun, chosen: &[Host], cores: &[u16]) -> Result<Plan, RackError> {
+pub fn make(run: &RackRun, chosen: &[Host]) -> Result<Plan, RackError> {
     let each = run.machines_per_host;
     let fabric = run.fabric.unwrap_or_else(|| common_fabric(&run.rack, chosen));
     if fabric == FabricChoice::Shm && chosen.len() > 1 {
@@ -56,7 +56,7 @@ pub fn make(run: &RackRun, chosen: &[Host], cores: &[u16]) -> Result<Plan, RackE
     }
     let mut hosts = Vec::new();
     let mut machines = Vec::new();
-    for (number, (host, cores)) in (0u16..).zip(chosen.iter().zip(cores)) {
+    for (number, host) in (0u16..).zip(chosen) {
         let address = run.rack.address_of(host).map_err(|error| {
             RackError::Plan(format!("host {}: its address {} is unknown: {error}", host.name, host.address))
         })?;
@@ -66,11 +66,11 @@ pub fn make(run: &RackRun, chosen: &[Host], cores: &[u16]) -> Result<Plan, RackE
             cores: host.cores.as_ref().map(|cores| cores.numbers().iter().map(|core| *core as u16).collect()),
             verbs: host.rdma.clone(),
         });
-        let workers = host.workers.unwrap_or((*cores).max(1));
         for machine in 0..each {
-            let share = workers / each + u16::from(machine < workers % each);
-            let workers = run.threads.is_none().then_some(share.max(1));
-            machines.push(MachinePlan { host: number, workers });
+            // What is not said here is the program's to say, or follows from the cores that its machines find.
+            let workers = host.workers.filter(|_| run.threads.is_none());
+            let share = workers.map(|workers| (workers / each + u16::from(machine < workers % each)).max(1));
+            machines.push(MachinePlan { host: number, workers: share });
         }
     }
     let start_timeout_ms = u64::from(run.rack.timeouts.start_ms);
@@ -164,11 +164,11 @@ pub fn owner() -> String {
 
 fn is_passed_on(name: &OsStr) -> bool {
     let name = name.as_bytes();
-    let is = |own: &&str| match own.strip_suffix('*') {
+    let is = |own: &str| match own.strip_suffix('*') {
         Some(start) => name.starts_with(start.as_bytes()),
         None => name == own.as_bytes(),
     };
-    !OWN_VARIABLES.iter().any(|own| is(&own))
+    !OWN_VARIABLES.iter().any(|own| is(own))
 }
 
 #[cfg(test)]
@@ -199,9 +199,9 @@ mod tests {
     fn machines_and_workers_follow_the_hosts() {
         let run = run(&["b", "a"]);
         let chosen = choose(&run.rack, &run.hosts).unwrap();
-        let plan = make(&run, &chosen, &[4, 3]).unwrap();
+        let plan = make(&run, &chosen).unwrap();
         let workers: Vec<_> = plan.machines.iter().map(|machine| (machine.host, machine.workers)).collect();
-        assert_eq!(workers, [(0, Some(3)), (0, Some(2)), (1, Some(2)), (1, Some(1))]);
+        assert_eq!(workers, [(0, Some(3)), (0, Some(2)), (1, None), (1, None)]);
         assert_eq!(plan.hosts[0].cores, Some(vec![0, 1, 2, 3]));
         assert_eq!(plan.hosts[1].bind.to_string(), "127.0.0.1");
         assert_eq!(plan.fabric, FabricChoice::Auto);
@@ -214,13 +214,13 @@ mod tests {
         run.threads = Some(9);
         let chosen = choose(&run.rack, &run.hosts).unwrap();
         assert_eq!(chosen.len(), 3);
-        let plan = make(&run, &chosen, &[4, 4, 4]).unwrap();
+        let plan = make(&run, &chosen).unwrap();
         assert!(plan.machines.iter().all(|machine| machine.workers.is_none()) && plan.threads == Some(9));
         assert_eq!(plan.fabric, FabricChoice::Tcp, "the hosts differ");
         run.fabric = Some(FabricChoice::Shm);
-        assert!(make(&run, &chosen, &[4, 4, 4]).unwrap_err().to_string().contains("--fabric auto or tcp"));
+        assert!(make(&run, &chosen).unwrap_err().to_string().contains("--fabric auto or tcp"));
         (run.fabric, run.threads) = (None, Some(5));
-        assert!(make(&run, &chosen, &[4, 4, 4]).unwrap_err().to_string().contains("need 6"));
+        assert!(make(&run, &chosen).unwrap_err().to_string().contains("need 6"));
     }
 
     #[test]

@@ -128,7 +128,7 @@ proptest! {
                 0 => bytes[at] = value,
                 1 => bytes.truncate(at),
                 2 => bytes.insert(at, value),
-                _ => bytes.extend_from_slice(place.get(&traffic)),
+                _ => bytes.extend_from_slice(place.get::<Vec<u8>>(&traffic)),
             }
         }
         decode_all(&bytes);
