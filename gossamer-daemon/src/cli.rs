@@ -48,7 +48,8 @@ Examples:
 /// Runs `gossamer-launch` with the arguments of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    match Cli::parse().command { // exits with status 2 and the usage where they are wrong
+    match Cli::parse().command {
+        // exits with status 2 and the usage where they are wrong
         Command::Run(run) => run.main(),
         Command::Ps(ask) => ask.ps(),
         Command::Kill(kill) => kill.main(),

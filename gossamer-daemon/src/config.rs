@@ -285,7 +285,10 @@ impl RackConfig {
             if let Some(mtu) = host.rdma.as_ref().and_then(|rdma| rdma.mtu_bytes)
                 && ![256, 512, 1024, 2048, 4096].contains(&mtu)
             {
-                return fail("mtu_bytes", format!("host {name}: rdma.mtu_bytes is 256, 512, 1024, 2048 or 4096, not {mtu}"));
+                return fail(
+                    "mtu_bytes",
+                    format!("host {name}: rdma.mtu_bytes is 256, 512, 1024, 2048 or 4096, not {mtu}"),
+                );
             }
         }
         if self.timeouts.silence_ms < MIN_SILENCE_MS {

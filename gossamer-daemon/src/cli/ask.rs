@@ -101,9 +101,7 @@ impl Ask {
             }
         }
         if self.json {
-            let program = |(id, (path, owner, seconds, machines)): (&String, &(String, String, u64, Vec<Value>))| {
-                json!({"id": id, "path": path, "owner": owner, "seconds": seconds, "machines": machines})
-            };
+            let program = |(id, (path, owner, seconds, machines)): (&String, &(String, String, u64, Vec<Value>))| json!({"id": id, "path": path, "owner": owner, "seconds": seconds, "machines": machines});
             let programs: Vec<Value> = programs.iter().map(program).collect();
             print(&json!({"programs": programs, "unreachable": unreachable_hosts(&statuses)}).to_string());
         } else {

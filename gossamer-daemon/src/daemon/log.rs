@@ -45,7 +45,8 @@ impl LastLines {
     #[must_use]
     pub fn get(&self, text: &str, most: usize) -> Vec<String> {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut found: Vec<String> = lines.iter().rev().filter(|line| line.contains(text)).take(most).cloned().collect();
+        let mut found: Vec<String> =
+            lines.iter().rev().filter(|line| line.contains(text)).take(most).cloned().collect();
         found.reverse();
         found
     }

@@ -80,9 +80,13 @@ pub enum DaemonError {
 
 fn listen_cure(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::AddrInUse => "; another gossamer-daemon, or another program, has this port: stop it, or choose \
-                                     another `port` in rack.yaml, on all hosts",
-        io::ErrorKind::AddrNotAvailable => "; this host does not have that address: see `address` in rack.yaml, and --host",
+        io::ErrorKind::AddrInUse => {
+            "; another gossamer-daemon, or another program, has this port: stop it, or choose \
+                                     another `port` in rack.yaml, on all hosts"
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "; this host does not have that address: see `address` in rack.yaml, and --host"
+        }
         io::ErrorKind::PermissionDenied => "; ports below 1024 are root's: choose another `port` in rack.yaml",
         _ => "",
     }

@@ -24,7 +24,8 @@ impl Neighbours {
     /// What to tell of them.
     pub fn status(&self) -> Vec<Neighbour> {
         let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        let neighbour = |(name, trouble): (&String, &String)| Neighbour { name: name.clone(), trouble: trouble.clone() };
+        let neighbour =
+            |(name, trouble): (&String, &String)| Neighbour { name: name.clone(), trouble: trouble.clone() };
         trouble.iter().map(neighbour).collect()
     }
 

@@ -225,7 +225,8 @@ fn pass_up(daemon: &Daemon, id: ProgramId, mut from_part: UnixStream, mut sender
         }
     };
     if !is_done {
-        let reason = daemon.programs.ended_by(id).unwrap_or_else(|| format!("its process for the program ended: {why}"));
+        let reason =
+            daemon.programs.ended_by(id).unwrap_or_else(|| format!("its process for the program ended: {why}"));
         let _ = sender.send_message(&FromPart::Gone(reason)); // the launcher may have gone first
     }
 }

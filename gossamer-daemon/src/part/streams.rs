@@ -35,8 +35,10 @@ impl Credit {
     fn take(&self, wanted: usize) -> Option<usize> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.waiting += 1;
-        let mut state =
-            self.changed.wait_while(state, |state| state.bytes == 0 && !state.is_closed).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self
+            .changed
+            .wait_while(state, |state| state.bytes == 0 && !state.is_closed)
+            .unwrap_or_else(PoisonError::into_inner);
         state.waiting -= 1;
         if state.is_closed {
             return None;

@@ -48,7 +48,8 @@ pub fn ask(rack: &RackConfig, hosts: &[Host], key: &Key, request: &Request) -> V
 }
 
 fn ask_one(rack: &RackConfig, host: &Host, key: &Key, request: &Request) -> Result<(Hello, Reply), Unanswered> {
-    let link = link::connect(rack, host, key).map_err(|error| Unanswered { kind: kind(&error), reason: error.to_string() })?;
+    let link =
+        link::connect(rack, host, key).map_err(|error| Unanswered { kind: kind(&error), reason: error.to_string() })?;
     let Link { mut receiver, mut sender, theirs, .. } = link;
     let mut talk = || -> Result<Reply, WireError> {
         sender.send_message(request)?;

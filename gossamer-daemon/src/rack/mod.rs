@@ -187,7 +187,8 @@ impl Program {
         let key = Key::generate().map_err(LaunchError::from)?;
         let failed = LaunchError::system("start the threads of the program");
         let silence = Duration::from_millis(u64::from(start.silence_ms));
-        let (hosts, outputs, input) = streams::connect(links, silence, &plan::prefixes(run, plan), news).map_err(failed)?;
+        let (hosts, outputs, input) =
+            streams::connect(links, silence, &plan::prefixes(run, plan), news).map_err(failed)?;
         Ok(Program {
             names: chosen.iter().map(|host| host.name.clone()).collect(),
             plan: plan.clone(),
@@ -320,5 +321,10 @@ impl Program {
 fn new_id() -> Result<ProgramId, LaunchError> {
     let random = Key::generate().map_err(LaunchError::from)?;
     let bytes = blake3::hash(random.as_bytes());
-    Ok(ProgramId(u32::from_le_bytes([bytes.as_bytes()[0], bytes.as_bytes()[1], bytes.as_bytes()[2], bytes.as_bytes()[3]])))
+    Ok(ProgramId(u32::from_le_bytes([
+        bytes.as_bytes()[0],
+        bytes.as_bytes()[1],
+        bytes.as_bytes()[2],
+        bytes.as_bytes()[3],
+    ])))
 }

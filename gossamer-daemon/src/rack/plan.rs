@@ -15,9 +15,30 @@ use crate::wire::{Binary, Start};
 
 /// Variables that belong to the launcher's host or session, and are not passed on; a `*` stands for any ending.
 const OWN_VARIABLES: [&str; 24] = [
-    "HOME", "USER", "LOGNAME", "SHELL", "HOSTNAME", "MAIL", "PWD", "OLDPWD", "SHLVL", "_", "TMPDIR", "SSH_*", "XDG_*",
-    "DBUS_*", "DISPLAY", "WAYLAND_*", "SUDO_*", "SYSTEMD_*", "INVOCATION_ID", "JOURNAL_STREAM", "NOTIFY_SOCKET", "STY",
-    "TMUX*", "GOSSAMER_*",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "HOSTNAME",
+    "MAIL",
+    "PWD",
+    "OLDPWD",
+    "SHLVL",
+    "_",
+    "TMPDIR",
+    "SSH_*",
+    "XDG_*",
+    "DBUS_*",
+    "DISPLAY",
+    "WAYLAND_*",
+    "SUDO_*",
+    "SYSTEMD_*",
+    "INVOCATION_ID",
+    "JOURNAL_STREAM",
+    "NOTIFY_SOCKET",
+    "STY",
+    "TMUX*",
+    "GOSSAMER_*",
 ];
 
 /// The hosts of these names, in that order; all of the rack's for none.
@@ -51,8 +72,11 @@ pub fn make(run: &RackRun, chosen: &[Host]) -> Result<Plan, RackError> {
     let each = run.machines_per_host;
     let fabric = run.fabric.unwrap_or_else(|| common_fabric(&run.rack, chosen));
     if fabric == FabricChoice::Shm && chosen.len() > 1 {
-        return Err(RackError::Plan("the fabric shm joins machines of one host only: --fabric auto or tcp, or --hosts \
-                                    with one host".into()));
+        return Err(RackError::Plan(
+            "the fabric shm joins machines of one host only: --fabric auto or tcp, or --hosts \
+                                    with one host"
+                .into(),
+        ));
     }
     let mut hosts = Vec::new();
     let mut machines = Vec::new();
@@ -250,7 +274,8 @@ mod tests {
 
     #[test]
     fn what_belongs_to_this_host_stays_here() {
-        for (name, passed) in [("RUST_LOG", true), ("PATH", true), ("HOME", false), ("SSH_TTY", false), ("HOMES", true)] {
+        for (name, passed) in [("RUST_LOG", true), ("PATH", true), ("HOME", false), ("SSH_TTY", false), ("HOMES", true)]
+        {
             assert_eq!(is_passed_on(OsStr::new(name)), passed, "{name}");
         }
     }

@@ -82,7 +82,10 @@ pub fn connect(
     for (host, link) in links.into_iter().enumerate() {
         let (queue, messages) = mpsc::channel();
         let Link { mut receiver, mut sender, .. } = link;
-        receiver.set_timeout(Some(silence)).and_then(|()| sender.set_timeout(Some(silence))).map_err(io::Error::other)?;
+        receiver
+            .set_timeout(Some(silence))
+            .and_then(|()| sender.set_timeout(Some(silence)))
+            .map_err(io::Error::other)?;
         writers.push(thread(format!("to {host}"), move || send_all(sender, &messages))?);
         queues.push(queue);
         ends.push((host, receiver));
@@ -91,7 +94,8 @@ pub fn connect(
     let mut pieces = Vec::new();
     for (stream, target) in [(Stream::Out, stdout), (Stream::Err, stderr)] {
         let (sender, received) = mpsc::channel();
-        let writer = Writer { stream, target, prefixes: prefixes.to_vec(), lines: BTreeMap::new(), queues: queues.clone() };
+        let writer =
+            Writer { stream, target, prefixes: prefixes.to_vec(), lines: BTreeMap::new(), queues: queues.clone() };
         let news = news.clone();
         thread(format!("{stream:?}"), move || writer.write_all(&received, &news))?;
         pieces.push(sender);

@@ -51,7 +51,9 @@ pub enum LinkError {
     #[error(transparent)]
     Wire(#[from] WireError),
     /// Another host answers there.
-    #[error("the daemon at {address} is that of host {theirs} of rack {rack}: see the addresses in rack.yaml, here and there")]
+    #[error(
+        "the daemon at {address} is that of host {theirs} of rack {rack}: see the addresses in rack.yaml, here and there"
+    )]
     Name {
         /// Where.
         address: SocketAddr,
@@ -66,7 +68,9 @@ fn cure(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "; is gossamer-daemon running there, on that port?",
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "; is the host up, and no firewall in between?",
-        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => "; is the address right, and the link up?",
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            "; is the address right, and the link up?"
+        }
         _ => "",
     }
 }
@@ -91,8 +95,10 @@ pub fn greeting(rack: &RackConfig, host: &str, cores: u16) -> Hello {
 /// [`LinkError`], after `timeouts.connect_ms` of the rack at the latest for each of its steps.
 pub fn connect(rack: &RackConfig, host: &Host, key: &Key) -> Result<Link, LinkError> {
     let timeout = rack.timeouts.connect();
-    let address = rack.address_of(host).map_err(|source| {
-        LinkError::Address { address: host.address.clone(), source, rack: rack.path.display().to_string() }
+    let address = rack.address_of(host).map_err(|source| LinkError::Address {
+        address: host.address.clone(),
+        source,
+        rack: rack.path.display().to_string(),
     })?;
     let tcp = TcpStream::connect_timeout(&address, timeout).map_err(|source| LinkError::Connect { address, source })?;
     let stream = SecureStream::connect(tcp, key, PURPOSE, timeout).map_err(WireError::from)?;

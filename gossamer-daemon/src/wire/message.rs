@@ -44,7 +44,8 @@ impl std::str::FromStr for ProgramId {
     type Err = String;
     fn from_str(text: &str) -> Result<ProgramId, String> {
         let number = u32::from_str_radix(text, 16).ok().filter(|_| text.len() == 8);
-        let wrong = || format!("{text:?} is no program: `gossamer-launch ps` lists them, each 8 letters and digits long");
+        let wrong =
+            || format!("{text:?} is no program: `gossamer-launch ps` lists them, each 8 letters and digits long");
         number.map(ProgramId).ok_or_else(wrong)
     }
 }
@@ -53,8 +54,10 @@ impl std::str::FromStr for ProgramId {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     /// The other side is another version.
-    #[error("it speaks version {theirs} of the rack protocol ({release}), this side version {VERSION}: \
-             install the same gossamer on all hosts")]
+    #[error(
+        "it speaks version {theirs} of the rack protocol ({release}), this side version {VERSION}: \
+             install the same gossamer on all hosts"
+    )]
     Version {
         /// Its version.
         theirs: u16,
@@ -126,7 +129,9 @@ impl Hello {
     /// The bytes, which begin with what every version understands.
     #[must_use]
     pub fn pack(&self) -> Vec<u8> {
-        [&MAGIC[..], &VERSION.to_le_bytes(), &[self.release.len().min(255) as u8]].concat().into_iter()
+        [&MAGIC[..], &VERSION.to_le_bytes(), &[self.release.len().min(255) as u8]]
+            .concat()
+            .into_iter()
             .chain(self.release.bytes().take(255))
             .chain(self.to_bytes())
             .collect()
