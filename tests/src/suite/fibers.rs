@@ -1,0 +1,113 @@
+//! Fibers everywhere.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use gossamer::Place;
+
+use super::ground::{Gate, far, places, spots, text, until};
+
+pub fn fibers_run_where_they_were_put() {
+    let fibers: Vec<_> = places().into_iter().map(|place| (place, gossamer::spawn_on(place, gossamer::here))).collect();
+    for (place, fiber) in fibers {
+        assert_eq!(fiber.join().unwrap(), place);
+    }
+    let rack = gossamer::rack();
+    for place in spots() {
+        let seen = gossamer::spawn_on(place, || {
+            let rack = gossamer::rack();
+            (rack.machine(), rack.workers(), rack.machines().len())
+        });
+        assert_eq!(seen.join().unwrap(), (place.machine, rack.workers(), rack.machines().len()));
+    }
+    assert_eq!(gossamer::spawn(|| gossamer::here().machine).join().unwrap(), 0);
+}
+
+pub fn fibers_are_joined_from_anywhere() {
+    let home = gossamer::here();
+    let back = gossamer::spawn_on(far(), move || {
+        let there = gossamer::here();
+        gossamer::spawn_on(home, move || (gossamer::here(), there)).join().unwrap()
+    });
+    assert_eq!(back.join().unwrap(), (home, far()));
+    // A tree of them, over all places.
+    fn count(depth: u64) -> u64 {
+        let places: Vec<Place> = gossamer::rack().places().collect();
+        let child = |n: u64| gossamer::spawn_on(places[(depth * 2 + n) as usize % places.len()], move || count(depth - 1));
+        if depth == 0 {
+            return 1;
+        }
+        let children = [child(0), child(1)];
+        1 + children.into_iter().map(|child| child.join().unwrap()).sum::<u64>()
+    }
+    assert_eq!(count(6), 127);
+}
+
+pub fn a_panic_of_a_fiber_reaches_who_joins_it() {
+    for place in spots() {
+        let fiber = gossamer::spawn_on(place, || -> u64 { panic!("{} at {}", "a fiber", gossamer::here()) });
+        assert_eq!(text(&*fiber.join().unwrap_err()), format!("a fiber at {place}"));
+        assert_eq!(gossamer::spawn_on(place, || 5).join().unwrap(), 5);
+    }
+}
+
+pub fn ten_thousand_fibers() {
+    const FIBERS: u64 = 10_000;
+    let sum = gossamer::entrust_on(far(), 0u64);
+    let fibers: Vec<_> = (0..FIBERS)
+        .map(|number| {
+            let sum = sum.clone();
+            gossamer::spawn(move || {
+                sum.apply(move |sum| *sum += number);
+                gossamer::yield_now();
+                number
+            })
+        })
+        .collect();
+    for (number, fiber) in (0..).zip(fibers) {
+        assert_eq!(fiber.join().unwrap(), number);
+    }
+    assert_eq!(sum.apply(|sum| *sum), FIBERS * (FIBERS - 1) / 2);
+    // Hundreds at once on another machine, all of which wait.
+    let gate = Gate::at(far());
+    let fibers: Vec<_> = (0..300)
+        .map(|_| {
+            let gate = gate.clone();
+            gossamer::spawn_on(far(), move || gate.pass())
+        })
+        .collect();
+    gate.gather(300);
+    gate.open();
+    fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+}
+
+pub fn sleepers_hold_nobody_up() {
+    for place in spots() {
+        let sleeper = gossamer::spawn_on(place, || {
+            let from = Instant::now();
+            gossamer::sleep(Duration::from_millis(20));
+            from.elapsed() >= Duration::from_millis(20)
+        });
+        let number = gossamer::entrust_on(place, 0u64);
+        (0..100).for_each(|_| number.apply(|n| *n += 1));
+        assert!(sleeper.join().unwrap());
+    }
+}
+
+pub fn fibers_outlive_their_handles() {
+    for place in spots() {
+        let done = gossamer::entrust_on(far(), false);
+        let tell = done.clone();
+        drop(gossamer::spawn_on(place, move || {
+            gossamer::yield_now();
+            tell.apply(|done| *done = true);
+        }));
+        until(|| done.apply(|done| *done));
+    }
+    // And on their thread they may own what only that thread has.
+    let own = Rc::new(Cell::new(1));
+    let other = Rc::clone(&own);
+    trust::spawn(move || other.set(2)).join().unwrap();
+    assert_eq!(own.get(), 2);
+}

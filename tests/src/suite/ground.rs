@@ -1,0 +1,94 @@
+//! What the behaviours stand on: places to try, ways to wait, properties that tell of their end.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use gossamer::{Place, Promise, Trust, promise};
+
+/// The last place of the rack: on another machine if there is one.
+pub fn far() -> Place {
+    gossamer::rack().places().last().expect("a rack has a worker")
+}
+
+/// Another worker of this machine, if it has one.
+pub fn near() -> Place {
+    let here = gossamer::here();
+    let mut others = gossamer::rack().places().filter(|place| place.machine == here.machine && *place != here);
+    others.next().unwrap_or(here)
+}
+
+/// Here, beside, and as far away as can be.
+pub fn spots() -> [Place; 3] {
+    [gossamer::here(), near(), far()]
+}
+
+pub fn places() -> Vec<Place> {
+    gossamer::rack().places().collect()
+}
+
+/// Is there another machine?
+pub fn is_rack() -> bool {
+    gossamer::rack().machines().len() > 1
+}
+
+/// Lets others run until it is so. The harness bounds it.
+pub fn until(done: impl Fn() -> bool) {
+    while !done() {
+        gossamer::yield_now();
+    }
+}
+
+/// The text of a panic, whose payload is a `&str` or a `String` depending on how it was made and whether it has travelled.
+pub fn text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a text")
+}
+
+/// The text of the panic that `f` must end in.
+#[track_caller]
+pub fn panic_of<R>(f: impl FnOnce() -> R) -> String {
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(_) => panic!("a panic was expected"),
+        Err(panic) => text(&*panic).to_owned(),
+    }
+}
+
+/// Tells a counter, wherever it is, that it is dropped.
+pub struct Witness(pub Trust<u64>);
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.0.apply_then(|ended| *ended += 1, |()| {});
+    }
+}
+
+/// How many witnesses have ended. Waits until it is as many, and sees that it is not more.
+#[track_caller]
+pub fn ended(counter: &Trust<u64>, expected: u64) {
+    until(|| counter.apply(|ended| *ended) >= expected);
+    assert_eq!(counter.apply(|ended| *ended), expected, "dropped too often, or too early");
+}
+
+/// Where fibers and closures wait until a behaviour lets them go on.
+#[derive(Clone)]
+pub struct Gate(Trust<Vec<Promise<()>>>);
+
+impl Gate {
+    pub fn at(place: Place) -> Gate {
+        Gate(gossamer::entrust_with(place, Vec::new))
+    }
+    /// Waits to be let through.
+    pub fn pass(&self) {
+        let (promise, through) = promise();
+        self.0.apply(move |waiting| waiting.push(promise));
+        through.wait().expect("whoever holds the gate opens it");
+    }
+    /// Waits until so many wait.
+    pub fn gather(&self, count: usize) {
+        until(|| self.0.apply(|waiting| waiting.len()) == count);
+    }
+    /// Lets all through that wait.
+    pub fn open(&self) {
+        self.0.apply(|waiting| waiting.drain(..).for_each(|promise| promise.keep(())));
+    }
+}

@@ -1,0 +1,135 @@
+//! The behavioural suite: what every program may rely on, however its machines are connected. Each behaviour is a function
+//! that panics if it does not hold; all are run, unchanged, in one process and over every fabric (`tests/suite`).
+//!
+//! A behaviour knows no fabric and no number of machines: it asks the rack for places ([`ground`]). None sleeps to be in
+//! time for something; one that waits for what never comes is found by the watchdog of the harness.
+
+mod calls;
+mod context;
+mod fibers;
+mod ground;
+mod latches;
+mod lives;
+mod oracle;
+mod order;
+mod panics;
+mod promises;
+mod serialised;
+mod sizes;
+
+use std::io::Write;
+
+/// Something that every program may rely on.
+#[derive(Clone, Copy)]
+pub struct Behaviour {
+    pub name: &'static str,
+    run: fn(),
+}
+
+macro_rules! behaviours {
+    ($($module:ident: $($name:ident),+;)*) => {
+        /// All of them.
+        pub const ALL: &[Behaviour] = &[$($(Behaviour { name: stringify!($name), run: $module::$name }),+),*];
+    };
+}
+
+behaviours! {
+    calls:
+        apply_gives_the_result,
+        everyone_applies_to_everyone,
+        no_increment_is_lost,
+        properties_live_where_they_were_put,
+        what_cannot_travel_is_made_there,
+        results_of_every_kind,
+        counters_tell_near_from_far,
+        shared_values_stay_on_their_machine;
+    order:
+        apply_then_keeps_order,
+        apply_comes_after_all_before_it,
+        callbacks_keep_order_and_stay_on_their_thread,
+        callbacks_delegate_on,
+        requests_of_every_size_keep_their_order,
+        more_kinds_of_closures_than_a_batch_knows,
+        back_pressure_bounds_memory,
+        callbacks_that_go_on_for_ever_starve_nobody;
+    serialised:
+        strings_travel,
+        collections_travel,
+        serialised_requests_keep_their_order,
+        ten_mebibytes_travel,
+        what_is_too_large_is_refused_with_the_limit,
+        what_does_not_serialise_is_an_error,
+        arguments_of_every_size;
+    sizes:
+        captures_of_every_size,
+        results_of_every_size,
+        nothing_at_all,
+        over_aligned_captures_and_results;
+    lives:
+        a_property_ends_once_after_its_last_trust,
+        a_property_ends_where_it_lived,
+        trusts_travel_in_captures,
+        trusts_travel_in_results,
+        trusts_travel_in_properties,
+        chains_of_trusts_end_together,
+        trusts_are_dropped_in_any_order,
+        trusts_are_dropped_inside_closures,
+        requests_under_way_keep_their_property,
+        captures_are_dropped_once;
+    panics:
+        a_panic_reaches_the_caller,
+        poison_tells_the_first_panic_until_cleared,
+        a_panic_in_a_batch_concerns_nobody_else,
+        a_panic_for_which_nobody_waits_harms_nobody,
+        callbacks_may_panic,
+        launched_closures_may_panic;
+    context:
+        nothing_waits_inside_closures,
+        nothing_waits_inside_callbacks,
+        closures_delegate_without_waiting,
+        closures_reach_their_own_property_afterwards;
+    latches:
+        launched_closures_wait_at_their_trustee,
+        launched_closures_take_turns,
+        launches_go_there_and_back,
+        launches_carry_what_holds_pointers,
+        launches_call_back,
+        held_values_are_released;
+    fibers:
+        fibers_run_where_they_were_put,
+        fibers_are_joined_from_anywhere,
+        a_panic_of_a_fiber_reaches_who_joins_it,
+        ten_thousand_fibers,
+        sleepers_hold_nobody_up,
+        fibers_outlive_their_handles;
+    promises:
+        promises_are_kept_from_anywhere,
+        promises_that_are_dropped_tell,
+        promises_of_many_wait_in_one_property;
+    oracle:
+        random_programs_do_what_the_model_does;
+}
+
+/// Runs the behaviours whose names contain one of these words (all, if there are none), one after the other, and says on
+/// standard output how each went. False if one did not hold.
+pub fn run(words: &[String]) -> bool {
+    let mut all_hold = true;
+    let chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
+    for behaviour in ALL.iter().filter(|behaviour| chosen(behaviour.name)) {
+        say(format_args!("begin {}", behaviour.name));
+        match trust::spawn(behaviour.run).join() {
+            Ok(()) => say(format_args!("ok {}", behaviour.name)),
+            Err(panic) => {
+                all_hold = false;
+                say(format_args!("failed {}: {}", behaviour.name, ground::text(&*panic).replace('\n', " / ")));
+            }
+        }
+    }
+    say(format_args!("end"));
+    all_hold
+}
+
+fn say(line: std::fmt::Arguments<'_>) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "suite: {line}").and_then(|()| out.flush()).expect("somebody reads what the suite says");
+}

@@ -1,0 +1,128 @@
+//! One run of `test-suite` on one kind of rack, and what became of each behaviour.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use libtest_mimic::Failed;
+
+/// How long one behaviour may take before it counts as hung. Each takes a second or two on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(150);
+
+/// A kind of rack.
+#[derive(Clone, Copy)]
+pub struct Way {
+    pub name: &'static str,
+    /// 0: no launcher, one process.
+    machines: u16,
+    options: &'static [&'static str],
+}
+
+impl Way {
+    pub const ALL: [Way; 3] = [
+        Way { name: "alone", machines: 0, options: &[] },
+        Way { name: "shm2", machines: 2, options: &[] },
+        Way { name: "shm3", machines: 3, options: &[] },
+    ];
+
+    fn command(&self) -> Command {
+        let suite = env!("CARGO_BIN_EXE_test-suite");
+        if self.machines == 0 {
+            return Command::new(suite);
+        }
+        let mut launcher = Command::new(env!("CARGO_BIN_EXE_test-launch"));
+        launcher.args(["run", "--local", &self.machines.to_string()]).args(self.options).arg(suite);
+        launcher
+    }
+}
+
+/// What became of the behaviours.
+pub struct Report {
+    /// `None`: it holds.
+    verdicts: HashMap<String, Option<String>>,
+    /// Why there are no more verdicts than these.
+    end: String,
+}
+
+impl Report {
+    /// Runs all behaviours.
+    pub fn of(way: Way) -> Report {
+        let mut command = way.command();
+        command.env("RUST_BACKTRACE", "0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut running = Running(command.spawn().expect("the suite starts"));
+        let (Some(stdout), Some(stderr)) = (running.0.stdout.take(), running.0.stderr.take()) else {
+            unreachable!("both are pipes")
+        };
+        let said = thread::spawn(move || {
+            let mut text = Vec::new();
+            // What came before an error is kept.
+            let _ = BufReader::new(stderr).read_to_end(&mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        let (send, lines) = mpsc::channel();
+        let reader = thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if send.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+
+        let mut report = Report { verdicts: HashMap::new(), end: String::new() };
+        let mut current = None;
+        let end = loop {
+            match lines.recv_timeout(PATIENCE) {
+                Ok(line) => report.read(&line, &mut current),
+                Err(RecvTimeoutError::Disconnected) => break "the program ended".to_owned(),
+                Err(RecvTimeoutError::Timeout) => break format!("it hung for {PATIENCE:?}"),
+            }
+        };
+        // Nothing, if it has ended; the launcher takes its machines along.
+        let _ = running.0.kill();
+        let status = running.0.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+        drop(lines);
+        let said = said.join().unwrap_or_default();
+        let _ = reader.join();
+        report.end = format!("{end} ({status}); it said:\n{said}");
+        if let Some(name) = current {
+            report.verdicts.insert(name, Some(report.end.clone()));
+        }
+        report
+    }
+
+    fn read(&mut self, line: &str, current: &mut Option<String>) {
+        // The launcher puts the machine's name before each line.
+        let Some((_, words)) = line.split_once("suite: ") else { return };
+        if let Some(name) = words.strip_prefix("begin ") {
+            *current = Some(name.to_owned());
+        } else if let Some(name) = words.strip_prefix("ok ") {
+            *current = None;
+            self.verdicts.insert(name.to_owned(), None);
+        } else if let Some((name, why)) = words.strip_prefix("failed ").and_then(|rest| rest.split_once(": ")) {
+            *current = None;
+            self.verdicts.insert(name.to_owned(), Some(why.to_owned()));
+        }
+    }
+
+    pub fn verdict(&self, name: &str) -> Result<(), Failed> {
+        match self.verdicts.get(name) {
+            Some(None) => Ok(()),
+            Some(Some(why)) => Err(why.as_str().into()),
+            None => Err(format!("it was not reached: {}", self.end).into()),
+        }
+    }
+}
+
+/// Ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It is gone already, unless something went wrong here.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
