@@ -34,7 +34,8 @@ pub fn fibers_are_joined_from_anywhere() {
     // A tree of them, over all places.
     fn count(depth: u64) -> u64 {
         let places: Vec<Place> = gossamer::rack().places().collect();
-        let child = |n: u64| gossamer::spawn_on(places[(depth * 2 + n) as usize % places.len()], move || count(depth - 1));
+        let child =
+            |n: u64| gossamer::spawn_on(places[(depth * 2 + n) as usize % places.len()], move || count(depth - 1));
         if depth == 0 {
             return 1;
         }

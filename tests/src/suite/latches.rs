@@ -34,7 +34,8 @@ pub fn launched_closures_wait_at_their_trustee() {
 pub fn launched_closures_take_turns() {
     const FIBERS: u64 = 30;
     for place in spots() {
-        let (latch, steps) = (gossamer::entrust_with(place, || Latch::new((0u64, 0u64))), gossamer::entrust_on(far(), 0u64));
+        let (latch, steps) =
+            (gossamer::entrust_with(place, || Latch::new((0u64, 0u64))), gossamer::entrust_on(far(), 0u64));
         let fibers: Vec<_> = places()
             .into_iter()
             .cycle()

@@ -187,7 +187,13 @@ pub fn captures_are_dropped_once() {
         let own = || Witness(counter.clone());
         let (a, b, c, d, e) = (own(), own(), own(), own(), own());
         there.apply(move |_| drop(a));
-        assert!(there.try_apply(move |_| if b.0.trustee().id().index() < 70_000 { panic!("with its captures") }).is_err());
+        assert!(
+            there
+                .try_apply(move |_| if b.0.trustee().id().index() < 70_000 {
+                    panic!("with its captures")
+                })
+                .is_err()
+        );
         assert!(there.try_apply(move |_| drop(c)).is_err(), "poisoned: it does not run");
         there.try_apply_then(|_| {}, move |outcome| drop((outcome, d)));
         there.clear_poison();

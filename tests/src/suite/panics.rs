@@ -20,7 +20,8 @@ pub fn a_panic_reaches_the_caller() {
         assert_eq!(text(&*fiber.join().unwrap_err()), "over there");
         number.clear_poison();
         let caller = number.clone();
-        let with = move || caller.apply_with(|_, why: String| -> u64 { panic!("because {why}") }, "I say so".to_owned());
+        let with =
+            move || caller.apply_with(|_, why: String| -> u64 { panic!("because {why}") }, "I say so".to_owned());
         assert_eq!(panic_of(with), "because I say so");
     }
 }
@@ -28,7 +29,16 @@ pub fn a_panic_reaches_the_caller() {
 pub fn poison_tells_the_first_panic_until_cleared() {
     for place in spots() {
         let (number, beside) = (gossamer::entrust_on(place, 1u64), gossamer::entrust_on(place, 2u64));
-        assert!(number.try_apply(|n| { *n = 7; if *n == 7 { panic!("half way") } }).is_err());
+        assert!(
+            number
+                .try_apply(|n| {
+                    *n = 7;
+                    if *n == 7 {
+                        panic!("half way")
+                    }
+                })
+                .is_err()
+        );
         for _ in 0..2 {
             match number.try_apply(|n| *n) {
                 Err(Error::Poisoned { panic, .. }) => assert_eq!(panic, "half way"),
