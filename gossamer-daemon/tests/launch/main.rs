@@ -4,8 +4,11 @@
 //! Nothing waits for a fixed time: conditions are polled, up to a deadline. Processes are killed by their own ids only.
 
 mod death;
+mod hosts;
 mod machine;
 mod normal;
+mod rack;
+mod rack_ends;
 mod rig;
 mod streams;
 mod terminal;
@@ -18,7 +21,7 @@ fn main() {
         machine::play(&args[1..]);
         return;
     }
-    let groups = [normal::TESTS, death::TESTS, streams::TESTS, terminal::TESTS];
+    let groups = [normal::TESTS, death::TESTS, streams::TESTS, terminal::TESTS, rack::TESTS, rack_ends::TESTS];
     let trial = |(name, test): &(&'static str, fn())| {
         let test = *test;
         Trial::test(*name, move || {

@@ -111,6 +111,11 @@ impl Launch {
         self.child.id()
     }
 
+    /// Whether a line of stderr has these words.
+    pub fn has_complained(&self, words: &str) -> bool {
+        self.stderr.lock().unwrap().0.iter().any(|line| line.contains(words))
+    }
+
     /// Waits until so many machines are ready; their process ids.
     pub fn ready(&self, machines: u16) -> BTreeMap<u16, u32> {
         let mut pids = BTreeMap::new();
@@ -141,10 +146,13 @@ impl Drop for Launch {
     }
 }
 
-/// `m1 | pid 123`, or `pid 123` of a single machine.
+/// `m1 | pid 123`, `m1@beta | pid 123`, or `pid 123` of a single machine.
 pub fn parse_pid(line: &str) -> Option<(u16, u32)> {
     let (machine, text) = match line.split_once(" | ") {
-        Some((name, text)) => (name.trim_end().strip_prefix('m')?.parse().ok()?, text),
+        Some((name, text)) => {
+            let number = name.trim_end().strip_prefix('m')?;
+            (number.split('@').next()?.parse().ok()?, text)
+        }
         None => (0, line),
     };
     Some((machine, text.strip_prefix("pid ")?.parse().ok()?))

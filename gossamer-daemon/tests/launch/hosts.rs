@@ -1,0 +1,139 @@
+//! A rack on this host: a daemon for each of its hosts, on addresses of the loopback network that no other test has.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::process::Signal;
+
+use crate::rig::{Ended, Launch, kill, launcher, run, start, this_program, until};
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// Where silence must not be what ends a program: noticed sooner, or the test fails at its deadline.
+pub const PATIENT_MS: u32 = 300_000;
+
+pub struct Rack {
+    pub folder: tempfile::TempDir,
+    pub addresses: Vec<SocketAddr>,
+    pub daemons: BTreeMap<&'static str, Launch>,
+}
+
+impl Rack {
+    /// A rack whose daemons run.
+    pub fn start(hosts: usize, silence_ms: u32, more: &str) -> Rack {
+        let mut rack = Rack::prepare(hosts, silence_ms, more);
+        for name in &NAMES[..hosts] {
+            rack.start_daemon(name);
+        }
+        rack
+    }
+
+    /// A rack with its files, but without daemons.
+    pub fn prepare(hosts: usize, silence_ms: u32, more: &str) -> Rack {
+        static RACKS: AtomicU32 = AtomicU32::new(0);
+        let folder = tempfile::tempdir().unwrap();
+        // 127.0.0.0/8 belongs to this host: an address for each process and rack.
+        let id = std::process::id();
+        let first = 1 + RACKS.fetch_add(1, Ordering::Relaxed) * 4;
+        let address = |host: usize| {
+            let [middle, low] = [(id >> 8) % 254 + 1, id % 256].map(|part| part as u8);
+            let last = u8::try_from(first as usize + host).unwrap();
+            SocketAddr::from((Ipv4Addr::new(127, middle, low, last), 7117))
+        };
+        let addresses: Vec<SocketAddr> = (0..hosts).map(address).collect();
+        let user = Command::new("id").arg("-un").output().unwrap().stdout;
+        let mut text = format!("key_file: rack.key\nuser: {}hosts:\n", String::from_utf8(user).unwrap());
+        for (name, address) in NAMES.iter().zip(&addresses) {
+            text.push_str(&format!("  - {{name: {name}, address: {}}}\n", address.ip()));
+        }
+        text.push_str(&format!("timeouts: {{silence_ms: {silence_ms}, connect_ms: 60000}}\n{more}\n"));
+        std::fs::write(folder.path().join("rack.yaml"), text).unwrap();
+        let mut keygen = launcher();
+        keygen.arg("keygen").arg(folder.path().join("rack.key"));
+        run(keygen).assert(0, None);
+        Rack { folder, addresses, daemons: BTreeMap::new() }
+    }
+
+    pub fn file(&self) -> PathBuf {
+        self.folder.path().join("rack.yaml")
+    }
+
+    /// Starts a host's daemon, and waits until it listens.
+    pub fn start_daemon(&mut self, name: &'static str) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gossamer-daemon"));
+        command.args(["--host", name, "--rack"]).arg(self.file()).stdin(Stdio::null());
+        command.arg("--cache").arg(self.folder.path().join(format!("cache-{name}")));
+        let daemon = start(command);
+        until("a daemon to listen", || daemon.has_complained("listening"));
+        self.daemons.insert(name, daemon);
+    }
+
+    /// `gossamer-launch COMMAND --rack FILE`
+    pub fn launcher(&self, command: &str) -> Command {
+        let mut launcher = launcher();
+        launcher.args([command, "--rack"]).arg(self.file());
+        launcher
+    }
+
+    /// This binary in `role` on all hosts.
+    pub fn command(&self, options: &[&str], role: &[&str]) -> Command {
+        let mut command = self.launcher("run");
+        command.args(options).arg(this_program()).arg("machine").args(role);
+        command
+    }
+
+    pub fn launch(&self, role: &[&str]) -> Launch {
+        start(self.command(&[], role))
+    }
+
+    /// What a command prints with `--json`.
+    pub fn json(&self, command: &str) -> serde_json::Value {
+        let mut launcher = self.launcher(command);
+        launcher.arg("--json");
+        let ended = run(launcher);
+        serde_json::from_str(&ended.stdout.join("\n")).unwrap_or_else(|error| panic!("{error}: {ended}"))
+    }
+
+    pub fn run(&self, options: &[&str], role: &[&str]) -> Ended {
+        run(self.command(options, role))
+    }
+
+    /// Waits until no host knows of a program.
+    pub fn until_idle(&self) {
+        until("all programs to be forgotten", || self.json("ps")["programs"].as_array().is_some_and(Vec::is_empty));
+    }
+
+    pub fn pid(&self, name: &str) -> u32 {
+        self.daemons[name].pid()
+    }
+
+    /// The process between a daemon and its machines.
+    pub fn part(&self, name: &str) -> u32 {
+        let daemon = self.pid(name).to_string();
+        let children = Command::new("ps").args(["-o", "pid=", "--ppid", &daemon]).output().unwrap().stdout;
+        let children = String::from_utf8(children).unwrap();
+        let mut children = children.split_whitespace().map(|pid| pid.parse().unwrap());
+        let part = children.next().expect("a part");
+        assert_eq!(children.next(), None, "a second child");
+        part
+    }
+}
+
+impl Drop for Rack {
+    fn drop(&mut self) {
+        for daemon in self.daemons.values() {
+            if !crate::rig::gone(daemon.pid()) {
+                kill(daemon.pid(), Signal::CONT);
+                kill(daemon.pid(), Signal::TERM); // orderly: it takes its programs along
+            }
+        }
+        for (_, daemon) in std::mem::take(&mut self.daemons) {
+            if !std::thread::panicking() {
+                daemon.end();
+            }
+        }
+    }
+}

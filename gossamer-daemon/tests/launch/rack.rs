@@ -1,0 +1,230 @@
+//! Programs over the hosts of a rack that go well, and requests that do not.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::process::Stdio;
+
+use rustix::process::Signal;
+
+use crate::hosts::{PATIENT_MS, Rack};
+use crate::rig::{kill, run, start, until_gone};
+
+crate::tests![
+    a_program_runs_on_all_hosts,
+    output_of_all_hosts_arrives_whole,
+    input_goes_to_machine_0_wherever_it_is,
+    two_programs_do_not_see_each_other,
+    a_program_that_a_host_lacks_is_sent_once,
+    who_has_no_key_gets_nothing,
+    garbage_does_not_harm_a_daemon,
+    each_refusal_names_its_cause,
+    a_daemon_that_comes_back_is_seen,
+    logs_tell_of_a_program,
+];
+
+fn a_program_runs_on_all_hosts() {
+    let rack = Rack::start(3, PATIENT_MS, "");
+    let ended = rack.run(&["--machines-per-host", "2"], &["end", "7"]);
+    ended.assert(7, None);
+    let mut names: Vec<_> = ended.stdout.iter().filter_map(|line| line.split_once(" | ")).map(|(n, _)| n).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["m0@a", "m1@a", "m2@b", "m3@b", "m4@c", "m5@c"], "{ended}");
+    rack.until_idle();
+
+    let ended = rack.run(&["--hosts", "c,a", "--threads", "5"], &["threads"]);
+    ended.assert(0, None);
+    assert!(ended.stdout.iter().any(|line| line == "m0@c | threads Some(5), machine 0 of 2"), "{ended}");
+    let alone = rack.run(&["--hosts", "b"], &["end", "3"]);
+    alone.assert(3, None);
+    assert!(alone.stdout[0].starts_with("pid "), "a single machine's lines are its own: {alone}");
+}
+
+fn output_of_all_hosts_arrives_whole() {
+    const EACH: usize = 30_000;
+    let rack = Rack::start(3, PATIENT_MS, "");
+    let ended = rack.run(&[], &["lines", &EACH.to_string()]);
+    assert_eq!(ended.code(), Some(0), "{:?}", ended.complaints());
+    for (stream, lines, count) in [("out", &ended.stdout, EACH), ("err", &ended.stderr, EACH / 10)] {
+        let mut next = [0; 3];
+        for (name, text) in lines.iter().filter_map(|line| line.split_once(" | ")) {
+            let (machine, _) = name[1..].split_once('@').unwrap_or_else(|| panic!("{name}"));
+            let machine: u16 = machine.parse().unwrap();
+            if !text.starts_with("pid ") {
+                let place = &mut next[usize::from(machine)];
+                assert_eq!(text, crate::streams::line_of(stream, machine, *place));
+                *place += 1;
+            }
+        }
+        assert_eq!(next, [count; 3], "{stream}");
+    }
+}
+
+fn input_goes_to_machine_0_wherever_it_is() {
+    let rack = Rack::start(2, PATIENT_MS, "");
+    let text: Vec<u8> = (0..2_000_000u32).map(|i| i.wrapping_mul(i).to_le_bytes()[1]).collect();
+    let sum = text.iter().fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let mut command = rack.command(&["--no-prefix", "--hosts", "b,a"], &["cat"]);
+    command.stdin(reader);
+    let launch = start(command);
+    std::thread::spawn(move || writer.write_all(&text).unwrap()).join().unwrap();
+    let ended = launch.end();
+    ended.assert(0, None);
+    let has = |line: &str| ended.stdout.iter().filter(|found| *found == line).count();
+    let expected = (has("read 2000000 bytes"), has(&format!("sum {sum}")), has("read 0 bytes"));
+    assert_eq!(expected, (1, 1, 1), "{ended}");
+}
+
+fn two_programs_do_not_see_each_other() {
+    let rack = Rack::start(2, PATIENT_MS, "");
+    let (first, second) = (rack.launch(&["wait"]), rack.launch(&["wait"]));
+    let (first_pids, second_pids) = (first.ready(2), second.ready(2));
+    let listed = rack.json("ps");
+    let programs = listed["programs"].as_array().unwrap();
+    assert_eq!(programs.len(), 2, "{listed}");
+    let is_first = |program: &&serde_json::Value| {
+        program["machines"].as_array().unwrap().iter().any(|machine| machine["pid"] == first_pids[&0])
+    };
+    let program = programs.iter().find(is_first).unwrap_or_else(|| panic!("{listed}"));
+    let mut command = rack.launcher("kill");
+    command.arg(program["id"].as_str().unwrap());
+    let killed = run(command);
+    killed.assert(0, None);
+    assert!(killed.stdout[0].ends_with("is ended on a, b"), "{killed}");
+    until_gone(first_pids.values().copied());
+    let ended = first.end();
+    assert_eq!(ended.code(), Some(70), "{ended}");
+    assert!(ended.complaints()[0].contains("with gossamer-launch kill"), "{ended}");
+
+    assert!(second_pids.values().all(|pid| !crate::rig::gone(*pid)), "the second was to live");
+    kill(second.pid(), Signal::INT);
+    assert_eq!(second.end().code(), Some(130));
+    rack.until_idle();
+}
+
+/// The launcher names the program by a descriptor of its own, which no daemon has.
+fn a_program_that_a_host_lacks_is_sent_once() {
+    let rack = Rack::start(2, PATIENT_MS, "");
+    let script = rack.folder.path().join("script");
+    std::fs::write(&script, "#!/bin/sh\necho \"at $0\"\nexit 5\n").unwrap();
+    let mut chmod = std::process::Command::new("chmod");
+    assert!(chmod.arg("+x").arg(&script).status().unwrap().success());
+    let run_it = || {
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "exec 9<\"$1\"; shift; exec \"$@\" /proc/self/fd/9", "sh"]).arg(&script);
+        let launcher = rack.launcher("run");
+        run(match launcher.get_program() {
+            program => {
+                command.arg(program).args(launcher.get_args());
+                command
+            }
+        })
+    };
+    let kept = |host: &str| {
+        let folder = rack.folder.path().join(format!("cache-{host}"));
+        let hashes = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        hashes.filter_map(|hash| hash.path().join("9").metadata().ok()?.modified().ok()).collect::<Vec<_>>()
+    };
+    assert!(kept("a").is_empty());
+    let first = run_it();
+    assert_eq!(first.code(), Some(5), "its own status, for it is no gossamer program: {first}");
+    assert!(first.stdout.iter().any(|line| line.contains("/cache-") && line.ends_with("/9")), "{first}");
+    assert_eq!((kept("a").len(), kept("b").len()), (1, 1));
+    assert_eq!(run_it().code(), Some(5));
+    assert_eq!((kept("a").len(), kept("b").len()), (1, 1));
+}
+
+fn who_has_no_key_gets_nothing() {
+    let rack = Rack::start(2, PATIENT_MS, "");
+    std::fs::remove_file(rack.folder.path().join("rack.key")).unwrap();
+    let mut keygen = crate::rig::launcher();
+    keygen.arg("keygen").arg(rack.folder.path().join("rack.key"));
+    run(keygen).assert(0, None);
+    let ended = rack.run(&[], &["end"]);
+    assert_eq!(ended.code(), Some(70), "{ended}");
+    let complaint = ended.stderr.join("\n");
+    assert!(complaint.contains("host a: ") && complaint.contains("has another key"), "{complaint}");
+    let checked = rack.json("check");
+    assert_eq!((&checked["ok"], &checked["hosts"][1]["trouble"]), (&false.into(), &"wrong-key".into()), "{checked}");
+    assert!(rack.daemons["a"].has_complained("a connection ended early"));
+}
+
+fn garbage_does_not_harm_a_daemon() {
+    let rack = Rack::start(2, PATIENT_MS, "limits: {connections: 8}");
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut idle = Vec::new();
+    for round in 0..60 {
+        let mut connection = TcpStream::connect(rack.addresses[0]).unwrap();
+        let bytes: Vec<u8> = (0..round * 40)
+            .map(|_| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                random.to_be_bytes()[0]
+            })
+            .collect();
+        let _ = connection.write_all(&bytes); // it may have hung up
+        if round % 20 == 0 {
+            idle.push(connection); // and says nothing more
+        }
+    }
+    rack.run(&[], &["end", "4"]).assert(4, None);
+    drop(idle);
+}
+
+fn each_refusal_names_its_cause() {
+    let rack = Rack::start(2, PATIENT_MS, "limits: {programs: 1, machines_per_host: 2}");
+    let refused = |options: &[&str], status: i32, words: &[&str]| {
+        let mut command = rack.launcher("run");
+        command.args(options);
+        let ended = run(command);
+        assert_eq!(ended.code(), Some(status), "{ended}");
+        let complaint = ended.complaints().join("\n");
+        words.iter().for_each(|word| assert!(ended.stderr.join("\n").contains(word), "{word}: {complaint}"));
+    };
+    refused(&["/no/such/program"], 127, &["cannot start /no/such/program", "is the path right"]);
+    refused(&["--hosts", "a,x", "true"], 70, &["no host x", "a, b"]);
+    refused(&["--machines-per-host", "3", "true"], 70, &["host a: ", "limits.machines_per_host is 2", "host b: "]);
+    refused(&["--folder", "/no/such/folder", "true"], 70, &["host ", "working folder", "--folder"]);
+    refused(&["--fabric", "shm", "true"], 70, &["--fabric auto or tcp"]);
+    let running = rack.launch(&["wait"]);
+    running.ready(2);
+    refused(&["true"], 70, &["1 programs run here", "limits.programs"]);
+    kill(running.pid(), Signal::TERM);
+    assert_eq!(running.end().code(), Some(143));
+
+    let mut second = std::process::Command::new(env!("CARGO_BIN_EXE_gossamer-daemon"));
+    second.args(["--host", "a", "--rack"]).arg(rack.file()).stdin(Stdio::null());
+    let ended = run(second);
+    assert_eq!(ended.code(), Some(70));
+    assert!(ended.stderr.join("\n").contains("another gossamer-daemon, or another program, has this port"), "{ended}");
+}
+
+fn a_daemon_that_comes_back_is_seen() {
+    let mut rack = Rack::start(2, PATIENT_MS, "");
+    let sees_b = |rack: &Rack| {
+        let status = rack.json("status");
+        let neighbours = &status["hosts"][0]["status"]["neighbours"];
+        neighbours[0]["name"] == "b" && neighbours[0]["trouble"] == ""
+    };
+    crate::rig::until("the daemons to find each other", || sees_b(&rack));
+    kill(rack.pid("b"), Signal::KILL);
+    rack.daemons.remove("b").unwrap().end();
+    crate::rig::until("the loss to be seen", || !sees_b(&rack));
+    let status = rack.json("status");
+    assert_eq!((&status["hosts"][1]["up"], &status["hosts"][1]["trouble"]), (&false.into(), &"refused".into()));
+    let ended = rack.run(&[], &["end"]);
+    assert_eq!(ended.code(), Some(70));
+    assert!(ended.stderr.join("\n").contains("is gossamer-daemon running there"), "{ended}");
+    rack.start_daemon("b");
+    crate::rig::until("its return to be seen", || sees_b(&rack));
+    rack.run(&[], &["end"]).assert(0, None);
+}
+
+fn logs_tell_of_a_program() {
+    let rack = Rack::start(2, PATIENT_MS, "");
+    rack.run(&[], &["end"]).assert(0, None);
+    let logs = run(rack.launcher("logs"));
+    assert_eq!(logs.code(), Some(0), "{logs}");
+    for words in ["a: ", "b: ", "a program starts", "listening"] {
+        assert!(logs.stdout.iter().any(|line| line.contains(words)), "{words}: {logs}");
+    }
+}

@@ -1,0 +1,151 @@
+//! Racks on which something dies, hangs or is told to end: the whole program ends on all hosts, and the launcher says why.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::hosts::{PATIENT_MS, Rack};
+use crate::rig::{Ended, gone, kill, until_gone};
+
+crate::tests![
+    a_killed_machine_ends_all_hosts,
+    a_killed_part_ends_all_hosts,
+    a_killed_daemon_ends_all_hosts,
+    a_daemon_told_to_end_takes_its_programs_along,
+    a_killed_launcher_ends_all_hosts,
+    a_daemon_that_hangs_counts_as_dead,
+    a_launcher_that_hangs_counts_as_dead,
+    signals_reach_all_hosts,
+    what_machines_leave_behind_ends_with_them,
+    death_on_a_rack_is_seen_while_nobody_reads_the_output,
+];
+
+/// For what is seen at once, on a busy machine: far less than [`PATIENT_MS`], after which it would be noticed anyway.
+const SOON: Duration = Duration::from_secs(20);
+
+/// Three hosts with a machine each that waits; `harm` is done, and all must end soon. What the launcher said.
+fn harmed(silence_ms: u32, harm: impl FnOnce(&Rack, &BTreeMap<u16, u32>, u32)) -> (Ended, BTreeMap<u16, u32>, Rack) {
+    let rack = Rack::start(3, silence_ms, "");
+    let launch = rack.launch(&["wait"]);
+    let pids = launch.ready(3);
+    harm(&rack, &pids, launch.pid());
+    let took = until_gone(pids.values().copied());
+    assert!(took < SOON, "{took:?}");
+    (launch.end(), pids, rack)
+}
+
+#[track_caller]
+fn assert_said(ended: &Ended, status: i32, words: &[&str]) {
+    assert_eq!(ended.code(), Some(status), "{ended}");
+    let [complaint] = ended.complaints()[..] else { panic!("{ended}") };
+    words.iter().for_each(|word| assert!(complaint.contains(word), "{word}: {complaint}"));
+}
+
+fn a_killed_machine_ends_all_hosts() {
+    let (ended, pids, rack) = harmed(PATIENT_MS, |_, pids, _| kill(pids[&1], Signal::KILL));
+    assert_said(&ended, 137, &[&format!("machine 1 (pid {} on b) was killed by signal 9 (SIGKILL)", pids[&1])]);
+    rack.until_idle();
+}
+
+fn a_killed_part_ends_all_hosts() {
+    let (ended, pids, rack) = harmed(PATIENT_MS, |rack, _, _| kill(rack.part("b"), Signal::KILL));
+    assert_said(&ended, 70, &[&format!("machine 1 (pid {} on b) was ended: host b: ", pids[&1])]);
+    rack.until_idle();
+    rack.run(&[], &["end", "6"]).assert(6, None);
+}
+
+fn a_killed_daemon_ends_all_hosts() {
+    let (ended, pids, mut rack) = harmed(PATIENT_MS, |rack, _, _| kill(rack.pid("c"), Signal::KILL));
+    let words = format!("machine 2 (pid {} on c) cannot be reached: host c: its daemon has closed", pids[&2]);
+    assert_said(&ended, 70, &[&words]);
+    rack.daemons.remove("c").unwrap().end(); // and its streams, which the part has
+    rack.start_daemon("c");
+    rack.run(&[], &["end", "6"]).assert(6, None);
+}
+
+fn a_daemon_told_to_end_takes_its_programs_along() {
+    let (ended, _, mut rack) = harmed(PATIENT_MS, |rack, _, _| kill(rack.pid("a"), Signal::TERM));
+    assert_said(&ended, 70, &["on a) was ended: host a: gossamer-daemon was told to end"]);
+    assert_eq!(rack.daemons.remove("a").unwrap().end().code(), Some(0));
+}
+
+fn a_killed_launcher_ends_all_hosts() {
+    let (ended, _, rack) = harmed(PATIENT_MS, |_, _, launcher| kill(launcher, Signal::KILL));
+    assert_eq!(ended.code(), None, "{ended}");
+    rack.until_idle();
+}
+
+/// On the host that hangs the part ends the machines; its daemon finds that out when it goes on.
+fn a_daemon_that_hangs_counts_as_dead() {
+    let (ended, _, rack) = harmed(1500, |rack, _, _| kill(rack.pid("b"), Signal::STOP));
+    assert_said(&ended, 70, &["on b) cannot be reached: host b: nothing was heard for 1.5s"]);
+    kill(rack.pid("b"), Signal::CONT);
+    rack.until_idle();
+}
+
+fn a_launcher_that_hangs_counts_as_dead() {
+    let rack = Rack::start(2, 1500, "");
+    let launch = rack.launch(&["wait"]);
+    let pids = launch.ready(2);
+    kill(launch.pid(), Signal::STOP);
+    until_gone(pids.values().copied());
+    rack.until_idle();
+    kill(launch.pid(), Signal::CONT);
+    assert_eq!(launch.end().code(), Some(70));
+}
+
+fn signals_reach_all_hosts() {
+    for (signal, role, status) in [(Signal::INT, "wait", 130), (Signal::TERM, "wait", 143), (Signal::INT, "polite", 5)] {
+        let (ended, _, rack) = {
+            let rack = Rack::start(2, PATIENT_MS, "");
+            let launch = rack.launch(&[role]);
+            let pids = launch.ready(2);
+            kill(launch.pid(), signal);
+            until_gone(pids.values().copied());
+            (launch.end(), pids, rack)
+        };
+        assert_eq!(ended.code(), Some(status), "{ended}");
+        rack.until_idle();
+    }
+    // What ignores the first is killed by the second.
+    let rack = Rack::start(2, PATIENT_MS, "");
+    let launch = rack.launch(&["stubborn"]);
+    let pids = launch.ready(2);
+    kill(launch.pid(), Signal::INT);
+    kill(launch.pid(), Signal::TERM);
+    until_gone(pids.values().copied());
+    assert!(launch.end().complaints()[0].contains("was ended by signal "));
+}
+
+fn what_machines_leave_behind_ends_with_them() {
+    let rack = Rack::start(2, PATIENT_MS, "");
+    let ended = rack.run(&["--no-prefix"], &["family"]);
+    ended.assert(0, None);
+    let left: Vec<u32> =
+        ended.stdout.iter().filter_map(|line| line.strip_prefix("left behind ")?.parse().ok()).collect();
+    assert!(left.len() == 1 && left.iter().all(|pid| gone(*pid)), "{ended}");
+}
+
+fn death_on_a_rack_is_seen_while_nobody_reads_the_output() {
+    use std::io::{BufRead, BufReader, Read};
+    let rack = Rack::start(2, PATIENT_MS, "");
+    let mut command = rack.command(&[], &["flood"]);
+    let mut launcher =
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let mut stdout = BufReader::new(launcher.stdout.take().unwrap());
+    let mut pids = BTreeMap::new();
+    while pids.len() < 2 {
+        let mut line = String::new();
+        assert_ne!(stdout.read_line(&mut line).unwrap(), 0, "the output ended early");
+        pids.extend(crate::rig::parse_pid(line.trim_end()));
+    }
+    kill(pids[&1], Signal::KILL);
+    let took = until_gone(pids.values().copied());
+    assert!(took < SOON, "{took:?}");
+    std::io::copy(&mut stdout, &mut std::io::sink()).unwrap();
+    let mut complaint = String::new();
+    launcher.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
+    assert!(complaint.contains(&format!("machine 1 (pid {} on b) was killed by signal 9", pids[&1])), "{complaint}");
+    assert_eq!(launcher.wait().unwrap().code(), Some(137));
+}
