@@ -96,7 +96,8 @@ fn a_launcher_that_hangs_counts_as_dead() {
 }
 
 fn signals_reach_all_hosts() {
-    for (signal, role, status) in [(Signal::INT, "wait", 130), (Signal::TERM, "wait", 143), (Signal::INT, "polite", 5)] {
+    for (signal, role, status) in [(Signal::INT, "wait", 130), (Signal::TERM, "wait", 143), (Signal::INT, "polite", 5)]
+    {
         let (ended, _, rack) = {
             let rack = Rack::start(2, PATIENT_MS, "");
             let launch = rack.launch(&[role]);
