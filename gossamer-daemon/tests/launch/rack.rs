@@ -113,12 +113,8 @@ fn a_program_that_a_host_lacks_is_sent_once() {
         let mut command = std::process::Command::new("sh");
         command.args(["-c", "exec 9<\"$1\"; shift; exec \"$@\" /proc/self/fd/9", "sh"]).arg(&script);
         let launcher = rack.launcher("run");
-        run(match launcher.get_program() {
-            program => {
-                command.arg(program).args(launcher.get_args());
-                command
-            }
-        })
+        command.arg(launcher.get_program()).args(launcher.get_args());
+        run(command)
     };
     let kept = |host: &str| {
         let folder = rack.folder.path().join(format!("cache-{host}"));
