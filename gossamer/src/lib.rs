@@ -55,7 +55,6 @@ mod workers;
 
 pub use entrust::{entrust, entrust_on, entrust_with};
 pub use rack::{Machine, Place, Rack, Way, here, rack};
-pub use remote::SLOT_BYTES;
 pub use spawn::{spawn, spawn_on};
 pub use start::main;
 pub use stats::{Stats, rack_stats, stats};

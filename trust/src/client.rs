@@ -11,7 +11,8 @@ use std::collections::VecDeque;
 use std::ptr;
 use std::sync::Arc;
 
-use crate::config::{INLINE_ALIGN, SLOTS};
+use crate::buffer::Block;
+use crate::config::SLOTS;
 use crate::fiber::FiberQueue;
 use crate::park::{Parker, Presence};
 use crate::property::Header;
@@ -32,8 +33,6 @@ pub(crate) enum Room {
     Full,
     /// The trustee is gone.
     Gone,
-    /// The trustee is on another machine.
-    Elsewhere,
 }
 
 /// A request that found no slot: everything in allocations of its own, as the boxed operation expects.
@@ -44,17 +43,6 @@ struct Queued {
     continuation: &'static Continuation,
     then: *mut u8,
 }
-
-/// Room for continuations, in the strictest alignment that any has inline: the buffer may move when it grows.
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Block([u64; 8]);
-
-impl Block {
-    const EMPTY: Block = Block([0; 8]);
-}
-
-const _: () = assert!(align_of::<Block>() == INLINE_ALIGN);
 
 /// Blocks that a slot's continuations have at first.
 const THEN_BLOCKS: usize = 32;
@@ -408,30 +396,9 @@ impl Outgoing {
     fn resume(&self, slot: usize, body: *mut Body) {
         // SAFETY: the answered body is this client's, and each batch is read once.
         let mut resuming = Resuming { responses: unsafe { Reader::new(body) }, next: self.thens(slot) };
-        let mut faults = resuming.responses.take_faults().into_iter();
-        let mut failed = faults.next();
-        let count = self.counts[slot].get();
-        let mut index = 0;
-        while index < count {
-            let run = || {
-                // Up to the next fault; that one; and so on.
-                while index < count {
-                    let until = failed.as_ref().map_or(count, |(index, _)| *index);
-                    while index < until {
-                        index += 1;
-                        // SAFETY: E2; the continuations of a batch lie in the order of its responses.
-                        unsafe { resume_next(&mut resuming, None) };
-                    }
-                    if let Some((_, fault)) = std::mem::replace(&mut failed, faults.next()) {
-                        index += 1;
-                        // SAFETY: as above.
-                        unsafe { resume_next(&mut resuming, Some(fault)) };
-                    }
-                }
-            };
-            // A callback that panicked has said so through the panic hook; the next ones run.
-            quietly(run);
-        }
+        let faults = resuming.responses.take_faults();
+        // SAFETY: E2; the continuations of a batch lie in the order of its responses.
+        unsafe { resume_batch(&mut resuming, faults, self.counts[slot].get()) };
     }
 
     fn thens(&self, slot: usize) -> *mut u8 {
@@ -491,6 +458,36 @@ impl Outgoing {
         self.side.leave();
         Parker::publish_fence();
         let _ = self.peer.parker.wake();
+    }
+}
+
+/// Runs the continuations of a batch of `count` requests, of which some failed.
+///
+/// # Safety
+/// They lie one behind the other from `next` on (E2), in the order of the responses.
+pub(crate) unsafe fn resume_batch(resuming: &mut Resuming, faults: Vec<(u32, Fault)>, count: u32) {
+    let mut faults = faults.into_iter();
+    let mut failed = faults.next();
+    let mut index = 0;
+    while index < count {
+        let run = || {
+            // Up to the next fault; that one; and so on.
+            while index < count {
+                let until = failed.as_ref().map_or(count, |(index, _)| *index);
+                while index < until {
+                    index += 1;
+                    // SAFETY: the caller's promise.
+                    unsafe { resume_next(resuming, None) };
+                }
+                if let Some((_, fault)) = std::mem::replace(&mut failed, faults.next()) {
+                    index += 1;
+                    // SAFETY: as above.
+                    unsafe { resume_next(resuming, Some(fault)) };
+                }
+            }
+        };
+        // A callback that panicked has said so through the panic hook; the next ones run.
+        quietly(run);
     }
 }
 

@@ -16,9 +16,17 @@ pub(crate) const INLINE_ALIGN: usize = 64;
 /// Bytes of each allocation that takes the responses which do not fit the response slot.
 pub(crate) const CHUNK_BYTES: usize = 4096;
 /// Largest serialised argument or result of a request to another machine.
-pub(crate) const FAR_MESSAGE_BYTES_MAX: usize = 64 << 20;
+pub const FAR_MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// Largest serialised argument or result of a request within one process.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 30;
+/// The most of a fault's text that travels to another machine.
+pub(crate) const FAULT_TEXT_BYTES_MAX: usize = 16 << 10;
+/// Full batches for one trustee of another machine that may wait for their turn before those who make more wait too.
+pub(crate) const FAR_WAITING_MAX: usize = 2;
+/// Batches of one client of another machine that are served in one turn.
+pub(crate) const FAR_SERVED_A_TURN: usize = 4;
+/// Memory that a buffer keeps which once held a large message.
+pub(crate) const FAR_KEPT_BYTES_MAX: usize = 64 << 10;
 /// Stack of a fiber unless the builder says otherwise. Only touched pages cost memory.
 pub(crate) const STACK_BYTES: usize = 256 * 1024;
 /// Calls on its own trustee after which a thread looks whether others wait to be served.

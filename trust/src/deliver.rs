@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use crate::job::Job;
-use crate::link::RemoteFault;
+use crate::far::RemoteFault;
 use crate::property::Header;
 use crate::registry::TrusteeId;
 use crate::request::{Fault, Ignore, Request, Serving};
@@ -61,6 +61,7 @@ struct DeliverFault {
 }
 
 impl Request for DeliverFault {
+    const IS_FLAT: bool = false;
     const ON_PROPERTY: bool = false;
     const CAPTURED_BYTES: usize = 0;
     const PACKED_BYTES: Option<usize> = None;
@@ -92,6 +93,7 @@ pub(crate) struct DeliverBytes {
 }
 
 impl Request for DeliverBytes {
+    const IS_FLAT: bool = false;
     const ON_PROPERTY: bool = false;
     const CAPTURED_BYTES: usize = 0;
     const PACKED_BYTES: Option<usize> = None;

@@ -37,6 +37,7 @@
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
 #![allow(missing_docs)]
 
+mod buffer;
 mod client;
 mod config;
 mod count;

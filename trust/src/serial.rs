@@ -30,6 +30,19 @@ pub(crate) fn limit_bytes(other: TrusteeId) -> usize {
     if other.machine() == registry::machine() { MESSAGE_BYTES_MAX } else { FAR_MESSAGE_BYTES_MAX }
 }
 
+/// The packed form of [`With`]: the closure, then its argument's bytes. On an error the closure is dropped.
+fn pack_with<A: Serialize, F>(to: &mut Vec<u8>, f: F, argument: &A, limit_bytes: usize) -> Result<(), Fault> {
+    to.resize(size_of::<F>(), 0);
+    bincode::serde::encode_into_std_write(argument, to, FORMAT).map_err(|error| Fault::Codec(error.to_string()))?;
+    let bytes = to.len() - size_of::<F>();
+    if bytes > limit_bytes {
+        return Err(Fault::TooLarge(bytes, limit_bytes));
+    }
+    // SAFETY: its room was left free at the start; the value is moved there.
+    unsafe { to.as_mut_ptr().cast::<F>().write_unaligned(f) };
+    Ok(())
+}
+
 /// The value of these bytes.
 pub(crate) fn decode<A: DeserializeOwned>(bytes: &[u8]) -> Result<A, Fault> {
     match bincode::serde::decode_from_slice(bytes, FORMAT) {
@@ -61,10 +74,10 @@ pub(crate) fn submit<T, A, U, F>(
     let may_wait = worker.context() == Context::Free;
     let then = ThenDecode { then, value: PhantomData };
     if trustee.machine() != worker.id.machine() {
-        return match encode(argument, limit_bytes(trustee)) {
-            Ok(bytes) => worker.submit(trustee, property, With::<T, A, U, F, _>::new(f, bytes), then, may_wait),
-            Err(fault) => worker.call_back(|| (then.then)(Err(fault))),
-        };
+        let pack = |to: &mut Vec<u8>| pack_with(to, f, argument, limit_bytes(trustee));
+        type Far<T, A, U, F> = With<T, A, U, F, Vec<u8>>;
+        let sent = worker.far.submit_packed::<Far<T, A, U, F>, _>(worker, trustee, property, pack, then, may_wait);
+        return sent.unwrap_or_else(|(then, fault)| worker.fail(then, fault));
     }
     let mut short = [0; LONGEST_SHORT];
     match bincode::serde::encode_into_slice(argument, &mut short, FORMAT) {
@@ -148,6 +161,7 @@ where
     U: Serialize,
     B: Bytes,
 {
+    const IS_FLAT: bool = false;
     const PACKED_BYTES: Option<usize> = None;
     const CAPTURED_BYTES: usize = size_of::<F>();
 

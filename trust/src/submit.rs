@@ -49,6 +49,11 @@ impl Worker {
                     return;
                 }
             }
+            if trustee.machine() != self.id.machine() {
+                let (request, response) = (ManuallyDrop::into_inner(request), ManuallyDrop::into_inner(response));
+                let sent = self.far.submit(self, trustee, property, request, response, may_wait);
+                return sent.unwrap_or_else(|(response, fault)| self.fail(response, fault));
+            }
             match self.find_room::<C, R>(trustee, may_wait) {
                 Room::Made => {}
                 Room::Full => {
@@ -61,22 +66,13 @@ impl Worker {
                     // Last, for it may panic.
                     return drop(ManuallyDrop::into_inner(request));
                 }
-                Room::Elsewhere => {
-                    let (request, response) = (ManuallyDrop::into_inner(request), ManuallyDrop::into_inner(response));
-                    if let Err((response, fault)) =
-                        self.far.submit(self, trustee, property, request, response, may_wait)
-                    {
-                        self.fail(response, fault);
-                    }
-                    return;
-                }
             }
         }
     }
 
     /// A request that cannot be sent.
     #[cold]
-    fn fail<R: Response + 'static>(&self, response: R, fault: Fault) {
+    pub(crate) fn fail<R: Response + 'static>(&self, response: R, fault: Fault) {
         // Deferred, or a callback that tries again would call itself for ever.
         self.defer(Box::new(move |worker| {
             let mut resuming = Resuming { responses: Reader::empty(), next: std::ptr::null_mut() };
@@ -89,9 +85,6 @@ impl Worker {
     /// Connects, moves on to the next slot, or waits.
     #[inline(never)]
     fn find_room<C, R>(&self, trustee: TrusteeId, may_wait: bool) -> Room {
-        if trustee.machine() != self.id.machine() {
-            return Room::Elsewhere;
-        }
         let mut waited = false;
         loop {
             let Some(outgoing) = self.at(trustee.index()).filter(|outgoing| outgoing.trustee == trustee) else {

@@ -9,8 +9,6 @@ use std::ptr;
 use std::sync::Arc;
 
 use crate::client::for_each_request;
-use crate::link::{Item, Requests};
-use crate::property::Header;
 use crate::registry::{Shared, TrusteeId};
 use crate::request::{Fault, Serving};
 use crate::slot::{Body, Pair, TrusteeSide, Writer};
@@ -156,44 +154,9 @@ unsafe fn run_until(pair: &Pair, serving: &mut Serving, end: u32) {
     }
 }
 
-/// Runs a batch of another machine in delegated context. What the peer sent is checked before it is used.
-pub(crate) fn serve_packed(worker: &Worker, requests: &Requests, client: TrusteeId) -> (Vec<u8>, Vec<(u32, Fault)>) {
-    let mut serving =
-        Serving { out: Writer::packed(), next: ptr::null_mut(), index: 0, property: ptr::null_mut(), client };
-    let before = worker.enter_delegated();
-    loop {
-        let ran = catch_unwind(AssertUnwindSafe(|| {
-            while let Some(item) = requests.items.get(serving.index as usize) {
-                run_packed(worker, item, &requests.buffer, &mut serving);
-                serving.index += 1;
-            }
-        }));
-        match ran {
-            Ok(()) => break,
-            Err(payload) => after_panic(worker, &mut serving, payload),
-        }
-    }
-    worker.leave_delegated(before);
-    serving.out.finish_packed()
-}
-
-fn run_packed(worker: &Worker, item: &Item, buffer: &[u8], serving: &mut Serving) {
-    let (start, end) = (item.start as usize, item.start as usize + item.len as usize);
-    let Some(bytes) = buffer.get(start..end) else {
-        return serving.fault(Fault::Codec("a request lies outside its batch".to_owned()));
-    };
-    let property = ptr::with_exposed_provenance_mut::<Header>(item.property as usize);
-    if item.operation.on_property && !worker.estate().knows(property) {
-        return serving.fault(Fault::Gone);
-    }
-    // SAFETY: the operation is one of this program (`Operation::at`), the bytes are what its client packed for
-    // it, and the property, if it needs one, is live.
-    unsafe { (item.operation.run_packed)(bytes, property, serving) };
-}
-
 /// A closure panicked: its property is poisoned, and its client told.
 #[cold]
-fn after_panic(worker: &Worker, serving: &mut Serving, payload: Box<dyn Any + Send>) {
+pub(crate) fn after_panic(worker: &Worker, serving: &mut Serving, payload: Box<dyn Any + Send>) {
     let property = std::mem::replace(&mut serving.property, ptr::null_mut());
     if !property.is_null() {
         worker.poison(property, &*payload);

@@ -208,7 +208,7 @@ impl Worker {
 
     /// Takes responses and sends, without serving or running fibers: for the end.
     pub(crate) fn exchange(&self) -> bool {
-        let any = self.collect();
+        let any = self.collect() | self.far.collect(self);
         self.flush();
         any
     }

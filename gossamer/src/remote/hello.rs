@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! magic u64 | version u16 | machine u16 | machines u16 | workers u16 | slot bytes u32 | process u32 | shape u64
-//! | length u8, build id (32 bytes) | length u8, host name (up to 70 bytes) | .. | flag u64
+//! | slots of a pair u16 | length u8, build id (32 bytes) | length u8, host name (up to 70 bytes) | .. | flag u64
 //! ```
 //!
 //! Invariant: a hello is read from a copy and checked before anything of it is used; the same bytes stand at the same
@@ -16,16 +16,15 @@ use std::time::{Duration, Instant};
 use comm::{Fabric, MachineId, WorkerId};
 
 use super::image::{BUILD_BYTES_MAX, ImageId};
-use super::layout::Layout;
-use super::slot::SLOT_BYTES;
+use super::layout::{Layout, Slots};
 use crate::error::StartError;
 
 /// Bytes of a hello.
 pub(super) const HELLO_BYTES: usize = 256;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"gossamer");
-const VERSION: u16 = 1;
-const FIXED_BYTES: usize = 32;
+const VERSION: u16 = 2;
+const FIXED_BYTES: usize = 34;
 const NAME: usize = FIXED_BYTES + 1 + BUILD_BYTES_MAX;
 const NAME_BYTES_MAX: usize = 70;
 const FLAG: usize = HELLO_BYTES - 8;
@@ -42,7 +41,7 @@ pub(crate) struct Hello {
     pub(crate) machine: u16,
     pub(crate) machines: u16,
     pub(crate) workers: u16,
-    pub(crate) slot_bytes: u32,
+    pub(crate) slots: Slots,
     pub(crate) process: u32,
     pub(crate) image: ImageId,
     /// Cut to 70 bytes.
@@ -56,9 +55,10 @@ impl Hello {
         for word in [VERSION, self.machine, self.machines, self.workers] {
             bytes.extend_from_slice(&word.to_ne_bytes());
         }
-        bytes.extend_from_slice(&self.slot_bytes.to_ne_bytes());
+        bytes.extend_from_slice(&(self.slots.bytes as u32).to_ne_bytes());
         bytes.extend_from_slice(&self.process.to_ne_bytes());
         bytes.extend_from_slice(&self.image.shape.to_ne_bytes());
+        bytes.extend_from_slice(&self.slots.per_pair.to_ne_bytes());
         let build = &self.image.build[..self.image.build.len().min(BUILD_BYTES_MAX)];
         bytes.push(build.len() as u8);
         bytes.extend_from_slice(build);
@@ -88,7 +88,7 @@ impl Hello {
             machine: u16_at(10),
             machines: u16_at(12),
             workers: u16_at(14),
-            slot_bytes: u32_at(16),
+            slots: Slots { per_pair: u16_at(32), bytes: u32_at(16) as usize },
             process: u32_at(20),
             image: ImageId { build: text(FIXED_BYTES, BUILD_BYTES_MAX)?.to_vec(), shape: u64_at(24) },
             host: str::from_utf8(text(NAME, NAME_BYTES_MAX)?).ok()?.to_owned(),
@@ -109,7 +109,7 @@ pub(crate) fn exchange(
         machine: own,
         machines: layout.machines(),
         workers: layout.workers()[usize::from(own)],
-        slot_bytes: SLOT_BYTES as u32,
+        slots: layout.slots(),
         process: std::process::id(),
         image: image.clone(),
         host,
@@ -164,13 +164,13 @@ fn check(mine: &Hello, theirs: &Hello, machine: u16, layout: &Layout) -> Result<
             image: theirs.image.to_string(),
         });
     }
-    let expected = (machine, layout.machines(), layout.workers()[usize::from(machine)], SLOT_BYTES as u32);
-    if (theirs.machine, theirs.machines, theirs.workers, theirs.slot_bytes) != expected {
-        return Err(StartError::OtherLayout {
-            machine,
-            theirs: format!("machine {} of {} with {} workers", theirs.machine, theirs.machines, theirs.workers),
-            expected: format!("machine {machine} of {} with {} workers", expected.1, expected.2),
-        });
+    let say = |machine, machines, workers, slots: Slots| {
+        format!("machine {machine} of {machines} with {workers} workers and {slots}")
+    };
+    let expected = say(machine, layout.machines(), layout.workers()[usize::from(machine)], layout.slots());
+    let theirs = say(theirs.machine, theirs.machines, theirs.workers, theirs.slots);
+    if theirs != expected {
+        return Err(StartError::OtherLayout { machine, theirs, expected });
     }
     Ok(())
 }
@@ -181,8 +181,8 @@ mod tests {
 
     fn hello() -> Hello {
         let image = ImageId { build: vec![7; 20], shape: 5 };
-        let (slot_bytes, host) = (SLOT_BYTES as u32, "größe".to_owned());
-        Hello { machine: 1, machines: 2, workers: 3, slot_bytes, process: 9, image, host }
+        let (slots, host) = (Slots::SHM, "größe".to_owned());
+        Hello { machine: 1, machines: 2, workers: 3, slots, process: 9, image, host }
     }
 
     #[test]
@@ -201,13 +201,14 @@ mod tests {
 
     #[test]
     fn another_program_or_layout_is_refused_by_name() {
-        let layout = Layout::new(vec![3, 3]);
+        let layout = Layout::new(vec![3, 3], Slots::SHM);
         let mine = Hello { machine: 0, ..hello() };
         assert!(check(&mine, &hello(), 1, &layout).is_ok());
         let other = Hello { image: ImageId { build: vec![8; 20], shape: 5 }, ..hello() };
         let text = check(&mine, &other, 1, &layout).unwrap_err().to_string();
         assert!(text.contains("machine 1") && text.contains("0808") && text.contains("0707"), "{text}");
-        for other in [Hello { workers: 4, ..hello() }, Hello { machine: 0, ..hello() }] {
+        let slots = Slots { per_pair: 5, ..Slots::SHM };
+        for other in [Hello { workers: 4, ..hello() }, Hello { machine: 0, ..hello() }, Hello { slots, ..hello() }] {
             assert!(matches!(check(&mine, &other, 1, &layout), Err(StartError::OtherLayout { machine: 1, .. })));
         }
     }

@@ -141,6 +141,17 @@ impl Image {
         })
     }
 
+    /// What bytes 4 and 5 of an address of code can be, in memory's order, if that is one of four.
+    pub(super) fn code_marks(&self) -> Option<[u16; 4]> {
+        let ranges = self.code.iter().filter(|range| !range.is_empty());
+        let mut marks: Vec<u16> =
+            ranges.flat_map(|range| range.start >> 32..=(range.end - 1) >> 32).map(|high| high as u16).collect();
+        marks.sort_unstable();
+        marks.dedup();
+        let first = *marks.first()?;
+        (marks.len() <= 4).then(|| std::array::from_fn(|index| marks.get(index).copied().unwrap_or(first)))
+    }
+
     #[inline]
     fn is_function(&self, address: usize) -> bool {
         self.code.iter().any(|range| range.contains(&address)) && self.functions.binary_search(&address).is_ok()
@@ -282,6 +293,14 @@ mod tests {
                 "the middle of a function is no pointer"
             );
         }
+    }
+
+    #[test]
+    fn every_function_has_one_of_the_marks() {
+        let marks = image().code_marks().unwrap();
+        assert!(image().functions.iter().all(|address| marks.contains(&((address >> 32) as u16))));
+        let heap = Box::into_raw(Box::new(0u8)).addr();
+        assert!(image().code.iter().all(|range| !range.contains(&heap)));
     }
 
     #[test]

@@ -4,24 +4,63 @@
 //! hello of machine 0, 1, …            written once by each machine, at the start
 //! start word                          the machine's first thread sleeps here while it starts
 //! park word of worker 0, 1, …         each on cache lines of its own
-//! request slots  [own worker as trustee] [worker of another machine as client]
-//! answer slots   [own worker as client]  [worker of another machine as trustee]
+//! credit words   [own worker as trustee] [worker of another machine as client], and the other way round
+//! request slots  [own worker as trustee] [worker of another machine as client] [0, 1, ..]
+//! answer slots   [own worker as client]  [worker of another machine as trustee] [0, 1, ..]
 //! ```
 //!
-//! Every machine computes the same from the numbers of workers, so no addresses are exchanged.
+//! Every machine computes the same from the numbers of workers and the slots of a pair, so no addresses are exchanged.
+
+use std::fmt;
 
 use super::hello::HELLO_BYTES;
-use super::slot::SLOT_BYTES;
+use super::slot::TRAILER_BYTES;
 use crate::Place;
 
 /// Bytes of a park word with the cache lines it has for itself.
 const PARK_BYTES: usize = 128;
+const CREDIT_BYTES: usize = 8;
+/// What the slots of a machine may come to before pairs get fewer.
+const SLOTS_BYTES_MAX: usize = 512 << 20;
 
-/// From one slot to the next. Not the slot alone: with a distance of 4096 bytes all flags, which an idle worker polls,
-/// would fall into the same few lines of the first-level cache.
-pub(super) const SLOT_STRIDE_BYTES: usize = SLOT_BYTES + 64;
+const _: () = assert!(HELLO_BYTES.is_multiple_of(128));
 
-const _: () = assert!(SLOT_STRIDE_BYTES.is_multiple_of(64) && HELLO_BYTES.is_multiple_of(128));
+/// The slots in which the writes of one worker to another lie, in each direction.
+///
+/// How many a pair has is how many batches can be under way: the time of a round trip is hidden if together they hold what is
+/// sent in it. Measured (docs/performance.md): more than 4 slots of 8 KiB do nothing for shared memory, 16 double what TCP
+/// on loopback carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slots {
+    /// For each pair of workers and direction.
+    pub(crate) per_pair: u16,
+    /// Of one slot.
+    pub(crate) bytes: usize,
+}
+
+impl Slots {
+    /// Between processes of one host.
+    pub(crate) const SHM: Slots = Slots { per_pair: 4, bytes: 8192 };
+    /// Between hosts.
+    pub(crate) const NETWORK: Slots = Slots { per_pair: 16, bytes: 8192 };
+
+    /// Bytes of data that a slot can carry.
+    pub(super) fn room_bytes(self) -> usize {
+        self.bytes - TRAILER_BYTES
+    }
+
+    /// From one slot to the next. Not the slot alone: with a distance of a power of two all flags, which an idle worker
+    /// polls, would fall into the same few lines of the first-level cache.
+    pub(super) fn stride_bytes(self) -> usize {
+        self.bytes + 64
+    }
+}
+
+impl fmt::Display for Slots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} slots of {} bytes for each pair", self.per_pair, self.bytes)
+    }
+}
 
 /// The numbers of workers of all machines, and what follows from them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,18 +69,27 @@ pub(crate) struct Layout {
     /// Workers of all machines before this one.
     before: Vec<usize>,
     total: usize,
+    slots: Slots,
 }
 
 impl Layout {
-    /// For machines with these numbers of workers.
-    pub(crate) fn new(workers: Vec<u16>) -> Layout {
+    /// For machines with these numbers of workers. Where that many slots would take more than 512 MiB of a machine's memory, pairs
+    /// have fewer: half, a quarter and so on, one at least.
+    pub(crate) fn new(workers: Vec<u16>, slots: Slots) -> Layout {
         let mut total = 0;
         let mut before = Vec::with_capacity(workers.len());
         for &count in &workers {
             before.push(total);
             total += usize::from(count);
         }
-        Layout { workers, before, total }
+        let mut layout = Layout { workers, before, total, slots };
+        let too_large = |layout: &Layout| {
+            (0..layout.machines()).any(|machine| layout.slots_bytes(machine) > SLOTS_BYTES_MAX)
+        };
+        while layout.slots.per_pair > 1 && too_large(&layout) {
+            layout.slots.per_pair /= 2;
+        }
+        layout
     }
 
     pub(crate) fn workers(&self) -> &[u16] {
@@ -50,6 +98,10 @@ impl Layout {
 
     pub(crate) fn machines(&self) -> u16 {
         self.workers.len() as u16
+    }
+
+    pub(crate) fn slots(&self) -> Slots {
+        self.slots
     }
 
     /// Where `machine` writes its hello, in any region.
@@ -67,20 +119,31 @@ impl Layout {
         self.start_word() + PARK_BYTES * (1 + usize::from(worker))
     }
 
-    /// The request slot of a pair, in the region of the trustee's machine.
-    pub(super) fn request_slot(&self, trustee: Place, client: Place) -> usize {
-        self.squares(trustee.machine) + SLOT_STRIDE_BYTES * self.cell(trustee, client)
+    /// In the region of the trustee's machine: how many answers the client has taken.
+    pub(super) fn answer_credit(&self, trustee: Place, client: Place) -> usize {
+        self.credits(trustee.machine) + CREDIT_BYTES * self.cell(trustee, client)
     }
 
-    /// The answer slot of a pair, in the region of the client's machine.
-    pub(super) fn answer_slot(&self, client: Place, trustee: Place) -> usize {
+    /// In the region of the client's machine: how many requests the trustee has taken.
+    pub(super) fn request_credit(&self, client: Place, trustee: Place) -> usize {
         let machine = client.machine;
-        self.squares(machine) + SLOT_STRIDE_BYTES * (self.cells(machine) + self.cell(client, trustee))
+        self.credits(machine) + CREDIT_BYTES * (self.cells(machine) + self.cell(client, trustee))
+    }
+
+    /// The first request slot of a pair, in the region of the trustee's machine.
+    pub(super) fn request_slots(&self, trustee: Place, client: Place) -> usize {
+        self.squares(trustee.machine) + self.ring_bytes() * self.cell(trustee, client)
+    }
+
+    /// The first answer slot of a pair, in the region of the client's machine.
+    pub(super) fn answer_slots(&self, client: Place, trustee: Place) -> usize {
+        let machine = client.machine;
+        self.squares(machine) + self.ring_bytes() * (self.cells(machine) + self.cell(client, trustee))
     }
 
     /// Bytes of the slots of a machine.
     pub(crate) fn slots_bytes(&self, machine: u16) -> usize {
-        2 * self.cells(machine) * SLOT_STRIDE_BYTES
+        2 * self.cells(machine) * self.ring_bytes()
     }
 
     /// Bytes of the region of a machine.
@@ -88,22 +151,32 @@ impl Layout {
         self.squares(machine) + self.slots_bytes(machine)
     }
 
+    /// Bytes of the slots of one pair in one direction.
+    fn ring_bytes(&self) -> usize {
+        usize::from(self.slots.per_pair) * self.slots.stride_bytes()
+    }
+
     /// Workers of all machines but this.
     fn others(&self, machine: u16) -> usize {
         self.total - usize::from(self.workers[usize::from(machine)])
     }
 
-    /// Where the request slots begin.
-    fn squares(&self, machine: u16) -> usize {
+    /// Where the credit words begin.
+    fn credits(&self, machine: u16) -> usize {
         self.park_word(self.workers[usize::from(machine)])
     }
 
-    /// Slots of one square.
+    /// Where the request slots begin.
+    fn squares(&self, machine: u16) -> usize {
+        self.credits(machine) + (2 * self.cells(machine) * CREDIT_BYTES).next_multiple_of(PARK_BYTES)
+    }
+
+    /// Pairs of one square.
     fn cells(&self, machine: u16) -> usize {
         usize::from(self.workers[usize::from(machine)]) * self.others(machine)
     }
 
-    /// Which slot of a square of `own`'s machine is that of `own` and `other`.
+    /// Which pair of a square of `own`'s machine is that of `own` and `other`.
     fn cell(&self, own: Place, other: Place) -> usize {
         let mut column = self.before[usize::from(other.machine)] + usize::from(other.worker);
         if other.machine > own.machine {
@@ -121,8 +194,10 @@ mod tests {
     proptest! {
         /// Every word, hello and slot of a machine has its own bytes, and together they fill the region.
         #[test]
-        fn nothing_overlaps_and_nothing_is_left(workers in prop::collection::vec(1u16..5, 1..6)) {
-            let layout = Layout::new(workers.clone());
+        fn nothing_overlaps_and_nothing_is_left(workers in prop::collection::vec(1u16..5, 1..6), per_pair in 1u16..9) {
+            let slots = Slots { per_pair, bytes: 1024 };
+            let layout = Layout::new(workers.clone(), slots);
+            let ring = usize::from(per_pair) * (1024 + 64);
             let places = || (0u16..).zip(&workers).flat_map(|(machine, &count)| {
                 (0..count).map(move |worker| Place { machine, worker })
             });
@@ -132,14 +207,17 @@ mod tests {
                 parts.extend((0..count).map(|worker| (layout.park_word(worker), PARK_BYTES)));
                 for own in places().filter(|place| place.machine == machine) {
                     for other in places().filter(|place| place.machine != machine) {
-                        parts.push((layout.request_slot(own, other), SLOT_STRIDE_BYTES));
-                        parts.push((layout.answer_slot(own, other), SLOT_STRIDE_BYTES));
+                        parts.push((layout.request_slots(own, other), ring));
+                        parts.push((layout.answer_slots(own, other), ring));
+                        parts.push((layout.request_credit(own, other), CREDIT_BYTES));
+                        parts.push((layout.answer_credit(own, other), CREDIT_BYTES));
                     }
                 }
                 parts.sort_unstable();
                 let mut end = 0;
                 for (start, bytes) in parts {
-                    prop_assert_eq!(start, end);
+                    // Only before the slots a part of a cache line may be free.
+                    prop_assert!(start == end || (bytes == ring && start == end.next_multiple_of(PARK_BYTES)));
                     end = start + bytes;
                 }
                 prop_assert_eq!(end, layout.region_bytes(machine));
@@ -149,8 +227,17 @@ mod tests {
 
     #[test]
     fn amounts_are_those_of_the_squares() {
-        let layout = Layout::new(vec![3, 3, 3]);
-        assert_eq!(layout.slots_bytes(1), 2 * 3 * 6 * SLOT_STRIDE_BYTES);
-        assert_eq!(Layout::new(vec![4]).slots_bytes(0), 0);
+        let ring = |slots: Slots| usize::from(slots.per_pair) * slots.stride_bytes();
+        let layout = Layout::new(vec![3, 3, 3], Slots::SHM);
+        assert_eq!(layout.slots_bytes(1), 2 * 3 * 6 * ring(Slots::SHM));
+        assert_eq!(Layout::new(vec![4], Slots::NETWORK).slots_bytes(0), 0);
+    }
+
+    #[test]
+    fn large_racks_have_fewer_slots_for_each_pair() {
+        let per_pair = |machines, workers| Layout::new(vec![workers; machines], Slots::NETWORK).slots().per_pair;
+        assert_eq!((per_pair(2, 32), per_pair(4, 32), per_pair(12, 32)), (16, 8, 1));
+        let layout = Layout::new(vec![32; 4], Slots::NETWORK);
+        assert!(layout.slots_bytes(0) <= SLOTS_BYTES_MAX);
     }
 }

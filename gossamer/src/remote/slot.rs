@@ -1,53 +1,26 @@
-//! One slot: how bytes are put into it and taken out. A slot is written by one one-sided write, from some offset to its
-//! end:
+//! One slot: how a piece of a frame is put into it and taken out. A slot is written by one one-sided write, from some offset
+//! to its end (thesis 3.2.7):
 //!
 //! ```text
-//! .. not written .. | data | pad | cache: 4 x u64 (requests only) | start u16 | pad u8 | 0 u8 | count u16 | kind u8 | cached u8 | flag u64
-//!                   ^ start, a multiple of 8                       \---------------------- 8 bytes -----------------------/
+//! .. not written .. | data | pad to 8 | taken u64 | length u32, kind u8, 0 x 3 | total u32, note u32 | flag u64
+//!                                      \------------------------- trailer -------------------------/
 //! ```
 //!
-//! Here: the trailer, and both directions between bytes and slot. Not here: what the data mean (`frame`, `answer`), whose
-//! turn it is (`pair`). All numbers are in native byte order: all machines run the same program.
+//! The length of the data tells where the write began. *Taken* is how many writes of the other direction the writer has
+//! taken out of their slots, so that these may be written again. *Total* is the length of the whole frame, *note* what
+//! its user says of it. The *flag* is the number of the write, from 1. All numbers are in native byte order: all machines
+//! run the same program.
+//!
+//! Here: the trailer, and both directions between bytes and slot. Not here: which slot is next (`stream`), and what frames
+//! mean (`trust::link`).
 //!
 //! Invariant: a trailer is read from a copy and checked as a whole before anything of it is used.
 
 use comm::{Region, WORD_BYTES};
+use trust::link::Buffer;
 
-/// Bytes of a slot, its trailer included.
-pub const SLOT_BYTES: usize = 4096;
-/// Closures that a batch names by an index (thesis 3.2.7).
-pub(super) const CACHE: usize = 4;
-
-const CACHE_BYTES: usize = CACHE * 8;
-/// Start, pad, count, kind, cached, flag.
-const HEAD_BYTES: usize = 16;
-
-const _: () = assert!(SLOT_BYTES.is_multiple_of(64) && SLOT_BYTES <= u16::MAX as usize);
-const _: () = assert!(CACHE_BYTES + HEAD_BYTES < SLOT_BYTES / 2);
-
-/// Which way a slot is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Direction {
-    /// Client to trustee.
-    Request,
-    /// Trustee to client.
-    Answer,
-}
-
-impl Direction {
-    /// Bytes behind the data.
-    pub(super) const fn trailer_bytes(self) -> usize {
-        match self {
-            Direction::Request => CACHE_BYTES + HEAD_BYTES,
-            Direction::Answer => HEAD_BYTES,
-        }
-    }
-
-    /// Bytes of data that one slot can carry.
-    pub(super) const fn room(self) -> usize {
-        SLOT_BYTES - self.trailer_bytes()
-    }
-}
+/// Bytes behind data and pad.
+pub(super) const TRAILER_BYTES: usize = 32;
 
 /// What one write is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,29 +32,21 @@ pub(super) enum Kind {
     Piece = 2,
     /// The last part.
     Last = 3,
-    /// No data: the piece has been taken, send the next.
-    Go = 4,
 }
 
 /// A trailer without its flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct Trailer {
+    pub(super) taken: u64,
+    /// Bytes of data in this slot.
+    pub(super) len: u32,
     pub(super) kind: Kind,
-    /// Requests of the frame, or faults of the answer.
-    pub(super) count: u16,
-    /// How many of `cache` are used.
-    pub(super) cached: u8,
-    /// Positions of the closures that requests name by index.
-    pub(super) cache: [u64; CACHE],
+    /// Bytes of the frame.
+    pub(super) total: u32,
+    pub(super) note: u32,
 }
 
-impl Head {
-    pub(super) fn new(kind: Kind, count: u16) -> Head {
-        Head { kind, count, cached: 0, cache: [0; CACHE] }
-    }
-}
-
-/// What a peer wrote that it must not write.
+/// What a peer must not write, or what cannot be sent: in words for the user, behind "a write of m1w2: ".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Violation(pub(super) String);
@@ -92,77 +57,82 @@ impl Violation {
     }
 }
 
-/// Turns `data` into what is to be written, by adding pad and trailer, and says at which offset of the slot.
-///
-/// # Panics
-/// If the data do not fit.
-pub(super) fn seal(data: &mut Vec<u8>, direction: Direction, head: &Head, flag: u64) -> usize {
-    let data_bytes = data.len();
-    let padded = data_bytes.next_multiple_of(WORD_BYTES);
-    assert!(padded <= direction.room(), "a slot was to take {data_bytes} bytes");
-    let start = direction.room() - padded;
-    data.resize(padded, 0);
-    if direction == Direction::Request {
-        for position in head.cache {
-            data.extend_from_slice(&position.to_ne_bytes());
+impl From<comm::Error> for Violation {
+    fn from(error: comm::Error) -> Violation {
+        Violation::new(error.to_string())
+    }
+}
+
+impl Trailer {
+    fn encode(&self, flag: u64) -> [u8; TRAILER_BYTES] {
+        let mut bytes = [0; TRAILER_BYTES];
+        bytes[..8].copy_from_slice(&self.taken.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&self.len.to_ne_bytes());
+        bytes[12] = self.kind as u8;
+        bytes[16..20].copy_from_slice(&self.total.to_ne_bytes());
+        bytes[20..24].copy_from_slice(&self.note.to_ne_bytes());
+        bytes[24..].copy_from_slice(&flag.to_ne_bytes());
+        bytes
+    }
+
+    /// The trailer of a slot with room for so many bytes of data.
+    pub(super) fn decode(bytes: &[u8; TRAILER_BYTES], room: usize) -> Result<Trailer, Violation> {
+        let u32_at = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let kind = match bytes[12..16] {
+            [1, 0, 0, 0] => Kind::Whole,
+            [2, 0, 0, 0] => Kind::Piece,
+            [3, 0, 0, 0] => Kind::Last,
+            ref other => return Err(Violation::new(format!("a write of the unknown kind {other:?}"))),
+        };
+        let (len, total) = (u32_at(8), u32_at(16));
+        let fits = match kind {
+            Kind::Whole => len == total,
+            Kind::Piece => len > 0 && len < total,
+            Kind::Last => len < total,
+        };
+        if len as usize > room || !fits {
+            return Err(Violation::new(format!("a {kind:?} of {len} bytes, of {total}, in a slot of {room}")));
         }
+        let taken = bytes.first_chunk().map_or(0, |taken| u64::from_ne_bytes(*taken));
+        Ok(Trailer { taken, len, kind, total, note: u32_at(20) })
     }
-    data.extend_from_slice(&(start as u16).to_ne_bytes());
-    data.extend_from_slice(&[(padded - data_bytes) as u8, 0]);
-    data.extend_from_slice(&head.count.to_ne_bytes());
-    data.extend_from_slice(&[head.kind as u8, head.cached]);
-    data.extend_from_slice(&flag.to_ne_bytes());
-    start
 }
 
-/// The trailer in `bytes`, which are `trailer_bytes` long, and where the data lie in the slot: offset, length.
-pub(super) fn parse(bytes: &[u8], direction: Direction) -> Result<(Head, usize, usize), Violation> {
-    let (head, cache) = match (direction, bytes.len()) {
-        (Direction::Request, len) if len == direction.trailer_bytes() => (&bytes[CACHE_BYTES..], &bytes[..CACHE_BYTES]),
-        (Direction::Answer, len) if len == direction.trailer_bytes() => (bytes, &[][..]),
-        (_, len) => return Err(Violation::new(format!("a trailer of {len} bytes"))),
-    };
-    let start = usize::from(u16::from_ne_bytes([head[0], head[1]]));
-    let (pad, reserved) = (usize::from(head[2]), head[3]);
-    let count = u16::from_ne_bytes([head[4], head[5]]);
-    let cached = head[7];
-    let kind = match head[6] {
-        1 => Kind::Whole,
-        2 => Kind::Piece,
-        3 => Kind::Last,
-        4 => Kind::Go,
-        other => return Err(Violation::new(format!("a write of the unknown kind {other}"))),
-    };
-    let room = direction.room();
-    if !start.is_multiple_of(WORD_BYTES) || start > room || pad >= WORD_BYTES || pad > room - start || reserved != 0 {
-        return Err(Violation::new(format!("data from {start} with {pad} bytes of padding, in {room} bytes")));
+/// Seals the bytes of `frame` from `start` on, as many as the trailer says: gives what is to be written, which ends where
+/// the slot ends, to `write`. The frame is as it was afterwards.
+pub(super) fn seal<R>(frame: &mut Buffer, start: usize, trailer: &Trailer, flag: u64, write: impl FnOnce(&[u8]) -> R) -> R {
+    let frame_bytes = frame.len();
+    let end = start + trailer.len as usize;
+    // Pieces are multiples of a word long, but for the last of a frame: pad is never put over data.
+    let padded = start + (end - start).next_multiple_of(WORD_BYTES);
+    frame.set_len(frame_bytes.max(padded + TRAILER_BYTES));
+    let bytes = frame.bytes_mut();
+    let mut behind = [0; TRAILER_BYTES];
+    behind.copy_from_slice(&bytes[padded..padded + TRAILER_BYTES]);
+    if padded > end {
+        bytes[end..padded].fill(0);
     }
-    if usize::from(cached) > CACHE || (direction == Direction::Answer && cached != 0) {
-        return Err(Violation::new(format!("{cached} closures in a cache of {CACHE}")));
-    }
-    let mut positions = [0; CACHE];
-    for (position, word) in positions.iter_mut().zip(cache.as_chunks::<8>().0) {
-        *position = u64::from_ne_bytes(*word);
-    }
-    Ok((Head { kind, count, cached, cache: positions }, start, room - start - pad))
+    bytes[padded..padded + TRAILER_BYTES].copy_from_slice(&trailer.encode(flag));
+    let written = write(&bytes[start..padded + TRAILER_BYTES]);
+    bytes[padded..padded + TRAILER_BYTES].copy_from_slice(&behind);
+    frame.set_len(frame_bytes);
+    written
 }
 
-/// Takes the write out of the slot at `offset`, whose flag has been seen: appends its data to `into`.
-pub(super) fn take(
-    region: &Region,
-    offset: usize,
-    direction: Direction,
-    into: &mut Vec<u8>,
-) -> Result<Head, Violation> {
-    let mut buffer = [0; Direction::Request.trailer_bytes()];
-    let trailer = &mut buffer[..direction.trailer_bytes()];
-    let read = |at, part: &mut [u8]| region.read(at, part).map_err(|error| Violation::new(error.to_string()));
-    read(offset + direction.room(), trailer)?;
-    let (head, start, bytes) = parse(trailer, direction)?;
+/// The trailer of the slot whose room for data begins at `offset`, and whose flag has been seen.
+pub(super) fn trailer(region: &Region, offset: usize, room: usize) -> Result<Trailer, Violation> {
+    let mut bytes = [0; TRAILER_BYTES];
+    region.read(offset + room, &mut bytes)?;
+    Trailer::decode(&bytes, room)
+}
+
+/// Appends the data of that slot.
+pub(super) fn take(region: &Region, offset: usize, room: usize, trailer: &Trailer, into: &mut Buffer) -> Result<(), Violation> {
+    let len = trailer.len as usize;
+    let start = room - len.next_multiple_of(WORD_BYTES);
     let before = into.len();
-    into.resize(before + bytes, 0);
-    read(offset + start, &mut into[before..])?;
-    Ok(head)
+    into.set_len(before + len);
+    Ok(region.read(offset + start, &mut into.bytes_mut()[before..])?)
 }
 
 #[cfg(test)]
@@ -170,49 +140,52 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn buffer(data: &[u8]) -> Buffer {
+        let mut buffer = Buffer::default();
+        buffer.set_len(data.len());
+        buffer.bytes_mut().copy_from_slice(data);
+        buffer
+    }
+
     #[test]
-    fn an_empty_answer_is_its_trailer() {
-        let mut bytes = Vec::new();
-        let offset = seal(&mut bytes, Direction::Answer, &Head::new(Kind::Whole, 0), 7);
-        assert_eq!((bytes.len(), offset + bytes.len()), (HEAD_BYTES, SLOT_BYTES));
-        assert_eq!(bytes[8..], 7u64.to_ne_bytes());
+    fn an_empty_frame_is_its_trailer() {
+        let trailer = Trailer { taken: 3, len: 0, kind: Kind::Whole, total: 0, note: 9 };
+        let written = seal(&mut buffer(&[]), 0, &trailer, 7, <[u8]>::to_vec);
+        assert_eq!((written.len(), &written[24..]), (TRAILER_BYTES, &7u64.to_ne_bytes()[..]));
+        assert_eq!(Trailer::decode(written.first_chunk().unwrap(), 100).unwrap(), trailer);
     }
 
     proptest! {
         #[test]
-        fn what_is_sealed_is_parsed(
-            data in prop::collection::vec(any::<u8>(), 0..200),
-            fill in prop::bool::ANY,
-            (count, cached, cache) in (any::<u16>(), 0..=4u8, any::<[u64; 4]>()),
-            (request, flag) in (any::<bool>(), any::<u64>()),
+        fn what_is_sealed_is_parsed_and_the_frame_is_left_as_it_was(
+            data in prop::collection::vec(any::<u8>(), 1..300),
+            (words, from) in (0usize..40, 0usize..40),
+            (taken, note, flag) in (any::<u64>(), any::<u32>(), any::<u64>()),
         ) {
-            let direction = if request { Direction::Request } else { Direction::Answer };
-            let mut data = data;
-            if fill {
-                data.resize(direction.room(), 3);
-            }
-            let head = if request {
-                Head { kind: Kind::Last, count, cached, cache }
-            } else {
-                Head::new(Kind::Piece, count)
-            };
-            let mut sealed = data.clone();
-            let offset = seal(&mut sealed, direction, &head, flag);
-            prop_assert_eq!(offset + sealed.len(), SLOT_BYTES);
-            prop_assert!(offset.is_multiple_of(8) && sealed.len().is_multiple_of(8));
-            prop_assert_eq!(&sealed[sealed.len() - 8..], flag.to_ne_bytes());
-            let trailer = sealed.len() - direction.trailer_bytes();
-            let (parsed, start, bytes) = parse(&sealed[trailer..], direction).unwrap();
-            prop_assert_eq!(parsed, head);
-            prop_assert_eq!(&sealed[start - offset..start - offset + bytes], &data[..]);
+            let start = (from * 8).min(data.len() / 8 * 8);
+            let len = (words * 8).min(data.len() - start);
+            let kind = if len == data.len() { Kind::Whole } else if start + len == data.len() { Kind::Last } else { Kind::Piece };
+            prop_assume!(len > 0 || kind != Kind::Piece);
+            let trailer = Trailer { taken, len: len as u32, kind, total: data.len() as u32, note };
+            let mut frame = buffer(&data);
+            let written = seal(&mut frame, start, &trailer, flag, <[u8]>::to_vec);
+            prop_assert_eq!(frame.bytes(), &data[..]);
+            prop_assert!(written.len().is_multiple_of(8));
+            let (body, tail) = written.split_last_chunk::<TRAILER_BYTES>().unwrap();
+            prop_assert_eq!(&body[..len], &data[start..start + len]);
+            prop_assert_eq!(&tail[24..], &flag.to_ne_bytes()[..]);
+            prop_assert_eq!(Trailer::decode(tail, 304).unwrap(), trailer);
         }
 
         /// Whatever a trailer says, what is taken for data lies in the slot.
         #[test]
-        fn any_trailer_is_an_error_or_in_range(bytes in any::<[u8; 48]>(), request in any::<bool>()) {
-            let direction = if request { Direction::Request } else { Direction::Answer };
-            if let Ok((_, start, len)) = parse(&bytes[..direction.trailer_bytes()], direction) {
-                prop_assert!(start + len <= direction.room());
+        fn any_trailer_is_an_error_or_in_range(mut bytes in any::<[u8; TRAILER_BYTES]>(), kind in 0u8..5, small in any::<bool>()) {
+            bytes[12..16].copy_from_slice(&[kind, 0, 0, 0]);
+            if small {
+                bytes[9..12].fill(0);
+            }
+            if let Ok(trailer) = Trailer::decode(&bytes, 160) {
+                prop_assert!(trailer.len <= 160 && trailer.len <= trailer.total);
             }
         }
     }

@@ -1,35 +1,17 @@
-//! All links and sources of a worker, and how it sleeps: made on the worker's own thread and given to `trust`.
+//! A worker's carrier, and how it sleeps: made on the worker's own thread and given to `trust`.
 
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use comm::{Fabric, MachineId, WorkerId};
-use trust::TrusteeId;
-use trust::link::{Bell, Link, Source};
+use trust::link::Bell;
 
+use super::carrier::{Peer, RackCarrier};
+use super::connections::Connection;
 use super::image::Image;
 use super::layout::Layout;
-use super::link::FarLink;
-use super::pair::{ClientHalf, SharedConnection, TrusteeHalf, Way};
-use super::slot::{Direction, Violation};
-use super::source::FarSource;
+use super::stream::{Offsets, Way};
 use crate::{Place, fate};
-
-/// The two ends of a way, for telling what went wrong on it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Ends {
-    pub(super) own: Place,
-    pub(super) other: Place,
-}
-
-impl Ends {
-    /// Ends the program: `what` of the other end is wrong.
-    pub(super) fn end(&self, what: &str, violation: &Violation) -> ! {
-        fate::end(&format!("{}: {what} {}: {violation}", self.own, self.other))
-    }
-}
 
 /// What all workers of this machine share.
 #[derive(Clone)]
@@ -42,39 +24,46 @@ pub(crate) struct Wiring {
 impl Wiring {
     /// Attaches the calling worker, which is this one of the machine, to all workers of the other machines.
     pub(crate) fn attach(&self, worker: u16) -> Result<(), comm::Error> {
-        let own = Place { machine: self.fabric.machine().0, worker };
-        let mut links: Vec<(TrusteeId, Box<dyn Link>)> = Vec::new();
-        let mut sources: Vec<Box<dyn Source>> = Vec::new();
-        for (machine, &workers) in (0u16..).zip(self.layout.workers()).filter(|(machine, _)| *machine != own.machine) {
-            let connection = self.fabric.connect(MachineId(machine), WorkerId(worker))?;
-            let connection = Rc::new(RefCell::new(connection));
-            for other in (0..workers).map(|worker| Place { machine, worker }) {
-                let (client, trustee) = self.halves(&connection, own, other);
-                let ends = Ends { own, other };
-                links.push((other.trustee_id(), Box::new(FarLink::new(client, self.image, ends))));
-                sources.push(Box::new(FarSource::new(trustee, other.trustee_id(), self.image, ends)));
-            }
-        }
         let offset = self.layout.park_word(worker);
         let bell = FabricBell { fabric: Arc::clone(&self.fabric), worker: WorkerId(worker), offset };
-        trust::link::attach(links, sources, Some(Box::new(bell)));
+        trust::link::attach(Box::new(self.carrier(worker)?), Some(Box::new(bell)));
         Ok(())
     }
 
-    /// The half with which `own` is a client of `other`, and that with which it is its trustee.
-    pub(super) fn halves(&self, connection: &SharedConnection, own: Place, other: Place) -> (ClientHalf, TrusteeHalf) {
-        let way = |direction, to, from| Way {
-            fabric: Arc::clone(&self.fabric),
-            connection: Rc::clone(connection),
-            direction,
-            to,
-            bell: self.layout.park_word(other.worker),
-            from,
+    /// The ways of this worker to all workers of the other machines.
+    pub(super) fn carrier(&self, worker: u16) -> Result<RackCarrier, comm::Error> {
+        let own = Place { machine: self.fabric.machine().0, worker };
+        let (mut peers, mut connections) = (Vec::new(), Vec::new());
+        for (machine, &workers) in (0u16..).zip(self.layout.workers()).filter(|(machine, _)| *machine != own.machine) {
+            let connection = connections.len();
+            connections.push(Connection::new(self.fabric.connect(MachineId(machine), WorkerId(worker))?));
+            for place in (0..workers).map(|worker| Place { machine, worker }) {
+                let (as_client, as_trustee) = self.ways(own, place);
+                peers.push(Peer { place, connection, as_client, as_trustee });
+            }
+        }
+        let (fabric, room_bytes) = (Arc::clone(&self.fabric), self.layout.slots().room_bytes());
+        Ok(RackCarrier::new(fabric, self.image, own, room_bytes, peers, connections))
+    }
+
+    /// The way on which `own` is a client of `other`, and that on which it is its trustee.
+    pub(super) fn ways(&self, own: Place, other: Place) -> (Way, Way) {
+        let (layout, bell) = (&self.layout, self.layout.park_word(other.worker));
+        let as_client = Offsets {
+            from: layout.answer_slots(own, other),
+            to: layout.request_slots(other, own),
+            credit_from: layout.request_credit(own, other),
+            credit_to: layout.answer_credit(other, own),
+            bell,
         };
-        let layout = &self.layout;
-        let client = way(Direction::Request, layout.request_slot(other, own), layout.answer_slot(own, other));
-        let trustee = way(Direction::Answer, layout.answer_slot(other, own), layout.request_slot(own, other));
-        (ClientHalf::new(client), TrusteeHalf::new(trustee))
+        let as_trustee = Offsets {
+            from: layout.request_slots(own, other),
+            to: layout.answer_slots(other, own),
+            credit_from: layout.answer_credit(own, other),
+            credit_to: layout.request_credit(other, own),
+            bell,
+        };
+        (Way::new(layout.slots(), as_client), Way::new(layout.slots(), as_trustee))
     }
 }
 

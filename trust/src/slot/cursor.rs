@@ -2,13 +2,14 @@
 //! only) chunks of their own. Writer and reader follow the same rule, so no positions travel: an item goes to
 //! the first place in this order, at or after the last item, that has room for the whole of it.
 //!
-//! The responses to a batch of another machine are *packed* instead: one byte string, each response behind the
-//! last, unaligned, pointers to nothing.
+//! The responses to a batch of another machine are *packed* instead: one byte string that grows as needed, without
+//! pointers. Both ends hold it in a [`Buffer`], so that an aligned offset is one at both.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
 
 use super::Body;
+use crate::buffer::Buffer;
 use crate::config::{CHUNK_BYTES, INLINE_ALIGN, INLINE_BYTES};
 use crate::request::Fault;
 
@@ -95,7 +96,7 @@ impl Places {
 pub(crate) struct Writer {
     places: Places,
     extra: Option<Box<Extra>>,
-    packed: Option<Vec<u8>>,
+    packed: Option<Buffer>,
 }
 
 impl Writer {
@@ -107,9 +108,11 @@ impl Writer {
         Writer { places: unsafe { Places::new(body) }, extra: None, packed: None }
     }
 
-    /// For a batch of another machine.
-    pub(crate) fn packed() -> Self {
-        Writer { places: Places::NONE, extra: None, packed: Some(Vec::new()) }
+    /// For a batch of another machine, into the memory of this buffer.
+    pub(crate) fn packed(mut buffer: Buffer) -> Self {
+        let at = buffer.start();
+        let places = Places { at, end: at.wrapping_add(buffer.capacity()), body: ptr::null_mut() };
+        Writer { places, extra: None, packed: Some(buffer) }
     }
 
     #[inline(always)]
@@ -125,10 +128,14 @@ impl Writer {
 
     #[cold]
     fn place_slow(&mut self, size: usize, align: usize) -> *mut u8 {
-        if let Some(packed) = &mut self.packed {
-            let start = packed.len();
-            packed.resize(start + size, 0);
-            return packed.as_mut_ptr().wrapping_add(start);
+        if let Some(buffer) = &mut self.packed {
+            let used = self.places.at.addr() - buffer.start().addr();
+            buffer.reserve(used + align + size);
+            let start = buffer.start();
+            let at = align_up(start.wrapping_add(used), align);
+            self.places.end = start.wrapping_add(buffer.capacity());
+            self.places.at = at.wrapping_add(size);
+            return at;
         }
         let extra = &mut self.extra;
         self.places.next_part(size, align, || {
@@ -142,8 +149,12 @@ impl Writer {
     /// Moves `value` into the batch.
     #[inline(always)]
     pub(crate) fn put<U>(&mut self, value: U) {
-        if const { is_inline(size_of::<U>(), align_of::<U>()) } || self.packed.is_some() {
+        if const { is_inline(size_of::<U>(), align_of::<U>()) } {
             self.put_here(value);
+        } else if self.packed.is_some() {
+            let at = self.place(size_of::<U>(), 1);
+            // SAFETY: as in `put_here`.
+            unsafe { at.cast::<U>().write_unaligned(value) }
         } else {
             self.put_here(Box::into_raw(Box::new(value)));
         }
@@ -189,9 +200,12 @@ impl Writer {
     }
 
     /// The bytes and faults of a batch of another machine.
-    pub(crate) fn finish_packed(self) -> (Vec<u8>, Vec<(u32, Fault)>) {
+    pub(crate) fn finish_packed(self) -> (Buffer, Vec<(u32, Fault)>) {
         let faults = self.extra.map_or_else(Vec::new, |mut extra| std::mem::take(&mut extra.faults));
-        (self.packed.unwrap_or_default(), faults)
+        let mut buffer = self.packed.unwrap_or_default();
+        let bytes = self.places.at.addr() - buffer.start().addr();
+        buffer.set_len(bytes);
+        (buffer, faults)
     }
 }
 
@@ -200,12 +214,7 @@ pub(crate) struct Reader {
     places: Places,
     extra: Option<Box<Extra>>,
     next_chunk: usize,
-    packed: Option<Packed>,
-}
-
-struct Packed {
-    bytes: Vec<u8>,
-    read: usize,
+    packed: bool,
 }
 
 impl Reader {
@@ -219,17 +228,22 @@ impl Reader {
             let extra = (head != 0).then(|| Box::from_raw(ptr::with_exposed_provenance_mut::<Extra>(head)));
             (Places::new(body), extra)
         };
-        Reader { places, extra, next_chunk: 0, packed: None }
+        Reader { places, extra, next_chunk: 0, packed: false }
     }
 
     /// The responses of another machine.
-    pub(crate) fn packed(bytes: Vec<u8>) -> Self {
-        Reader { packed: Some(Packed { bytes, read: 0 }), ..Reader::empty() }
+    ///
+    /// # Safety
+    /// Nobody touches the buffer while this reads.
+    pub(crate) unsafe fn packed(buffer: &mut Buffer) -> Self {
+        let at = buffer.start();
+        let places = Places { at, end: at.wrapping_add(buffer.len()), body: ptr::null_mut() };
+        Reader { places, extra: None, next_chunk: 0, packed: true }
     }
 
     /// A batch with no responses: for continuations that are only given faults.
     pub(crate) fn empty() -> Self {
-        Reader { places: Places::NONE, extra: None, next_chunk: 0, packed: None }
+        Reader { places: Places::NONE, extra: None, next_chunk: 0, packed: false }
     }
 
     /// The faults of the batch, in order of their requests.
@@ -251,16 +265,8 @@ impl Reader {
 
     #[cold]
     fn place_slow(&mut self, size: usize, align: usize) -> *mut u8 {
-        if let Some(packed) = &mut self.packed {
-            let start = packed.read;
-            packed.read += size;
-            let Some(place) = packed.bytes.get_mut(start..packed.read) else {
-                crate::unwind::tell(format_args!(
-                    "another machine's answer is shorter than its responses; the program ends"
-                ));
-                std::process::abort();
-            };
-            return place.as_mut_ptr();
+        if self.packed {
+            too_short();
         }
         let (extra, next_chunk) = (&self.extra, &mut self.next_chunk);
         self.places.next_part(size, align, || {
@@ -276,9 +282,12 @@ impl Reader {
     /// The writer put a `U` at this place of the order.
     #[inline(always)]
     pub(crate) unsafe fn take<U>(&mut self) -> U {
-        if const { is_inline(size_of::<U>(), align_of::<U>()) } || self.packed.is_some() {
+        if const { is_inline(size_of::<U>(), align_of::<U>()) } {
             // SAFETY: the caller's promise.
             unsafe { self.take_here::<U>() }
+        } else if self.packed {
+            // SAFETY: as above; the writer put it without regard to its alignment.
+            unsafe { self.place(size_of::<U>(), 1).cast::<U>().read_unaligned() }
         } else {
             // SAFETY: the writer boxed it and put the pointer.
             unsafe { *Box::from_raw(self.take_here::<*mut U>()) }
@@ -307,7 +316,11 @@ impl Reader {
         let len = unsafe { self.take_here::<usize>() };
         if len == 0 {
             f(&[])
-        } else if len <= INLINE_BYTES || self.packed.is_some() {
+        } else if len <= INLINE_BYTES || self.packed {
+            // A length that came from another machine: the sum in `place` must not overflow.
+            if self.packed && len > self.places.end.addr() - self.places.at.addr() {
+                too_short();
+            }
             let at = self.place(len, 1);
             // SAFETY: the writer copied `len` bytes to this place.
             f(unsafe { std::slice::from_raw_parts(at, len) })
@@ -317,4 +330,11 @@ impl Reader {
             f(&boxed)
         }
     }
+}
+
+/// Another machine runs this program, so its answers are as long as their responses, or its memory is damaged.
+#[cold]
+fn too_short() -> ! {
+    crate::unwind::tell(format_args!("another machine's answer is shorter than its responses; the program ends"));
+    std::process::abort();
 }

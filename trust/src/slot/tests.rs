@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use super::*;
+use crate::buffer::Buffer;
 
 #[repr(align(64))]
 #[derive(Debug, PartialEq, Clone, Copy)]
@@ -61,12 +62,22 @@ fn responses_of_all_sizes_come_back_in_order_and_beyond_the_slot() {
 }
 
 #[test]
+fn packed_responses_cost_what_they_hold() {
+    let mut writer = Writer::packed(Buffer::default());
+    (0..1000).for_each(|_| writer.put(()));
+    writer.put(7u64);
+    writer.put(());
+    assert_eq!(writer.finish_packed().0.len(), 8);
+}
+
+#[test]
 fn packed_responses_come_back_in_order() {
-    let mut writer = Writer::packed();
+    let mut writer = Writer::packed(Buffer::default());
     (0..20).for_each(|round| put(&mut writer, round));
-    let (bytes, faults) = writer.finish_packed();
+    let (mut bytes, faults) = writer.finish_packed();
     assert!(faults.is_empty());
-    let mut reader = Reader::packed(bytes);
+    // SAFETY: only the reader looks at the bytes.
+    let mut reader = unsafe { Reader::packed(&mut bytes) };
     (0..20).for_each(|round| take(&mut reader, round));
 }
 

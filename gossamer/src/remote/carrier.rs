@@ -1,0 +1,266 @@
+//! All ways of one worker to the workers of other machines, as `trust` uses them (`trust::link::Carrier`).
+//!
+//! For each worker of another machine there are two ways: one on which it is the trustee and this worker the client, one the
+//! other way round. Flags are looked for in two dense tables, so an idle turn costs a load and a comparison for each way.
+//!
+//! Invariants: no request leaves with the address of a function among its captures: `NoRef` keeps references, raw
+//! pointers and function pointers out, but cannot name every higher-ranked function pointer, and such a pointer means
+//! something else on a machine where the program lies at another address; an operation that leaves here lies in this
+//! program's read-only data (`Image::operation_at`); what a peer must not do, and what the fabric cannot do, ends the
+//! program with a text that names both ends.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use comm::{Fabric, MachineId, WORD_BYTES, WorkerId};
+use trust::TrusteeId;
+use trust::link::{Buffer, Carrier, Operation};
+
+use super::connections::Connection;
+use super::image::Image;
+use super::slot::Violation;
+use super::stream::Way;
+use crate::{Place, fate};
+
+/// See the file's documentation.
+pub(super) struct RackCarrier {
+    fabric: Arc<dyn Fabric>,
+    image: &'static Image,
+    worker: WorkerId,
+    own: Place,
+    room_bytes: usize,
+    ids: Vec<TrusteeId>,
+    peers: Vec<Peer>,
+    connections: Vec<Connection>,
+    /// Where each peer's next request, and its next answer, will show.
+    requests: Vec<Watch>,
+    answers: Vec<Watch>,
+    /// Ways with a frame that waits for room.
+    stalled: Vec<(Role, usize)>,
+    /// Ways on which the peer may have to be told of free slots at the end of the turn.
+    owing: Vec<(Role, usize)>,
+}
+
+/// A worker of another machine.
+pub(super) struct Peer {
+    pub(super) place: Place,
+    /// Its machine's among the connections.
+    pub(super) connection: usize,
+    pub(super) as_client: Way,
+    pub(super) as_trustee: Way,
+}
+
+/// What the own worker is on a way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Client,
+    Trustee,
+}
+
+/// The flag that will show the next write: its word in the region, and what stands there before.
+struct Watch {
+    word: usize,
+    before: u64,
+}
+
+impl Watch {
+    fn of(way: &Way) -> Watch {
+        let (offset, before) = way.next_flag();
+        Watch { word: offset / WORD_BYTES, before }
+    }
+}
+
+impl RackCarrier {
+    pub(super) fn new(
+        fabric: Arc<dyn Fabric>,
+        image: &'static Image,
+        own: Place,
+        room_bytes: usize,
+        peers: Vec<Peer>,
+        connections: Vec<Connection>,
+    ) -> RackCarrier {
+        RackCarrier {
+            fabric,
+            image,
+            worker: WorkerId(own.worker),
+            own,
+            room_bytes,
+            ids: peers.iter().map(|peer| peer.place.trustee_id()).collect(),
+            requests: peers.iter().map(|peer| Watch::of(&peer.as_trustee)).collect(),
+            answers: peers.iter().map(|peer| Watch::of(&peer.as_client)).collect(),
+            peers,
+            connections,
+            stalled: Vec::new(),
+            owing: Vec::new(),
+        }
+    }
+
+    /// Does something with one way; a violation ends the program, `what` saying with what of the peer it is.
+    fn with<R>(
+        &mut self,
+        role: Role,
+        place: usize,
+        what: &str,
+        act: impl FnOnce(&mut Way, &dyn Fabric, &Connection) -> Result<R, Violation>,
+    ) -> R {
+        let peer = &mut self.peers[place];
+        let connection = &self.connections[peer.connection];
+        let way = match role {
+            Role::Client => &mut peer.as_client,
+            Role::Trustee => &mut peer.as_trustee,
+        };
+        match act(way, &*self.fabric, connection) {
+            Ok(value) => value,
+            Err(violation) => self.fail(place, what, &violation),
+        }
+    }
+
+    #[cold]
+    fn fail(&self, place: usize, what: &str, violation: &Violation) -> ! {
+        let other = self.peers[place].place;
+        let cause = self.fabric.cause(MachineId(other.machine)).map_or(String::new(), |cause| format!(" ({cause})"));
+        fate::end(&format!("{}: {what} {other}: {violation}{cause}", self.own))
+    }
+
+    fn send_on(&mut self, role: Role, place: usize, what: &str, frame: &mut Buffer, note: u32) {
+        let stalls = self.with(role, place, what, |way, fabric, connection| {
+            way.send(fabric.region(), connection, frame, note)?;
+            Ok(way.is_sending())
+        });
+        if stalls {
+            self.stalled.push((role, place));
+        }
+    }
+
+    fn receive_on(&mut self, role: Role, place: usize, what: &str, into: &mut Buffer) -> Option<u32> {
+        let (received, watch, owes) = self.with(role, place, what, |way, fabric, _| {
+            let received = way.receive(fabric.region(), into)?;
+            Ok((received, Watch::of(way), way.owes_credit()))
+        });
+        match role {
+            Role::Client => self.answers[place] = watch,
+            Role::Trustee => self.requests[place] = watch,
+        }
+        if owes {
+            self.owing.push((role, place));
+        }
+        received
+    }
+
+    /// The first of these flags, from that place on, that has changed.
+    #[inline]
+    fn find(&self, watched: &[Watch], from: usize, but: impl Fn(usize) -> bool) -> Option<usize> {
+        let region = self.fabric.region();
+        // A region is a whole number of words.
+        let words = region.words(0, region.bytes()).unwrap_or_default();
+        let changed = |watch: &Watch| {
+            // Acquire of pair W (`comm::fabric`), as in `Way::receive`; a peer's `Connection::write` is the Release.
+            words.get(watch.word).is_none_or(|word| word.load(Ordering::Acquire) != watch.before)
+        };
+        let rest = watched.get(from..)?;
+        (from..).zip(rest).find(|(place, watch)| changed(watch) && !but(*place)).map(|(place, _)| place)
+    }
+}
+
+impl Carrier for RackCarrier {
+    fn peers(&self) -> &[TrusteeId] {
+        &self.ids
+    }
+
+    fn room_bytes(&self) -> usize {
+        self.room_bytes
+    }
+
+    fn position(&self, operation: &'static Operation) -> u64 {
+        self.image.position(operation).unwrap_or_else(|violation| fate::end(&violation.to_string()))
+    }
+
+    fn operation_at(&self, position: u64) -> Option<&'static Operation> {
+        self.image.operation_at(position).ok()
+    }
+
+    fn code_marks(&self) -> Option<[u16; 4]> {
+        self.image.code_marks()
+    }
+
+    fn refuse_functions(&self, captures: &[u8]) {
+        if let Some(address) = self.image.function_in(captures) {
+            fate::end(&format!(
+                "a delegated closure has captured what is the address of a function here, {address:#x}: function \
+                 pointers mean nothing on another machine; send a number and choose the function there"
+            ))
+        }
+    }
+
+    fn can_send(&mut self, place: usize) -> bool {
+        self.with(Role::Client, place, "a write of", |way, fabric, _| way.can_send(fabric.region()))
+    }
+
+    fn send(&mut self, place: usize, batch: &mut Buffer, requests: u32) {
+        self.send_on(Role::Client, place, "a request to", batch, requests);
+    }
+
+    fn receive_answer(&mut self, place: usize, into: &mut Buffer) -> Option<u32> {
+        self.receive_on(Role::Client, place, "an answer of", into)
+    }
+
+    fn find_requests(&self, from: usize) -> Option<usize> {
+        self.find(&self.requests, from, |place| self.peers[place].as_trustee.is_sending())
+    }
+
+    fn receive_requests(&mut self, place: usize, into: &mut Buffer) -> Option<u32> {
+        if self.peers[place].as_trustee.is_sending() {
+            return None;
+        }
+        self.receive_on(Role::Trustee, place, "a request of", into)
+    }
+
+    fn answer(&mut self, place: usize, answer: &mut Buffer, faults_bytes: u32) {
+        self.send_on(Role::Trustee, place, "an answer to", answer, faults_bytes);
+    }
+
+    fn turn(&mut self) {
+        if let Err(error) = self.fabric.poll(self.worker) {
+            fate::end(&format!("{}: {error}", self.own));
+        }
+        for at in (0..self.stalled.len()).rev() {
+            let (role, place) = self.stalled[at];
+            let stalls = self.with(role, place, "a large message to", |way, fabric, connection| {
+                way.go_on(fabric.region(), connection)?;
+                Ok(way.is_sending())
+            });
+            if !stalls {
+                self.stalled.swap_remove(at);
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        for (role, place) in std::mem::take(&mut self.owing) {
+            self.with(role, place, "a credit to", |way, _, connection| {
+                if way.owes_credit() { way.give_credit(connection) } else { Ok(()) }
+            });
+        }
+        for connection in 0..self.connections.len() {
+            if let Err(error) = self.connections[connection].flush() {
+                let place = self.peers.iter().position(|peer| peer.connection == connection).unwrap_or_default();
+                self.fail(place, "what was sent to", &Violation::from(error));
+            }
+        }
+    }
+
+    fn has_news(&self) -> bool {
+        let goes_on = |&(role, place): &(Role, usize)| {
+            let peer = &self.peers[place];
+            let way = if role == Role::Client { &peer.as_client } else { &peer.as_trustee };
+            way.can_go_on(self.fabric.region())
+        };
+        self.find_requests(0).is_some()
+            || self.find(&self.answers, 0, |_| false).is_some()
+            || self.stalled.iter().any(goes_on)
+    }
+
+    fn end(&self, place: usize, what: &str) -> ! {
+        self.fail(place, "a message of", &Violation::new(what))
+    }
+}

@@ -1,0 +1,257 @@
+//! Frames in one direction between two workers, through a ring of slots, and the two directions of a way together.
+//!
+//! ```text
+//! sender                                    receiver
+//! write n into slot n mod N            ->   sees the number n as the flag of that slot, takes the data out
+//!                                      <-   "n taken": in the trailer of its next write the other way, or,
+//!                                           if there is none at the end of a turn, in the credit word
+//! ```
+//!
+//! The sender writes ahead by at most N. A frame that does not fit a slot goes in pieces, one behind the other through the
+//! same ring, so a large one flows as long as the receiver takes. A credit word is written alone and needs no slot: the
+//! two directions of a way cannot wait for each other.
+//!
+//! Client and trustee have the same [`Way`]; what differs is who begins, which `carrier` knows. Here: slots in turn, and
+//! pieces. Not here: what frames mean.
+//!
+//! Invariants: a slot is written only after its earlier content has been taken; a flag that is neither the last number nor
+//! the next, a count that goes back or beyond what was sent, and a frame beyond [`FRAME_BYTES_MAX`] are violations.
+
+use std::sync::atomic::Ordering;
+
+use comm::{Region, WORD_BYTES};
+use trust::link::{Buffer, FAR_MESSAGE_BYTES_MAX};
+
+use super::connections::Connection;
+use super::layout::Slots;
+use super::slot::{self, Kind, TRAILER_BYTES, Trailer, Violation};
+
+/// The longest frame: what 32 bits can tell, for the answers to a batch are as long as they are together. `trust` bounds each
+/// single message at [`FAR_MESSAGE_BYTES_MAX`].
+const FRAME_BYTES_MAX: usize = u32::MAX as usize;
+
+const _: () = assert!(FAR_MESSAGE_BYTES_MAX < FRAME_BYTES_MAX);
+
+/// Where a way's slots and words lie.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Offsets {
+    /// First slot that this end reads, in the own region, and that it writes, in the peer's.
+    pub(super) from: usize,
+    pub(super) to: usize,
+    /// Credit word that this end reads, and that it writes.
+    pub(super) credit_from: usize,
+    pub(super) credit_to: usize,
+    /// The peer's park word, in its region.
+    pub(super) bell: usize,
+}
+
+/// One end of a way: it sends frames to the other end and receives frames from there.
+pub(super) struct Way {
+    slots: Slots,
+    offsets: Offsets,
+    /// Writes so far, and how many of them the peer is known to have taken.
+    written: u64,
+    freed: u64,
+    /// A frame of which some is to be written still.
+    sending: Option<Sending>,
+    /// Writes taken, and how many of these the peer has been told.
+    taken: u64,
+    told: u64,
+    /// What has come of a frame in pieces: its total, and so far.
+    partial: Option<(u32, Buffer)>,
+}
+
+struct Sending {
+    frame: Buffer,
+    sent: usize,
+    note: u32,
+}
+
+impl Way {
+    pub(super) fn new(slots: Slots, offsets: Offsets) -> Way {
+        Way { slots, offsets, written: 0, freed: 0, sending: None, taken: 0, told: 0, partial: None }
+    }
+
+    fn room(&self) -> usize {
+        self.slots.room_bytes()
+    }
+
+    fn slot(&self, first: usize, number: u64) -> usize {
+        first + self.slots.stride_bytes() * (number % u64::from(self.slots.per_pair)) as usize
+    }
+
+    /// Offset in the own region of the flag that the next write to this end will set, and what stands there before: the
+    /// number of the last write into that slot.
+    pub(super) fn next_flag(&self) -> (usize, u64) {
+        let number = self.taken + 1;
+        let before = number.saturating_sub(u64::from(self.slots.per_pair));
+        (self.slot(self.offsets.from, number) + self.slots.bytes - WORD_BYTES, before)
+    }
+
+    /// Is a frame on its way out that waits for room?
+    pub(super) fn is_sending(&self) -> bool {
+        self.sending.is_some()
+    }
+
+    fn has_room(&self) -> bool {
+        self.written - self.freed < u64::from(self.slots.per_pair)
+    }
+
+    /// Would a frame go now?
+    pub(super) fn can_send(&mut self, region: &Region) -> Result<bool, Violation> {
+        Ok(self.sending.is_none() && self.find_room(region)?)
+    }
+
+    /// Is there room to write, by the credit word if by nothing else?
+    fn find_room(&mut self, region: &Region) -> Result<bool, Violation> {
+        if !self.has_room() {
+            self.note_freed(self.credit(region)?)?;
+        }
+        Ok(self.has_room())
+    }
+
+    fn credit(&self, region: &Region) -> Result<u64, Violation> {
+        // Acquire of pair W (`comm::fabric`): the peer had taken the data before. The Release is its `Connection::write`.
+        Ok(region.word(self.offsets.credit_from)?.load(Ordering::Acquire))
+    }
+
+    /// Could a frame that waits for room go on?
+    pub(super) fn can_go_on(&self, region: &Region) -> bool {
+        // What cannot be read or makes no sense is for `go_on` to tell.
+        self.is_sending() && (self.has_room() || self.credit(region) != Ok(self.freed))
+    }
+
+    fn note_freed(&mut self, freed: u64) -> Result<(), Violation> {
+        if freed > self.written {
+            return Err(Violation::new(format!("{freed} writes are said to be taken, of {}", self.written)));
+        }
+        // The word may be older than what a trailer told.
+        self.freed = self.freed.max(freed);
+        Ok(())
+    }
+
+    /// Sends a frame, or as much of it as there is room for; the rest goes with [`go_on`](Self::go_on), before which no other
+    /// may be sent.
+    pub(super) fn send(
+        &mut self,
+        region: &Region,
+        connection: &Connection,
+        frame: &mut Buffer,
+        note: u32,
+    ) -> Result<(), Violation> {
+        assert!(self.sending.is_none(), "one frame at a time");
+        let bytes = frame.len();
+        if bytes > FRAME_BYTES_MAX {
+            return Err(Violation::new(format!(
+                "a batch came to {bytes} bytes; no more than {FRAME_BYTES_MAX} can travel"
+            )));
+        }
+        if bytes <= self.room() && self.find_room(region)? {
+            return self.write(connection, frame, 0, note).map(|_| ());
+        }
+        self.sending = Some(Sending { frame: std::mem::take(frame), sent: 0, note });
+        self.go_on(region, connection)
+    }
+
+    /// Writes more of the frame that waits for room.
+    pub(super) fn go_on(&mut self, region: &Region, connection: &Connection) -> Result<(), Violation> {
+        let Some(mut sending) = self.sending.take() else { return Ok(()) };
+        while self.find_room(region)? {
+            sending.sent = self.write(connection, &mut sending.frame, sending.sent, sending.note)?;
+            if sending.sent == sending.frame.len() {
+                return Ok(());
+            }
+        }
+        self.sending = Some(sending);
+        Ok(())
+    }
+
+    /// Writes the next piece of a frame, from `sent` on; returns how much of the frame is written then.
+    fn write(&mut self, connection: &Connection, frame: &mut Buffer, sent: usize, note: u32) -> Result<usize, Violation> {
+        let (total, room) = (frame.len(), self.room());
+        let len = (total - sent).min(room);
+        let kind = match (sent == 0, sent + len == total) {
+            (true, true) => Kind::Whole,
+            (_, true) => Kind::Last,
+            (_, false) => Kind::Piece,
+        };
+        self.written += 1;
+        let trailer = Trailer { taken: self.taken, len: len as u32, kind, total: total as u32, note };
+        let slot_end = self.slot(self.offsets.to, self.written) + self.slots.bytes;
+        slot::seal(frame, sent, &trailer, self.written, |bytes| connection.write(bytes, slot_end - bytes.len()))?;
+        connection.ring(self.offsets.bell)?;
+        self.told = self.taken;
+        Ok(sent + len)
+    }
+
+    /// The next frame, once the whole of it has come, and what was noted with it.
+    pub(super) fn receive(&mut self, region: &Region, into: &mut Buffer) -> Result<Option<u32>, Violation> {
+        loop {
+            let (offset, before) = self.next_flag();
+            let number = self.taken + 1;
+            // Acquire of pair W (`comm::fabric`): with the number, the whole write is visible. The Release is the peer's
+            // `Connection::write`.
+            let flag = region.word(offset)?.load(Ordering::Acquire);
+            if flag != number {
+                return if flag == before { Ok(None) } else { Err(wrong_number(flag, number)) };
+            }
+            if let Some(note) = self.take(region, number, into)? {
+                return Ok(Some(note));
+            }
+        }
+    }
+
+    /// Takes one write out of its slot; what was noted with the frame if that was the last of it.
+    fn take(&mut self, region: &Region, number: u64, into: &mut Buffer) -> Result<Option<u32>, Violation> {
+        let (slot, room) = (self.slot(self.offsets.from, number), self.room());
+        let trailer = slot::trailer(region, slot, room)?;
+        let out_of_turn = || Violation::new(format!("a {:?} that was not its turn", trailer.kind));
+        match (trailer.kind, &mut self.partial) {
+            (Kind::Whole, None) => {
+                into.set_len(0);
+                slot::take(region, slot, room, &trailer, into)?;
+            }
+            (Kind::Piece, None) => {
+                let mut buffer = Buffer::default();
+                slot::take(region, slot, room, &trailer, &mut buffer)?;
+                self.partial = Some((trailer.total, buffer));
+            }
+            (Kind::Piece | Kind::Last, Some((total, buffer))) => {
+                let bytes = buffer.len() + trailer.len as usize;
+                let is_last = trailer.kind == Kind::Last;
+                if trailer.total != *total || bytes > *total as usize || (bytes == *total as usize) != is_last {
+                    return Err(out_of_turn());
+                }
+                slot::take(region, slot, room, &trailer, buffer)?;
+            }
+            (Kind::Whole, Some(_)) | (Kind::Last, None) => return Err(out_of_turn()),
+        }
+        self.taken = number;
+        self.note_freed(trailer.taken)?;
+        if trailer.kind == Kind::Piece {
+            return Ok(None);
+        }
+        if let Some((_, buffer)) = self.partial.take() {
+            *into = buffer;
+        }
+        Ok(Some(trailer.note))
+    }
+
+    /// Is the peer to be told that slots are free, for nothing else would tell it soon?
+    pub(super) fn owes_credit(&self) -> bool {
+        self.taken - self.told >= u64::from(self.slots.per_pair).div_ceil(2)
+    }
+
+    /// Tells the peer how many writes have been taken.
+    pub(super) fn give_credit(&mut self, connection: &Connection) -> Result<(), Violation> {
+        self.told = self.taken;
+        connection.write(&self.taken.to_ne_bytes(), self.offsets.credit_to)?;
+        Ok(connection.ring(self.offsets.bell)?)
+    }
+}
+
+const _: () = assert!(TRAILER_BYTES.is_multiple_of(WORD_BYTES));
+
+fn wrong_number(found: u64, expected: u64) -> Violation {
+    Violation::new(format!("write {found} where write {expected} was to come"))
+}

@@ -1,0 +1,113 @@
+//! Bytes that begin at a multiple of 64, the strictest alignment that anything has inline, so that what one buffer
+//! holds at some offset can be read at the same offset of another.
+//!
+//! Invariant: all bytes of the allocation have been written, so any part may be shown.
+
+#![allow(unsafe_code)]
+
+use crate::config::INLINE_ALIGN;
+
+/// The unit of allocation.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(crate) struct Block([u64; 8]);
+
+impl Block {
+    pub(crate) const EMPTY: Block = Block([0; 8]);
+    const BYTES: usize = size_of::<Block>();
+}
+
+const _: () = assert!(align_of::<Block>() == INLINE_ALIGN && Block::BYTES == INLINE_ALIGN);
+
+/// See the file's documentation.
+#[derive(Default)]
+pub struct Buffer {
+    blocks: Vec<Block>,
+    len: usize,
+}
+
+impl Buffer {
+    /// How many bytes it shows.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Does it show none?
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What it shows.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: `len` is at most the capacity (`set_len`), and blocks have no bytes that were not written.
+        unsafe { std::slice::from_raw_parts(self.blocks.as_ptr().cast(), self.len) }
+    }
+
+    /// As [`bytes`](Self::bytes).
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`.
+        unsafe { std::slice::from_raw_parts_mut(self.blocks.as_mut_ptr().cast(), self.len) }
+    }
+
+    /// Shows so many bytes. Those that were not shown before are 0 or whatever stood there.
+    pub fn set_len(&mut self, len: usize) {
+        self.reserve(len);
+        self.len = len;
+    }
+
+    /// Has room for so many bytes from here on; moves what it holds if it must.
+    #[inline]
+    pub fn reserve(&mut self, bytes: usize) {
+        if bytes > self.capacity() {
+            self.grow(bytes);
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, bytes: usize) {
+        let blocks = bytes.div_ceil(Block::BYTES).max(self.blocks.len() * 2);
+        self.blocks.reserve_exact(blocks - self.blocks.len());
+        self.blocks.resize(blocks, Block::EMPTY);
+    }
+
+    /// Gives its memory back if it is more than so many bytes.
+    pub fn trim(&mut self, bytes_max: usize) {
+        if self.capacity() > bytes_max {
+            *self = Buffer::default();
+        }
+    }
+
+    /// Bytes that there is room for.
+    #[inline(always)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.blocks.len() * Block::BYTES
+    }
+
+    /// Where it begins. Good until it grows.
+    #[inline(always)]
+    pub(crate) fn start(&mut self) -> *mut u8 {
+        self.blocks.as_mut_ptr().cast()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_it_holds_stays_when_it_grows() {
+        let mut buffer = Buffer::default();
+        assert!(buffer.is_empty() && buffer.bytes().is_empty());
+        for len in [1, 63, 64, 65, 1000, 5000] {
+            let before = buffer.bytes().to_vec();
+            buffer.set_len(len);
+            assert_eq!((buffer.len(), &buffer.bytes()[..before.len()]), (len, &before[..]));
+            assert!(buffer.start().addr().is_multiple_of(64) && buffer.capacity() >= len);
+            buffer.bytes_mut().fill(len as u8);
+        }
+        buffer.trim(8000);
+        assert_eq!(buffer.len(), 5000);
+        buffer.trim(4000);
+        assert_eq!((buffer.len(), buffer.capacity()), (0, 0));
+    }
+}

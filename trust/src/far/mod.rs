@@ -1,0 +1,299 @@
+//! What a worker knows of other machines: as a client of their workers (`client`), as a trustee of theirs (`server`), and
+//! the carrier (`crate::link`) that takes batches there and back. What a batch looks like: `frame`; what went wrong with
+//! requests: `fault`.
+//!
+//! Invariant: the carrier is not borrowed while closures or callbacks run, for they may send.
+
+#![allow(unsafe_code)]
+
+mod client;
+mod fault;
+mod frame;
+mod server;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub(crate) use fault::RemoteFault;
+pub(crate) use server::FarClient;
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::mem::ManuallyDrop;
+use std::rc::Rc;
+use std::sync::OnceLock;
+
+use crate::buffer::Buffer;
+use crate::config::FAR_KEPT_BYTES_MAX;
+use crate::link::Carrier;
+use crate::park::Bell;
+use crate::property::Header;
+use crate::registry::TrusteeId;
+use crate::request::{Fault, OperationOf, Request, Response};
+use crate::worker::Worker;
+use client::{FarTrustee, Thens};
+use frame::{Malformed, Writer};
+
+/// Bytes that a carrier may put behind a batch without having it moved.
+pub(crate) const BEHIND_BYTES: usize = 64;
+
+/// A worker with links, for threads that have none.
+static FORWARDER: OnceLock<TrusteeId> = OnceLock::new();
+
+/// The worker to which threads without links hand what must reach another machine.
+pub(crate) fn forwarder() -> Option<TrusteeId> {
+    FORWARDER.get().copied()
+}
+
+/// All that a worker knows of other machines: nothing, or its peers.
+#[derive(Default)]
+pub(crate) struct Far {
+    peers: OnceCell<Box<Peers>>,
+}
+
+/// The workers of other machines, each a trustee and a client, named by their place at the carrier.
+struct Peers {
+    carrier: RefCell<Box<dyn Carrier>>,
+    room_bytes: usize,
+    code_marks: Option<[u16; 4]>,
+    trustees: Box<[FarTrustee]>,
+    clients: Box<[Rc<FarClient>]>,
+    /// By machine and worker: the place.
+    places: Vec<Vec<usize>>,
+    /// Places of trustees with something outstanding.
+    active: RefCell<Vec<usize>>,
+    /// Memory to be used again.
+    writers: RefCell<Vec<Writer>>,
+    thens: RefCell<Vec<Thens>>,
+    incoming: Cell<Buffer>,
+    answer: Cell<Buffer>,
+    scratch: Cell<Vec<u8>>,
+}
+
+impl Peers {
+    fn new(carrier: Box<dyn Carrier>) -> Peers {
+        let ids = carrier.peers().to_vec();
+        let mut places: Vec<Vec<usize>> = Vec::new();
+        for (place, id) in ids.iter().enumerate() {
+            let machine = usize::from(id.machine());
+            places.resize_with(places.len().max(machine + 1), Vec::new);
+            let row = &mut places[machine];
+            row.resize(row.len().max(id.index() + 1), usize::MAX);
+            row[id.index()] = place;
+        }
+        Peers {
+            room_bytes: carrier.room_bytes(),
+            code_marks: carrier.code_marks(),
+            trustees: ids.iter().enumerate().map(|(place, &id)| FarTrustee::new(id, place)).collect(),
+            clients: ids.iter().map(|&id| Rc::new(FarClient::new(id))).collect(),
+            carrier: RefCell::new(carrier),
+            places,
+            active: RefCell::default(),
+            writers: RefCell::default(),
+            thens: RefCell::default(),
+            incoming: Cell::default(),
+            answer: Cell::default(),
+            scratch: Cell::default(),
+        }
+    }
+
+    #[inline(always)]
+    fn trustee(&self, id: TrusteeId) -> Option<&FarTrustee> {
+        let place = *self.places.get(usize::from(id.machine()))?.get(id.index())?;
+        self.trustees.get(place).filter(|far| far.trustee == id)
+    }
+
+    /// Puts a trustee among those with something outstanding.
+    #[inline(always)]
+    fn list(&self, far: &FarTrustee) {
+        if !far.listed.replace(true) {
+            self.active.borrow_mut().push(far.place);
+        }
+    }
+
+    /// Refuses captures that hold the address of a function (trap 11): the program ends with a text that says so.
+    #[inline(always)]
+    fn look_through(&self, captures: &[u8]) {
+        if self.code_marks.is_none_or(|marks| may_hold_code(captures, marks)) {
+            self.carrier.borrow().refuse_functions(captures);
+        }
+    }
+
+    /// What came from this peer makes no sense: the program ends.
+    #[cold]
+    fn end(&self, place: usize, Malformed(what): Malformed) -> ! {
+        self.carrier.borrow().end(place, what)
+    }
+}
+
+/// Could 8 of these bytes, at whatever offset, be an address of code? The fifth and sixth byte of each such address, in
+/// memory's order, are one of the marks. Without branches, so that it becomes a few vector instructions.
+#[inline(always)]
+fn may_hold_code(bytes: &[u8], marks: [u16; 4]) -> bool {
+    if bytes.len() < 8 {
+        return false;
+    }
+    let middle = &bytes[4..bytes.len() - 2];
+    let any = |pairs: &[[u8; 2]]| {
+        pairs.iter().fold(false, |any, pair| {
+            let pair = u16::from_ne_bytes(*pair);
+            any | (pair == marks[0]) | (pair == marks[1]) | (pair == marks[2]) | (pair == marks[3])
+        })
+    };
+    any(middle.as_chunks::<2>().0) | any(middle[1..].as_chunks::<2>().0)
+}
+
+impl Far {
+    /// See [`crate::link::attach`].
+    pub(crate) fn attach(&self, worker: &Worker, carrier: Box<dyn Carrier>, bell: Option<Box<dyn Bell>>) {
+        let fresh = bell.is_none_or(|bell| worker.shared.parker.set_bell(bell));
+        assert!(fresh && self.peers.set(Box::new(Peers::new(carrier))).is_ok(), "a worker is attached once");
+        worker.estate().know_all();
+        let _ = FORWARDER.set(worker.id);
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_attached(&self) -> bool {
+        self.peers.get().is_some()
+    }
+
+    pub(crate) fn clients(&self) -> Vec<Rc<FarClient>> {
+        self.peers.get().map_or_else(Vec::new, |peers| peers.clients.to_vec())
+    }
+
+    /// Requests this worker has made to a trustee of another machine, those not sent yet included.
+    pub(crate) fn submitted(&self, trustee: TrusteeId) -> u64 {
+        self.peers.get().and_then(|peers| peers.trustee(trustee)).map_or(0, FarTrustee::submitted)
+    }
+
+    pub(crate) fn is_outstanding(&self) -> bool {
+        self.peers.get().is_some_and(|peers| peers.trustees.iter().any(FarTrustee::is_outstanding))
+    }
+
+    /// Is there anything to collect or to serve?
+    pub(crate) fn has_work(&self) -> bool {
+        self.peers.get().is_some_and(|peers| peers.carrier.borrow().has_news())
+    }
+
+    /// Takes responses.
+    pub(crate) fn collect(&self, worker: &Worker) -> bool {
+        let Some(peers) = self.peers.get() else { return false };
+        peers.carrier.borrow_mut().turn();
+        let (mut any, mut at) = (false, 0);
+        loop {
+            let Some(place) = peers.active.borrow().get(at).copied() else { return any };
+            let far = &peers.trustees[place];
+            any |= far.collect(worker, peers);
+            if far.is_outstanding() {
+                at += 1;
+            } else {
+                far.listed.set(false);
+                peers.active.borrow_mut().swap_remove(at);
+            }
+        }
+    }
+
+    /// Serves requests.
+    pub(crate) fn serve(&self, worker: &Worker) -> bool {
+        let Some(peers) = self.peers.get() else { return false };
+        let (mut any, mut from) = (false, 0);
+        loop {
+            let next = peers.carrier.borrow().find_requests(from);
+            let Some(place) = next else { return any };
+            any |= server::serve(worker, peers, place);
+            from = place + 1;
+        }
+    }
+
+    /// Sends what is pending, and what the carrier held back.
+    pub(crate) fn flush(&self, worker: &Worker) {
+        let Some(peers) = self.peers.get() else { return };
+        for &place in &*peers.active.borrow() {
+            peers.trustees[place].flush(worker, peers);
+        }
+        peers.carrier.borrow_mut().flush();
+    }
+
+    /// Adds a request for a trustee of another machine, or says why it cannot be sent.
+    #[inline(never)]
+    pub(crate) fn submit<C: Request, R: Response + 'static>(
+        &self,
+        worker: &Worker,
+        trustee: TrusteeId,
+        property: *mut Header,
+        request: C,
+        response: R,
+        may_wait: bool,
+    ) -> Result<(), (R, Fault)> {
+        let Some((peers, far)) = self.peers.get().and_then(|peers| Some((peers, peers.trustee(trustee)?))) else {
+            return Err((response, Fault::Refused(self.why_not(trustee))));
+        };
+        if may_wait {
+            far.wait_for_place(worker);
+        }
+        if const { C::IS_FLAT } {
+            let (mut request, mut response) = (ManuallyDrop::new(request), ManuallyDrop::new(response));
+            // SAFETY: on true both were moved out; they are not used again.
+            while !unsafe { far.try_push(peers, property, &raw mut *request, &raw mut *response) } {
+                far.close(worker, peers);
+            }
+        } else {
+            let mut packed = peers.scratch.take();
+            packed.clear();
+            request.pack(&mut packed);
+            far.push_packed(worker, peers, property, OperationOf::<C>::INLINE, &packed, response);
+            peers.put_back(packed);
+        }
+        far.note_submitted(worker, peers);
+        Ok(())
+    }
+
+    /// As [`submit`](Self::submit), with a request that `pack` writes in its packed form.
+    pub(crate) fn submit_packed<C: Request, R: Response + 'static>(
+        &self,
+        worker: &Worker,
+        trustee: TrusteeId,
+        property: *mut Header,
+        pack: impl FnOnce(&mut Vec<u8>) -> Result<(), Fault>,
+        response: R,
+        may_wait: bool,
+    ) -> Result<(), (R, Fault)> {
+        let Some((peers, far)) = self.peers.get().and_then(|peers| Some((peers, peers.trustee(trustee)?))) else {
+            return Err((response, Fault::Refused(self.why_not(trustee))));
+        };
+        let mut packed = peers.scratch.take();
+        packed.clear();
+        let outcome = pack(&mut packed);
+        let outcome = match outcome {
+            Ok(()) => {
+                if may_wait {
+                    far.wait_for_place(worker);
+                }
+                far.push_packed(worker, peers, property, OperationOf::<C>::INLINE, &packed, response);
+                far.note_submitted(worker, peers);
+                Ok(())
+            }
+            Err(fault) => Err((response, fault)),
+        };
+        peers.put_back(packed);
+        outcome
+    }
+
+    #[cold]
+    fn why_not(&self, trustee: TrusteeId) -> String {
+        if self.is_attached() {
+            format!("{trustee:?} is not a worker of this rack program")
+        } else {
+            format!(
+                "{trustee:?} is on another machine, which only the workers of a rack program can reach: \
+                 do this in a fiber (`gossamer::spawn`) rather than in a thread of your own"
+            )
+        }
+    }
+}
+
+impl Peers {
+    fn put_back(&self, scratch: Vec<u8>) {
+        if scratch.capacity() <= FAR_KEPT_BYTES_MAX {
+            self.scratch.set(scratch);
+        }
+    }
+}

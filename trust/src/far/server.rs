@@ -1,0 +1,125 @@
+//! The trustee's half of the ways of clients on other machines: runs a frame that came from one of them in delegated
+//! context, and gives the carrier the answer. The counterpart of `crate::trustee`.
+//!
+//! What the peer sent is checked before it is used: where each request lies (`frame`), that its operation is one
+//! (`Carrier::operation_at`), and that its property is one of this trustee's.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+use super::fault;
+use super::frame::{Cursor, Item, Malformed};
+use super::{BEHIND_BYTES, Peers};
+use crate::buffer::Buffer;
+use crate::config::{FAR_KEPT_BYTES_MAX, FAR_SERVED_A_TURN};
+use crate::property::Header;
+use crate::registry::TrusteeId;
+use crate::request::{Fault, Operation, Serving};
+use crate::slot::Writer;
+use crate::trustee::after_panic;
+use crate::worker::Worker;
+
+/// A client on another machine.
+pub(crate) struct FarClient {
+    client: TrusteeId,
+    served: Cell<u64>,
+}
+
+impl FarClient {
+    pub(super) fn new(client: TrusteeId) -> Self {
+        FarClient { client, served: Cell::new(0) }
+    }
+
+    pub(crate) fn client(&self) -> TrusteeId {
+        self.client
+    }
+
+    /// Requests served for this client since the start.
+    pub(crate) fn served(&self) -> u64 {
+        self.served.get()
+    }
+}
+
+/// Serves the batches that have come from one client, though no more than some: others want their turn too.
+pub(super) fn serve(worker: &Worker, peers: &Peers, place: usize) -> bool {
+    (0..FAR_SERVED_A_TURN).take_while(|_| serve_next(worker, peers, place)).count() > 0
+}
+
+fn serve_next(worker: &Worker, peers: &Peers, place: usize) -> bool {
+    let mut frame = peers.incoming.take();
+    let received = peers.carrier.borrow_mut().receive_requests(place, &mut frame);
+    if let Some(requests) = received {
+        worker.mark_busy();
+        let client = &peers.clients[place];
+        let (mut answer, faults) = match run(worker, peers, client.client, frame.bytes(), requests) {
+            Ok(served) => served,
+            Err(malformed) => peers.end(place, malformed),
+        };
+        client.served.set(client.served.get() + u64::from(requests));
+        let faults_bytes = if faults.is_empty() { 0 } else { fault::append(&mut answer, faults) };
+        peers.carrier.borrow_mut().answer(place, &mut answer, faults_bytes);
+        answer.trim(FAR_KEPT_BYTES_MAX);
+        peers.answer.set(answer);
+        worker.shared.counters.requests_served.add(u64::from(requests));
+        worker.shared.counters.batches_served.add(1);
+        frame.trim(FAR_KEPT_BYTES_MAX);
+    }
+    peers.incoming.set(frame);
+    received.is_some()
+}
+
+/// The responses to a batch, and which requests of it have none.
+type Served = (Buffer, Vec<(u32, Fault)>);
+
+/// Runs a batch in delegated context.
+fn run(worker: &Worker, peers: &Peers, client: TrusteeId, frame: &[u8], requests: u32) -> Result<Served, Malformed> {
+    let mut out = peers.answer.take();
+    out.reserve(peers.room_bytes + BEHIND_BYTES);
+    let out = Writer::packed(out);
+    let mut serving = Serving { out, next: ptr::null_mut(), index: 0, property: ptr::null_mut(), client };
+    let (mut cursor, mut known) = (Cursor::new(), ptr::null_mut());
+    let resolve = |position| peers.carrier.borrow().operation_at(position);
+    let before = worker.enter_delegated();
+    let outcome = loop {
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            while let Some(item) = cursor.next(frame, resolve)? {
+                run_one(worker, &item, frame, &mut known, &mut serving);
+                serving.index += 1;
+            }
+            Ok(())
+        }));
+        match ran {
+            Ok(outcome) => break outcome,
+            Err(payload) => after_panic(worker, &mut serving, payload),
+        }
+    };
+    worker.leave_delegated(before);
+    outcome?;
+    if serving.index != requests {
+        return Err(Malformed("a batch with another number of requests than it says"));
+    }
+    Ok(serving.out.finish_packed())
+}
+
+/// `known` is the property that was looked up last: no property is buried in delegated context.
+#[inline(always)]
+fn run_one(
+    worker: &Worker,
+    item: &Item<&'static Operation>,
+    frame: &[u8],
+    known: &mut *mut Header,
+    serving: &mut Serving,
+) {
+    let property = ptr::with_exposed_provenance_mut::<Header>(item.property as usize);
+    if item.operation.on_property && *known != property {
+        if !worker.estate().knows(property) {
+            return serving.fault(Fault::Gone);
+        }
+        *known = property;
+    }
+    let bytes = &frame[item.start..item.start + item.len];
+    // SAFETY: the operation is one of this program (`Operation::at`), the bytes are what its client packed for
+    // it, and the property, if it needs one, is live.
+    unsafe { (item.operation.run_packed)(bytes, property, serving) };
+}

@@ -1,0 +1,248 @@
+//! A worker with a peer that these tests play: what is sent, in which order it is answered, and who may go on when.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use crate::link::{Buffer, Carrier, Operation, attach};
+use crate::registry::{TrusteeId, worker_id};
+use crate::{Error, Trust, spawn, worker, yield_now};
+
+const ROOM_BYTES: usize = 400;
+const SENDS_MAX: usize = 2;
+
+/// What the peer has been sent and not answered, and its answers that have not been taken.
+#[derive(Default)]
+struct Peer {
+    sent: VecDeque<u32>,
+    answers: VecDeque<(Vec<u8>, u32)>,
+    flushes: usize,
+}
+
+impl Peer {
+    /// Answers the oldest batch, whose closures have no results. False if there is none.
+    fn answer(&mut self) -> bool {
+        self.sent.pop_front().map(|_| self.answers.push_back((Vec::new(), 0))).is_some()
+    }
+}
+
+/// Takes two batches at a time to a peer, which is a trustee only.
+struct Played {
+    peers: [TrusteeId; 1],
+    peer: Rc<RefCell<Peer>>,
+}
+
+impl Carrier for Played {
+    fn peers(&self) -> &[TrusteeId] {
+        &self.peers
+    }
+    fn room_bytes(&self) -> usize {
+        ROOM_BYTES
+    }
+    fn position(&self, operation: &'static Operation) -> u64 {
+        operation.position() as u64
+    }
+    fn operation_at(&self, _: u64) -> Option<&'static Operation> {
+        None
+    }
+    fn code_marks(&self) -> Option<[u16; 4]> {
+        Some([0xdead; 4])
+    }
+    fn refuse_functions(&self, _: &[u8]) {}
+    fn can_send(&mut self, _: usize) -> bool {
+        self.peer.borrow().sent.len() < SENDS_MAX
+    }
+    fn send(&mut self, _: usize, batch: &mut Buffer, requests: u32) {
+        assert!(self.can_send(0) && !batch.is_empty());
+        self.peer.borrow_mut().sent.push_back(requests);
+    }
+    fn receive_answer(&mut self, _: usize, into: &mut Buffer) -> Option<u32> {
+        let (bytes, faults) = self.peer.borrow_mut().answers.pop_front()?;
+        into.set_len(bytes.len());
+        into.bytes_mut().copy_from_slice(&bytes);
+        Some(faults)
+    }
+    fn find_requests(&self, _: usize) -> Option<usize> {
+        None
+    }
+    fn receive_requests(&mut self, _: usize, _: &mut Buffer) -> Option<u32> {
+        None
+    }
+    fn answer(&mut self, _: usize, _: &mut Buffer, _: u32) {}
+    fn turn(&mut self) {}
+    fn flush(&mut self) {
+        self.peer.borrow_mut().flushes += 1;
+    }
+    fn has_news(&self) -> bool {
+        !self.peer.borrow().answers.is_empty()
+    }
+    fn end(&self, _: usize, what: &str) -> ! {
+        panic!("{what}")
+    }
+}
+
+/// Runs `test` on a worker of its own, with a trust of a property that the peer has.
+fn play(test: impl FnOnce(&Rc<RefCell<Peer>>, &Trust<u64>) + Send + 'static) {
+    let thread = std::thread::spawn(move || {
+        let peer = Rc::<RefCell<Peer>>::default();
+        let id = worker_id(7, 0);
+        attach(Box::new(Played { peers: [id], peer: Rc::clone(&peer) }), None);
+        let there = Trust::of(std::ptr::without_provenance_mut(4096), id);
+        test(&peer, &there);
+        drop(there);
+        // Up to the end of this thread, which waits for answers.
+        while worker::with(|worker| worker.far.is_outstanding()) {
+            peer.borrow_mut().answer();
+            yield_now();
+        }
+    });
+    thread.join().unwrap();
+}
+
+/// Makes requests without waiting, in a callback's place.
+fn post(there: &Trust<u64>, then: impl FnOnce() + 'static) {
+    worker::with(|worker| worker.call_back(|| there.apply_then(|v| *v += 1, move |()| then())));
+}
+
+#[test]
+fn callbacks_run_in_order_and_batches_grow_while_one_is_away() {
+    play(|peer, there| {
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        for round in 0..200 {
+            let seen = Rc::clone(&seen);
+            post(there, move || seen.borrow_mut().push(round));
+        }
+        yield_now();
+        let sent: u32 = peer.borrow().sent.iter().sum();
+        assert!(peer.borrow().sent.len() == SENDS_MAX && sent > 60, "full batches go at once: {sent}");
+        while seen.borrow().len() < 200 {
+            assert!(peer.borrow_mut().answer());
+            yield_now();
+        }
+        assert!(seen.borrow().iter().copied().eq(0..200));
+        assert!(peer.borrow().flushes > 0);
+
+        post(there, || {});
+        yield_now();
+        (0..10).for_each(|_| post(there, || {}));
+        yield_now();
+        assert_eq!(peer.borrow().sent, [1], "the next batch waits for the answer to this one");
+        peer.borrow_mut().answer();
+        yield_now();
+        assert_eq!(peer.borrow().sent, [10]);
+    });
+}
+
+/// Fibers that wait for room go on, one with each answered batch, although callbacks fill all room there is.
+#[test]
+fn callbacks_that_keep_asking_do_not_starve_fibers() {
+    play(|peer, there| {
+        fn again(there: &Rc<Trust<u64>>, stop: &Rc<std::cell::Cell<bool>>) {
+            // More than the answered batch had room for.
+            for _ in 0..40 {
+                if !stop.get() {
+                    let (next, stop) = (Rc::clone(there), Rc::clone(stop));
+                    there.apply_then(|v| *v += 1, move |()| again(&next, &stop));
+                }
+            }
+        }
+        let (callers, stop) = (Rc::new(there.clone()), Rc::new(std::cell::Cell::new(false)));
+        worker::with(|worker| worker.call_back(|| (0..10).for_each(|_| again(&callers, &stop))));
+        let passed = Rc::new(RefCell::new(Vec::new()));
+        for fiber in 0..20 {
+            let there = there.clone();
+            let passed = crate::Shared::new(Local(Rc::clone(&passed)));
+            drop(spawn(move || {
+                there.apply_then(|v| *v += 1, |()| {});
+                passed.0.borrow_mut().push(fiber);
+            }));
+        }
+        yield_now();
+        assert!(passed.borrow().is_empty(), "there is no room");
+        for answered in 1..=20 {
+            assert!(peer.borrow_mut().answer());
+            (0..3).for_each(|_| yield_now());
+            assert!(passed.borrow().len() >= answered, "{answered} answers: {:?}", passed.borrow());
+        }
+        assert!(passed.borrow().iter().copied().eq(0..20), "in the order in which they came: {:?}", passed.borrow());
+        stop.set(true);
+        drop(callers);
+    });
+}
+
+/// What stays on its thread, in a fiber of that thread.
+struct Local<T>(T);
+// SAFETY: the tests above spawn on their own worker, and fibers stay on theirs.
+unsafe impl<T> Send for Local<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Local<T> {}
+
+#[test]
+fn memory_is_bounded_where_callers_may_wait() {
+    play(|peer, there| {
+        let made = Rc::new(std::cell::Cell::new(0));
+        for _ in 0..3 {
+            let (there, made) = (there.clone(), crate::Shared::new(Local(Rc::clone(&made))));
+            drop(spawn(move || {
+                for _ in 0..5000 {
+                    there.apply_then(|v| *v += 1, |()| {});
+                    made.0.set(made.0.get() + 1);
+                }
+            }));
+        }
+        yield_now();
+        let before = made.get();
+        assert!(before < 500, "{before} requests were made with no answer");
+        while made.get() < 15_000 {
+            let before = made.get();
+            peer.borrow_mut().answer();
+            (0..8).for_each(|_| yield_now());
+            assert!(made.get() - before < 500, "one answer let {} requests through", made.get() - before);
+        }
+    });
+}
+
+#[test]
+fn faults_reach_who_asked() {
+    play(|peer, there| {
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        for _ in 0..3 {
+            let seen = Rc::clone(&seen);
+            there.try_apply_then(|v| *v, move |outcome| seen.borrow_mut().push(outcome));
+        }
+        yield_now();
+        let mut answer = Buffer::default();
+        answer.set_len(16);
+        answer.bytes_mut()[..8].copy_from_slice(&5u64.to_ne_bytes());
+        answer.bytes_mut()[8..].copy_from_slice(&6u64.to_ne_bytes());
+        let faults = super::fault::append(&mut answer, vec![(1, crate::request::Fault::Gone)]);
+        peer.borrow_mut().sent.pop_front();
+        peer.borrow_mut().answers.push_back((answer.bytes().to_vec(), faults));
+        yield_now();
+        match &seen.borrow()[..] {
+            [Ok(5), Err(Error::Gone { .. }), Ok(6)] => {}
+            other => panic!("{other:?}"),
+        };
+    });
+}
+
+#[test]
+fn addresses_of_code_are_suspected_at_every_offset() {
+    let marks = [0x1122, 0x5566, 0x5566, 0x5566];
+    for at in 0..30 {
+        let mut bytes = [0xffu8; 40];
+        bytes[at + 4..at + 6].copy_from_slice(&0x5566u16.to_ne_bytes());
+        assert!(super::may_hold_code(&bytes, marks), "at {at}");
+        assert!(super::may_hold_code(&bytes[at..at + 8], marks));
+        assert!(!super::may_hold_code(&bytes[at..at + 7], marks));
+    }
+    assert!(!super::may_hold_code(&[0xff; 40], marks) && !super::may_hold_code(&[], marks));
+}
+
+#[test]
+fn who_is_no_peer_is_refused() {
+    play(|_, _| {
+        let nobody = Trust::<u64>::of(std::ptr::without_provenance_mut(4096), worker_id(7, 1));
+        assert!(matches!(nobody.try_apply(|v| *v), Err(Error::Refused { .. })));
+    });
+}
