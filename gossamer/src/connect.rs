@@ -26,7 +26,7 @@ use crate::control::{Control, MAX_CARD_BYTES, Message};
 use crate::error::StartError;
 use crate::fate::News;
 use crate::rack::Way;
-use crate::remote::{Hello, Image, Layout, exchange};
+use crate::remote::{Hello, Image, Layout, Slots, exchange};
 use crate::workers;
 
 /// What the other machines must know of a machine to connect to it.
@@ -82,7 +82,7 @@ pub(crate) fn connect(
     let (key, cards) = gather(own, card, plan, news, &deadline)?;
 
     let cores: Vec<u16> = cards.iter().map(|card| card.cores).collect();
-    let layout = Arc::new(Layout::new(workers::divide(plan, &cores, threads)?));
+    let layout = Arc::new(Layout::new(workers::divide(plan, &cores, threads)?, Slots::of(plan)));
     let parts = Parts { own: MachineId(own), plan, ways: &ways, region_bytes: layout.region_bytes(own), deadline };
     let fabric = parts.open(memory, listener, &cards, key).map_err(|error| StartError::fabric(error, plan))?;
     let name = plan.host_of(own).name.clone();

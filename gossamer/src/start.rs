@@ -17,7 +17,7 @@ use crate::controller::become_launcher;
 use crate::error::StartError;
 use crate::fate;
 use crate::rack::{Machine, Program, Rack, Way};
-use crate::remote::{Image, Layout, Wiring};
+use crate::remote::{Image, Layout, Slots, Wiring};
 use crate::workers;
 
 /// Runs `gsm_main` as the first fiber of a program that spans the rack, with `threads` workers in all (0: as many as this
@@ -64,7 +64,7 @@ pub fn main<F: FnOnce() + Send + 'static>(gsm_main: F, threads: usize) {
 fn run_alone<F: FnOnce() + Send + 'static>(gsm_main: F, threads: usize) -> Result<u8, StartError> {
     let workers = workers::alone(threads)?;
     let pool = workers::builder(workers, 0).try_build()?;
-    let slots_bytes = Layout::new(vec![workers]).slots_bytes(0);
+    let slots_bytes = Layout::new(vec![workers], Slots::SHM).slots_bytes(0);
     let machine = Machine { workers, host: host(), process: std::process::id(), slots_bytes, way: Way::Here };
     begin(Rack { machine: 0, machines: vec![machine] }, &pool);
     Ok(run_first_fiber(pool, gsm_main))

@@ -299,6 +299,7 @@ fn destroy(property: *mut Header) {
 pub(crate) struct Count(pub(crate) i32);
 
 impl Request for Count {
+    const IS_FLAT: bool = true;
     const MERGES: bool = true;
 
     fn merge(&mut self, later: Self) {

@@ -61,7 +61,6 @@ struct DeliverFault {
 }
 
 impl Request for DeliverFault {
-    const IS_FLAT: bool = false;
     const ON_PROPERTY: bool = false;
     const CAPTURED_BYTES: usize = 0;
     const PACKED_BYTES: Option<usize> = None;
@@ -93,7 +92,6 @@ pub(crate) struct DeliverBytes {
 }
 
 impl Request for DeliverBytes {
-    const IS_FLAT: bool = false;
     const ON_PROPERTY: bool = false;
     const CAPTURED_BYTES: usize = 0;
     const PACKED_BYTES: Option<usize> = None;

@@ -143,7 +143,6 @@ where
     R: Send + 'static,
     F: FnOnce() -> R + Send + 'static,
 {
-    const IS_FLAT: bool = false;
     const ON_PROPERTY: bool = false;
     const CAPTURED_BYTES: usize = size_of::<F>();
     const PACKED_BYTES: Option<usize> = Some(size_of::<F>() + 8);

@@ -75,8 +75,9 @@ pub(crate) trait Request: Sized {
     /// request has none; no other closure of this trustee is running (D1 in `worker.rs`).
     unsafe fn run(self, property: *mut Header, serving: &mut Serving);
 
-    /// Is the packed form (for another machine) the value as it lies in memory?
-    const IS_FLAT: bool = true;
+    /// Is the packed form (for another machine) the value as it lies in memory, so that it may be written in place? True only
+    /// where `pack` is the one below.
+    const IS_FLAT: bool = false;
     /// Bytes of the packed form, if they are always as many.
     const PACKED_BYTES: Option<usize> = Some(size_of::<Self>());
     /// Can a queued request of this kind take in a later one, of the same property, that has no response either?
@@ -88,7 +89,7 @@ pub(crate) trait Request: Sized {
     /// How many bytes at the start of the packed form are captures as they lie in memory.
     const CAPTURED_BYTES: usize = size_of::<Self>();
 
-    /// Appends the packed form. As it stands only for flat ones, without pointers.
+    /// Appends the packed form. As it stands only for types without pointers.
     fn pack(self, to: &mut Vec<u8>) {
         pack_flat(self, to);
     }
@@ -337,6 +338,8 @@ impl<T, F> Apply<T, F> {
 }
 
 impl<T, U, F: FnOnce(&mut T) -> U> Request for Apply<T, F> {
+    const IS_FLAT: bool = true;
+
     #[inline(always)]
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
         // SAFETY: live (C1); only this thread looks at it.

@@ -161,7 +161,6 @@ where
     U: Serialize,
     B: Bytes,
 {
-    const IS_FLAT: bool = false;
     const PACKED_BYTES: Option<usize> = None;
     const CAPTURED_BYTES: usize = size_of::<F>();
 

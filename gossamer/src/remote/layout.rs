@@ -16,6 +16,7 @@ use std::fmt;
 use super::hello::HELLO_BYTES;
 use super::slot::TRAILER_BYTES;
 use crate::Place;
+use crate::bootstrap::Plan;
 
 /// Bytes of a park word with the cache lines it has for itself.
 const PARK_BYTES: usize = 128;
@@ -43,6 +44,11 @@ impl Slots {
     pub(crate) const SHM: Slots = Slots { per_pair: 4, bytes: 8192 };
     /// Between hosts.
     pub(crate) const NETWORK: Slots = Slots { per_pair: 16, bytes: 8192 };
+
+    /// For the machines of a plan, which all have the same.
+    pub(crate) fn of(plan: &Plan) -> Slots {
+        if plan.memory_group(0).len() == plan.machines.len() { Slots::SHM } else { Slots::NETWORK }
+    }
 
     /// Bytes of data that a slot can carry.
     pub(super) fn room_bytes(self) -> usize {
@@ -236,7 +242,7 @@ mod tests {
     #[test]
     fn large_racks_have_fewer_slots_for_each_pair() {
         let per_pair = |machines, workers| Layout::new(vec![workers; machines], Slots::NETWORK).slots().per_pair;
-        assert_eq!((per_pair(2, 32), per_pair(4, 32), per_pair(12, 32)), (16, 8, 1));
+        assert_eq!((per_pair(2, 32), per_pair(4, 32), per_pair(12, 32)), (16, 8, 2));
         let layout = Layout::new(vec![32; 4], Slots::NETWORK);
         assert!(layout.slots_bytes(0) <= SLOTS_BYTES_MAX);
     }

@@ -100,7 +100,13 @@ impl Trailer {
 
 /// Seals the bytes of `frame` from `start` on, as many as the trailer says: gives what is to be written, which ends where
 /// the slot ends, to `write`. The frame is as it was afterwards.
-pub(super) fn seal<R>(frame: &mut Buffer, start: usize, trailer: &Trailer, flag: u64, write: impl FnOnce(&[u8]) -> R) -> R {
+pub(super) fn seal<R>(
+    frame: &mut Buffer,
+    start: usize,
+    trailer: &Trailer,
+    flag: u64,
+    write: impl FnOnce(&[u8]) -> R,
+) -> R {
     let frame_bytes = frame.len();
     let end = start + trailer.len as usize;
     // Pieces are multiples of a word long, but for the last of a frame: pad is never put over data.

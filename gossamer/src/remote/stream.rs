@@ -4,7 +4,7 @@
 //! sender                                    receiver
 //! write n into slot n mod N            ->   sees the number n as the flag of that slot, takes the data out
 //!                                      <-   "n taken": in the trailer of its next write the other way, or,
-//!                                           if there is none at the end of a turn, in the credit word
+//!                                           if there is none by the end of a turn, in the credit word
 //! ```
 //!
 //! The sender writes ahead by at most N. A frame that does not fit a slot goes in pieces, one behind the other through the
@@ -105,20 +105,31 @@ impl Way {
     /// Is there room to write, by the credit word if by nothing else?
     fn find_room(&mut self, region: &Region) -> Result<bool, Violation> {
         if !self.has_room() {
-            self.note_freed(self.credit(region)?)?;
+            self.note_freed(self.heard(region)?)?;
         }
         Ok(self.has_room())
     }
 
-    fn credit(&self, region: &Region) -> Result<u64, Violation> {
-        // Acquire of pair W (`comm::fabric`): the peer had taken the data before. The Release is its `Connection::write`.
-        Ok(region.word(self.offsets.credit_from)?.load(Ordering::Acquire))
+    /// How many writes the peer says it has taken: in the credit word, or in a write of its own that has come and is not
+    /// taken yet. For a trustee with an answer on its way takes no request, and the client may have told it in one.
+    fn heard(&self, region: &Region) -> Result<u64, Violation> {
+        // Acquire of pair W (`comm::fabric`), here and below: the peer had taken the data before. The Release is its
+        // `Connection::write`.
+        let mut heard = region.word(self.offsets.credit_from)?.load(Ordering::Acquire);
+        for number in self.taken + 1..=self.taken + u64::from(self.slots.per_pair) {
+            let slot = self.slot(self.offsets.from, number);
+            if region.word(slot + self.slots.bytes - WORD_BYTES)?.load(Ordering::Acquire) != number {
+                break;
+            }
+            heard = heard.max(slot::trailer(region, slot, self.room())?.taken);
+        }
+        Ok(heard)
     }
 
     /// Could a frame that waits for room go on?
     pub(super) fn can_go_on(&self, region: &Region) -> bool {
         // What cannot be read or makes no sense is for `go_on` to tell.
-        self.is_sending() && (self.has_room() || self.credit(region) != Ok(self.freed))
+        self.is_sending() && (self.has_room() || self.heard(region).map_or(true, |heard| heard > self.freed))
     }
 
     fn note_freed(&mut self, freed: u64) -> Result<(), Violation> {

@@ -1,172 +1,31 @@
-//! Frames against random requests and damage, and both halves of a pair over a real fabric: two machines in this process.
+//! Both ends of a way over a real fabric (two machines in this process): frames of any size, rings that run full, sleep, and
+//! what a peer must not write.
 
-use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use comm::shm::{self, ShmFabric};
-use comm::{Fabric, MachineId, WorkerId};
-use proptest::prelude::*;
-use proptest::strategy::ValueTree;
-use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
+use comm::{Fabric, MachineId, Region, WorkerId};
+use proptest::prelude::RngExt;
+use proptest::test_runner::{RngAlgorithm, TestRng};
+use trust::link::{Buffer, Carrier};
 
-use super::answer;
-use super::frame::{self, Entry, Frame, Item};
+use super::connections::Connection;
 use super::image::Image;
-use super::layout::Layout;
-use super::pair::{ClientHalf, SharedConnection, TrusteeHalf};
-use super::slot::{self, Direction, Head, Kind, SLOT_BYTES, Violation};
+use super::layout::{Layout, Slots};
+use super::slot::{self, Kind, TRAILER_BYTES, Trailer};
+use super::stream::Way;
 use super::wiring::Wiring;
 use crate::Place;
 
-const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// An operation without a closure: its position tells how long its requests are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Fake(u64);
-
-impl frame::Operation for Fake {
-    fn packed_bytes(self) -> Option<usize> {
-        self.0.is_multiple_of(2).then_some((self.0 / 2) as usize)
-    }
-}
-
-fn resolve(position: u64) -> Result<Fake, Violation> {
-    if position < 1000 { Ok(Fake(position)) } else { Err(Violation::new("no such operation")) }
-}
-
-#[derive(Debug, Clone)]
-struct Call {
-    position: u64,
-    property: u64,
-    bytes: Vec<u8>,
-}
-
-impl Call {
-    fn entry(&self) -> Entry<'_> {
-        let is_fixed = frame::Operation::packed_bytes(Fake(self.position)).is_some();
-        Entry { position: self.position, is_fixed, property: self.property, bytes: &self.bytes }
-    }
-}
-
-fn call() -> impl Strategy<Value = Call> {
-    let bytes = prop::collection::vec(any::<u8>(), 0..120);
-    (0u64..12, any::<u64>(), bytes).prop_map(|(position, property, mut bytes)| {
-        if let Some(len) = frame::Operation::packed_bytes(Fake(position)) {
-            bytes.resize(len, 7);
-        }
-        Call { position, property, bytes }
-    })
-}
-
-fn filled(calls: &[Call]) -> Frame {
-    let mut frame = Frame::default();
-    let taken = calls.iter().take_while(|call| frame.push(&call.entry())).count();
-    assert_eq!(taken, usize::from(frame.count));
-    frame
-}
-
-fn assert_same(calls: &[Call], data: &[u8], items: &[Item<Fake>]) {
-    assert_eq!(calls.len(), items.len());
-    for (call, item) in calls.iter().zip(items) {
-        assert_eq!((Fake(call.position), call.property), (item.operation, item.property));
-        assert_eq!(call.bytes, data[item.start..item.start + item.len]);
-    }
-}
-
-proptest! {
-    /// As many requests as fit a slot come out as they went in.
-    #[test]
-    fn what_is_encoded_is_decoded(calls in prop::collection::vec(call(), 1..200)) {
-        let frame = filled(&calls);
-        prop_assert!(frame.data.len() <= Direction::Request.room());
-        let taken = usize::from(frame.count);
-        let items = frame::decode(&frame.data, &frame.head(Kind::Whole), resolve).unwrap();
-        assert_same(&calls[..taken], &frame.data, &items);
-        if taken < calls.len() {
-            let next = 1 + 8 + 8 + 4 + calls[taken].bytes.len();
-            prop_assert!(frame.data.len() + next > Direction::Request.room(), "there was room");
-        }
-    }
-}
-
-/// Damaged slots are errors, or batches that lie inside their data; nothing panics.
-#[test]
-fn damaged_slots_are_refused_or_in_range() {
-    const ROUNDS: usize = 200_000;
-    let mut runner = TestRunner::new_with_rng(Default::default(), TestRng::deterministic_rng(RngAlgorithm::XorShift));
-    let (mut refused, mut taken) = (0, 0);
-    let mut sealed = Vec::new();
-    for round in 0..ROUNDS {
-        if round % 500 == 0 {
-            let calls = prop::collection::vec(call(), 1..40).new_tree(&mut runner).unwrap().current();
-            let mut frame = filled(&calls);
-            let head = frame.head(Kind::Whole);
-            let offset = slot::seal(&mut frame.data, Direction::Request, &head, 1);
-            sealed = [vec![0; offset], frame.data].concat();
-        }
-        let mut damaged = sealed.clone();
-        let rng = runner.rng();
-        let (trailer_only, changes) = (rng.random::<bool>(), rng.random_range(1..4));
-        for _ in 0..changes {
-            let from = if trailer_only { Direction::Request.room() } else { 0 };
-            let at = rng.random_range(from..SLOT_BYTES - 8);
-            damaged[at] = if rng.random() { rng.random() } else { damaged[at] ^ (1 << rng.random_range(0..8)) };
-        }
-        let trailer = &damaged[Direction::Request.room()..];
-        let decoded = slot::parse(trailer, Direction::Request).and_then(|(head, start, bytes)| {
-            let data = damaged[start..start + bytes].to_vec();
-            frame::decode(&data, &head, resolve).map(|items| (data, items))
-        });
-        match decoded {
-            Err(violation) => refused += usize::from(!violation.0.is_empty()),
-            Ok((data, items)) => {
-                let mut end = 0;
-                for item in items {
-                    assert!(end <= item.start && item.start + item.len <= data.len());
-                    end = item.start + item.len;
-                }
-                assert_eq!(end, data.len());
-                taken += 1;
-            }
-        }
-    }
-    assert!(refused > ROUNDS / 10 && taken > ROUNDS / 100, "the damage tests something: {refused}, {taken}");
-}
-
-/// Likewise for the faults of an answer.
-#[test]
-fn damaged_answers_are_refused_or_in_range() {
-    const ROUNDS: usize = 100_000;
-    let mut runner = TestRunner::new_with_rng(Default::default(), TestRng::deterministic_rng(RngAlgorithm::XorShift));
-    let faults: Vec<(u32, (u8, String))> = vec![(1, (0, "first".into())), (300, (4, "größer".into()))];
-    let (data, count) = answer::encode(vec![1, 2, 3], &faults).unwrap();
-    let whole = answer::decode::<(u8, String)>(data.clone(), count, 301).unwrap();
-    assert_eq!(whole, (vec![1, 2, 3], faults));
-    assert!(answer::decode::<(u8, String)>(data.clone(), count, 300).is_err(), "a fault beyond the batch");
-    let mut refused = 0;
-    for _ in 0..ROUNDS {
-        let rng = runner.rng();
-        let mut damaged = data.clone();
-        for _ in 0..rng.random_range(1..4) {
-            let at = rng.random_range(0..damaged.len());
-            damaged[at] = rng.random();
-        }
-        damaged.truncate(rng.random_range(0..=damaged.len()));
-        match answer::decode::<(u8, String)>(damaged, rng.random_range(0..4), 301) {
-            Err(_) => refused += 1,
-            Ok((_, faults)) => assert!(faults.iter().all(|(index, _)| *index < 301)),
-        }
-    }
-    assert!(refused > ROUNDS / 2);
-}
+const TIMEOUT: Duration = Duration::from_secs(60);
+const SMALL: Slots = Slots { per_pair: 3, bytes: 512 };
 
 /// Two machines of a worker each, in this process.
-fn machines() -> Vec<Wiring> {
+fn machines(slots: Slots) -> Vec<Wiring> {
     let segments = shm::create(2).unwrap();
-    let layout = Arc::new(Layout::new(vec![1, 1]));
+    let layout = Arc::new(Layout::new(vec![1, 1], slots));
     let open = |machine: u16| {
         let bytes = layout.region_bytes(machine);
         let fabric = ShmFabric::open(segments.bootstrap(MachineId(machine)).unwrap(), bytes, TIMEOUT).unwrap();
@@ -179,147 +38,366 @@ fn machines() -> Vec<Wiring> {
     })
 }
 
-fn connection(wiring: &Wiring) -> SharedConnection {
-    let peer = MachineId(1 - wiring.fabric.machine().0);
-    Rc::new(RefCell::new(wiring.fabric.connect(peer, WorkerId(0)).unwrap()))
+/// One end of the way on which the worker of machine 0 is a client of that of machine 1.
+struct End {
+    way: Way,
+    connection: Connection,
+    wiring: Wiring,
 }
 
-/// The worker of machine 0 as a client of that of machine 1.
-fn pair(machines: &[Wiring]) -> (ClientHalf, TrusteeHalf) {
-    let (client, trustee) = (Place::of(0, 0), Place::of(1, 0));
-    let (half, _) = machines[0].halves(&connection(&machines[0]), client, trustee);
-    let (_, other) = machines[1].halves(&connection(&machines[1]), trustee, client);
-    (half, other)
-}
+impl End {
+    fn of(wiring: &Wiring) -> End {
+        let own = wiring.fabric.machine().0;
+        let (client, trustee) = wiring.ways(Place::of(own, 0), Place::of(1 - own, 0));
+        let connection = Connection::new(wiring.fabric.connect(MachineId(1 - own), WorkerId(0)).unwrap());
+        End { way: if own == 0 { client } else { trustee }, connection, wiring: wiring.clone() }
+    }
 
-/// Both sides in turn until the frame is there.
-fn until_received(client: &mut ClientHalf, trustee: &mut TrusteeHalf) -> (Vec<u8>, Head) {
-    loop {
-        assert!(trustee.has_news());
-        if let Some(frame) = trustee.receive().unwrap() {
-            return frame;
+    fn region(&self) -> &Region {
+        self.wiring.fabric.region()
+    }
+
+    fn send(&mut self, frame: &[u8], note: u32) {
+        self.way.send(self.wiring.fabric.region(), &self.connection, &mut buffer(frame), note).unwrap();
+    }
+
+    /// What a worker does in a turn: goes on, takes, gives credit.
+    fn turn(&mut self) -> Option<(Vec<u8>, u32)> {
+        let region = self.wiring.fabric.region();
+        self.way.go_on(region, &self.connection).unwrap();
+        let mut into = buffer(b"what was there before");
+        let received = self.way.receive(region, &mut into).unwrap();
+        if self.way.owes_credit() {
+            self.way.give_credit(&self.connection).unwrap();
         }
-        assert!(!trustee.has_news() && client.has_news());
-        assert!(client.receive().unwrap().is_none());
+        self.connection.flush().unwrap();
+        received.map(|note| (into.bytes().to_vec(), note))
+    }
+
+    fn has_news(&self) -> bool {
+        let (offset, before) = self.way.next_flag();
+        let flag = self.region().word(offset).unwrap().load(std::sync::atomic::Ordering::Acquire);
+        flag != before || self.way.can_go_on(self.region())
+    }
+
+    fn sleep(&self) {
+        let word = self.wiring.layout.park_word(0);
+        self.wiring.fabric.park(WorkerId(0), word, TIMEOUT, &mut || !self.has_news()).unwrap();
+    }
+
+    /// Turns and sleeps until a frame has come.
+    fn wait(&mut self) -> (Vec<u8>, u32) {
+        loop {
+            match self.turn() {
+                Some(frame) => return frame,
+                None => self.sleep(),
+            }
+        }
     }
 }
 
-/// Both sides in turn until the answer is there.
-fn until_answered(client: &mut ClientHalf, trustee: &mut TrusteeHalf) -> (Vec<u8>, u16) {
-    loop {
-        assert!(client.has_news());
-        if let Some(answer) = client.receive().unwrap() {
-            return answer;
-        }
-        assert!(!client.has_news() && trustee.has_news());
-        assert!(trustee.receive().unwrap().is_none());
-    }
+fn buffer(bytes: &[u8]) -> Buffer {
+    let mut buffer = Buffer::default();
+    buffer.set_len(bytes.len());
+    buffer.bytes_mut().copy_from_slice(bytes);
+    buffer
+}
+
+fn bytes(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|n| (n * 7 + n / 251 + seed) as u8).collect()
+}
+
+fn ends(machines: &[Wiring]) -> (End, End) {
+    (End::of(&machines[0]), End::of(&machines[1]))
 }
 
 #[test]
-fn frames_and_answers_of_any_size_take_turns() {
-    let machines = machines();
-    let (mut client, mut trustee) = pair(&machines);
-    assert!(!client.has_news() && !trustee.has_news() && client.is_idle());
-    let room = Direction::Request.room();
-    // Around the ends of one and of several slots: head of a request of unknown length is 13 bytes.
-    let sizes = [0, 1, room - 14, room - 13, room - 12, 2 * room - 13, 2 * room - 12, 100_000];
-    for (round, &size) in sizes.iter().enumerate() {
-        for &answer_size in &[0, 1, 8, 4080, 4081, 2 * 4080, 2 * 4080 + 1, 70_001] {
-            let bytes: Vec<u8> = (0..size + round).map(|n| (n * 7) as u8).collect();
-            let call = Call { position: 1, property: 5, bytes };
-            let mut frame = filled(std::slice::from_ref(&call));
-            client.send(&mut frame).unwrap();
-            assert!(!client.is_idle() && !client.has_news());
-            let (data, head) = until_received(&mut client, &mut trustee);
-            assert_same(&[call], &data, &frame::decode(&data, &head, resolve).unwrap());
-            let answer: Vec<u8> = (0..answer_size).map(|n| (n * 11) as u8).collect();
-            trustee.answer(answer.clone(), 3).unwrap();
-            assert!(!trustee.has_news());
-            assert_eq!(until_answered(&mut client, &mut trustee), (answer, 3));
-            assert!(client.is_idle() && !client.has_news() && !trustee.has_news());
-        }
-    }
-}
-
-/// Two threads, as fast as they can, with sleeping and waking through the park words.
-#[test]
-fn two_threads_exchange_batches_and_sleep() {
-    const ROUNDS: usize = 20_000;
-    let machines = machines();
-    let sleep = |wiring: &Wiring, has_news: &dyn Fn() -> bool| {
-        wiring.fabric.park(comm::WorkerId(0), wiring.layout.park_word(0), TIMEOUT, &mut || !has_news()).unwrap();
-    };
-    let calls: Vec<Call> = (0..30).map(|n| Call { position: n % 7, property: n, bytes: vec![n as u8; 3] }).collect();
-    let calls: Vec<Call> = calls
-        .into_iter()
-        .map(|call| match frame::Operation::packed_bytes(Fake(call.position)) {
-            Some(len) => Call { bytes: vec![call.property as u8; len], ..call },
-            None => call,
-        })
-        .collect();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let (_, mut trustee) = machines[1].halves(&connection(&machines[1]), Place::of(1, 0), Place::of(0, 0));
-            for _ in 0..ROUNDS {
-                let (data, head) = loop {
-                    match trustee.receive().unwrap() {
-                        Some(frame) => break frame,
-                        None => sleep(&machines[1], &|| trustee.has_news()),
+fn frames_of_any_size_go_both_ways() {
+    for per_pair in [1, 2, 3] {
+        let machines = machines(Slots { per_pair, ..SMALL });
+        let (mut client, mut trustee) = ends(&machines);
+        let room = SMALL.room_bytes();
+        let sizes = [0, 1, 8, room - 8, room - 1, room, room + 1, 2 * room, 2 * room + 1, 7 * room + 5, 100_000];
+        for (round, &size) in sizes.iter().enumerate() {
+            for &answer in &sizes {
+                let (request, answer) = (bytes(size, round), bytes(answer, round + 1));
+                let mut turns = 0;
+                client.send(&request, 7);
+                let received = loop {
+                    turns += 1;
+                    assert!(turns < 10_000, "nothing goes on");
+                    if let Some(received) = trustee.turn() {
+                        break received;
                     }
+                    assert_eq!(client.turn(), None);
                 };
-                let items = frame::decode(&data, &head, resolve).unwrap();
-                assert_same(&calls, &data, &items);
-                let properties = items.iter().flat_map(|item| item.property.to_ne_bytes()).collect();
-                trustee.answer(properties, 0).unwrap();
+                assert!(received == (request, 7));
+                trustee.send(&answer, 8);
+                let received = loop {
+                    turns += 1;
+                    assert!(turns < 10_000, "nothing goes on");
+                    if let Some(received) = client.turn() {
+                        break received;
+                    }
+                    assert_eq!(trustee.turn(), None);
+                };
+                assert!(received == (answer, 8));
+            }
+        }
+    }
+}
+
+#[test]
+fn as_many_frames_as_there_are_slots_are_under_way() {
+    let machines = machines(SMALL);
+    let (mut client, mut trustee) = ends(&machines);
+    for round in 0..50u32 {
+        for n in 0..3 {
+            assert!(client.way.can_send(machines[0].fabric.region()).unwrap(), "round {round}, {n}");
+            client.send(&bytes(100, n), n as u32);
+        }
+        assert!(!client.way.can_send(machines[0].fabric.region()).unwrap());
+        for n in 0..3 {
+            assert_eq!(trustee.turn(), Some((bytes(100, n), n as u32)));
+        }
+        assert_eq!(trustee.turn(), None);
+        // The answers tell that the slots are free.
+        for n in 0..3 {
+            trustee.send(&[], n);
+            assert_eq!(client.turn(), Some((Vec::new(), n)));
+        }
+    }
+}
+
+/// Both ends send large frames at once, each taking the other's when it may: neither waits for the other for ever.
+#[test]
+fn large_frames_cross() {
+    let machines = machines(SMALL);
+    let (mut client, mut trustee) = ends(&machines);
+    for round in 0..20 {
+        let (there, back) = (bytes(20_000 + round, round), bytes(30_000 + round, round));
+        client.send(&there, 1);
+        trustee.send(&back, 2);
+        assert!(client.way.is_sending() && trustee.way.is_sending());
+        let (mut came_there, mut came_back) = (None, None);
+        for _ in 0..10_000 {
+            came_there = trustee.turn().or(came_there);
+            came_back = client.turn().or(came_back);
+            if came_there.is_some() && came_back.is_some() {
+                break;
+            }
+        }
+        assert!(came_there == Some((there, 1)) && came_back == Some((back, 2)), "round {round}");
+    }
+}
+
+/// A client tells in a request how much of an answer it has taken, and the trustee takes no request before that answer has
+/// gone.
+#[test]
+fn an_answer_on_its_way_hears_of_room_in_requests_not_taken() {
+    let machines = machines(SMALL);
+    let (mut client, mut trustee) = ends(&machines);
+    let answer = bytes(20_000, 1);
+    client.send(b"first", 1);
+    assert!(trustee.turn().is_some());
+    trustee.send(&answer, 2);
+    let (region, mut into) = (machines[0].fabric.region(), Buffer::default());
+    for _ in 0..3 {
+        assert_eq!(client.way.receive(region, &mut into).unwrap(), None);
+        // No credit word: this write says it.
+        client.send(b"next", 3);
+        assert!(!client.way.owes_credit() && trustee.has_news());
+        trustee.way.go_on(machines[1].fabric.region(), &trustee.connection).unwrap();
+    }
+    let mut turns = 0;
+    let (received, _) = loop {
+        turns += 1;
+        assert!(turns < 1000, "nothing goes on");
+        if let Some(received) = client.turn() {
+            break received;
+        }
+        trustee.way.go_on(machines[1].fabric.region(), &trustee.connection).unwrap();
+    };
+    assert!(received == answer);
+    assert_eq!(trustee.turn(), Some((b"next".to_vec(), 3)));
+}
+
+/// Two threads, as fast as they can, with sleeping and waking through the park words; small frames and large.
+#[test]
+fn two_threads_exchange_frames_and_sleep() {
+    const ROUNDS: usize = 3000;
+    let size = |round: usize| if round.is_multiple_of(100) { 20_000 } else { round % 700 };
+    let machines = machines(SMALL);
+    std::thread::scope(|scope| {
+        let trustee = &machines[1];
+        scope.spawn(move || {
+            let mut trustee = End::of(trustee);
+            for round in 0..ROUNDS {
+                let (frame, note) = trustee.wait();
+                assert!(frame == bytes(size(round), round) && note == round as u32, "round {round}");
+                trustee.send(&frame, note + 1);
+                while trustee.way.is_sending() {
+                    // The next request may come meanwhile: it is left where it is.
+                    trustee.way.go_on(trustee.wiring.fabric.region(), &trustee.connection).unwrap();
+                    std::thread::yield_now();
+                }
             }
         });
-        let (mut client, _) = machines[0].halves(&connection(&machines[0]), Place::of(0, 0), Place::of(1, 0));
-        let expected: Vec<u8> = calls.iter().flat_map(|call| call.property.to_ne_bytes()).collect();
-        for _ in 0..ROUNDS {
-            client.send(&mut filled(&calls)).unwrap();
-            let answer = loop {
-                match client.receive().unwrap() {
-                    Some(answer) => break answer,
-                    None => sleep(&machines[0], &|| client.has_news()),
-                }
-            };
-            assert_eq!(answer, (expected.clone(), 0));
+        let mut client = End::of(&machines[0]);
+        let (mut sent, mut answered) = (0, 0);
+        while answered < ROUNDS {
+            while sent < ROUNDS && client.way.can_send(machines[0].fabric.region()).unwrap() {
+                client.send(&bytes(size(sent), sent), sent as u32);
+                sent += 1;
+            }
+            let (frame, note) = client.wait();
+            assert!(frame == bytes(size(answered), answered) && note == answered as u32 + 1, "{answered}");
+            answered += 1;
         }
     });
 }
 
-/// What a peer writes out of turn, twice, or with the wrong number is told from what it may write.
+/// A write as a peer might make it, into the slot of this number.
+fn write(client: &End, trailer: Trailer, data: &[u8], number: u64) {
+    let slots = client.wiring.layout.slots();
+    let first = client.wiring.layout.request_slots(Place::of(1, 0), Place::of(0, 0));
+    let slot = first + slots.stride_bytes() * (number % u64::from(slots.per_pair)) as usize;
+    slot::seal(&mut buffer(data), 0, &trailer, number, |bytes| {
+        client.connection.write(bytes, slot + slots.bytes - bytes.len()).unwrap();
+    });
+}
+
+fn piece(kind: Kind, len: u32, total: u32) -> Trailer {
+    Trailer { taken: 0, len, kind, total, note: 1 }
+}
+
 #[test]
 fn writes_out_of_turn_are_refused() {
-    let empty = |kind, number| {
-        let mut bytes = Vec::new();
-        let offset = slot::seal(&mut bytes, Direction::Request, &Head::new(kind, 1), number);
-        (bytes, offset)
-    };
-    for (kind, number, text) in [
-        (Kind::Go, 1, "not its turn"),
-        (Kind::Whole, 2, "write 2 where write 1 was to come"),
-        (Kind::Whole, u64::MAX, "where write 1 was to come"),
-    ] {
-        let machines = machines();
-        let connection = connection(&machines[0]);
-        let (_, mut trustee) = machines[1].halves(&self::connection(&machines[1]), Place::of(1, 0), Place::of(0, 0));
-        let (bytes, offset) = empty(kind, number);
-        let slot = machines[0].layout.request_slot(Place::of(1, 0), Place::of(0, 0));
-        connection.borrow_mut().write(&bytes, slot + offset).unwrap();
-        assert!(trustee.has_news());
-        let violation = trustee.receive().unwrap_err();
+    let refused = |text: &str, writes: &[(Trailer, u64)]| {
+        let machines = machines(SMALL);
+        let (client, mut trustee) = ends(&machines);
+        for (trailer, number) in writes {
+            write(&client, *trailer, &bytes(trailer.len as usize, 0), *number);
+        }
+        let mut into = Buffer::default();
+        let outcome = loop {
+            match trustee.way.receive(machines[1].fabric.region(), &mut into) {
+                Ok(Some(_)) => {}
+                other => break other,
+            }
+        };
+        let violation = outcome.expect_err(text);
         assert!(violation.0.contains(text), "{violation}");
-    }
-    // A second request before the answer to the first.
-    let machines = machines();
-    let (mut client, mut trustee) = pair(&machines);
-    client.send(&mut filled(&[Call { position: 0, property: 0, bytes: Vec::new() }])).unwrap();
-    assert!(trustee.receive().unwrap().is_some());
-    assert!(trustee.receive().unwrap().is_none());
-    // Sending twice, or answering twice, is our own mistake.
-    assert!(catch_unwind(AssertUnwindSafe(|| client.send(&mut Frame::default()))).is_err());
-    trustee.answer(Vec::new(), 0).unwrap();
-    assert!(catch_unwind(AssertUnwindSafe(|| trustee.answer(Vec::new(), 0))).is_err());
+    };
+    refused("not its turn", &[(piece(Kind::Last, 8, 16), 1)]);
+    refused("not its turn", &[(piece(Kind::Piece, 8, 32), 1), (piece(Kind::Whole, 8, 8), 2)]);
+    refused("not its turn", &[(piece(Kind::Piece, 8, 32), 1), (piece(Kind::Last, 8, 32), 2)]);
+    refused("not its turn", &[(piece(Kind::Piece, 8, 32), 1), (piece(Kind::Last, 24, 40), 2)]);
+    refused("not its turn", &[(piece(Kind::Piece, 8, 24), 1), (piece(Kind::Piece, 16, 24), 2)]);
+    refused("write 4 where write 1 was to come", &[(piece(Kind::Whole, 0, 0), 4)]);
+    refused("5 writes are said to be taken, of 0", &[(Trailer { taken: 5, ..piece(Kind::Whole, 0, 0) }, 1)]);
+    refused("of 16, in a slot of 480", &[(piece(Kind::Whole, 8, 16), 1)]);
 }
+
+#[test]
+fn credits_beyond_what_was_sent_are_refused() {
+    let machines = machines(SMALL);
+    let (mut client, trustee) = ends(&machines);
+    (0..3).for_each(|n| client.send(&[], n));
+    let word = machines[0].layout.request_credit(Place::of(0, 0), Place::of(1, 0));
+    trustee.connection.write(&4u64.to_ne_bytes(), word).unwrap();
+    let violation = client.way.can_send(machines[0].fabric.region()).unwrap_err();
+    assert!(violation.0.contains("4 writes are said to be taken, of 3"), "{violation}");
+    // Sending before the last frame has gone is our own mistake.
+    let (mut client, _) = {
+        let machines = self::machines(SMALL);
+        ends(&machines)
+    };
+    client.send(&bytes(10_000, 0), 1);
+    assert!(catch_unwind(AssertUnwindSafe(|| client.send(&[], 2))).is_err());
+}
+
+/// Damaged slots are refused, or give frames no longer than they say; nothing panics.
+#[test]
+fn damaged_slots_are_refused_or_in_range() {
+    const ROUNDS: u64 = 20_000;
+    let mut rng = TestRng::deterministic_rng(RngAlgorithm::XorShift);
+    let machines = machines(SMALL);
+    let (client, first) = ends(&machines);
+    let (mut refused, mut taken) = (0, 0);
+    let mut trustee = first.way;
+    let mut number = 0;
+    for round in 0..ROUNDS {
+        number += 1;
+        let len = rng.random_range(0..200u32);
+        let mut trailer = piece(Kind::Whole, len, len);
+        match rng.random_range(0..6) {
+            0 => trailer.total = rng.random(),
+            1 => trailer.len = rng.random_range(0..490) & !7,
+            2 => trailer.kind = Kind::Piece,
+            3 => trailer.kind = Kind::Last,
+            4 => trailer.taken = rng.random(),
+            _ => {}
+        }
+        let data = bytes(200.max(trailer.len as usize), round as usize);
+        let number_written = if rng.random_range(0..20) == 0 { number + rng.random_range(1..5u64) } else { number };
+        write(&client, trailer, &data, number_written);
+        let mut into = Buffer::default();
+        match trustee.receive(machines[1].fabric.region(), &mut into) {
+            Ok(Some(_)) => {
+                assert!(into.len() <= trailer.total as usize);
+                taken += 1;
+            }
+            Ok(None) => taken += 1,
+            Err(violation) => {
+                assert!(!violation.0.is_empty());
+                refused += 1;
+                // The program would have ended: a new one begins with clean slots.
+                trustee = machines[1].ways(Place::of(1, 0), Place::of(0, 0)).1;
+                number = 0;
+                let words = machines[1].fabric.region();
+                for slot in 0..3 {
+                    let at = machines[1].layout.request_slots(Place::of(1, 0), Place::of(0, 0));
+                    let flag = at + slot * SMALL.stride_bytes() + SMALL.bytes - 8;
+                    words.word(flag).unwrap().store(0, std::sync::atomic::Ordering::Relaxed);
+                }
+            }
+        }
+    }
+    assert!(refused > ROUNDS / 10 && taken > ROUNDS / 10, "the damage tests something: {refused}, {taken}");
+}
+
+/// The same through what `trust` calls, with several peers: everyone is found, in turn, and nobody else.
+#[test]
+fn a_carrier_finds_who_has_sent() {
+    let machines = machines(SMALL);
+    let (mut client, mut trustee) = (machines[0].carrier(0).unwrap(), machines[1].carrier(0).unwrap());
+    assert_eq!(client.peers().len(), 1);
+    assert!(!trustee.has_news() && trustee.find_requests(0).is_none());
+    assert!(client.can_send(0));
+    client.send(0, &mut buffer(b"request"), 1);
+    client.flush();
+    assert!(trustee.has_news() && trustee.find_requests(0) == Some(0) && trustee.find_requests(1).is_none());
+    let mut into = Buffer::default();
+    assert_eq!(trustee.receive_requests(0, &mut into), Some(1));
+    assert_eq!(into.bytes(), b"request");
+    assert!(trustee.find_requests(0).is_none() && !trustee.has_news() && !client.has_news());
+
+    // An answer that does not fit stalls; no request is taken before it has gone.
+    trustee.answer(0, &mut buffer(&bytes(5000, 3)), 0);
+    client.send(0, &mut buffer(b"next"), 2);
+    assert!(trustee.find_requests(0).is_none() && trustee.receive_requests(0, &mut into).is_none());
+    let mut turns = 0;
+    while client.receive_answer(0, &mut into).is_none() {
+        client.flush();
+        trustee.turn();
+        turns += 1;
+        assert!(turns < 1000);
+    }
+    assert_eq!(into.bytes(), bytes(5000, 3));
+    trustee.turn();
+    assert_eq!(trustee.find_requests(0), Some(0));
+    assert_eq!(trustee.receive_requests(0, &mut into), Some(2));
+}
+
+const _: () = assert!(TRAILER_BYTES < 512);
