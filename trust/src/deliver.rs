@@ -3,8 +3,8 @@
 
 #![allow(unsafe_code)]
 
-use crate::job::Job;
 use crate::far::RemoteFault;
+use crate::job::Job;
 use crate::property::Header;
 use crate::registry::TrusteeId;
 use crate::request::{Fault, Ignore, Request, Serving};

@@ -237,9 +237,14 @@ impl Carrier for RackCarrier {
 
     fn flush(&mut self) {
         for (role, place) in std::mem::take(&mut self.owing) {
-            self.with(role, place, "a credit to", |way, _, connection| {
-                if way.owes_credit() { way.give_credit(connection) } else { Ok(()) }
-            });
+            self.with(
+                role,
+                place,
+                "a credit to",
+                |way, _, connection| {
+                    if way.owes_credit() { way.give_credit(connection) } else { Ok(()) }
+                },
+            );
         }
         for connection in 0..self.connections.len() {
             if let Err(error) = self.connections[connection].flush() {

@@ -89,9 +89,8 @@ impl Layout {
             total += usize::from(count);
         }
         let mut layout = Layout { workers, before, total, slots };
-        let too_large = |layout: &Layout| {
-            (0..layout.machines()).any(|machine| layout.slots_bytes(machine) > SLOTS_BYTES_MAX)
-        };
+        let too_large =
+            |layout: &Layout| (0..layout.machines()).any(|machine| layout.slots_bytes(machine) > SLOTS_BYTES_MAX);
         while layout.slots.per_pair > 1 && too_large(&layout) {
             layout.slots.per_pair /= 2;
         }

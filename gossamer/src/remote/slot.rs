@@ -133,7 +133,13 @@ pub(super) fn trailer(region: &Region, offset: usize, room: usize) -> Result<Tra
 }
 
 /// Appends the data of that slot.
-pub(super) fn take(region: &Region, offset: usize, room: usize, trailer: &Trailer, into: &mut Buffer) -> Result<(), Violation> {
+pub(super) fn take(
+    region: &Region,
+    offset: usize,
+    room: usize,
+    trailer: &Trailer,
+    into: &mut Buffer,
+) -> Result<(), Violation> {
     let len = trailer.len as usize;
     let start = room - len.next_multiple_of(WORD_BYTES);
     let before = into.len();

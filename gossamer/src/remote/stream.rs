@@ -178,7 +178,13 @@ impl Way {
     }
 
     /// Writes the next piece of a frame, from `sent` on; returns how much of the frame is written then.
-    fn write(&mut self, connection: &Connection, frame: &mut Buffer, sent: usize, note: u32) -> Result<usize, Violation> {
+    fn write(
+        &mut self,
+        connection: &Connection,
+        frame: &mut Buffer,
+        sent: usize,
+        note: u32,
+    ) -> Result<usize, Violation> {
         let (total, room) = (frame.len(), self.room());
         let len = (total - sent).min(room);
         let kind = match (sent == 0, sent + len == total) {

@@ -298,17 +298,10 @@ impl FarTrustee {
         }
     }
 
-    fn resume(
-        &self,
-        worker: &Worker,
-        peers: &Peers,
-        answer: &mut Buffer,
-        faults_bytes: u32,
-    ) -> Result<(), Malformed> {
+    fn resume(&self, worker: &Worker, peers: &Peers, answer: &mut Buffer, faults_bytes: u32) -> Result<(), Malformed> {
         let next = self.in_flight.borrow_mut().pop_front();
         let Some(mut thens) = next else { return Err(Malformed("an answer to nothing")) };
-        let faults =
-            if faults_bytes == 0 { Vec::new() } else { fault::split_off(answer, faults_bytes, thens.count)? };
+        let faults = if faults_bytes == 0 { Vec::new() } else { fault::split_off(answer, faults_bytes, thens.count)? };
         // SAFETY: the answer is not touched while its responses are read.
         let responses = unsafe { Reader::packed(answer) };
         let mut resuming = Resuming { responses, next: thens.buffer.start() };

@@ -95,7 +95,9 @@ mod tests {
         let (mut buffer, bytes) = answer();
         let faults = split_off(&mut buffer, bytes, 301).unwrap();
         assert_eq!(buffer.bytes(), [1, 2, 3]);
-        assert!(matches!(&faults[..], [(1, Fault::Refused(a)), (300, Fault::Poisoned(b))] if a == "first" && b == "größer"));
+        assert!(
+            matches!(&faults[..], [(1, Fault::Refused(a)), (300, Fault::Poisoned(b))] if a == "first" && b == "größer")
+        );
         let (mut buffer, bytes) = answer();
         assert!(split_off(&mut buffer, bytes, 300).is_err(), "a fault beyond the batch");
         let (mut buffer, _) = answer();
