@@ -58,10 +58,10 @@ pub trait Carrier {
     fn end(&self, place: usize, what: &str) -> !;
 }
 
-/// Gives the calling worker its carrier and its bell. Once, before it serves anyone.
+/// Gives the calling worker its carrier, if there are other machines, and its bell. Once, before it serves anyone.
 ///
 /// # Panics
 /// If the worker has them already.
-pub fn attach(carrier: Box<dyn Carrier>, bell: Option<Box<dyn Bell>>) {
+pub fn attach(carrier: Option<Box<dyn Carrier>>, bell: Option<Box<dyn Bell>>) {
     worker::with(|worker| worker.far.attach(worker, carrier, bell));
 }

@@ -436,7 +436,7 @@ fn t15_workers_that_sleep_elsewhere_are_woken_for_their_sockets() {
     let sleeps = Arc::new(AtomicUsize::new(0));
     for worker in 0..2 {
         let bell = Elsewhere { sleeps: Arc::clone(&sleeps), ..Elsewhere::default() };
-        pool.spawn_on(worker, move || trust::link::attach(vec![], vec![], Some(Box::new(bell)))).join().unwrap();
+        pool.spawn_on(worker, move || trust::link::attach(None, Some(Box::new(bell)))).join().unwrap();
     }
     let (listener, address, server) = serve(&pool);
     let client = pool.spawn_on(1, move || {

@@ -26,7 +26,7 @@ impl Wiring {
     pub(crate) fn attach(&self, worker: u16) -> Result<(), comm::Error> {
         let offset = self.layout.park_word(worker);
         let bell = FabricBell { fabric: Arc::clone(&self.fabric), worker: WorkerId(worker), offset };
-        trust::link::attach(Box::new(self.carrier(worker)?), Some(Box::new(bell)));
+        trust::link::attach(Some(Box::new(self.carrier(worker)?)), Some(Box::new(bell)));
         Ok(())
     }
 

@@ -143,9 +143,11 @@ fn may_hold_code(bytes: &[u8], marks: [u16; 4]) -> bool {
 
 impl Far {
     /// See [`crate::link::attach`].
-    pub(crate) fn attach(&self, worker: &Worker, carrier: Box<dyn Carrier>, bell: Option<Box<dyn Bell>>) {
+    pub(crate) fn attach(&self, worker: &Worker, carrier: Option<Box<dyn Carrier>>, bell: Option<Box<dyn Bell>>) {
         let fresh = bell.is_none_or(|bell| worker.shared.parker.set_bell(bell));
-        assert!(fresh && self.peers.set(Box::new(Peers::new(carrier))).is_ok(), "a worker is attached once");
+        assert!(fresh && !self.is_attached(), "a worker is attached once");
+        let Some(carrier) = carrier else { return };
+        let _ = self.peers.set(Box::new(Peers::new(carrier)));
         worker.estate().know_all();
         let _ = FORWARDER.set(worker.id);
     }

@@ -86,7 +86,7 @@ fn play(test: impl FnOnce(&Rc<RefCell<Peer>>, &Trust<u64>) + Send + 'static) {
     let thread = std::thread::spawn(move || {
         let peer = Rc::<RefCell<Peer>>::default();
         let id = worker_id(7, 0);
-        attach(Box::new(Played { peers: [id], peer: Rc::clone(&peer) }), None);
+        attach(Some(Box::new(Played { peers: [id], peer: Rc::clone(&peer) })), None);
         let there = Trust::of(std::ptr::without_provenance_mut(4096), id);
         test(&peer, &there);
         drop(there);
