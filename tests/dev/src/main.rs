@@ -12,6 +12,7 @@ mod bench;
 mod command;
 mod count;
 mod fallback;
+mod hosts;
 mod house;
 mod loom;
 mod sanitize;
@@ -53,6 +54,8 @@ enum What {
     Asan,
     /// Miri over the parts of `trust` that switch no stacks
     Miri,
+    /// Programs on a rack of hosts, which are network namespaces (root, iproute2; GOSSAMER_KILLS, GOSSAMER_SEED)
+    Rack,
     /// The benchmarks at their smallest size: they build, run and verify their own answers
     BenchSmoke,
     /// The figures of docs/benchmarks, at full size (many minutes)
@@ -68,11 +71,12 @@ enum What {
 }
 
 /// The tiers of `ci`: the quick ones first.
-const CI: [What; 9] = [
+const CI: [What; 10] = [
     What::Fmt,
     What::Unsafe,
     What::Lint,
     What::Test,
+    What::Rack,
     What::BenchSmoke,
     What::Loom,
     What::Fallback,
@@ -92,6 +96,7 @@ impl What {
             What::Fallback => "fallback",
             What::Asan => "asan",
             What::Miri => "miri",
+            What::Rack => "rack",
             What::BenchSmoke => "bench-smoke",
             What::Bench => "bench",
             What::Stress => "stress",
@@ -108,6 +113,7 @@ impl What {
             What::Fmt => basic::fmt(context),
             What::Lint => basic::lint(context),
             What::Test => basic::test(context),
+            What::Rack => hosts::rack(context),
             What::BenchSmoke => basic::bench_smoke(context),
             What::Loom => loom::models(context),
             What::Stress => loom::stress(context),

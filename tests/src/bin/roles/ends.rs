@@ -42,3 +42,12 @@ pub fn leave_running() {
     };
     drop(gossamer::spawn(fiber));
 }
+
+/// The last machine ends as by a bug in unsafe code.
+pub fn abort() {
+    let aborted = gossamer::spawn_on(far(), || std::process::abort()).join();
+    unreachable!("the program ends with its machine: {:?}", aborted.is_ok());
+}
+
+/// A program that has done its work before it started.
+pub fn nothing() {}

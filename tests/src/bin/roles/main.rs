@@ -24,11 +24,17 @@ fn main() {
         ["everyone"] => work::everyone,
         ["wait"] => ends::wait,
         ["panic"] => ends::panic,
+        ["abort"] => ends::abort,
+        ["status", _] => ends::nothing,
+        ["lines", _] => work::lines,
         ["function-pointer"] => ends::function_pointer,
         ["leave-running"] => ends::leave_running,
         _ => panic!("no such role: {words:?}"),
     };
     gossamer::main(role, 4);
+    if let ["status", status] = words[..] {
+        std::process::exit(status.parse().expect("a status"));
+    }
 }
 
 /// The last place of the rack: on another machine if there is one.

@@ -80,3 +80,17 @@ pub fn everyone() {
     let each = places.len() as u64 * FIBERS * ROUNDS;
     assert!(counters.iter().all(|counter| counter.apply(|c| *c) == each));
 }
+
+/// Each machine prints so many lines, each with its number and a text whose bytes and length follow from it.
+pub fn lines() {
+    let lines: usize = std::env::args().nth(2).and_then(|count| count.parse().ok()).expect("how many");
+    let print = move || {
+        for number in 0..lines {
+            let letter = char::from(b'a' + (number % 26) as u8);
+            println!("{number} {}", String::from(letter).repeat(40 + number % 20));
+        }
+    };
+    let firsts = gossamer::rack().places().filter(|place| place.worker == 0);
+    let fibers: Vec<_> = firsts.map(|place| gossamer::spawn_on(place, print)).collect();
+    fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+}

@@ -1,0 +1,49 @@
+//! Programs that end by themselves.
+
+use crate::rack::Rack;
+
+/// Lines of a program's output, on two hosts together.
+const LINES: usize = 1_000_000;
+
+#[test]
+fn a_program_runs_on_all_hosts_and_its_status_comes_back() {
+    let rack = Rack::start(3);
+    for (role, status) in [(vec!["everyone"], 0), (vec!["calls"], 0), (vec!["status", "7"], 7), (vec!["panic"], 101)] {
+        let ended = rack.run(&role).end();
+        assert_eq!(ended.status.code(), Some(status), "{role:?}: {ended:#?}");
+        rack.assert_nothing_is_left();
+    }
+}
+
+#[test]
+fn machines_are_on_the_hosts_that_were_named() {
+    let rack = Rack::start(3);
+    let ended = rack.launcher(&["run", "--hosts", "h2,h1", "--machines-per-host", "2", super::rack::ROLES, "places"]).end();
+    assert!(ended.status.success(), "{ended:#?}");
+    let hosts: Vec<&str> = ended.stdout.lines().filter_map(|line| line.split(" workers on ").nth(1)).collect();
+    assert!(hosts.len() == 4, "{ended:#?}");
+    for (found, expected) in hosts.iter().zip(["h2", "h2", "h1", "h1"]) {
+        assert!(found.starts_with(expected), "{hosts:?}");
+    }
+    rack.assert_nothing_is_left();
+}
+
+#[test]
+fn a_million_lines_come_whole_and_in_order() {
+    let rack = Rack::start(2);
+    let ended = rack.run(&["lines", &(LINES / 2).to_string()]).end();
+    assert!(ended.status.success(), "{}", ended.stderr);
+    let mut next = [0usize; 2];
+    for line in ended.stdout.lines() {
+        let (prefix, text) = line.split_once(" | ").unwrap_or_else(|| panic!("no name before {line:?}"));
+        let machine: usize = prefix[1..2].parse().unwrap_or_else(|_| panic!("no machine in {line:?}"));
+        let (number, rest) = text.split_once(' ').unwrap_or_else(|| panic!("no number in {line:?}"));
+        assert_eq!(number, next[machine].to_string(), "machine {machine}: a line is lost, or out of order");
+        let byte = b'a' + (number.parse::<usize>().unwrap() % 26) as u8;
+        let is_whole = rest.len() == 40 + next[machine] % 20 && rest.bytes().all(|found| found == byte);
+        assert!(is_whole, "mixed within a line: {line:?}");
+        next[machine] += 1;
+    }
+    assert_eq!(next, [LINES / 2; 2]);
+    rack.assert_nothing_is_left();
+}

@@ -1,0 +1,197 @@
+//! Programs that are ended by what happens to one of their processes, or hosts: all of it ends, on all hosts.
+
+use rustix::process::Signal;
+
+use crate::process::{Ended, send};
+use crate::rack::{ROLES, Rack};
+
+/// The launcher has failed, and says all of this.
+#[track_caller]
+fn assert_blames(ended: &Ended, words: &[&str]) {
+    assert!(!ended.status.success(), "{ended:#?}");
+    for word in words {
+        assert!(ended.stderr.contains(word), "no {word:?}: {ended:#?}");
+    }
+}
+
+/// A program still works here, whatever has happened before.
+#[track_caller]
+fn assert_works(rack: &Rack) {
+    let ended = rack.run(&["everyone"]).end();
+    assert!(ended.status.success(), "{ended:#?}");
+    rack.assert_nothing_is_left();
+}
+
+#[test]
+fn a_machine_that_is_killed() {
+    let mut rack = Rack::start(3);
+    for victim in [0, 1, 2] {
+        let (launcher, machines) = rack.waiting();
+        rack.ends_after(&format!("machine {victim} killed"), |_| send(machines[victim], Signal::KILL));
+        let ended = launcher.end();
+        assert_blames(&ended, &[&format!("machine {victim}"), &format!("on h{victim}"), "SIGKILL"]);
+        assert_eq!(ended.status.code(), Some(128 + 9), "{ended:#?}");
+        rack.assert_nothing_is_left();
+    }
+    assert_works(&rack);
+}
+
+#[test]
+fn a_machine_that_aborts() {
+    let rack = Rack::start(2);
+    let ended = rack.run(&["abort"]).end();
+    assert_blames(&ended, &["machine 1", "on h1", "SIGABRT"]);
+    assert_eq!(ended.status.code(), Some(128 + 6), "{ended:#?}");
+    rack.assert_nothing_is_left();
+}
+
+#[test]
+fn a_daemon_that_is_killed() {
+    let mut rack = Rack::start(3);
+    for victim in [0, 2] {
+        let (launcher, _) = rack.waiting();
+        rack.ends_after(&format!("daemon of h{victim} killed"), |rack| rack.kill_daemon(victim));
+        assert_blames(&launcher.end(), &[&format!("h{victim}"), &format!("machine {victim}")]);
+        rack.start_daemon(victim);
+        rack.assert_nothing_is_left();
+    }
+    assert_works(&rack);
+}
+
+#[test]
+fn a_daemon_that_hangs() {
+    let mut rack = Rack::start(2);
+    let (launcher, _) = rack.waiting();
+    rack.ends_after("daemon of h1 stopped", |rack| rack.daemon(1).signal(Signal::STOP));
+    assert_blames(&launcher.end(), &["h1", "machine 1"]);
+    rack.daemon(1).signal(Signal::CONT);
+    rack.assert_nothing_is_left();
+    assert_works(&rack);
+}
+
+#[test]
+fn a_machine_that_hangs_does_not_hold_up_the_end_of_the_others() {
+    let mut rack = Rack::start(2);
+    let (launcher, machines) = rack.waiting();
+    send(machines[1], Signal::STOP);
+    rack.ends_after("machine 0 killed while machine 1 was stopped", |_| send(machines[0], Signal::KILL));
+    assert_blames(&launcher.end(), &["machine 0", "SIGKILL"]);
+    rack.assert_nothing_is_left();
+}
+
+#[test]
+fn a_launcher_that_is_killed() {
+    let mut rack = Rack::start(2);
+    let (launcher, _) = rack.waiting();
+    rack.ends_after("launcher killed", |_| launcher.signal(Signal::KILL));
+    drop(launcher);
+    rack.assert_nothing_is_left();
+    assert_works(&rack);
+}
+
+#[test]
+fn a_launcher_that_is_interrupted() {
+    let mut rack = Rack::start(2);
+    let (launcher, _) = rack.waiting();
+    rack.ends_after("launcher interrupted", |_| launcher.signal(Signal::INT));
+    let ended = launcher.end();
+    assert_blames(&ended, &["SIGINT"]);
+    assert_eq!(ended.status.code(), Some(130), "{ended:#?}");
+    rack.assert_nothing_is_left();
+}
+
+#[test]
+fn a_host_that_is_cut_off() {
+    let mut rack = Rack::start(3);
+    let (launcher, _) = rack.waiting();
+    rack.ends_after("h2 cut off", |rack| rack.network.cut(2));
+    assert_blames(&launcher.end(), &["h2", "machine 2"]);
+    rack.network.restore(2);
+    rack.assert_nothing_is_left();
+    assert_works(&rack);
+}
+
+#[test]
+fn a_launcher_that_is_cut_off() {
+    let mut rack = Rack::start(3);
+    let (launcher, _) = rack.waiting();
+    rack.ends_after("h0 cut off, with the launcher", |rack| rack.network.cut(0));
+    assert_blames(&launcher.end(), &["machine"]);
+    rack.network.restore(0);
+    rack.assert_nothing_is_left();
+    assert_works(&rack);
+}
+
+#[test]
+fn two_programs_do_not_see_one_another() {
+    let mut rack = Rack::start(2);
+    let (first, first_machines) = rack.waiting();
+    let (second, second_machines) = rack.waiting();
+    assert!(first_machines.iter().all(|pid| !second_machines.contains(pid)));
+    send(first_machines[1], Signal::KILL);
+    assert_blames(&first.end(), &["machine 1", "SIGKILL"]);
+    for pid in &second_machines {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        assert!(!stat.contains(") Z "), "the second program lost a machine");
+    }
+    assert_works_beside(&rack);
+    rack.ends_after("the second of two interrupted", |_| second.signal(Signal::INT));
+    assert_eq!(second.end().status.code(), Some(130));
+    rack.assert_nothing_is_left();
+}
+
+/// As `assert_works`, while another program runs.
+#[track_caller]
+fn assert_works_beside(rack: &Rack) {
+    let ended = rack.launcher(&["run", ROLES, "everyone"]).end();
+    assert!(ended.status.success(), "{ended:#?}");
+}
+
+/// Kills something, at some moment, many times: whatever goes, at whatever time, the rest goes too.
+#[test]
+fn kills_at_random() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let kills = number("GOSSAMER_KILLS").unwrap_or(5);
+    let clock = || std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let seed = number("GOSSAMER_SEED").unwrap_or_else(clock);
+    println!("GOSSAMER_KILLS={kills} GOSSAMER_SEED={seed}");
+    let mut state = seed;
+    let mut below = move |bound: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % bound
+    };
+    let mut rack = Rack::start(2);
+    for kill in 0..kills {
+        let launcher = rack.run(&["wait"]);
+        if below(2) == 0 {
+            launcher.wait_for_output("works\n");
+        } else {
+            // Some moment of the start.
+            std::thread::sleep(std::time::Duration::from_millis(below(300) as u64));
+        }
+        let daemon = below(2);
+        let processes = rack.processes();
+        let choice = below(processes.len() + 1);
+        let what = match processes.get(choice) {
+            Some(pid) => std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().replace('\0', " "),
+            None => format!("daemon of h{daemon}"),
+        };
+        let what = format!("kill {kill}: {}", what.rsplit('/').next().unwrap_or_default());
+        // What a start is about to start is not watched yet, but is to be gone below.
+        let launcher_id = launcher.id();
+        match processes.get(choice) {
+            Some(pid) => send(*pid, Signal::KILL),
+            None => rack.kill_daemon(daemon),
+        }
+        rack.ends_after(&what, |_| ());
+        let ended = launcher.end();
+        assert!(!ended.status.success(), "{what}: {ended:#?}");
+        let is_launcher = processes.get(choice) == Some(&launcher_id);
+        assert!(is_launcher || ended.stderr.contains("gossamer-launch: "), "{what}: it does not say why: {ended:#?}");
+        if choice == processes.len() {
+            rack.start_daemon(daemon);
+        }
+        rack.assert_nothing_is_left();
+    }
+    assert_works(&rack);
+}

@@ -1,0 +1,115 @@
+//! Hosts as network namespaces: each with an address of its own, joined by a bridge, with links that can be taken down.
+//!
+//! Here: namespaces, links. Not here: what runs on the hosts (`process`, `rack`).
+//!
+//! Nothing of it has a name outside: a namespace is an open descriptor of this process and what runs in it, and is gone,
+//! with its links, when both are. The network of the machine that runs the tests is not touched.
+#![allow(unsafe_code)] // making a namespace
+
+use std::fs::File;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+
+/// A network namespace.
+#[derive(Debug)]
+pub struct Namespace {
+    fd: OwnedFd,
+}
+
+/// A host: a namespace with one link into the network.
+#[derive(Debug)]
+pub struct Host {
+    pub namespace: Namespace,
+    pub name: String,
+    pub address: Ipv4Addr,
+    /// The other end of its link, at the bridge.
+    port: String,
+}
+
+/// Hosts around a bridge.
+#[derive(Debug)]
+pub struct Network {
+    bridge: Namespace,
+    pub hosts: Vec<Host>,
+}
+
+impl Namespace {
+    fn new() -> Namespace {
+        let make = || {
+            // SAFETY: only what this thread sees as its network changes, and it has no sockets; it ends after this.
+            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.expect("a network namespace (run as root)");
+            File::open("/proc/thread-self/ns/net").unwrap()
+        };
+        let file = std::thread::spawn(make).join().unwrap();
+        Namespace { fd: file.into() }
+    }
+
+    /// Does something on a thread that is in this namespace, as will be the processes it starts.
+    pub fn inside<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                move_into_link_name_space(self.fd.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+                work()
+            });
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// The processes that run in it.
+    pub fn processes(&self) -> Vec<i32> {
+        let own = File::from(self.fd.try_clone().unwrap()).metadata().unwrap().ino();
+        let numbers = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
+            let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+            // Gone meanwhile, or without any: not here.
+            let namespace = std::fs::metadata(format!("/proc/{pid}/ns/net")).ok()?;
+            (namespace.ino() == own).then_some(pid)
+        });
+        numbers.collect()
+    }
+
+    fn ip(&self, arguments: &str) {
+        let output = self.inside(|| Command::new("ip").args(arguments.split(' ')).output().expect("ip of iproute2"));
+        assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+impl Network {
+    /// Hosts `h0`, `h1`, … with the addresses 10.77.0.1, 10.77.0.2, …
+    pub fn new(hosts: u8) -> Network {
+        let bridge = Namespace::new();
+        bridge.ip("link add br0 type bridge");
+        bridge.ip("link set br0 up");
+        let host = |index| {
+            let namespace = Namespace::new();
+            let host = Host {
+                name: format!("h{index}"),
+                address: Ipv4Addr::new(10, 77, 0, index + 1),
+                port: format!("port{index}"),
+                namespace,
+            };
+            let (own, fd) = (std::process::id(), host.namespace.fd.as_raw_fd());
+            bridge.ip(&format!("link add {} type veth peer name eth0 netns /proc/{own}/fd/{fd}", host.port));
+            bridge.ip(&format!("link set {} master br0 up", host.port));
+            host.namespace.ip(&format!("addr add {}/24 dev eth0", host.address));
+            host.namespace.ip("link set eth0 up");
+            host.namespace.ip("link set lo up");
+            host
+        };
+        let hosts = (0..hosts).map(host).collect();
+        Network { bridge, hosts }
+    }
+
+    /// Cuts a host off: what is sent to it or by it is dropped, as by a pulled cable.
+    pub fn cut(&self, host: usize) {
+        self.bridge.ip(&format!("link set {} down", self.hosts[host].port));
+    }
+
+    /// Ends a cut.
+    pub fn restore(&self, host: usize) {
+        self.bridge.ip(&format!("link set {} up", self.hosts[host].port));
+    }
+}

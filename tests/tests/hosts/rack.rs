@@ -1,0 +1,205 @@
+//! A rack for one test: hosts, a `rack.yaml`, a key, a daemon on each host; programs that are launched on it; and
+//! whether anything of them is left.
+//!
+//! What belongs to the rack is what runs in the namespaces of its hosts, so nothing can hide.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::network::Network;
+use crate::process::{PATIENCE, Process, Watched, send};
+
+pub const LAUNCH: &str = env!("CARGO_BIN_EXE_test-launch");
+pub const DAEMON: &str = env!("CARGO_BIN_EXE_test-daemon");
+pub const ROLES: &str = env!("CARGO_BIN_EXE_test-roles");
+pub const STRANGER: &str = env!("CARGO_BIN_EXE_test-stranger");
+
+const PORT: u16 = 7117;
+/// The promise is 4 s where a host is silent, and one second otherwise. These tests run on busy machines.
+pub const BOUND: Duration = Duration::from_secs(15);
+
+/// Hosts with their daemons. All of it ends on drop.
+pub struct Rack {
+    pub network: Network,
+    folder: tempfile::TempDir,
+    daemons: Vec<Option<Process>>,
+}
+
+impl Rack {
+    /// So many hosts, with one worker each and a daemon that listens.
+    pub fn start(hosts: u8) -> Rack {
+        let mut rack = Rack::without_daemons(hosts);
+        (0..usize::from(hosts)).for_each(|host| rack.start_daemon(host));
+        rack
+    }
+
+    pub fn without_daemons(hosts: u8) -> Rack {
+        let network = Network::new(hosts);
+        let folder = tempfile::tempdir().unwrap();
+        let rack = Rack { daemons: network.hosts.iter().map(|_| None).collect(), network, folder };
+        rack.make_key("rack.key");
+        rack.write_yaml("rack.yaml", "rack.key");
+        rack
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn make_key(&self, name: &str) {
+        let done = Command::new(LAUNCH).arg("keygen").arg(self.path(name)).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+    }
+
+    pub fn write_yaml(&self, name: &str, key: &str) {
+        let hosts = self.network.hosts.iter();
+        let hosts = hosts.map(|host| format!("  - {{ name: {}, address: {}, workers: 1 }}\n", host.name, host.address));
+        let text = format!("name: test\nport: {PORT}\nkey_file: {key}\nuser: root\nhosts:\n{}", hosts.collect::<String>());
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    /// Starts a daemon, and returns when it listens.
+    pub fn start_daemon(&mut self, host: usize) {
+        let daemon = self.daemon_of(host, "rack.yaml");
+        daemon.wait_for_error("listening");
+        self.daemons[host] = Some(daemon);
+    }
+
+    /// Starts a daemon by another file than the others.
+    pub fn start_daemon_by(&mut self, host: usize, yaml: &str) {
+        let daemon = self.daemon_of(host, yaml);
+        daemon.wait_for_error("listening");
+        self.daemons[host] = Some(daemon);
+    }
+
+    /// A daemon that may not come up.
+    pub fn daemon_of(&self, host: usize, yaml: &str) -> Process {
+        let place = &self.network.hosts[host];
+        let mut command = Command::new(DAEMON);
+        command.arg("--rack").arg(self.path(yaml)).args(["--host", &place.name]);
+        command.arg("--cache").arg(self.path(&format!("cache-{}", place.name)));
+        Process::start(place, command)
+    }
+
+    pub fn daemon(&self, host: usize) -> &Process {
+        self.daemons[host].as_ref().expect("a daemon on this host")
+    }
+
+    /// Kills a daemon as `kill -9` does.
+    pub fn kill_daemon(&mut self, host: usize) {
+        self.daemons[host] = None;
+    }
+
+    /// Takes a port on a host.
+    pub fn listen(&self, host: usize) -> TcpListener {
+        let host = &self.network.hosts[host];
+        host.namespace.inside(|| TcpListener::bind((host.address, PORT)).unwrap())
+    }
+
+    /// The launcher on host 0.
+    pub fn launcher(&self, arguments: &[&str]) -> Process {
+        self.launcher_by("rack.yaml", arguments)
+    }
+
+    pub fn launcher_by(&self, yaml: &str, arguments: &[&str]) -> Process {
+        let (what, rest) = arguments.split_first().expect("a subcommand");
+        let mut command = Command::new(LAUNCH);
+        command.arg(what).arg("--rack").arg(self.path(yaml)).args(rest).current_dir("/");
+        Process::start(&self.network.hosts[0], command)
+    }
+
+    /// `test-roles` in a role on all hosts.
+    pub fn run(&self, role: &[&str]) -> Process {
+        self.launcher(&[&["run", ROLES], role].concat())
+    }
+
+    /// `test-roles wait` on all hosts, when it works; with the process of each machine.
+    pub fn waiting(&self) -> (Process, Vec<i32>) {
+        let launcher = self.run(&["wait"]);
+        let text = launcher.wait_for_output("works\n");
+        let machine = |index| {
+            let rest = text.split(&format!("machine {index} is process ")).nth(1).expect("each machine is listed");
+            rest.lines().next().and_then(|pid| pid.parse().ok()).expect("a process id")
+        };
+        (launcher, (0..self.network.hosts.len()).map(machine).collect())
+    }
+
+    /// All that runs on the hosts but the daemons.
+    pub fn processes(&self) -> Vec<i32> {
+        let mut all: Vec<i32> = self.network.hosts.iter().flat_map(|host| host.namespace.processes()).collect();
+        all.retain(|pid| !self.daemons.iter().flatten().any(|daemon| daemon.id() == *pid));
+        all
+    }
+
+    /// Does harm, and measures until all that ran on the hosts but the daemons has ended.
+    #[track_caller]
+    pub fn ends_after(&mut self, what: &str, harm: impl FnOnce(&mut Rack)) {
+        let all = Watched::new(self.processes());
+        let start = Instant::now();
+        harm(self);
+        let left = all.wait(BOUND);
+        let taken = start.elapsed();
+        assert!(left.is_ok(), "{what}: {left:?} are there after {BOUND:?}");
+        println!("{what}: the last process of the program went after {} ms", taken.as_millis());
+    }
+
+    /// Nothing runs, listens or is connected on the hosts but the daemons, and they hold no memory of programs.
+    #[track_caller]
+    pub fn assert_nothing_is_left(&self) {
+        // What is on its way out may go.
+        if let Err(left) = Watched::new(self.processes()).wait(BOUND) {
+            let names: Vec<_> = left.iter().map(|pid| fs::read_to_string(format!("/proc/{pid}/cmdline"))).collect();
+            panic!("processes are left: {names:?}");
+        }
+        let start = Instant::now();
+        loop {
+            let found = self.strange_sockets();
+            if found.is_empty() {
+                break;
+            }
+            assert!(start.elapsed() < BOUND, "sockets are left: {found:?}");
+            std::thread::yield_now();
+        }
+        for daemon in self.daemons.iter().flatten() {
+            let open = fs::read_dir(format!("/proc/{}/fd", daemon.id())).unwrap();
+            let memory = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+            let memory: Vec<_> = memory.filter(|target| target.to_string_lossy().contains("memfd:gossamer")).collect();
+            assert!(memory.is_empty(), "a daemon holds {memory:?}");
+        }
+    }
+
+    /// TCP sockets of the hosts that listen or are connected, at another port than that of the daemons.
+    fn strange_sockets(&self) -> Vec<String> {
+        const LISTENING: &str = "0A";
+        const CONNECTED: &str = "01";
+        let of_daemons = format!(":{PORT:04X}");
+        let mut found = Vec::new();
+        for host in &self.network.hosts {
+            let table = host.namespace.inside(|| fs::read_to_string("/proc/thread-self/net/tcp").unwrap());
+            for line in table.lines().skip(1) {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                let [_, own, other, state, ..] = words[..] else { panic!("{line}") };
+                let is_of_daemons = own.ends_with(&of_daemons) || other.ends_with(&of_daemons);
+                if [LISTENING, CONNECTED].contains(&state) && !is_of_daemons {
+                    found.push(format!("{} {own} {other} {state}", host.name));
+                }
+            }
+        }
+        found
+    }
+}
+
+impl Drop for Rack {
+    fn drop(&mut self) {
+        self.daemons.clear();
+        // Nothing is left, unless the test has failed.
+        let left = self.processes();
+        left.iter().for_each(|pid| send(*pid, Signal::KILL));
+        let _ = Watched::new(left).wait(PATIENCE);
+    }
+}
