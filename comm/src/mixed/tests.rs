@@ -2,8 +2,12 @@
 
 use super::*;
 use crate::conformance::{self, Effort, REGION_BYTES};
+use crate::secure::Key;
 use crate::shm::{self, ShmFabric};
 use crate::sim::{Conditions, Network};
+use crate::tcp::{Limits, Listener, TcpFabric};
+use std::net::Ipv4Addr;
+use std::sync::Mutex;
 use std::time::Instant;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -14,51 +18,76 @@ fn group(host: usize) -> Vec<MachineId> {
     (0..4).map(MachineId).filter(|machine| HOSTS[usize::from(machine.0)] == host).collect()
 }
 
+/// What joins the two hosts: opens a machine's end of it on a region.
+type Join<'a> = &'a (dyn Fn(MachineId, Arc<Region>) -> Box<dyn Fabric> + Sync);
+
 /// Machine `machine` of the two hosts.
-fn open(machine: MachineId, segments: &[shm::Segments; 2], network: &Network) -> MixedFabric {
+fn open(machine: MachineId, segments: &[shm::Segments; 2], join: Join<'_>) -> MixedFabric {
     let host = HOSTS[usize::from(machine.0)];
     let near = group(host);
     let place = near.iter().position(|peer| *peer == machine).unwrap();
     let bootstrap = segments[host].bootstrap(MachineId(place as u16)).unwrap();
     let shm = ShmFabric::open_group(bootstrap, &near, 4, REGION_BYTES, TIMEOUT).unwrap();
-    let far = network.open(machine, shm.shared_region(), TIMEOUT).unwrap();
+    let far = join(machine, shm.shared_region());
     let near = near.into_iter().filter(|peer| *peer != machine).collect();
-    let parts =
-        vec![Part { fabric: Box::new(shm), peers: near }, Part { fabric: Box::new(far), peers: group(1 - host) }];
+    let parts = vec![Part { fabric: Box::new(shm), peers: near }, Part { fabric: far, peers: group(1 - host) }];
     MixedFabric::new(parts).unwrap()
 }
 
-fn open_all(network: &Network) -> Vec<MixedFabric> {
+fn open_all(join: Join<'_>) -> Vec<MixedFabric> {
     let segments = [shm::create(2).unwrap(), shm::create(2).unwrap()];
     std::thread::scope(|scope| {
-        let opening: Vec<_> = (0..4)
-            .map(|machine| {
-                scope.spawn({
-                    let segments = &segments;
-                    move || open(MachineId(machine), segments, network)
-                })
-            })
-            .collect();
+        let open = |machine| {
+            let segments = &segments;
+            scope.spawn(move || open(MachineId(machine), segments, join))
+        };
+        let opening: Vec<_> = (0..4).map(open).collect();
         opening.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }
 
-#[test]
-fn conforms_over_two_hosts() {
-    let network = Network::new(4, Conditions { silence: TIMEOUT, ..Conditions::default() }).unwrap();
-    let fabrics = open_all(&network);
+fn open_all_on(network: &Network) -> Vec<MixedFabric> {
+    open_all(&|machine, region| Box::new(network.open(machine, region, TIMEOUT).unwrap()))
+}
+
+fn conform(fabrics: &[MixedFabric]) {
     let effort = Effort { writes: 10_000, wakes: 1_000, patience: TIMEOUT };
     std::thread::scope(|scope| {
-        for fabric in &fabrics {
+        for fabric in fabrics {
             scope.spawn(|| conformance::run(fabric, &effort));
         }
     });
 }
 
 #[test]
+fn conforms_over_two_hosts_and_a_bad_network() {
+    let network = Network::new(4, Conditions { silence: TIMEOUT, ..Conditions::default() }).unwrap();
+    conform(&open_all_on(&network));
+}
+
+#[test]
+fn conforms_over_two_hosts_and_tcp() {
+    let key = Key::generate().unwrap();
+    let listeners = [(); 4].map(|()| {
+        let limits = Limits { silence: TIMEOUT, ..Limits::default() };
+        Listener::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap().with_limits(limits)
+    });
+    let addresses = listeners.each_ref().map(Listener::address);
+    let listeners = Mutex::new(listeners.map(Some));
+    let join = |machine: MachineId, region| -> Box<dyn Fabric> {
+        let listener = listeners.lock().unwrap()[usize::from(machine.0)].take().unwrap();
+        // Only machines of the other host are peers here.
+        let is_far = |peer: &usize| HOSTS[*peer] != HOSTS[usize::from(machine.0)];
+        let peers = (0..4).map(|peer| is_far(&peer).then(|| addresses[peer])).collect();
+        Box::new(TcpFabric::open(listener, machine, peers, key.clone(), region, TIMEOUT).unwrap())
+    };
+    conform(&open_all(&join));
+}
+
+#[test]
 fn a_death_in_any_part_is_noticed() {
     let network = Network::new(4, Conditions::default()).unwrap();
-    let fabrics = open_all(&network);
+    let fabrics = open_all_on(&network);
     network.kill(MachineId(3));
     for fabric in [&fabrics[0], &fabrics[2]] {
         conformance::notices_death(fabric, MachineId(3), TIMEOUT, || ());
@@ -71,7 +100,7 @@ fn a_death_in_any_part_is_noticed() {
 #[test]
 fn leaving_in_order_is_no_death_and_at_once() {
     let network = Network::new(4, Conditions::default()).unwrap();
-    let mut fabrics = open_all(&network);
+    let mut fabrics = open_all_on(&network);
     let start = Instant::now();
     drop(fabrics.pop());
     assert!(start.elapsed() < TIMEOUT, "the watchers were not let go");
