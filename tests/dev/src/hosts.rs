@@ -18,7 +18,9 @@ pub fn rack(context: &Context) -> anyhow::Result<Verdict> {
     }
     let namespace = context.command("unshare", &["--net", "ip", "link", "add", "br0", "type", "bridge"]).capture();
     if !namespace.is_ok_and(|done| done.success) {
-        return Ok(Verdict::skipped("root may not make network namespaces with a bridge here (a container without CAP_SYS_ADMIN?)"));
+        return Ok(Verdict::skipped(
+            "root may not make network namespaces with a bridge here (a container without CAP_SYS_ADMIN?)",
+        ));
     }
     context
         .cargo(&["test", "--no-fail-fast", "--package", "gossamer-tests", "--test", "hosts"])

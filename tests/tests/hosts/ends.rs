@@ -1,6 +1,6 @@
 //! Programs that end by themselves.
 
-use crate::rack::Rack;
+use crate::rack::{ROLES, Rack};
 
 /// Lines of a program's output, on two hosts together.
 const LINES: usize = 1_000_000;
@@ -18,12 +18,12 @@ fn a_program_runs_on_all_hosts_and_its_status_comes_back() {
 #[test]
 fn machines_are_on_the_hosts_that_were_named() {
     let rack = Rack::start(3);
-    let ended = rack.launcher(&["run", "--hosts", "h2,h1", "--machines-per-host", "2", super::rack::ROLES, "places"]).end();
+    let ended = rack.launcher(&["run", "--hosts", "h2,h1", "--machines-per-host", "2", ROLES, "places"]).end();
     assert!(ended.status.success(), "{ended:#?}");
-    let hosts: Vec<&str> = ended.stdout.lines().filter_map(|line| line.split(" workers on ").nth(1)).collect();
-    assert!(hosts.len() == 4, "{ended:#?}");
-    for (found, expected) in hosts.iter().zip(["h2", "h2", "h1", "h1"]) {
-        assert!(found.starts_with(expected), "{hosts:?}");
+    let machines: Vec<&str> = ended.stdout.lines().filter_map(|line| line.split(" on ").nth(1)).collect();
+    assert_eq!(machines.len(), 4, "{ended:#?}");
+    for (machine, (host, way)) in machines.iter().zip([("h2,", ""), ("h2,", "shm"), ("h1,", "tcp"), ("h1,", "tcp")]) {
+        assert!(machine.starts_with(host) && machine.ends_with(way), "{ended:#?}");
     }
     rack.assert_nothing_is_left();
 }

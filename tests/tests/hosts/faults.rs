@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 
 use crate::process::{Ended, send};
-use crate::rack::{ROLES, Rack};
+use crate::rack::Rack;
 
 /// The launcher has failed, and says all of this.
 #[track_caller]
@@ -134,17 +134,11 @@ fn two_programs_do_not_see_one_another() {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         assert!(!stat.contains(") Z "), "the second program lost a machine");
     }
-    assert_works_beside(&rack);
+    let third = rack.run(&["everyone"]).end();
+    assert!(third.status.success(), "{third:#?}");
     rack.ends_after("the second of two interrupted", |_| second.signal(Signal::INT));
     assert_eq!(second.end().status.code(), Some(130));
     rack.assert_nothing_is_left();
-}
-
-/// As `assert_works`, while another program runs.
-#[track_caller]
-fn assert_works_beside(rack: &Rack) {
-    let ended = rack.launcher(&["run", ROLES, "everyone"]).end();
-    assert!(ended.status.success(), "{ended:#?}");
 }
 
 /// Kills something, at some moment, many times: whatever goes, at whatever time, the rest goes too.
@@ -177,16 +171,14 @@ fn kills_at_random() {
             None => format!("daemon of h{daemon}"),
         };
         let what = format!("kill {kill}: {}", what.rsplit('/').next().unwrap_or_default());
-        // What a start is about to start is not watched yet, but is to be gone below.
-        let launcher_id = launcher.id();
-        match processes.get(choice) {
+        let is_launcher = processes.get(choice) == Some(&launcher.id());
+        // What is only about to start is not watched here, but is to be gone below.
+        rack.ends_after(&what, |rack| match processes.get(choice) {
             Some(pid) => send(*pid, Signal::KILL),
             None => rack.kill_daemon(daemon),
-        }
-        rack.ends_after(&what, |_| ());
+        });
         let ended = launcher.end();
         assert!(!ended.status.success(), "{what}: {ended:#?}");
-        let is_launcher = processes.get(choice) == Some(&launcher_id);
         assert!(is_launcher || ended.stderr.contains("gossamer-launch: "), "{what}: it does not say why: {ended:#?}");
         if choice == processes.len() {
             rack.start_daemon(daemon);

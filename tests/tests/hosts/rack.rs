@@ -59,7 +59,8 @@ impl Rack {
     pub fn write_yaml(&self, name: &str, key: &str) {
         let hosts = self.network.hosts.iter();
         let hosts = hosts.map(|host| format!("  - {{ name: {}, address: {}, workers: 1 }}\n", host.name, host.address));
-        let text = format!("name: test\nport: {PORT}\nkey_file: {key}\nuser: root\nhosts:\n{}", hosts.collect::<String>());
+        let text =
+            format!("name: test\nport: {PORT}\nkey_file: {key}\nuser: root\nhosts:\n{}", hosts.collect::<String>());
         fs::write(self.path(name), text).unwrap();
     }
 
