@@ -1,6 +1,6 @@
 //! `gossamer-bench`: delegation beside locks, atomics and channels.
 //!
-//! Every command runs its contenders interleaved in one process, verifies the answer of every run,
+//! Every command runs its contenders interleaved (`echo` as processes, the others in this one), verifies the answer of every run,
 //! says on which machine, commit and toolchain it ran, and can write all its samples as JSON.
 //! This file only reads the command line; each command has a file of its own.
 
@@ -9,6 +9,8 @@
 mod budget;
 mod contender;
 mod contenders;
+#[cfg(feature = "trust")]
+mod echo;
 mod fetch_add;
 mod harness;
 mod latency;
@@ -36,6 +38,12 @@ enum Command {
     FetchAdd(fetch_add::FetchAdd),
     /// Latency against offered load, open loop (thesis 2.6.2)
     Latency(latency::Latency),
+    /// Requests between random peers, over threads, shm and tcp, beside MPI and gRPC (thesis 3.3.1)
+    #[cfg(feature = "trust")]
+    Echo(echo::Echo),
+    /// The program of `echo` over trusts, for itself: as threads, or as processes of this host
+    #[cfg(feature = "trust")]
+    EchoRack(echo::EchoRack),
     /// One request beside the least it could cost: transfers, an uncontended lock, bare slots
     Parts(parts::Parts),
     /// A JSON file of results as SVG, one file a series
@@ -48,6 +56,10 @@ fn main() -> Result<()> {
     match Cli::parse().command {
         Command::FetchAdd(options) => fetch_add::command(options),
         Command::Latency(options) => latency::command(options),
+        #[cfg(feature = "trust")]
+        Command::Echo(options) => echo::command(options),
+        #[cfg(feature = "trust")]
+        Command::EchoRack(options) => echo::rack_command(options),
         Command::Parts(options) => parts::command(options),
         Command::Plot(options) => plot::command(options),
         Command::Targets(options) => targets::command(options),

@@ -19,7 +19,7 @@ use crate::{fetch_add::FetchAddSeries, latency::Point, machine::Machine, report:
 /// Options of `plot`.
 #[derive(Debug, Args)]
 pub struct Plot {
-    /// A file that `fetch-add`, `latency`, `parts` or `targets` wrote.
+    /// A file that `echo`, `fetch-add`, `latency`, `parts` or `targets` wrote.
     #[arg(long)]
     json: PathBuf,
     /// Folder for the SVG files; made if it is not there.
@@ -35,21 +35,21 @@ struct File {
 }
 
 /// One picture: lines over a logarithmic x axis.
-struct Picture {
-    name: String,
-    title: String,
-    x: &'static str,
-    y: &'static str,
-    lines: BTreeMap<String, Vec<Dot>>,
+pub struct Picture {
+    pub name: String,
+    pub title: String,
+    pub x: &'static str,
+    pub y: &'static str,
+    pub lines: BTreeMap<String, Vec<Dot>>,
 }
 
 /// A median with its spread.
 #[derive(Clone, Copy)]
-struct Dot {
-    x: f64,
-    y: f64,
-    low: f64,
-    high: f64,
+pub struct Dot {
+    pub x: f64,
+    pub y: f64,
+    pub low: f64,
+    pub high: f64,
 }
 
 /// Reads the file and draws.
@@ -65,6 +65,11 @@ pub fn command(options: Plot) -> Result<()> {
     let pictures = match file.command.as_str() {
         "fetch-add" => fetch_add(serde_json::from_value(file.results).with_context(shape)?),
         "latency" => latency(&serde_json::from_value::<Vec<Point>>(file.results).with_context(shape)?),
+        #[cfg(feature = "trust")]
+        "echo" => {
+            let series = file.results.get("series").cloned().ok_or_else(|| anyhow!(shape()))?;
+            crate::echo::pictures(&serde_json::from_value::<Vec<crate::echo::Series>>(series).with_context(shape)?)
+        }
         "parts" | "targets" => {
             let series = file.results.get("series").cloned().ok_or_else(|| anyhow!(shape()))?;
             bars(&serde_json::from_value::<Vec<Series>>(series).with_context(shape)?, &file, &options.out)?;
@@ -150,6 +155,13 @@ fn colour(contender: &str) -> RGBColor {
         "apply_then" => RGBColor(214, 39, 40),
         "apply_then-dedicated" => RGBColor(255, 152, 150),
         "bare-slots" => RGBColor(0, 0, 0),
+        "threads" => RGBColor(255, 187, 120),
+        "shm" => RGBColor(214, 39, 40),
+        "tcp" => RGBColor(255, 127, 14),
+        "mpi" => RGBColor(23, 190, 207),
+        "mpi-aggregated" => RGBColor(31, 119, 180),
+        "mpi-tcp-aggregated" => RGBColor(120, 94, 160),
+        "tonic" => RGBColor(44, 160, 44),
         _ => RGBColor(170, 170, 170),
     }
 }

@@ -144,6 +144,36 @@ fn targets() {
     }
 }
 
+#[cfg(feature = "trust")]
+#[test]
+fn echo() {
+    let folder = tempfile::tempdir().unwrap();
+    let (stdout, file, drawn) = measure(folder.path(), &["echo", "--only", "threads,shm"]);
+    let series = file["results"]["series"].as_array().unwrap();
+    assert_eq!(series.len(), 2 * 2 * 2, "two contenders, two sizes, two numbers of outstanding requests");
+    assert_eq!(drawn, 2 * 2, "throughput and latency, for each size");
+    for series in series {
+        let ns = |name: &str| series[name].as_f64().unwrap();
+        assert!(ns("p50_ns") > 0.0 && ns("p50_ns") <= ns("p99_ns") && ns("p99_ns") <= ns("p999_ns"), "{series}");
+        let samples = series["samples"].as_array().unwrap();
+        assert!(
+            samples.len() == 2 && samples.iter().all(|sample| sample["requests"].as_u64().unwrap() > 0),
+            "{series}"
+        );
+    }
+    assert!(stdout.contains("shm over threads"));
+    assert_eq!(file["results"]["targets"].as_array().unwrap().len(), 8);
+    // What cannot be had is said, and does not count as measured.
+    let mut without_mpi = Command::new(env!("CARGO_BIN_EXE_gossamer-bench"));
+    let output = without_mpi.args(["echo", "--smoke", "--only", "mpi"]).env("PATH", folder.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("SKIPPED: mpi: there is no `mpirun`"), "{said}");
+    assert!(fail(&["echo", "--smoke", "--strict", "--only", "threads"]).contains("were not measured"));
+    assert!(fail(&["echo", "--smoke", "--only", "pigeons"]).contains("threads, shm, tcp"));
+    assert!(fail(&["echo", "--smoke", "--processes", "1"]).contains("2 to 16"));
+    assert!(fail(&["echo-rack", "--bytes", "9"]).contains("--bytes 9"));
+}
+
 #[test]
 fn wrong_options_say_what_is_right() {
     assert!(fail(&["fetch-add", "--smoke", "--only", "mutex"]).contains("std-mutex, parking_lot"));

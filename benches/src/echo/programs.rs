@@ -1,0 +1,137 @@
+//! The programs of the exchange: how each is made, started and read. What cannot be had here is skipped, with the reason.
+
+use std::env;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use exchange::{Plan, Point};
+
+/// Longer than any run takes, start and end included, beyond what is measured.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// One contender, ready to run.
+#[derive(Debug)]
+pub struct Program {
+    pub contender: String,
+    pub processes: usize,
+    program: PathBuf,
+    arguments: Vec<String>,
+}
+
+impl Program {
+    /// Makes it ready; or says why it cannot be had here.
+    ///
+    /// # Errors
+    /// A name that no contender has; a package that does not build though all it needs is here.
+    pub fn prepare(contender: &str, processes: usize) -> Result<std::result::Result<Program, String>> {
+        ensure!((2..=super::rack::WORKERS_MAX).contains(&processes), "--processes {processes}: 2 to 16 are possible");
+        let count = processes.to_string();
+        let (program, arguments) = match contender {
+            "threads" => (own()?, vec!["echo-rack", "--processes", "1", "--workers", &count]),
+            "shm" | "tcp" => {
+                (own()?, vec!["echo-rack", "--fabric", contender, "--processes", &count, "--workers", &count])
+            }
+            "mpi" | "mpi-aggregated" | "mpi-tcp-aggregated" => {
+                let Some(mpirun) = find("mpirun") else {
+                    return Ok(Err(
+                        "there is no `mpirun` (on Debian: apt-get install openmpi-bin libopenmpi-dev libclang-dev)"
+                            .to_owned(),
+                    ));
+                };
+                let built = match build("mpi", "echo-mpi")? {
+                    Ok(built) => built,
+                    Err(why) => return Ok(Err(why)),
+                };
+                return Ok(Ok(Program::of_mpi(contender, processes, mpirun, &built)));
+            }
+            "tonic" => match build("tonic", "echo-tonic")? {
+                Ok(built) => (built, vec!["--processes", &count]),
+                Err(why) => return Ok(Err(why)),
+            },
+            other => bail!(
+                "there is no contender {other:?}: it is one of threads, shm, tcp, mpi, mpi-aggregated, \
+                 mpi-tcp-aggregated, tonic"
+            ),
+        };
+        let arguments = arguments.into_iter().map(str::to_owned).collect();
+        Ok(Ok(Program { contender: contender.to_owned(), processes, program, arguments }))
+    }
+
+    /// OpenMPI on this host alone, over its shared-memory or its TCP transport.
+    fn of_mpi(contender: &str, processes: usize, mpirun: PathBuf, built: &Path) -> Program {
+        let transport = if contender.contains("tcp") { "self,tcp" } else { "self,vader" };
+        let options = ["--allow-run-as-root", "--oversubscribe", "--mca", "btl", transport, "--mca", "pml", "ob1"];
+        let loopback = ["--mca", "btl_tcp_if_include", "lo", "--mca", "oob_tcp_if_include", "lo"];
+        let mut arguments: Vec<String> = options.into_iter().chain(loopback).map(str::to_owned).collect();
+        arguments.extend(["-n".to_owned(), processes.to_string(), built.display().to_string()]);
+        arguments.extend(contender.ends_with("aggregated").then(|| "--aggregated".to_owned()));
+        Program { contender: contender.to_owned(), processes, program: mpirun, arguments }
+    }
+
+    /// Runs the plan once.
+    ///
+    /// # Errors
+    /// If it fails, says what is no point, or takes far longer than it should.
+    pub fn run(&self, plan: &Plan) -> Result<Vec<Point>> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).args(plan.arguments());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let measured = plan.time() * u32::try_from(plan.points().count()).unwrap_or(u32::MAX);
+        let child = command.spawn().with_context(|| format!("{} cannot be started", self.program.display()))?;
+        let output = finish(child, measured * 4 + PATIENCE)?;
+        Ok(Point::read(&output)?)
+    }
+}
+
+fn own() -> Result<PathBuf> {
+    env::current_exe().context("where this program is")
+}
+
+fn find(name: &str) -> Option<PathBuf> {
+    let folders = env::var_os("PATH")?;
+    env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
+}
+
+/// What the child writes until it ends well; it is ended where it takes too long.
+fn finish(mut child: Child, limit: Duration) -> Result<String> {
+    let Some(mut stdout) = child.stdout.take() else { bail!("the child has no output to read") };
+    let (send, receive) = mpsc::channel();
+    thread::spawn(move || {
+        let mut output = String::new();
+        let read = stdout.read_to_string(&mut output).map(|_| output);
+        // Nobody waits for it any more once the time is over.
+        let _ = send.send(read);
+    });
+    let Ok(output) = receive.recv_timeout(limit) else {
+        child.kill().and_then(|()| child.wait()).context("a run that hangs cannot be ended")?;
+        bail!("it was not done after {limit:?}");
+    };
+    let status = child.wait().context("the end of the child")?;
+    let output = output.context("the output of the child")?;
+    ensure!(status.success(), "it ended with {status}: {output}");
+    Ok(output)
+}
+
+/// Builds one of the packages that have a workspace of their own, beside this program's build.
+fn build(package: &str, binary: &str) -> Result<std::result::Result<PathBuf, String>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(package);
+    let Some(cargo) = find("cargo") else {
+        return Ok(Err("there is no `cargo` to build it with".to_owned()));
+    };
+    let target = own()?.parent().and_then(Path::parent).context("where builds go")?.join(package);
+    let mut command = Command::new(cargo);
+    command.args(["build", "--release", "--locked", "--manifest-path"]).arg(folder.join("Cargo.toml"));
+    command.arg("--target-dir").arg(&target);
+    let output = command.output().context("cargo cannot be started")?;
+    if output.status.success() {
+        return Ok(Ok(target.join("release").join(binary)));
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    let reason = text.lines().find(|line| line.trim_start().starts_with("error")).unwrap_or("cargo did not say why");
+    Ok(Err(format!("{} does not build: {reason}", folder.display())))
+}

@@ -1,0 +1,285 @@
+//! The exchange over trusts: `gossamer-bench echo-rack`, as threads of one process or as the machines of a rack.
+//!
+//! Each worker has a property, its server, and a fiber, its client, which sends with `apply_then` (with `apply` where only one
+//! request is outstanding). Nothing is batched by hand. The program starts itself as several processes with the library
+//! that is under `gossamer-launch`.
+
+use std::cell::{Cell, RefCell};
+use std::env;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use exchange::{Meter, Peers, Plan, Point, Tally, answer, mark, marked, now_ns, number};
+use gossamer::bootstrap::FabricChoice;
+use gossamer_daemon::fate::Bounds;
+use gossamer_daemon::launch::{self, LaunchConfig};
+use trust::{Promise, Trust, promise};
+
+/// The most workers that take part.
+pub const WORKERS_MAX: usize = 16;
+/// Requests between two looks at the clock.
+const REQUESTS_PER_LOOK: u64 = 32;
+
+/// Options of `echo-rack`.
+#[derive(Clone, Debug, Args)]
+pub struct EchoRack {
+    /// Processes; 1 for threads of one process.
+    #[arg(long, default_value_t = 1)]
+    processes: u16,
+    /// Workers in all processes together.
+    #[arg(long, default_value_t = 2)]
+    workers: u32,
+    /// What carries the requests between processes: shm, tcp or auto.
+    #[arg(long, default_value = "auto")]
+    fabric: FabricChoice,
+    #[command(flatten)]
+    plan: Plan,
+}
+
+/// What a worker's trustee has for the others.
+struct Server {
+    own: usize,
+    served: u64,
+    received: u64,
+}
+
+impl Server {
+    fn serve<const WORDS: usize>(&mut self, mut message: [u64; WORDS]) -> [u64; WORDS] {
+        // A message with wrong marks gets an answer that its client finds wrong.
+        let number = marked(&message).unwrap_or(u64::MAX);
+        self.served += 1;
+        self.received = self.received.wrapping_add(number);
+        mark(&mut message, answer(number, self.own));
+        message
+    }
+}
+
+/// Runs the program, or starts its machines.
+///
+/// # Errors
+/// Options out of range; machines that could not be started or failed; wrong answers.
+pub fn command(options: EchoRack) -> Result<()> {
+    options.plan.check().map_err(anyhow::Error::msg)?;
+    let workers = options.workers as usize;
+    ensure!((2..=WORKERS_MAX).contains(&workers), "--workers {workers}: 2 to {WORKERS_MAX} are possible");
+    if options.processes > 1 && env::var_os(gossamer::bootstrap::LAUNCHER).is_none() {
+        return start(&options);
+    }
+    let is_good = Arc::new(AtomicBool::new(false));
+    let tell = Arc::clone(&is_good);
+    let gsm_main = move || match measure(&options.plan) {
+        Ok(()) => tell.store(true, Ordering::Relaxed),
+        Err(error) => eprintln!("echo-rack: {error:#}"),
+    };
+    gossamer::main(gsm_main, workers);
+    // Read after the fiber has ended; other machines do not get here.
+    ensure!(is_good.load(Ordering::Relaxed), "the exchange failed");
+    Ok(())
+}
+
+fn start(options: &EchoRack) -> Result<()> {
+    let own = ["echo-rack", "--processes", &options.processes.to_string(), "--workers", &options.workers.to_string()]
+        .map(str::to_owned);
+    let config = LaunchConfig {
+        program: env::current_exe().context("where this program is")?.into(),
+        args: own.into_iter().chain(options.plan.arguments()).map(Into::into).collect(),
+        machines: options.processes,
+        threads: Some(options.workers),
+        fabric: options.fabric,
+        prefix: false,
+        bounds: Bounds::default(),
+    };
+    let outcome = launch::run(&config)?;
+    if let Some(message) = outcome.message() {
+        bail!("{message}");
+    }
+    ensure!(outcome.status() == 0, "the machines ended with status {}", outcome.status());
+    Ok(())
+}
+
+/// The servers, by worker: what a client's closure can capture.
+type Servers = [Option<Trust<Server>>; WORKERS_MAX];
+
+/// On machine 0: all points, one after the other.
+fn measure(plan: &Plan) -> Result<()> {
+    for (bytes, outstanding) in plan.points() {
+        let tally = match bytes {
+            8 => run_point::<1>(plan, outstanding),
+            32 => run_point::<4>(plan, outstanding),
+            128 => run_point::<16>(plan, outstanding),
+            512 => run_point::<64>(plan, outstanding),
+            1024 => run_point::<128>(plan, outstanding),
+            2048 => run_point::<256>(plan, outstanding),
+            4096 => run_point::<512>(plan, outstanding),
+            16_384 => run_point::<2048>(plan, outstanding),
+            65_536 => run_point::<8192>(plan, outstanding),
+            other => bail!("--bytes {other} is not possible"),
+        };
+        let (tally, meter) = tally?;
+        println!("{}", Point::new(bytes, outstanding, &tally, &meter)?.line());
+    }
+    Ok(())
+}
+
+fn run_point<const WORDS: usize>(plan: &Plan, outstanding: usize) -> Result<(Tally, Meter)> {
+    let places: Vec<_> = gossamer::rack().places().collect();
+    ensure!(places.len() <= WORKERS_MAX, "the rack has {} workers, over the {WORKERS_MAX} possible", places.len());
+    let mut servers: Servers = [const { None }; WORKERS_MAX];
+    for (own, (&place, server)) in places.iter().zip(&mut servers).enumerate() {
+        *server = Some(gossamer::entrust_with(place, move || Server { own, served: 0, received: 0 }));
+    }
+    let (gate, meter) = (gossamer::entrust(0usize), gossamer::entrust(Meter::default()));
+    let fibers: Vec<_> = places
+        .iter()
+        .enumerate()
+        .map(|(own, &place)| {
+            let (servers, gate, meter) = (servers.clone(), gate.clone(), meter.clone());
+            let (workers, seed, time) = (places.len(), plan.seed, plan.time());
+            gossamer::spawn_on(place, move || {
+                let client = Client::new(own, workers, seed, servers);
+                // Everyone has met everyone before anyone's time begins.
+                client.greet::<WORDS>();
+                gate.apply(|arrived| *arrived += 1);
+                while gate.apply(|arrived| *arrived) < workers {
+                    trust::sleep(Duration::from_micros(50));
+                }
+                let tally = client.run::<WORDS>(outstanding, time);
+                meter.apply_with(
+                    |meter, counts: Vec<(u64, u64)>| meter.add(&counts),
+                    client.state.meter.borrow().counts(),
+                );
+                tally
+            })
+        })
+        .collect();
+    let mut all = Tally::default();
+    for fiber in fibers {
+        let tally = fiber.join().map_err(|_| anyhow::anyhow!("a client's fiber has panicked"))?;
+        all = all.and(tally);
+    }
+    for server in servers.iter().flatten() {
+        let (served, received) = server.apply(|server| (server.served, server.received));
+        all.served += served;
+        all.received = all.received.wrapping_add(received);
+    }
+    let counts = meter.apply_with(|meter, ()| meter.counts(), ());
+    let mut meter = Meter::default();
+    meter.add(&counts);
+    Ok((all, meter))
+}
+
+/// A worker as client.
+struct Client {
+    own: usize,
+    workers: usize,
+    seed: u64,
+    servers: Servers,
+    state: Rc<State>,
+}
+
+/// What the callbacks of a client's requests work on.
+#[derive(Default)]
+struct State {
+    in_flight: Cell<usize>,
+    wrong: Cell<u64>,
+    /// The client waits until no more than so many are in flight.
+    waits_for: Cell<usize>,
+    waiting: Cell<Option<Promise<()>>>,
+    meter: RefCell<Meter>,
+}
+
+impl State {
+    /// An answer has come.
+    fn note<const WORDS: usize>(&self, message: &[u64; WORDS], expected: u64, start: Option<Instant>) {
+        if marked(message) != Some(expected) {
+            self.wrong.set(self.wrong.get() + 1);
+        }
+        if start.is_some() {
+            self.meter.borrow_mut().stop(start);
+        }
+    }
+
+    fn note_in_flight<const WORDS: usize>(&self, message: &[u64; WORDS], expected: u64, start: Option<Instant>) {
+        self.note(message, expected, start);
+        self.in_flight.set(self.in_flight.get() - 1);
+        if self.in_flight.get() <= self.waits_for.get()
+            && let Some(promise) = self.waiting.take()
+        {
+            promise.keep(());
+        }
+    }
+
+    /// Lets other fibers run, and the worker sleep, until no more than `count` requests are in flight.
+    fn wait_for(&self, count: usize) {
+        if self.in_flight.get() > count {
+            let (kept, pending) = promise();
+            self.waits_for.set(count);
+            self.waiting.set(Some(kept));
+            if let Err(error) = pending.wait() {
+                panic!("the worker of this very fiber did not keep its promise: {error}");
+            }
+        }
+    }
+}
+
+impl Client {
+    fn new(own: usize, workers: usize, seed: u64, servers: Servers) -> Self {
+        Client { own, workers, seed, servers, state: Rc::default() }
+    }
+
+    fn server(&self, peer: usize) -> &Trust<Server> {
+        self.servers[peer].as_ref().unwrap_or_else(|| unreachable!("there is a server for each worker"))
+    }
+
+    /// A request to each, which is not counted.
+    fn greet<const WORDS: usize>(&self) {
+        for server in self.servers.iter().flatten() {
+            server.apply(|server| {
+                let (served, received) = (server.served, server.received);
+                std::hint::black_box(server.serve([0; WORDS]));
+                (server.served, server.received) = (served, received);
+            });
+        }
+    }
+
+    fn run<const WORDS: usize>(&self, outstanding: usize, time: Duration) -> Tally {
+        let mut peers = Peers::new(self.own, self.workers, self.seed);
+        let (start_ns, deadline) = (now_ns(), Instant::now() + time);
+        let (mut made, mut sent) = (0u64, 0u64);
+        while !made.is_multiple_of(REQUESTS_PER_LOOK) || made == 0 || Instant::now() < deadline {
+            let peer = peers.pick();
+            let number = number(self.own, made);
+            sent = sent.wrapping_add(number);
+            self.send::<WORDS>(peer, number, Meter::start(made), outstanding);
+            made += 1;
+        }
+        self.state.wait_for(0);
+        let wrong = self.state.wrong.get();
+        Tally { requests: made, wrong, sent, start_ns, end_ns: now_ns(), ..Tally::default() }
+    }
+
+    #[inline(always)]
+    fn send<const WORDS: usize>(&self, peer: usize, number: u64, start: Option<Instant>, outstanding: usize) {
+        let mut message = [0; WORDS];
+        mark(&mut message, number);
+        let expected = answer(number, peer);
+        let server = self.server(peer);
+        if outstanding == 1 {
+            let message = server.apply(move |server| server.serve(message));
+            return self.state.note(&message, expected, start);
+        }
+        if self.state.in_flight.get() == outstanding {
+            self.state.wait_for(outstanding / 2);
+        }
+        self.state.in_flight.set(self.state.in_flight.get() + 1);
+        let state = Rc::clone(&self.state);
+        server.apply_then(
+            move |server| server.serve(message),
+            move |message| state.note_in_flight(&message, expected, start),
+        );
+    }
+}
