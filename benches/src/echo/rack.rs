@@ -91,6 +91,7 @@ fn start(options: &EchoRack) -> Result<()> {
         threads: Some(options.workers),
         fabric: options.fabric,
         prefix: false,
+        pretended_hosts: 1,
         bounds: Bounds::default(),
     };
     let outcome = launch::run(&config)?;
