@@ -44,9 +44,12 @@ impl Cache {
     /// A file with this content: the program's own path, or a carried one.
     #[must_use]
     pub fn find(&self, path: &Path, binary: &Binary) -> Option<PathBuf> {
-        if is(path, binary) {
-            return Some(path.to_owned());
-        }
+        if is(path, binary) { Some(path.to_owned()) } else { self.find_kept(path, binary) }
+    }
+
+    /// A carried file with this content.
+    #[must_use]
+    pub fn find_kept(&self, path: &Path, binary: &Binary) -> Option<PathBuf> {
         let kept = self.place(path, binary);
         let found = is(&kept, binary);
         if found && let Ok(file) = File::open(&kept) {

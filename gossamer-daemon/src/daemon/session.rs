@@ -121,7 +121,12 @@ fn executable(daemon: &Daemon, link: &mut Link, start: &Start) -> Result<PathBuf
         check_executable(&path)?;
         return Ok(path);
     };
-    if let Some(found) = daemon.cache.find(&path, &binary) {
+    let found = match daemon.run_as.ids {
+        // The daemon is root, and can tell of no path whether another user may execute what is there.
+        Some(_) => daemon.cache.find_kept(&path, &binary),
+        None => daemon.cache.find(&path, &binary),
+    };
+    if let Some(found) = found {
         return Ok(found);
     }
     let most = daemon.rack.limits.binary_bytes;
@@ -173,10 +178,9 @@ fn converse(daemon: &Arc<Daemon>, id: ProgramId, link: Link, channel: UnixStream
     };
     let _ = channel.shutdown(Shutdown::Both); // the part may have gone first
     let _ = receiver.tcp().shutdown(Shutdown::Both); // so may the launcher
-    if let Some(up) = up {
-        let _ = up.join(); // its panic was told by itself
-    }
-    daemon.programs.ended_by(id).unwrap_or_else(|| format!("launcher at {peer}: {why}"))
+    let is_done = up.is_some_and(|up| up.join().unwrap_or(false)); // its panic was told by itself
+    let why = if is_done { "all its machines here have gone".to_owned() } else { format!("launcher at {peer}: {why}") };
+    daemon.programs.ended_by(id).unwrap_or(why)
 }
 
 fn pass_down(receiver: &mut SecureReader, channel: UnixStream, silence: Duration) -> String {
@@ -205,7 +209,8 @@ fn until_closed(receiver: &mut SecureReader, limit: Duration) -> String {
     "it did not leave".to_owned()
 }
 
-fn pass_up(daemon: &Daemon, id: ProgramId, mut from_part: UnixStream, mut sender: SecureWriter) {
+/// Says at the end whether the part had said that it is done.
+fn pass_up(daemon: &Daemon, id: ProgramId, mut from_part: UnixStream, mut sender: SecureWriter) -> bool {
     let mut is_done = false;
     let why = loop {
         match from_part.receive_bytes() {
@@ -229,6 +234,7 @@ fn pass_up(daemon: &Daemon, id: ProgramId, mut from_part: UnixStream, mut sender
             daemon.programs.ended_by(id).unwrap_or_else(|| format!("its process for the program ended: {why}"));
         let _ = sender.send_message(&FromPart::Gone(reason)); // the launcher may have gone first
     }
+    is_done
 }
 
 /// Waits for a part that was cut off, kills it if it does not go; its exit status in words.
