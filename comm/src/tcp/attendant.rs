@@ -1,8 +1,8 @@
-//! The attendant: the one thread of a machine that reads all its incoming connections, so that writes
-//! arrive whatever its workers do. It sleeps in epoll while nothing comes.
+//! The attendant's desk: all incoming connections of a machine, and what is done with what they
+//! bring, so that writes arrive whatever the workers do.
 //!
-//! Here: its loop, greeting new connections, storing what comes by data connections, and the end.
-//! Beside it: `frame.rs` (what the bytes mean), `greeting.rs` (handshakes), `links.rs` (control
+//! Here: greeting new connections, storing what comes by data connections, and the end. Beside it:
+//! `duty.rs` (who sits at the desk: a thread, or a worker that polls), `frame.rs` (what the bytes mean), `greeting.rs` (handshakes), `links.rs` (control
 //! connections: heartbeats, farewells, silence).
 //!
 //! It trusts no byte: a peer that sends nonsense is dead from then on, and nobody else suffers.
@@ -22,6 +22,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use std::collections::{HashMap, HashSet};
+use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -31,15 +32,13 @@ use std::time::{Duration, Instant};
 const READ_BYTES: usize = 256 << 10;
 /// Reads from one connection before the others get their turn.
 const READS_MAX: usize = 4;
-/// Events taken at once.
-const EVENTS_MAX: usize = 64;
+/// Events that a worker takes at once.
+const LOOK_EVENTS_MAX: usize = 16;
 /// Connections whose other side is not known yet. While there are so many, no more are taken: the
 /// others wait in the listener's queue.
 const GUESTS_MAX: usize = 64;
 /// How long a machine whose connection broke has for its farewell to arrive.
 const GRACE: Duration = Duration::from_millis(500);
-/// How often the clock is looked at when something is about to time out.
-const SHORT_TICK: Duration = Duration::from_millis(50);
 /// How long the peers have to take note of a farewell.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -52,7 +51,7 @@ pub(super) struct Attendant {
     key: Key,
     listener: TcpListener,
     is_listening: bool,
-    epoll: OwnedFd,
+    epoll: Arc<OwnedFd>,
     next_token: u64,
     guests: HashMap<u64, Guest>,
     data: HashMap<u64, Data>,
@@ -62,6 +61,16 @@ pub(super) struct Attendant {
     scratch: Box<[u8]>,
     /// Farewells are said, and their effect is waited for until then.
     leaving: Option<Instant>,
+    is_stopped: bool,
+}
+
+/// What a worker found.
+#[must_use]
+pub(super) struct Looked {
+    /// Something came, and was taken.
+    pub(super) has_taken: bool,
+    /// Something came that is left to the attendant.
+    pub(super) is_for_attendant: bool,
 }
 
 /// A data connection.
@@ -89,7 +98,7 @@ impl Attendant {
             key,
             listener,
             is_listening: true,
-            epoll,
+            epoll: Arc::new(epoll),
             next_token: FIRST,
             guests: HashMap::new(),
             data: HashMap::new(),
@@ -97,58 +106,73 @@ impl Attendant {
             known: HashSet::new(),
             scratch: vec![0; READ_BYTES].into_boxed_slice(),
             leaving: None,
+            is_stopped: false,
         })
     }
 
-    /// The thread's life. Whatever ends it out of order is the death of all peers for this machine.
-    pub(super) fn run(mut self) {
-        struct Guard(Arc<Shared>);
-        impl Drop for Guard {
-            fn drop(&mut self) {
-                self.0.fail("the thread that receives has panicked".to_owned());
-            }
-        }
-        let guard = Guard(Arc::clone(&self.shared));
-        if let Err(error) = self.attend() {
-            self.shared.fail(format!("this machine cannot receive any more: {}", std::io::Error::from(error)));
-        }
-        std::mem::forget(guard);
+    pub(super) fn epoll(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.epoll)
     }
 
-    fn attend(&mut self) -> Result<(), Errno> {
-        let mut events = Vec::with_capacity(EVENTS_MAX);
-        let mut is_hurried = false;
-        loop {
-            let tick = if is_hurried { SHORT_TICK } else { self.links.tick() };
-            let timeout = Timespec { tv_sec: tick.as_secs() as i64, tv_nsec: i64::from(tick.subsec_nanos()) };
-            events.clear();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error),
+    /// Takes one event; there may be nothing to it any more.
+    pub(super) fn handle(&mut self, token: u64) -> Result<(), Errno> {
+        match token {
+            BELL => {
+                self.shared.hush_bell();
+                self.obey();
             }
-            for event in &events {
+            LISTENER => self.welcome()?,
+            token if self.guests.contains_key(&token) => self.greet(token)?,
+            token => {
+                self.take(token);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what has come by connections that are known.
+    pub(super) fn look(&mut self) -> Looked {
+        const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut looked = Looked { has_taken: false, is_for_attendant: false };
+        let mut events = [const { MaybeUninit::uninit() }; LOOK_EVENTS_MAX];
+        // What fails here fails for the attendant too, which tells.
+        if let Ok((events, _)) = epoll::wait(&*self.epoll, &mut events, Some(&AT_ONCE)) {
+            for event in events {
                 match event.data.u64() {
-                    BELL => {
-                        self.shared.hush_bell();
-                        if self.obey() {
-                            return Ok(());
-                        }
-                    }
-                    LISTENER => self.welcome()?,
-                    token if self.data.contains_key(&token) => self.receive(token),
-                    token if self.guests.contains_key(&token) => self.greet(token)?,
-                    token => self.hear(token),
+                    BELL | LISTENER => looked.is_for_attendant = true,
+                    token if self.guests.contains_key(&token) => looked.is_for_attendant = true,
+                    token => looked.has_taken |= self.take(token),
                 }
             }
-            is_hurried = self.keep_time()?;
-            if self.leaving.is_some_and(|deadline| self.links.is_empty() || Instant::now() >= deadline) {
-                return Ok(());
-            }
         }
+        looked
     }
 
-    /// Carries out orders. Whether that was the last.
-    fn obey(&mut self) -> bool {
+    /// Reads a connection that is known. Whether there was anything.
+    fn take(&mut self, token: u64) -> bool {
+        if self.data.contains_key(&token) { self.receive(token) } else { self.hear(token) }
+    }
+
+    /// Time between two looks at the clock while nothing is about to time out.
+    pub(super) fn tick(&self) -> Duration {
+        self.links.tick()
+    }
+
+    /// Whether there is no more to do: the peers have taken note of the farewell, or had the time to.
+    pub(super) fn is_over(&self) -> bool {
+        let has_left = self.leaving.is_some_and(|deadline| self.links.is_empty() || Instant::now() >= deadline);
+        self.is_stopped || has_left
+    }
+
+    /// Closes all connections.
+    pub(super) fn close(&mut self) {
+        self.guests.clear();
+        self.data.clear();
+        self.links.clear();
+    }
+
+    /// Carries out orders.
+    fn obey(&mut self) {
         for order in self.shared.take_orders() {
             match order {
                 Order::Control(peer, stream) => self.add_control(peer, stream),
@@ -156,14 +180,13 @@ impl Attendant {
                     self.links.say_farewell();
                     self.leaving = Some(Instant::now() + LEAVE_TIMEOUT);
                 }
-                Order::Stop => return true,
+                Order::Stop => self.is_stopped = true,
             }
         }
-        false
     }
 
     /// Whatever depends on the clock. Whether it should look again soon.
-    fn keep_time(&mut self) -> Result<bool, Errno> {
+    pub(super) fn keep_time(&mut self) -> Result<bool, Errno> {
         let now = Instant::now();
         self.guests.retain(|_, guest| !guest.is_late(now));
         if !self.is_listening && self.guests.len() < GUESTS_MAX {
@@ -271,10 +294,10 @@ impl Attendant {
         }
     }
 
-    /// Reads a data connection.
-    fn receive(&mut self, token: u64) {
+    /// Reads a data connection. Whether there was anything.
+    fn receive(&mut self, token: u64) -> bool {
         let Some(data) = self.data.get_mut(&token) else {
-            return;
+            return false;
         };
         let (peer, region) = (data.peer, &self.shared.region);
         let mut ring = |offset| {
@@ -284,7 +307,7 @@ impl Attendant {
                 let _ = park::ring(word);
             }
         };
-        for _ in 0..READS_MAX {
+        for read in 0..READS_MAX {
             match recv(&data.stream, &mut self.scratch[..], RecvFlags::DONTWAIT) {
                 Ok((_, 0)) => {
                     if data.intake.is_within_frame() {
@@ -292,7 +315,7 @@ impl Attendant {
                         self.shared.suspect(peer, cause);
                     }
                     self.data.remove(&token);
-                    return;
+                    return true;
                 }
                 Ok((_, bytes)) => {
                     self.links.heard_of(peer);
@@ -302,27 +325,29 @@ impl Attendant {
                             data.worker
                         );
                         self.bury(peer, cause);
-                        return;
+                        return true;
                     }
                     if bytes < READ_BYTES {
-                        return;
+                        return true;
                     }
                 }
-                Err(Errno::AGAIN) => return,
+                Err(Errno::AGAIN) => return read > 0,
                 Err(Errno::INTR) => {}
                 Err(error) => {
                     self.shared.suspect(peer, links::explain(error));
                     self.data.remove(&token);
-                    return;
+                    return true;
                 }
             }
         }
+        true
     }
 
-    /// Reads a control connection.
-    fn hear(&mut self, token: u64) {
+    /// Reads a control connection. Whether there was anything.
+    fn hear(&mut self, token: u64) -> bool {
         match self.links.hear(token) {
-            Heard::Nothing => {}
+            Heard::Nothing => return false,
+            Heard::Heartbeat => {}
             Heard::Farewell(peer) => self.shared.settle(peer, Fate::Left),
             Heard::End(_) if self.leaving.is_some() => {}
             Heard::End(peer) => {
@@ -330,6 +355,7 @@ impl Attendant {
             }
             Heard::Broken(peer, reason) => self.bury(peer, reason),
         }
+        true
     }
 
     /// A peer is dead, for that reason.

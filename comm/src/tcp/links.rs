@@ -35,8 +35,10 @@ struct Link {
 /// What a control connection brought.
 #[must_use]
 pub(super) enum Heard {
-    /// Nothing of note.
+    /// Nothing.
     Nothing,
+    /// It lives.
+    Heartbeat,
     /// The peer leaves in order. Its connection is closed here too, by which it knows.
     Farewell(MachineId),
     /// The connection was closed.
@@ -67,6 +69,10 @@ impl Links {
         if let Some(token) = self.tokens.get(&peer) {
             self.links.remove(token);
         }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.links.clear();
     }
 
     /// Time between two heartbeats, which is also how often the clock is looked at.
@@ -124,7 +130,7 @@ impl Links {
             Ok((_, bytes)) => {
                 link.was_heard = true;
                 match buffer[..bytes].iter().find(|byte| **byte != HEARTBEAT) {
-                    None => return Heard::Nothing,
+                    None => return Heard::Heartbeat,
                     Some(&FAREWELL) => Heard::Farewell(peer),
                     Some(byte) => Heard::Broken(peer, format!("it said {byte:#04x} where only heartbeats belong")),
                 }

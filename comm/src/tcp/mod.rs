@@ -1,9 +1,9 @@
 //! `tcp`: the fabric between hosts. A one-sided write is a frame on a TCP connection, which a thread
-//! of the receiving machine, the *attendant*, stores into that machine's region.
+//! of the receiving machine, the *attendant*, stores into that machine's region; or one of its workers
+//! does that polls at the moment.
 //!
 //! Here: opening the fabric, making connections. Beside it: `sender` (the sending end), `frame` (what
-//! goes over the wire, and into the region), `attendant` (the receiving end), `greeting` (who
-//! connects), `links` (who lives), `shared` (what all of them know).
+//! goes over the wire, and into the region), `attendant` (the receiving end), `duty` (who reads), `greeting` (who connects), `links` (who lives), `shared` (what all of them know).
 //!
 //! Connections: one for each worker and remote machine, which carries that worker's writes to that
 //! machine (thesis 3.2.9), and between each two machines one more for heartbeats and farewells. Every
@@ -22,6 +22,7 @@
 
 mod attendant;
 mod descriptors;
+mod duty;
 mod frame;
 mod greeting;
 mod links;
@@ -36,6 +37,7 @@ use crate::memory::{Region, WORD_BYTES};
 use crate::park;
 use crate::secure::{self, Key};
 use attendant::Attendant;
+use duty::Duty;
 use greeting::{Claim, PURPOSE, Use};
 use sender::TcpConnection;
 use shared::{Fate, Order, Shared};
@@ -109,6 +111,7 @@ impl Listener {
 /// after that.
 pub struct TcpFabric {
     shared: Arc<Shared>,
+    duty: Arc<Duty>,
     key: Key,
     addresses: Vec<Option<SocketAddr>>,
     limits: Limits,
@@ -150,14 +153,16 @@ impl TcpFabric {
         let Listener { listener, limits, .. } = listener;
         let shared = Arc::new(Shared::new(machine, region, addresses.iter().map(Option::is_some))?);
         let attendant = Attendant::new(Arc::clone(&shared), key.clone(), listener, limits)?;
+        let duty = Arc::new(Duty::new(Arc::clone(&shared), attendant));
+        let on_duty = Arc::clone(&duty);
         let attendant = std::thread::Builder::new()
             .name("gossamer-tcp".to_owned())
-            .spawn(move || attendant.run())
+            .spawn(move || on_duty.run())
             .map_err(Error::system("starting the thread that receives"))?;
         let (connected, attendant) = (Mutex::default(), Some(attendant));
         // Until all is well, the end of this is a death to the others.
         let last_order = Order::Stop;
-        let mut fabric = TcpFabric { shared, key, addresses, limits, timeout, connected, attendant, last_order };
+        let mut fabric = TcpFabric { shared, duty, key, addresses, limits, timeout, connected, attendant, last_order };
         fabric.meet_all()?;
         fabric.last_order = Order::Leave;
         Ok(fabric)
@@ -286,7 +291,9 @@ impl Fabric for TcpFabric {
         timeout: Duration,
         is_idle: &mut dyn FnMut() -> bool,
     ) -> Result<Wake, Error> {
-        park::park(self.region().word32(offset)?, timeout, is_idle)
+        let word = self.region().word32(offset)?;
+        self.duty.hand_over();
+        park::park(word, timeout, is_idle)
     }
 
     fn ring(&self, offset: usize) -> Result<(), Error> {
@@ -294,7 +301,9 @@ impl Fabric for TcpFabric {
     }
 
     fn poll(&self, _worker: WorkerId) -> Result<(), Error> {
-        self.shared.check()
+        self.shared.check()?;
+        self.duty.take_turn();
+        Ok(())
     }
 
     fn cause(&self, peer: MachineId) -> Option<String> {

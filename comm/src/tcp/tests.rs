@@ -299,6 +299,47 @@ fn a_lone_machine_needs_no_peers() {
     fabrics[0].poll(WorkerId(0)).unwrap();
 }
 
+/// Two workers of each machine play with those of the other, and wait now polling, now asleep, so that
+/// the one who reads changes all the time.
+#[test]
+fn polling_and_sleeping_workers_lose_nothing() {
+    const ROUNDS: u64 = 3000;
+    let fabrics = open_all(2, 4096, Limits::default());
+    let play = |fabric: &TcpFabric, worker: u16| {
+        let own = fabric.machine().0;
+        let (park_word, ball) = (64 * usize::from(worker), 1024 + 64 * usize::from(worker));
+        let mut connection = fabric.connect(MachineId(1 - own), WorkerId(worker)).unwrap();
+        let mut random = SmallRng::seed_from_u64(u64::from(2 * own + worker));
+        // Acquire, pairs with the Release of the flag word: pair W of the contract.
+        let has = |round| fabric.region().word(ball).unwrap().load(Ordering::Acquire) >= round;
+        for round in 1..=ROUNDS {
+            for turn in [0, 1] {
+                if turn == own {
+                    connection.write(&round.to_ne_bytes(), ball).unwrap();
+                    connection.ring(park_word).unwrap();
+                    connection.flush().unwrap();
+                    continue;
+                }
+                let mut polls = if random.random_bool(0.5) { random.random_range(0..2000) } else { 0 };
+                while !has(round) {
+                    if polls > 0 {
+                        polls -= 1;
+                        fabric.poll(WorkerId(worker)).unwrap();
+                        continue;
+                    }
+                    let woke = fabric.park(WorkerId(worker), park_word, TIMEOUT, &mut || !has(round)).unwrap();
+                    assert_ne!(woke, Wake::TimedOut, "round {round} of worker {worker} on machine {own}");
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for fabric in &fabrics {
+            (0..2).for_each(|worker| drop(scope.spawn(move || play(fabric, worker))));
+        }
+    });
+}
+
 /// Machines 0 and 2 of three; machine 1 is reached by another fabric.
 #[test]
 fn machines_may_be_left_to_other_fabrics() {
