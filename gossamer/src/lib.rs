@@ -51,6 +51,7 @@ mod remote;
 mod spawn;
 mod start;
 mod stats;
+pub mod sync;
 mod workers;
 
 pub use entrust::{entrust, entrust_on, entrust_with};

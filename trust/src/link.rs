@@ -11,6 +11,7 @@ pub use crate::buffer::Buffer;
 pub use crate::config::FAR_MESSAGE_BYTES_MAX;
 pub use crate::park::Bell;
 pub use crate::place::{call, call_then, entrust_remote};
+pub use crate::reference::entrust_here;
 pub use crate::registry::{set_machine, worker_id};
 pub use crate::request::Operation;
 

@@ -75,6 +75,15 @@ pub fn local_trustee() -> TrusteeReference {
     worker::with(|worker| TrusteeReference { id: worker.id })
 }
 
+/// Entrusts a value to the calling thread's trustee; it never leaves the thread, so it need not be `Send`. Legal everywhere.
+pub fn entrust_here<T: 'static>(value: T) -> Trust<T> {
+    worker::with(|worker| {
+        let property = Property::allocate(value);
+        worker.adopt(property);
+        Trust::of(property, worker.id)
+    })
+}
+
 /// A property that its trustee did not take: it is dropped here.
 struct AdoptRefused(*mut Header);
 

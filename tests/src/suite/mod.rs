@@ -16,6 +16,7 @@ mod panics;
 mod promises;
 mod serialised;
 mod sizes;
+mod sync;
 
 use std::io::Write;
 
@@ -106,6 +107,17 @@ behaviours! {
         promises_are_kept_from_anywhere,
         promises_that_are_dropped_tell,
         promises_of_many_wait_in_one_property;
+    sync:
+        channels_deliver_everything_in_order,
+        channels_close_when_one_side_is_gone,
+        bounded_channels_hold_back,
+        receivers_are_served_in_turn,
+        channels_carry_trusts_and_channels,
+        closures_and_callbacks_post,
+        receivers_that_give_up_lose_nothing,
+        barriers_hold_all_back,
+        condition_variables_wake_who_waits,
+        condition_variables_time_out_and_wake_all;
     oracle:
         random_programs_do_what_the_model_does;
 }

@@ -1,0 +1,86 @@
+//! `Barrier`: fibers wait until so many of them have come.
+
+use trust::{Promise, Trust, promise};
+
+use crate::rack::{Place, program};
+
+/// Where a number of fibers, on whatever machines, wait for one another, again and again.
+///
+/// ```
+/// use gossamer::sync::Barrier;
+/// gossamer::main(
+///     || {
+///         let barrier = Barrier::new(gossamer::rack().workers());
+///         let fibers: Vec<_> = gossamer::rack()
+///             .places()
+///             .map(|place| {
+///                 let barrier = barrier.clone();
+///                 gossamer::spawn_on(place, move || (0..3).filter(|_| barrier.wait().is_leader()).count())
+///             })
+///             .collect();
+///         let led: usize = fibers.into_iter().map(|fiber| fiber.join().unwrap()).sum();
+///         assert_eq!(led, 3); // one fiber in each round
+///     },
+///     2,
+/// );
+/// ```
+///
+/// Cost of a round for n fibers: n requests and their answers, and n - 1 to those who wait.
+#[derive(Debug, Clone)]
+pub struct Barrier(Trust<Round>);
+
+#[derive(Debug)]
+struct Round {
+    count: usize,
+    waiting: Vec<Promise<()>>,
+}
+
+impl Barrier {
+    /// For `count` fibers (0 is as 1), at the next worker of this machine in turn.
+    ///
+    /// # Panics
+    /// Outside [`gossamer::main`](crate::main).
+    pub fn new(count: usize) -> Barrier {
+        Barrier(program().next_entrust().entrust(Round { count, waiting: Vec::new() }))
+    }
+
+    /// As [`new`](Self::new), at this place.
+    ///
+    /// # Panics
+    /// As [`entrust_with`](crate::entrust_with).
+    pub fn at(place: Place, count: usize) -> Barrier {
+        Barrier(crate::entrust_with(place, move || Round { count, waiting: Vec::new() }))
+    }
+
+    /// Waits until as many fibers wait as the barrier is for; then all go on, and the next round begins.
+    ///
+    /// # Panics
+    /// In delegated closures and callbacks, where nothing may wait.
+    pub fn wait(&self) -> BarrierWaitResult {
+        let (promise, round) = promise();
+        let is_last = self.0.apply(move |round| {
+            if round.waiting.len() + 1 < round.count {
+                round.waiting.push(promise);
+                return false;
+            }
+            promise.discard();
+            round.waiting.drain(..).for_each(|waiting| waiting.keep(()));
+            true
+        });
+        if !is_last && let Err(error) = round.wait() {
+            panic!("a barrier is gone while fibers wait at it: {error}");
+        }
+        BarrierWaitResult(is_last)
+    }
+}
+
+/// What a fiber is told that has waited at a [`Barrier`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BarrierWaitResult(bool);
+
+impl BarrierWaitResult {
+    /// Is this the one fiber of its round that came last?
+    pub fn is_leader(&self) -> bool {
+        self.0
+    }
+}

@@ -1,0 +1,98 @@
+//! How the values of a channel travel: serialised, or as they lie in memory.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use trust::{NoRef, Promise, Trust};
+
+use super::queue::{Answer, Sent};
+
+/// Values travel serialised (serde): strings, vectors, maps, and all that serde knows. A channel's usual way.
+#[derive(Debug)]
+pub enum Serialised {}
+
+/// Values travel as they lie in memory: numbers, arrays, plain structs, trusts, promises ([`NoRef`]).
+#[derive(Debug)]
+pub enum Plain {}
+
+/// A way for values of type `T` to travel: [`Serialised`] or [`Plain`].
+pub trait Carry<T>: Sealed<T> {}
+
+impl<T, C: Sealed<T>> Carry<T> for C {}
+
+/// What a channel asks of it. Each of these is one request.
+pub trait Sealed<T>: 'static {
+    fn put<P, F>(to: &Trust<P>, value: T, f: F) -> Sent<T>
+    where
+        P: 'static,
+        F: FnOnce(&mut P, T) -> Sent<T> + NoRef + Send + 'static;
+    /// Without waiting.
+    fn post<P, F>(to: &Trust<P>, value: T, f: F)
+    where
+        P: 'static,
+        F: FnOnce(&mut P, T) + NoRef + Send + 'static;
+    fn get<P, F>(from: &Trust<P>, f: F) -> Answer<T>
+    where
+        P: 'static,
+        F: FnOnce(&mut P) -> Answer<T> + NoRef + Send + 'static;
+    fn keep(promise: Promise<Option<T>>, value: Option<T>);
+}
+
+impl<T: Serialize + DeserializeOwned + 'static> Sealed<T> for Serialised {
+    fn put<P, F>(to: &Trust<P>, value: T, f: F) -> Sent<T>
+    where
+        P: 'static,
+        F: FnOnce(&mut P, T) -> Sent<T> + NoRef + Send + 'static,
+    {
+        to.apply_with(f, value)
+    }
+
+    fn post<P, F>(to: &Trust<P>, value: T, f: F)
+    where
+        P: 'static,
+        F: FnOnce(&mut P, T) + NoRef + Send + 'static,
+    {
+        to.apply_with_then(f, value, |()| {});
+    }
+
+    fn get<P, F>(from: &Trust<P>, f: F) -> Answer<T>
+    where
+        P: 'static,
+        F: FnOnce(&mut P) -> Answer<T> + NoRef + Send + 'static,
+    {
+        from.apply_with(|end, ()| f(end), ())
+    }
+
+    fn keep(promise: Promise<Option<T>>, value: Option<T>) {
+        promise.keep_with(value);
+    }
+}
+
+impl<T: NoRef + Send + 'static> Sealed<T> for Plain {
+    fn put<P, F>(to: &Trust<P>, value: T, f: F) -> Sent<T>
+    where
+        P: 'static,
+        F: FnOnce(&mut P, T) -> Sent<T> + NoRef + Send + 'static,
+    {
+        to.apply(move |end| f(end, value))
+    }
+
+    fn post<P, F>(to: &Trust<P>, value: T, f: F)
+    where
+        P: 'static,
+        F: FnOnce(&mut P, T) + NoRef + Send + 'static,
+    {
+        to.apply_then(move |end| f(end, value), |()| {});
+    }
+
+    fn get<P, F>(from: &Trust<P>, f: F) -> Answer<T>
+    where
+        P: 'static,
+        F: FnOnce(&mut P) -> Answer<T> + NoRef + Send + 'static,
+    {
+        from.apply(f)
+    }
+
+    fn keep(promise: Promise<Option<T>>, value: Option<T>) {
+        promise.keep(value);
+    }
+}

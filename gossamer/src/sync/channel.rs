@@ -1,0 +1,336 @@
+//! Channels: the callers' side. What happens at the trustee is in `queue.rs`, how values get there in `carry.rs`.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::mpsc::{RecvError, RecvTimeoutError, SendError, TryRecvError, TrySendError};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use trust::{Error, NoRef, Pending, Trust, TrusteeReference, link, promise};
+
+use super::carry::{Carry, Plain, Serialised};
+use super::queue::{Answer, Queue, ReceiveEnd, Sent, SendEnd};
+use crate::rack::{Place, program};
+
+/// An unbounded channel, at the next worker of this machine in turn.
+///
+/// ```
+/// use gossamer::sync::channel;
+/// gossamer::main(
+///     || {
+///         let (sender, receiver) = channel::<String>();
+///         for place in gossamer::rack().places() {
+///             let sender = sender.clone();
+///             gossamer::spawn_on(place, move || sender.send(format!("hello from {place}")).unwrap());
+///         }
+///         drop(sender); // the last one to go closes the channel
+///         assert_eq!(receiver.into_iter().count(), 2);
+///     },
+///     2,
+/// );
+/// ```
+///
+/// # Panics
+/// Outside [`gossamer::main`](crate::main); in delegated closures and callbacks, where nothing may wait.
+///
+/// Cost: three requests to make it; then as [`sync`](super) lists.
+pub fn channel<T: Serialize + DeserializeOwned + 'static>() -> (Sender<T>, Receiver<T>) {
+    Channel::new().open()
+}
+
+/// As [`channel`], for at most `capacity` values that nobody has received yet; who sends more waits. With 0 a sender waits
+/// for a receiver to take the value.
+///
+/// ```
+/// use gossamer::sync::{TrySendError, bounded};
+/// gossamer::main(
+///     || {
+///         let (sender, receiver) = bounded(1);
+///         sender.send(1).unwrap();
+///         assert_eq!(sender.try_send(2), Err(TrySendError::Full(2)));
+///         assert_eq!(receiver.recv(), Ok(1));
+///     },
+///     2,
+/// );
+/// ```
+pub fn bounded<T: Serialize + DeserializeOwned + 'static>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    Channel::new().capacity(capacity).open()
+}
+
+/// A channel to be made: where it is, how much it holds, how its values travel.
+///
+/// It is best placed where values are received: receiving them then sends nothing.
+///
+/// ```
+/// use gossamer::sync::Channel;
+/// gossamer::main(
+///     || {
+///         // Trusts and promises travel as they are.
+///         let (sender, receiver) = Channel::new().at(gossamer::here()).capacity(8).open_plain();
+///         sender.send(gossamer::entrust(5)).unwrap();
+///         assert_eq!(receiver.recv().unwrap().apply(|n| *n), 5);
+///     },
+///     2,
+/// );
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+#[must_use = "`open` makes the channel"]
+pub struct Channel {
+    place: Option<Place>,
+    capacity: Option<usize>,
+}
+
+impl Channel {
+    /// Unbounded, at the next worker of this machine in turn.
+    pub fn new() -> Channel {
+        Channel::default()
+    }
+
+    /// At this place.
+    pub fn at(mut self, place: Place) -> Channel {
+        self.place = Some(place);
+        self
+    }
+
+    /// For at most so many values.
+    pub fn capacity(mut self, values: usize) -> Channel {
+        self.capacity = Some(values);
+        self
+    }
+
+    /// Makes it, for values that travel serialised.
+    ///
+    /// # Panics
+    /// As [`channel`]; if there is no such place.
+    pub fn open<T: Serialize + DeserializeOwned + 'static>(self) -> (Sender<T>, Receiver<T>) {
+        self.make()
+    }
+
+    /// Makes it, for values that travel as they lie in memory.
+    ///
+    /// # Panics
+    /// As [`open`](Self::open).
+    pub fn open_plain<T: NoRef + Send + 'static>(self) -> (Sender<T, Plain>, Receiver<T, Plain>) {
+        self.make()
+    }
+
+    fn make<T: 'static, C: Carry<T>>(self) -> (Sender<T, C>, Receiver<T, C>) {
+        let trustee: TrusteeReference = self.place.map_or_else(|| program().next_entrust(), Place::trustee);
+        let capacity = self.capacity.unwrap_or(usize::MAX);
+        let receiver = link::entrust_remote(trustee, move || ReceiveEnd(Queue::<T, C>::shared(capacity)));
+        let receiver = receiver.unwrap_or_else(|error| panic!("no channel was made at {:?}: {error}", trustee.id()));
+        let sender = receiver.apply(|receiver| link::entrust_here(SendEnd(Rc::clone(&receiver.0))));
+        (Sender(sender), Receiver(receiver))
+    }
+}
+
+/// The side of a [`channel`] where values go in. Clone it for each fiber that sends; the channel is closed when the last
+/// one has been dropped.
+pub struct Sender<T: 'static, C: Carry<T> = Serialised>(Trust<SendEnd<T, C>>);
+
+/// The side of a [`channel`] where values come out. Each value is received once, whoever of its clones is first.
+pub struct Receiver<T: 'static, C: Carry<T> = Serialised>(Trust<ReceiveEnd<T, C>>);
+
+impl<T: 'static, C: Carry<T>> Sender<T, C> {
+    /// Sends a value, and waits until it is in the channel: behind all that this thread has sent before, and, in a full
+    /// bounded channel, behind those who wait.
+    ///
+    /// # Errors
+    /// The value, if all receivers are gone.
+    ///
+    /// # Panics
+    /// In delegated closures and callbacks, where nothing may wait. As [`Trust::apply_with`], if the value does not serialise
+    /// or is too large.
+    pub fn send(&self, value: T) -> Result<(), SendError<T>> {
+        let (promise, taken) = promise();
+        match C::put(&self.0, value, move |end, value| end.0.borrow_mut().send(value, Some(promise))) {
+            Sent::Waits => match finish(taken) {
+                None => Ok(()),
+                Some(value) => Err(SendError(value)),
+            },
+            Sent::Done => Ok(()),
+            Sent::Full(value) | Sent::Refused(value) => Err(SendError(value)),
+        }
+    }
+
+    /// Sends a value if there is room for it. Waits for the channel's answer, not for room.
+    ///
+    /// # Errors
+    /// The value, if the channel is full or all receivers are gone.
+    ///
+    /// # Panics
+    /// As [`send`](Self::send).
+    pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
+        match C::put(&self.0, value, |end, value| end.0.borrow_mut().try_send(value)) {
+            Sent::Done | Sent::Waits => Ok(()),
+            Sent::Full(value) => Err(TrySendError::Full(value)),
+            Sent::Refused(value) => Err(TrySendError::Disconnected(value)),
+        }
+    }
+
+    /// Sends a value and goes on at once; what this thread sends keeps its order. Legal everywhere, also in delegated closures
+    /// and callbacks. Many go out in one batch, so this is the way for many values.
+    ///
+    /// Nobody is told what becomes of it: if all receivers are gone it is dropped, and in a full bounded channel it stands in
+    /// line behind those who wait, so that the channel then holds more than its capacity.
+    pub fn post(&self, value: T) {
+        C::post(&self.0, value, |end, value| {
+            let unsent = end.0.borrow_mut().send(value, None);
+            // Dropped outside of the borrow.
+            drop(unsent);
+        });
+    }
+}
+
+impl<T: 'static, C: Carry<T>> Receiver<T, C> {
+    /// Waits for a value; who came first gets the first one.
+    ///
+    /// # Errors
+    /// If all senders are gone and all values received.
+    ///
+    /// # Panics
+    /// In delegated closures and callbacks, where nothing may wait. As [`Trust::apply_with`], if the value cannot travel here;
+    /// it is lost then.
+    pub fn recv(&self) -> Result<T, RecvError> {
+        let (promise, value) = promise();
+        match C::get(&self.0, move |end| end.0.borrow_mut().recv(promise)) {
+            Answer::Value(value) => Ok(value),
+            Answer::Waits => finish(value).ok_or(RecvError),
+            Answer::Empty | Answer::Closed => Err(RecvError),
+        }
+    }
+
+    /// The first value, if there is one. Waits for the channel's answer, not for a value.
+    ///
+    /// # Errors
+    /// If there is none, and whether there may be one later.
+    ///
+    /// # Panics
+    /// As [`recv`](Self::recv).
+    pub fn try_recv(&self) -> Result<T, TryRecvError> {
+        match C::get(&self.0, |end| end.0.borrow_mut().try_recv()) {
+            Answer::Value(value) => Ok(value),
+            Answer::Waits | Answer::Empty => Err(TryRecvError::Empty),
+            Answer::Closed => Err(TryRecvError::Disconnected),
+        }
+    }
+
+    /// Waits for a value, but not longer than `time` and the way to the channel and back. No value is lost: one that was on
+    /// its way when the time was over is received.
+    ///
+    /// # Errors
+    /// If the time is over, or all senders are gone and all values received.
+    ///
+    /// # Panics
+    /// As [`recv`](Self::recv).
+    pub fn recv_timeout(&self, time: Duration) -> Result<T, RecvTimeoutError> {
+        let (promise, value) = promise();
+        match C::get(&self.0, move |end| end.0.borrow_mut().recv(promise)) {
+            Answer::Value(value) => return Ok(value),
+            Answer::Waits => {}
+            Answer::Empty | Answer::Closed => return Err(RecvTimeoutError::Disconnected),
+        }
+        let outcome = match value.wait_timeout(time) {
+            Some(outcome) => kept(outcome),
+            None => {
+                let id = value.id();
+                if self.0.apply(move |end| end.0.borrow_mut().withdraw(id)) {
+                    return Err(RecvTimeoutError::Timeout);
+                }
+                finish(value)
+            }
+        };
+        outcome.ok_or(RecvTimeoutError::Disconnected)
+    }
+
+    /// How many values wait to be received, those of waiting senders not counted. Waits for the channel's answer.
+    ///
+    /// # Panics
+    /// In delegated closures and callbacks, where nothing may wait.
+    pub fn len(&self) -> usize {
+        self.0.apply(|end| end.0.borrow().len())
+    }
+
+    /// Is there no value? As [`len`](Self::len).
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Receives until all senders are gone.
+    pub fn iter(&self) -> Iter<'_, T, C> {
+        Iter(self)
+    }
+}
+
+/// Waits for what was promised.
+fn finish<T: 'static>(pending: Pending<Option<T>>) -> Option<T> {
+    kept(pending.wait())
+}
+
+fn kept<T>(outcome: Result<Option<T>, Error>) -> Option<T> {
+    // The channel outlives who waits for it; what can go wrong is the way here.
+    outcome.unwrap_or_else(|error| panic!("a value of a channel did not arrive: {error}"))
+}
+
+/// Receives the values of a channel. See [`Receiver::iter`].
+#[derive(Debug)]
+pub struct Iter<'a, T: 'static, C: Carry<T>>(&'a Receiver<T, C>);
+
+/// Receives the values of a channel. See [`Receiver::iter`].
+#[derive(Debug)]
+pub struct IntoIter<T: 'static, C: Carry<T>>(Receiver<T, C>);
+
+impl<T: 'static, C: Carry<T>> Iterator for Iter<'_, T, C> {
+    type Item = T;
+    fn next(&mut self) -> Option<T> {
+        self.0.recv().ok()
+    }
+}
+
+impl<T: 'static, C: Carry<T>> Iterator for IntoIter<T, C> {
+    type Item = T;
+    fn next(&mut self) -> Option<T> {
+        self.0.recv().ok()
+    }
+}
+
+impl<'a, T: 'static, C: Carry<T>> IntoIterator for &'a Receiver<T, C> {
+    type Item = T;
+    type IntoIter = Iter<'a, T, C>;
+    fn into_iter(self) -> Iter<'a, T, C> {
+        self.iter()
+    }
+}
+
+impl<T: 'static, C: Carry<T>> IntoIterator for Receiver<T, C> {
+    type Item = T;
+    type IntoIter = IntoIter<T, C>;
+    fn into_iter(self) -> IntoIter<T, C> {
+        IntoIter(self)
+    }
+}
+
+impl<T: 'static, C: Carry<T>> Clone for Sender<T, C> {
+    fn clone(&self) -> Self {
+        Sender(self.0.clone())
+    }
+}
+
+impl<T: 'static, C: Carry<T>> Clone for Receiver<T, C> {
+    fn clone(&self) -> Self {
+        Receiver(self.0.clone())
+    }
+}
+
+impl<T: 'static, C: Carry<T>> fmt::Debug for Sender<T, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sender<{}>(at {:?})", std::any::type_name::<T>(), self.0.trustee().id())
+    }
+}
+
+impl<T: 'static, C: Carry<T>> fmt::Debug for Receiver<T, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Receiver<{}>(at {:?})", std::any::type_name::<T>(), self.0.trustee().id())
+    }
+}

@@ -1,0 +1,127 @@
+//! `Condvar`: launched closures wait for something that others do to a latched value.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use trust::{Error, Held, Promise, PromiseId, Trust, promise};
+
+use crate::rack::{Place, program};
+
+/// Lets closures that were [launched](Trust::launch_held) on a latched value wait until others have changed it.
+///
+/// A closure that waits gives the value up meanwhile. It has announced itself before, so whoever gets the value next and
+/// notifies will wake it. As with any condition variable, look again after waiting ([`wait_while`](Self::wait_while) does):
+/// others may have had the value in between. It wakes nobody without having been notified.
+///
+/// ```
+/// use gossamer::Latch;
+/// use gossamer::sync::Condvar;
+/// gossamer::main(
+///     || {
+///         let (account, paid) = (gossamer::entrust(Latch::new(0u64)), Condvar::new());
+///         let (other, told) = (account.clone(), paid.clone());
+///         let fiber = gossamer::spawn(move || {
+///             other.launch_held(move |balance| {
+///                 told.wait_while(balance, |balance| *balance < 10);
+///                 **balance -= 10;
+///                 **balance
+///             })
+///         });
+///         for _ in 0..12 {
+///             account.launch(|balance| *balance += 1);
+///             paid.notify_one();
+///         }
+///         assert!(fiber.join().unwrap() <= 2);
+///     },
+///     2,
+/// );
+/// ```
+///
+/// Cost: [`wait`](Self::wait) is one request that it waits for, notifying one that it does not wait for, and one to each
+/// worker that is woken.
+#[derive(Debug, Clone)]
+pub struct Condvar(Trust<VecDeque<Promise<()>>>);
+
+impl Condvar {
+    /// At the next worker of this machine in turn.
+    ///
+    /// # Panics
+    /// Outside [`gossamer::main`](crate::main).
+    #[expect(clippy::new_without_default, reason = "it works in a running program only")]
+    pub fn new() -> Condvar {
+        Condvar(program().next_entrust().entrust(VecDeque::new()))
+    }
+
+    /// At this place: best at that of the latch.
+    ///
+    /// # Panics
+    /// As [`entrust_with`](crate::entrust_with).
+    pub fn at(place: Place) -> Condvar {
+        Condvar(crate::entrust_with(place, VecDeque::new))
+    }
+
+    /// Gives the value up until somebody notifies, and takes it again.
+    ///
+    /// # Panics
+    /// If the latch was poisoned meanwhile.
+    pub fn wait<T>(&self, held: &mut Held<'_, T>) {
+        let (promise, notified) = promise();
+        self.0.apply(move |line| line.push_back(promise));
+        held.released(|| told(notified.wait()));
+    }
+
+    /// Waits for as long as it is so.
+    ///
+    /// # Panics
+    /// As [`wait`](Self::wait), and with the panic of `is_so`.
+    pub fn wait_while<T>(&self, held: &mut Held<'_, T>, mut is_so: impl FnMut(&mut T) -> bool) {
+        while is_so(held) {
+            self.wait(held);
+        }
+    }
+
+    /// As [`wait`](Self::wait), for no longer than `time` and the time it takes to get the value again. True if it was
+    /// notified. No notification is lost: one that came as the time was over is taken.
+    ///
+    /// # Panics
+    /// As [`wait`](Self::wait).
+    pub fn wait_timeout<T>(&self, held: &mut Held<'_, T>, time: Duration) -> bool {
+        let (promise, notified) = promise();
+        self.0.apply(move |line| line.push_back(promise));
+        held.released(|| match notified.wait_timeout(time) {
+            Some(outcome) => {
+                told(outcome);
+                true
+            }
+            None => {
+                let id = notified.id();
+                let is_over = self.0.apply(move |line| withdraw(line, id));
+                if !is_over {
+                    told(notified.wait());
+                }
+                !is_over
+            }
+        })
+    }
+
+    /// Wakes the closure that has waited longest, if there is one. Does not wait; legal everywhere.
+    pub fn notify_one(&self) {
+        self.0.apply_then(|line| line.pop_front().into_iter().for_each(|waiting| waiting.keep(())), |()| {});
+    }
+
+    /// Wakes all that wait. Does not wait; legal everywhere.
+    pub fn notify_all(&self) {
+        self.0.apply_then(|line| line.drain(..).for_each(|waiting| waiting.keep(())), |()| {});
+    }
+}
+
+fn withdraw(line: &mut VecDeque<Promise<()>>, id: PromiseId) -> bool {
+    let place = line.iter().position(|promise| promise.id() == id);
+    place.and_then(|place| line.remove(place)).map(Promise::discard).is_some()
+}
+
+fn told(outcome: Result<(), Error>) {
+    if let Err(error) = outcome {
+        panic!("a condition variable is gone while closures wait for it: {error}");
+    }
+}

@@ -1,0 +1,30 @@
+//! What fibers of all machines meet at (G13): channels, barriers, condition variables. Each is a property at some place and
+//! trusts of it, and nothing else: requests go to it, and who has to wait leaves a [`Promise`](crate::Promise) there, which
+//! somebody's later request keeps. So nothing is polled, nobody's wake-up is lost, and who came first is served first.
+//!
+//! The handles are trusts: clone them, capture them in closures, keep them in properties, send them to other machines.
+//!
+//! | | requests | of which the caller waits for |
+//! |---|---|---|
+//! | [`Sender::send`], [`Receiver::recv`] that need not wait | 1 and its answer | the answer |
+//! | those that wait | and 1 more, to the waiting worker | both |
+//! | [`Sender::post`] | 1 | nothing |
+//! | a round of a [`Barrier`] for n | n and their answers, n - 1 to those who wait | all |
+//! | [`Condvar::wait`] | 1 and its answer, then 1 by who notifies | both |
+//! | [`Condvar::notify_one`], [`Condvar::notify_all`] | 1 | nothing |
+//!
+//! Where caller and property share a worker a request is a function call. Whoever waits uses no processor time.
+//!
+//! Source: thesis 3 (reading and writing channels, waiting for and notifying condition variables on any machine).
+
+mod barrier;
+mod carry;
+mod channel;
+mod condvar;
+mod queue;
+
+pub use barrier::{Barrier, BarrierWaitResult};
+pub use carry::{Carry, Plain, Serialised};
+pub use channel::{Channel, IntoIter, Iter, Receiver, Sender, bounded, channel};
+pub use condvar::Condvar;
+pub use std::sync::mpsc::{RecvError, RecvTimeoutError, SendError, TryRecvError, TrySendError};

@@ -1,0 +1,370 @@
+//! A channel at its trustee: the values, and the promises of those who wait on either side. No trust of it exists: the two
+//! ends are properties of the same trustee that share it, and tell it when the last trust of theirs has gone.
+//!
+//! Invariants: (Q1) while a receiver waits there is no value, neither queued nor of a waiting sender; (Q2) while a sender
+//! waits the queue is full; (Q3) a promise that is taken out is kept, or discarded where its maker is told by the answer.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::rc::Rc;
+
+use serde::{Deserialize, Serialize};
+use trust::{Promise, PromiseId};
+
+use super::carry::Sealed;
+
+/// What became of a value that was sent.
+#[derive(Serialize, Deserialize)]
+pub enum Sent<T> {
+    Done,
+    /// The promise will tell: nothing, or the value again if it was refused after all.
+    Waits,
+    Full(T),
+    /// There is no receiver any more.
+    Refused(T),
+}
+
+/// What a receiver gets.
+#[derive(Serialize, Deserialize)]
+pub enum Answer<T> {
+    Value(T),
+    /// The promise will bring it, or nothing if the last sender goes.
+    Waits,
+    Empty,
+    /// There is no value, and no sender any more.
+    Closed,
+}
+
+struct Waiting<T> {
+    value: T,
+    /// Who waits for it to be taken, if anybody.
+    taken: Option<Promise<Option<T>>>,
+}
+
+pub struct Queue<T, C> {
+    capacity: usize,
+    values: VecDeque<T>,
+    senders: VecDeque<Waiting<T>>,
+    receivers: VecDeque<Promise<Option<T>>>,
+    senders_gone: bool,
+    receivers_gone: bool,
+    carrier: PhantomData<fn() -> C>,
+}
+
+impl<T: 'static, C: Sealed<T>> Queue<T, C> {
+    /// One that is shared by two ends.
+    pub fn shared(capacity: usize) -> Rc<RefCell<Self>> {
+        Rc::new(RefCell::new(Queue {
+            capacity,
+            values: VecDeque::new(),
+            senders: VecDeque::new(),
+            receivers: VecDeque::new(),
+            senders_gone: false,
+            receivers_gone: false,
+            carrier: PhantomData,
+        }))
+    }
+
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Takes the value if there is a receiver or room for it. Gives it back if not.
+    pub fn try_send(&mut self, value: T) -> Sent<T> {
+        if self.receivers_gone {
+            return Sent::Refused(value);
+        }
+        if let Some(receiver) = self.receivers.pop_front() {
+            C::keep(receiver, Some(value));
+        } else if self.senders.is_empty() && self.values.len() < self.capacity {
+            self.values.push_back(value);
+        } else {
+            return Sent::Full(value);
+        }
+        Sent::Done
+    }
+
+    /// As `try_send`; where there is no room the value stands in line.
+    pub fn send(&mut self, value: T, taken: Option<Promise<Option<T>>>) -> Sent<T> {
+        match self.try_send(value) {
+            Sent::Full(value) => {
+                self.senders.push_back(Waiting { value, taken });
+                Sent::Waits
+            }
+            settled => {
+                if let Some(taken) = taken {
+                    taken.discard();
+                }
+                settled
+            }
+        }
+    }
+
+    pub fn try_recv(&mut self) -> Answer<T> {
+        let first = self.values.pop_front();
+        // The first in line gets the room, or, where there is none at all (capacity 0), is served itself.
+        let next = self.senders.pop_front().map(|Waiting { value, taken }| {
+            if let Some(taken) = taken {
+                C::keep(taken, None);
+            }
+            value
+        });
+        match first {
+            Some(value) => {
+                self.values.extend(next);
+                Answer::Value(value)
+            }
+            None => match next {
+                Some(value) => Answer::Value(value),
+                None if self.senders_gone => Answer::Closed,
+                None => Answer::Empty,
+            },
+        }
+    }
+
+    /// As `try_recv`; where there is no value the promise stands in line.
+    pub fn recv(&mut self, promise: Promise<Option<T>>) -> Answer<T> {
+        match self.try_recv() {
+            Answer::Empty => {
+                self.receivers.push_back(promise);
+                Answer::Waits
+            }
+            settled => {
+                promise.discard();
+                settled
+            }
+        }
+    }
+
+    /// A receiver does not want to wait any more. False if it was served before it could say so.
+    pub fn withdraw(&mut self, id: PromiseId) -> bool {
+        let place = self.receivers.iter().position(|promise| promise.id() == id);
+        let promise = place.and_then(|place| self.receivers.remove(place));
+        promise.map(Promise::discard).is_some()
+    }
+
+    fn lose_senders(&mut self) {
+        self.senders_gone = true;
+        self.receivers.drain(..).for_each(|receiver| C::keep(receiver, None));
+    }
+
+    /// Gives back what nobody will receive: to those who wait, and the rest to be dropped.
+    fn lose_receivers(&mut self) -> Vec<T> {
+        self.receivers_gone = true;
+        let mut lost: Vec<T> = self.values.drain(..).collect();
+        for Waiting { value, taken } in self.senders.drain(..) {
+            match taken {
+                Some(taken) => C::keep(taken, Some(value)),
+                None => lost.push(value),
+            }
+        }
+        lost
+    }
+}
+
+/// The property that senders have trusts of.
+pub struct SendEnd<T: 'static, C: Sealed<T>>(pub Rc<RefCell<Queue<T, C>>>);
+
+/// The property that receivers have trusts of.
+pub struct ReceiveEnd<T: 'static, C: Sealed<T>>(pub Rc<RefCell<Queue<T, C>>>);
+
+impl<T: 'static, C: Sealed<T>> Drop for SendEnd<T, C> {
+    fn drop(&mut self) {
+        self.0.borrow_mut().lose_senders();
+    }
+}
+
+impl<T: 'static, C: Sealed<T>> Drop for ReceiveEnd<T, C> {
+    fn drop(&mut self) {
+        let lost = self.0.borrow_mut().lose_receivers();
+        // Their destructors are not the channel's: outside of the borrow.
+        drop(lost);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+    use trust::{Pending, promise};
+
+    use super::super::carry::Plain;
+    use super::*;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        TrySend,
+        Send,
+        Post,
+        TryReceive,
+        Receive,
+        GiveUp(usize),
+        LoseSenders,
+        LoseReceivers,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            4 => Just(Step::TrySend),
+            4 => Just(Step::Send),
+            2 => Just(Step::Post),
+            4 => Just(Step::TryReceive),
+            5 => Just(Step::Receive),
+            2 => (0usize..8).prop_map(Step::GiveUp),
+            1 => Just(Step::LoseSenders),
+            1 => Just(Step::LoseReceivers),
+        ];
+        proptest::collection::vec(step, 0..60)
+    }
+
+    type Held = Pending<Option<u32>>;
+
+    /// What has come of a promise: not yet, nothing, a value.
+    fn seen(pending: &Held) -> Option<Option<u32>> {
+        pending.try_take().map(|outcome| outcome.expect("no promise is dropped"))
+    }
+
+    /// The queue, and a model: all values that are on their way in order, and who waits for them.
+    struct Run {
+        queue: Queue<u32, Plain>,
+        capacity: usize,
+        made: u32,
+        /// Values that are in the channel, with who waits for them to be taken.
+        on_their_way: VecDeque<(u32, Option<Held>)>,
+        receivers: VecDeque<Held>,
+        senders_gone: bool,
+        receivers_gone: bool,
+    }
+
+    impl Run {
+        fn step(&mut self, step: &Step) {
+            match step {
+                Step::TrySend | Step::Send | Step::Post if self.senders_gone => {}
+                Step::TryReceive | Step::Receive if self.receivers_gone => {}
+                Step::TrySend => {
+                    let value = self.next();
+                    let sent = self.queue.try_send(value);
+                    self.check_sent(sent, value, None, false);
+                }
+                Step::Send => {
+                    let (value, (promise, pending)) = (self.next(), promise());
+                    let sent = self.queue.send(value, Some(promise));
+                    self.check_sent(sent, value, Some(pending), true);
+                }
+                Step::Post => {
+                    let value = self.next();
+                    let sent = self.queue.send(value, None);
+                    self.check_sent(sent, value, None, true);
+                }
+                Step::TryReceive => {
+                    let answer = self.queue.try_recv();
+                    self.check_answer(answer, None);
+                }
+                Step::Receive => {
+                    let (promise, pending) = promise();
+                    let answer = self.queue.recv(promise);
+                    self.check_answer(answer, Some(pending));
+                }
+                Step::GiveUp(which) if !self.receivers.is_empty() => {
+                    let pending = self.receivers.remove(which % self.receivers.len()).expect("in range");
+                    assert!(self.queue.withdraw(pending.id()), "it was not served");
+                    assert!(!self.queue.withdraw(pending.id()) && seen(&pending).is_none());
+                }
+                Step::GiveUp(_) => {}
+                // While a sender waits there is one.
+                Step::LoseSenders if self.on_their_way.iter().any(|(_, taken)| taken.is_some()) => {}
+                Step::LoseSenders => {
+                    self.queue.lose_senders();
+                    self.senders_gone = true;
+                    self.receivers.drain(..).for_each(|receiver| assert_eq!(seen(&receiver), Some(None)));
+                }
+                Step::LoseReceivers if !self.receivers.is_empty() => {}
+                Step::LoseReceivers => {
+                    let lost = self.queue.lose_receivers();
+                    self.receivers_gone = true;
+                    let (mut expected, all) = (Vec::new(), self.on_their_way.drain(..));
+                    for (value, taken) in all {
+                        match taken {
+                            Some(taken) => assert_eq!(seen(&taken), Some(Some(value)), "it comes back"),
+                            None => expected.push(value),
+                        }
+                    }
+                    assert_eq!(lost, expected);
+                }
+            }
+            assert!(self.receivers.iter().all(|receiver| seen(receiver).is_none()));
+            assert!(self.on_their_way.iter().flat_map(|(_, taken)| taken).all(|taken| seen(taken).is_none()));
+            assert_eq!(self.queue.len(), self.on_their_way.len().min(self.capacity));
+        }
+
+        fn next(&mut self) -> u32 {
+            self.made += 1;
+            self.made
+        }
+
+        fn check_sent(&mut self, sent: Sent<u32>, value: u32, taken: Option<Held>, waits: bool) {
+            let is_full = self.on_their_way.len() >= self.capacity;
+            match sent {
+                Sent::Refused(back) => assert!(self.receivers_gone && back == value),
+                Sent::Done => match self.receivers.pop_front() {
+                    Some(first) => assert_eq!(seen(&first), Some(Some(value)), "who waits longest has it"),
+                    None => {
+                        assert!(!is_full && !self.receivers_gone);
+                        self.on_their_way.push_back((value, None));
+                    }
+                },
+                Sent::Full(back) => assert!(!waits && is_full && self.receivers.is_empty() && back == value),
+                Sent::Waits => {
+                    assert!(waits && is_full && self.receivers.is_empty());
+                    self.on_their_way.push_back((value, taken));
+                }
+            }
+        }
+
+        fn check_answer(&mut self, answer: Answer<u32>, waits: Option<Held>) {
+            match answer {
+                Answer::Value(value) => {
+                    let expected = self.on_their_way.pop_front().map(|(value, taken)| {
+                        assert!(taken.is_none_or(|taken| seen(&taken) == Some(None)), "it is told");
+                        value
+                    });
+                    assert_eq!(Some(value), expected);
+                    // The one that has moved up has been told as well.
+                    let moved = self.capacity.checked_sub(1).and_then(|last| self.on_their_way.get_mut(last));
+                    if let Some(taken) = moved.and_then(|(_, taken)| taken.take()) {
+                        assert_eq!(seen(&taken), Some(None));
+                    }
+                }
+                Answer::Closed => assert!(self.senders_gone && self.on_their_way.is_empty()),
+                Answer::Empty => assert!(!self.senders_gone && self.on_their_way.is_empty() && waits.is_none()),
+                Answer::Waits => {
+                    assert!(!self.senders_gone && self.on_their_way.is_empty());
+                    self.receivers.extend(waits);
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+
+        #[test]
+        fn a_channel_does_what_the_model_does(steps in steps(), capacity in 0usize..4) {
+            let Ok(queue) = Rc::try_unwrap(Queue::shared(capacity)) else { unreachable!("it has one owner") };
+            let mut run = Run {
+                queue: queue.into_inner(),
+                capacity,
+                made: 0,
+                on_their_way: VecDeque::new(),
+                receivers: VecDeque::new(),
+                senders_gone: false,
+                receivers_gone: false,
+            };
+            steps.iter().for_each(|step| run.step(step));
+            // Left to themselves, promises would tell that they are gone; nobody listens any more.
+            run.receivers.clear();
+        }
+    }
+}
