@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use trust::{Error, NoRef, Pending, Trust, TrusteeReference, link, promise};
 
 use super::carry::{Carry, Plain, Serialised};
-use super::queue::{Answer, Queue, ReceiveEnd, Sent, SendEnd};
+use super::queue::{Answer, Queue, ReceiveEnd, SendEnd, Sent};
 use crate::rack::{Place, program};
 
 /// An unbounded channel, at the next worker of this machine in turn.

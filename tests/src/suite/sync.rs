@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use gossamer::sync::{
-    Barrier, Channel, Condvar, RecvError, RecvTimeoutError, SendError, Sender, TryRecvError, TrySendError, bounded, channel,
+    Barrier, Channel, Condvar, RecvError, RecvTimeoutError, SendError, Sender, TryRecvError, TrySendError, bounded,
+    channel,
 };
 use gossamer::{Latch, Trust};
 
@@ -40,7 +41,10 @@ pub fn channels_deliver_everything_in_order() {
                     let mut count = 0;
                     for (number, round, text) in &receiver {
                         assert_eq!(text.len(), round as usize);
-                        assert!(last[number as usize].replace(round) < Some(round), "those of one sender keep their order");
+                        assert!(
+                            last[number as usize].replace(round) < Some(round),
+                            "those of one sender keep their order"
+                        );
                         count += 1;
                     }
                     count
