@@ -99,7 +99,7 @@ pub struct Limits {
     pub programs: u16,
     /// Machines of one program on one host.
     pub machines_per_host: u16,
-    /// Connections to a daemon at the same time, those not yet authenticated included.
+    /// Connections to a daemon at the same time, those not yet authenticated included; besides one for each host.
     pub connections: u16,
     /// Arguments and environment of a program together, in bytes.
     pub environment_bytes: u32,

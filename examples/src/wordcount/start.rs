@@ -38,7 +38,7 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
     if is_machine {
         let is_alone = options.single || options.local.is_some();
         ensure!(!is_alone, "a launcher has started this process, as one of several: leave out --local and --single");
-    } else {
+    } else if options.single || !is_for_rack(options) {
         files::check(&options.folder())?; // once, before there are several to complain
         if options.single {
             return Ok(status(count_single(options)?));
@@ -57,6 +57,11 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
     };
     gossamer::main(gsm_main, threads);
     Ok(status(is_good.load(Ordering::Relaxed)))
+}
+
+/// Whether `gossamer::main` is to run this program on the hosts of a rack: their files are not here to be checked.
+fn is_for_rack(options: &Options) -> bool {
+    options.local.is_none() && env::var_os("GOSSAMER_RACK").is_some_and(|rack| !rack.is_empty())
 }
 
 fn status(is_good: bool) -> ExitCode {

@@ -224,7 +224,8 @@ struct Counted(Arc<Daemon>);
 impl Counted {
     /// `None` when there are too many.
     fn new(daemon: &Arc<Daemon>) -> Option<Counted> {
-        let most = daemon.rack.limits.connections;
+        let neighbours = u16::try_from(daemon.rack.hosts.len()).unwrap_or(u16::MAX);
+        let most = daemon.rack.limits.connections.saturating_add(neighbours);
         let add = |count: u16| (count < most).then_some(count + 1);
         // A count alone: nothing else is ordered by it.
         daemon.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;

@@ -113,12 +113,15 @@ impl Rack {
     /// The process between a daemon and its machines.
     pub fn part(&self, name: &str) -> u32 {
         let daemon = self.pid(name).to_string();
-        let children = Command::new("ps").args(["-o", "pid=", "--ppid", &daemon]).output().unwrap().stdout;
-        let children = String::from_utf8(children).unwrap();
-        let mut children = children.split_whitespace().map(|pid| pid.parse().unwrap());
-        let part = children.next().expect("a part");
-        assert_eq!(children.next(), None, "a second child");
-        part
+        let is_child = |pid: &u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)) == Some(&daemon)
+        };
+        let processes = std::fs::read_dir("/proc").unwrap();
+        let pids = processes.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+        let children: Vec<u32> = pids.filter(is_child).collect();
+        assert_eq!(children.len(), 1, "{children:?}");
+        children[0]
     }
 }
 

@@ -17,6 +17,7 @@ crate::tests![
     a_program_that_a_host_lacks_is_sent_once,
     who_has_no_key_gets_nothing,
     garbage_does_not_harm_a_daemon,
+    nonsense_of_those_with_a_key_does_not_harm_a_daemon,
     each_refusal_names_its_cause,
     a_daemon_that_comes_back_is_seen,
     logs_tell_of_a_program,
@@ -164,6 +165,53 @@ fn garbage_does_not_harm_a_daemon() {
     }
     rack.run(&[], &["end", "4"]).assert(4, None);
     drop(idle);
+}
+
+/// Somebody who has the key, and sends what makes no sense.
+fn nonsense_of_those_with_a_key_does_not_harm_a_daemon() {
+    use gossamer_daemon::config::RackConfig;
+    use gossamer_daemon::wire::{Receiver, Reply, Request, Sender, Wire, link};
+    let rack = Rack::start(1, PATIENT_MS, "");
+    let config = RackConfig::read(&rack.file()).unwrap();
+    let key = comm::secure::Key::read(&config.key_path()).unwrap();
+    let connect = || link::connect(&config, &config.hosts[0], &key).unwrap();
+    let plan = r#"{"fabric":"tcp","threads":null,"start_timeout_ms":1,"silence_ms":1,"hosts":[],"machines":[]}"#;
+    let start = |plan: &str, host: u16| {
+        Request::Run(Box::new(gossamer_daemon::wire::Start {
+            program: gossamer_daemon::wire::ProgramId(7),
+            owner: "nobody".into(),
+            plan: plan.into(),
+            host,
+            path: b"/bin/true".to_vec(),
+            binary: None,
+            args: vec![],
+            env: vec![],
+            folder: b"/".to_vec(),
+            silence_ms: 5000,
+        }))
+    };
+    for (plan, host) in [("", 0), ("{}", 0), (plan, 0), (plan, 9)] {
+        let mut link = connect();
+        link.sender.send_message(&start(plan, host)).unwrap();
+        let reply: Reply = link.receiver.receive_message().unwrap();
+        assert!(matches!(reply, Reply::Refused(_)), "{reply:?}");
+    }
+    let mut link = connect();
+    link.sender.send_message(&Request::Beat).unwrap();
+    assert!(matches!(link.receiver.receive_message().unwrap(), Reply::Refused(_)));
+    let mut random = 1_u64;
+    for round in 0..100_usize {
+        let mut link = connect();
+        let mut bytes = start(plan, 0).to_bytes();
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let place = (random >> 33) as usize % bytes.len();
+        bytes[place] = bytes[place].wrapping_add((random >> 20) as u8 | 1);
+        bytes.truncate(bytes.len() - round % 7);
+        link.sender.send_bytes(&bytes).unwrap();
+        // Refused, or understood as something else, or hung up on: but there is an end.
+        let _ = link.receiver.receive_bytes();
+    }
+    rack.run(&[], &["end", "4"]).assert(4, None);
 }
 
 fn each_refusal_names_its_cause() {

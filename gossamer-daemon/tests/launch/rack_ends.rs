@@ -15,6 +15,7 @@ crate::tests![
     a_daemon_told_to_end_takes_its_programs_along,
     a_killed_launcher_ends_all_hosts,
     a_daemon_that_hangs_counts_as_dead,
+    a_part_that_hangs_counts_as_dead,
     a_launcher_that_hangs_counts_as_dead,
     signals_reach_all_hosts,
     what_machines_leave_behind_ends_with_them,
@@ -78,14 +79,21 @@ fn a_killed_launcher_ends_all_hosts() {
 
 /// On the host that hangs the part ends the machines; its daemon finds that out when it goes on.
 fn a_daemon_that_hangs_counts_as_dead() {
-    let (ended, _, rack) = harmed(1500, |rack, _, _| kill(rack.pid("b"), Signal::STOP));
-    assert_said(&ended, 70, &["on b) cannot be reached: host b: nothing was heard for 1.5s"]);
+    let (ended, _, rack) = harmed(2500, |rack, _, _| kill(rack.pid("b"), Signal::STOP));
+    assert_said(&ended, 70, &["on b) cannot be reached: host b: nothing was heard for 2.5s"]);
     kill(rack.pid("b"), Signal::CONT);
     rack.until_idle();
 }
 
+/// Its daemon kills it, and what it leaves.
+fn a_part_that_hangs_counts_as_dead() {
+    let (ended, _, rack) = harmed(2500, |rack, _, _| kill(rack.part("b"), Signal::STOP));
+    assert_said(&ended, 70, &["on b) cannot be reached: host b: nothing was heard for 2.5s"]);
+    rack.until_idle();
+}
+
 fn a_launcher_that_hangs_counts_as_dead() {
-    let rack = Rack::start(2, 1500, "");
+    let rack = Rack::start(2, 2500, "");
     let launch = rack.launch(&["wait"]);
     let pids = launch.ready(2);
     kill(launch.pid(), Signal::STOP);
