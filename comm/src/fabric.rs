@@ -107,6 +107,12 @@ pub trait Fabric: Send + Sync {
         false
     }
 
+    /// The thread of `worker` is about to park, and will not poll for a while. Called where several
+    /// fabrics share a region and another's `park` is the one called; `park` implies it.
+    fn will_park(&self, worker: WorkerId) {
+        let _ = worker;
+    }
+
     /// Wakes the thread of the own machine that sleeps, or is about to, on the park word at
     /// `offset`: for threads of this machine that have work for one another. What the caller stored
     /// before is covered by P.

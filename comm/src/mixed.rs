@@ -145,6 +145,7 @@ impl Fabric for MixedFabric {
         timeout: Duration,
         is_idle: &mut dyn FnMut() -> bool,
     ) -> Result<Wake, Error> {
+        self.parts.iter().for_each(|part| part.will_park(worker));
         match self.parts.iter().find(|part| part.tells_sleep()) {
             Some(part) => part.park(worker, offset, timeout, is_idle),
             None => park::park(self.region().word32(offset)?, timeout, is_idle),

@@ -6,7 +6,7 @@
 //! is woken by whatever comes. When it finds that workers have looked since the last time and none went to
 //! sleep, its wake-ups are of no use, and it *stands by*: it sleeps for [`STAND_BY`] at a time, as long as workers
 //! look in between. A worker that goes to sleep calls it back to watch. Should the workers stop looking without a call, because
-//! they compute, or sleep by another fabric's word, the attendant is back after [`STAND_BY`].
+//! they compute, the attendant is back after [`STAND_BY`].
 //!
 //! Workers take what comes by connections that are known; all else they leave to the attendant.
 

@@ -286,14 +286,18 @@ impl Fabric for TcpFabric {
 
     fn park(
         &self,
-        _worker: WorkerId,
+        worker: WorkerId,
         offset: usize,
         timeout: Duration,
         is_idle: &mut dyn FnMut() -> bool,
     ) -> Result<Wake, Error> {
         let word = self.region().word32(offset)?;
-        self.duty.hand_over();
+        self.will_park(worker);
         park::park(word, timeout, is_idle)
+    }
+
+    fn will_park(&self, _worker: WorkerId) {
+        self.duty.hand_over();
     }
 
     fn ring(&self, offset: usize) -> Result<(), Error> {
