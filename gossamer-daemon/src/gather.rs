@@ -41,12 +41,24 @@ impl Gather {
         (0u16..).zip(&self.cards).filter_map(|(machine, card)| Some((machine, card.as_deref()?)))
     }
 
-    /// What to tell a machine: the key, and the cards of all other machines that have come.
+    /// The key, for every machine.
+    #[must_use]
+    pub fn secret(&self) -> Message {
+        Message::Secret { key: self.key.clone() }
+    }
+
+    /// The card of a machine, for all others, if it has come. To pass each on at once lets every machine say of which
+    /// others it has heard nothing.
+    #[must_use]
+    pub fn peer(&self, machine: u16) -> Option<Message> {
+        let card = self.cards.get(usize::from(machine))?.clone()?;
+        Some(Message::Peer { machine, card })
+    }
+
+    /// What to tell a machine in the end: the key, and the cards of all other machines that have come.
     pub fn messages(&self, machine: u16) -> impl Iterator<Item = Message> {
-        let secret = Message::Secret { key: self.key.clone() };
-        let others = (0u16..).zip(&self.cards).filter(move |(other, _)| *other != machine);
-        let peers = others.filter_map(|(machine, card)| Some(Message::Peer { machine, card: card.clone()? }));
-        std::iter::once(secret).chain(peers)
+        let others = (0u16..).zip(&self.cards).map(|(other, _)| other).filter(move |other| *other != machine);
+        std::iter::once(self.secret()).chain(others.filter_map(|other| self.peer(other)))
     }
 }
 

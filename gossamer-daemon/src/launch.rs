@@ -143,8 +143,7 @@ fn watch(groups: &mut [Group], fate: &mut Fate, mut gather: Gather, signals: &Si
             for event in groups[index].events()? {
                 match event {
                     Event::Said { machine, message: Message::Card { bytes } } => match gather.add(machine, bytes) {
-                        Ok(false) => {}
-                        Ok(true) => groups.iter_mut().for_each(|group| pass_on(group, &gather)),
+                        Ok(_) => groups.iter_mut().for_each(|group| pass_on(group, &gather, machine)),
                         Err(cause) => fate.on_death(machine, Cause::Protocol(cause), Instant::now()),
                     },
                     event => fate.on_event(event, Instant::now()),
@@ -163,10 +162,12 @@ fn watch(groups: &mut [Group], fate: &mut Fate, mut gather: Gather, signals: &Si
     Ok(())
 }
 
-fn pass_on(group: &mut Group, gather: &Gather) {
+/// Gives the card of a machine to all others of a group, and the key to that machine.
+fn pass_on(group: &mut Group, gather: &Gather, machine: u16) {
     let numbers: Vec<u16> = group.numbers().collect();
-    for machine in numbers {
-        gather.messages(machine).for_each(|message| group.send(machine, message));
+    for other in numbers {
+        let message = if other == machine { Some(gather.secret()) } else { gather.peer(machine) };
+        message.into_iter().for_each(|message| group.send(other, message));
     }
 }
 

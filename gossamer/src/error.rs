@@ -30,10 +30,10 @@ pub(crate) enum StartError {
     #[error("the program's own headers cannot be read: {0}")]
     Image(std::io::Error),
     #[error(
-        "machine {machine} runs another program than machine {own}: {image} there, {own_image} here (build id/layout); \
+        "machine {machine} on {host} runs another program than machine {own}: {image} there, {own_image} here (build id/layout); \
          put the same file on every machine"
     )]
-    OtherProgram { own: u16, own_image: String, machine: u16, image: String },
+    OtherProgram { own: u16, own_image: String, machine: u16, host: String, image: String },
     #[error("machine {machine} runs a program with another version of gossamer; put the same file on every machine")]
     OtherVersion { machine: u16 },
     #[error(
@@ -42,7 +42,7 @@ pub(crate) enum StartError {
     )]
     OtherLayout { machine: u16, theirs: String, expected: String },
     #[error("machine {machine} did not say hello: {cause}; see what it printed")]
-    NoHello { machine: u16, cause: &'static str },
+    NoHello { machine: u16, cause: String },
     #[error("{threads} workers on one machine, of {machines}: give each at most 65,534")]
     Threads { threads: usize, machines: usize },
     #[error("the workers cannot be started: {0}")]
@@ -63,7 +63,9 @@ impl StartError {
     /// What went wrong with the fabric, with the host of the machine that it is about.
     pub(crate) fn fabric(source: comm::Error, plan: &Plan) -> StartError {
         let machine = match &source {
-            comm::Error::PeerMissing { machine, .. } | comm::Error::PeerLost { machine } => Some(machine.0),
+            comm::Error::PeerMissing { machine, .. }
+            | comm::Error::PeerLost { machine }
+            | comm::Error::Unreachable { machine, .. } => Some(machine.0),
             _ => None,
         };
         let known = machine.filter(|machine| plan.hosts.len() > 1 && usize::from(*machine) < plan.machines.len());

@@ -144,10 +144,11 @@ fn wait_for(fabric: &dyn Fabric, layout: &Layout, machine: u16, deadline: Instan
     let is_there = || flag.load(Ordering::Acquire) != 0;
     while !is_there() {
         if fabric.lost(MachineId(machine))?.is_some() && !is_there() {
-            return Err(StartError::NoHello { machine, cause: "it has ended" });
+            let cause = fabric.cause(MachineId(machine)).unwrap_or_else(|| "it has ended".to_owned());
+            return Err(StartError::NoHello { machine, cause });
         }
         if Instant::now() >= deadline {
-            return Err(StartError::NoHello { machine, cause: "the time for it is over" });
+            return Err(StartError::NoHello { machine, cause: "the time for it is over".to_owned() });
         }
         fabric.park(START_WORKER, layout.start_word(), LIVENESS_INTERVAL, &mut || !is_there())?;
     }
@@ -161,6 +162,7 @@ fn check(mine: &Hello, theirs: &Hello, machine: u16, layout: &Layout) -> Result<
             own: mine.machine,
             own_image: mine.image.to_string(),
             machine,
+            host: theirs.host.clone(),
             image: theirs.image.to_string(),
         });
     }
