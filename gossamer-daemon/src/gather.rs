@@ -18,7 +18,7 @@ impl Gather {
         Gather { key, cards: vec![None; usize::from(machines)] }
     }
 
-    /// Takes a machine's card; true when it was the last: now all machines are to get their [`Gather::messages`].
+    /// Takes a machine's card; true when it was the last.
     ///
     /// # Errors
     /// When there is no such machine, or it has given its card before; in words.
@@ -54,12 +54,6 @@ impl Gather {
         let card = self.cards.get(usize::from(machine))?.clone()?;
         Some(Message::Peer { machine, card })
     }
-
-    /// What to tell a machine in the end: the key, and the cards of all other machines that have come.
-    pub fn messages(&self, machine: u16) -> impl Iterator<Item = Message> {
-        let others = (0u16..).zip(&self.cards).map(|(other, _)| other).filter(move |other| *other != machine);
-        std::iter::once(self.secret()).chain(others.filter_map(|other| self.peer(other)))
-    }
 }
 
 #[cfg(test)]
@@ -76,8 +70,12 @@ mod tests {
         assert!(gather.add(2, vec![9]).unwrap_err().contains("second card"));
         assert!(gather.add(3, vec![9]).unwrap_err().contains("no machine 3"));
         assert_eq!(gather.add(1, vec![1]), Ok(true));
-        let told: Vec<_> = gather.messages(1).collect();
-        let peer = |machine, card| Message::Peer { machine, card };
-        assert_eq!(told, [Message::Secret { key }, peer(0, vec![]), peer(2, vec![2])]);
+        assert_eq!(gather.secret(), Message::Secret { key });
+        assert_eq!(gather.peer(2), Some(Message::Peer { machine: 2, card: vec![2] }));
+        assert_eq!(gather.peer(3), None);
+        assert_eq!(
+            gather.cards().map(|(machine, card)| (machine, card.len())).collect::<Vec<_>>(),
+            [(0, 0), (1, 1), (2, 1)]
+        );
     }
 }

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::process::Stdio;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use comm::secure::Key;
 use gossamer::bootstrap::{FabricChoice, HostPlan, Plan};
@@ -41,6 +41,8 @@ pub struct LaunchConfig {
     pub fabric: FabricChoice,
     /// On how many hosts the machines are to believe they are, at least 1, at most one for each: hosts share no memory.
     pub pretended_hosts: u16,
+    /// How long the machines may take to find one another.
+    pub start_timeout: Duration,
     /// Whether the machine's name goes before each line of output (with one machine it never does).
     pub prefix: bool,
     /// How long ending may take.
@@ -87,6 +89,7 @@ pub fn run(config: &LaunchConfig) -> Result<Outcome, LaunchError> {
 /// they go, cores of its own.
 fn plan(config: &LaunchConfig) -> Plan {
     let mut plan = Plan::local(config.machines, config.fabric, config.threads);
+    plan.start_timeout_ms = u64::try_from(config.start_timeout.as_millis()).unwrap_or(u64::MAX);
     let count = config.pretended_hosts.clamp(1, config.machines);
     if count > 1 {
         let host = plan.hosts.remove(0);
@@ -190,8 +193,8 @@ mod tests {
     fn config(machines: u16, prefix: bool) -> LaunchConfig {
         let bounds = Bounds::default();
         let (program, fabric) = ("true".into(), FabricChoice::Shm);
-        let (args, threads, pretended_hosts) = (Vec::new(), None, 1);
-        LaunchConfig { program, args, machines, threads, fabric, pretended_hosts, prefix, bounds }
+        let (args, threads, pretended_hosts, start_timeout) = (Vec::new(), None, 1, Duration::from_secs(30));
+        LaunchConfig { program, args, machines, threads, fabric, pretended_hosts, start_timeout, prefix, bounds }
     }
 
     #[test]

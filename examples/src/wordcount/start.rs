@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::Parser;
@@ -20,6 +21,9 @@ use indicatif::ProgressBar;
 use super::options::Options;
 use super::report::Report;
 use super::{delegated, files, progress, single, table};
+
+/// For the processes to find one another.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs `wordcount` with the arguments of this process.
 pub fn main() -> ExitCode {
@@ -83,6 +87,7 @@ fn launch(options: &Options) -> anyhow::Result<ExitCode> {
         threads: options.threads.map(|threads| u32::try_from(threads).unwrap_or(u32::MAX)),
         fabric: FabricChoice::Auto,
         pretended_hosts: 1,
+        start_timeout: START_TIMEOUT,
         prefix: false, // machine 0 alone prints
         bounds: Bounds::default(),
     };

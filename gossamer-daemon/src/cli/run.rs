@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use gossamer::bootstrap::FabricChoice;
@@ -49,6 +50,10 @@ pub(super) struct Run {
     /// With --local: as if the machines were on H hosts, which share no memory: to try what `auto` does on a rack
     #[arg(long, value_name = "H", default_value_t = 1, requires = "local", value_parser = clap::value_parser!(u16).range(1..))]
     pretend_hosts: u16,
+
+    /// With --local: how many seconds the machines may take to find one another
+    #[arg(long, value_name = "S", default_value_t = 30, requires = "local", value_parser = clap::value_parser!(u32).range(1..))]
+    start_timeout: u32,
 
     /// Run what each host has at PROGRAM's path, instead of sending it where it is not the same
     #[arg(long, conflicts_with = "local")]
@@ -137,6 +142,7 @@ impl Run {
             threads: self.threads,
             fabric: self.fabric.unwrap_or_default(),
             pretended_hosts: self.pretend_hosts,
+            start_timeout: Duration::from_secs(self.start_timeout.into()),
             prefix: !self.no_prefix,
             bounds: Bounds::default(),
         };

@@ -38,6 +38,7 @@ pub fn play(args: &[String]) {
             println!("threads {:?}, machine {me} of {}", bootstrap.plan.threads, bootstrap.plan.machines.len())
         }
         ["unready", machine] if is(machine) => exit(0),
+        ["cards", bytes] => cards(me, bootstrap.plan.machines.len(), bytes.parse().unwrap(), &control),
         _ => {}
     }
     let sigints = match words[..] {
@@ -58,6 +59,30 @@ pub fn play(args: &[String]) {
         }
         ["ready-twice", machine] if is(machine) => control.send(&Message::Ready { pid: 4711 }).unwrap(),
         ["finish-as", machine] if is(machine) => control.send(&Message::Finished { status: 0 }).unwrap(),
+        ["card-twice", machine] if is(machine) => {
+            control.send(&Message::Card { bytes: vec![1] }).unwrap();
+            control.send(&Message::Card { bytes: vec![1] }).unwrap();
+        }
+        ["lost" | "dead", machine, peer] if is(machine) => {
+            if words[0] == "dead" {
+                until_dead(&control, peer.parse().unwrap());
+            }
+            let reason = "the wire is cut".to_owned();
+            control.send(&Message::Lost { machine: peer.parse().unwrap(), reason }).unwrap();
+        }
+        ["dead", _, peer] => {
+            control.send(&Message::Card { bytes: std::process::id().to_le_bytes().into() }).unwrap();
+            if is(peer) {
+                std::process::abort();
+            }
+        }
+        ["lost-late"] if me == 0 => finish(me, &control, 0, 0),
+        ["lost-late"] => {
+            let end = control.receive().unwrap();
+            assert!(matches!(end, Some(Message::End { .. })), "{end:?}");
+            control.send(&Message::Lost { machine: 0, reason: "it left".into() }).unwrap();
+            exit(0)
+        }
         ["stubborn"] => park(),
         ["polite"] if me == 0 => {
             until_sigints(&sigints, 1);
@@ -88,14 +113,49 @@ fn finish(me: u16, control: &Control, status: u8, exit_status: i32) -> ! {
     wait_for_end(control)
 }
 
+/// Gives a card, and tells what comes for it.
+fn cards(me: u16, machines: usize, bytes: usize, control: &Control) {
+    control.send(&Message::Card { bytes: vec![me as u8; bytes] }).unwrap();
+    let (mut keys, mut cards) = (Vec::new(), std::collections::BTreeSet::new());
+    while keys.is_empty() || cards.len() < machines - 1 {
+        match control.receive().unwrap().unwrap() {
+            Message::Secret { key } => keys.push(format!("{:?}", key.as_bytes())),
+            Message::Peer { machine, card } => {
+                assert!(card == vec![machine as u8; bytes] && machine != me && cards.insert(machine));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    println!("key {}", keys.join(" and "));
+    println!("{} cards of {bytes} bytes", cards.len());
+    finish(me, control, 0, 0)
+}
+
+/// Waits until the process that gave this machine's card is gone.
+fn until_dead(control: &Control, machine: u16) {
+    control.send(&Message::Card { bytes: std::process::id().to_le_bytes().into() }).unwrap();
+    loop {
+        match control.receive().unwrap().unwrap() {
+            Message::Peer { machine: peer, card } if peer == machine => {
+                let pid = u32::from_le_bytes(card.try_into().unwrap());
+                return crate::rig::until("a machine to die", || crate::rig::gone(pid));
+            }
+            _ => {}
+        }
+    }
+}
+
 /// Exit status 0 for End, as the protocol asks; 65 when the launcher has gone.
 fn wait_for_end(control: &Control) -> ! {
-    match control.receive() {
-        Ok(Some(Message::End { reason })) => {
-            eprintln!("told to end: {reason}");
-            exit(0)
+    loop {
+        match control.receive() {
+            Ok(Some(Message::End { reason })) => {
+                eprintln!("told to end: {reason}");
+                exit(0)
+            }
+            Ok(Some(Message::Secret { .. } | Message::Peer { .. })) => {}
+            _ => exit(65),
         }
-        _ => exit(65),
     }
 }
 

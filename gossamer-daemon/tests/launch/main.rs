@@ -3,6 +3,7 @@
 //!
 //! Nothing waits for a fixed time: conditions are polled, up to a deadline. Processes are killed by their own ids only.
 
+mod cards;
 mod death;
 mod hosts;
 mod machine;
@@ -21,7 +22,8 @@ fn main() {
         machine::play(&args[1..]);
         return;
     }
-    let groups = [normal::TESTS, death::TESTS, streams::TESTS, terminal::TESTS, rack::TESTS, rack_ends::TESTS];
+    let local = [normal::TESTS, cards::TESTS, death::TESTS, streams::TESTS, terminal::TESTS];
+    let groups = local.into_iter().chain([rack::TESTS, rack_ends::TESTS]);
     let trial = |(name, test): &(&'static str, fn())| {
         let test = *test;
         Trial::test(*name, move || {
@@ -29,7 +31,7 @@ fn main() {
             Ok(())
         })
     };
-    let trials = groups.into_iter().flatten().map(trial).collect();
+    let trials = groups.flatten().map(trial).collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 

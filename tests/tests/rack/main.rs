@@ -6,6 +6,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
+
 use rig::{ROLES, Running, STRANGER, launcher, play, play_on, role, run};
 
 #[test]
@@ -177,4 +179,44 @@ fn when_one_machine_is_killed_all_end_and_the_launcher_says_which() {
             assert!(!left.exists(), "machine {machine} is still there");
         }
     }
+}
+
+#[test]
+fn a_machine_that_stands_still_ends_the_program() {
+    for options in [&["--fabric", "tcp"][..], &["--pretend-hosts", "2"]] {
+        let mut program = Running::start(launcher(3, options, ROLES, &["wait"]));
+        let text = program.read_until("works");
+        // The last one, which in both cases is reached by TCP from all others.
+        let rest = text.split("machine 2 is process ").nth(1).expect("each machine is listed");
+        rig::send(rest.lines().next().unwrap().parse().unwrap(), Signal::STOP);
+        let ended = program.end();
+        assert_eq!(ended.status.code(), Some(70), "{options:?}: {ended:#?}");
+        assert!(ended.stderr.contains("lost machine 2: nothing was heard of it for "), "{options:?}: {ended:#?}");
+    }
+}
+
+#[test]
+fn a_machine_that_does_not_come_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("late");
+    let text = format!("#!/bin/sh\n[ \"$GOSSAMER_MACHINE\" = 1 ] && exec sleep 1000\nexec '{ROLES}' places\n");
+    fs::write(&script, text).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    for fabric in ["shm", "tcp"] {
+        let options = ["--fabric", fabric, "--start-timeout", "1"];
+        let ended = run(launcher(3, &options, script.to_str().unwrap(), &[]));
+        assert_eq!(ended.status.code(), Some(70), "{ended:#?}");
+        let cause = "no word came from machine 1 on ";
+        assert!(ended.stderr.contains(cause) && ended.stderr.contains("within 1000 ms"), "{fabric}: {ended:#?}");
+    }
+}
+
+#[test]
+fn an_impossible_fabric_is_refused_with_the_cure() {
+    let ended = run(launcher(2, &["--fabric", "verbs"], ROLES, &["places"]));
+    assert_eq!(ended.status.code(), Some(70), "{ended:#?}");
+    assert!(ended.stderr.contains("use shm, tcp or auto"), "{ended:#?}");
+    let ended = run(launcher(2, &["--fabric", "shm", "--pretend-hosts", "2"], ROLES, &["places"]));
+    assert_eq!(ended.status.code(), Some(70), "{ended:#?}");
+    assert!(ended.stderr.contains("use auto or tcp for several"), "{ended:#?}");
 }

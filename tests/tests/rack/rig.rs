@@ -138,5 +138,9 @@ pub fn play_on(machines: u16, name: &str) -> Ended {
 }
 
 pub fn kill(pid: i32) {
-    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    send(pid, Signal::KILL);
+}
+
+pub fn send(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
