@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use comm::secure::Key;
-use gossamer::bootstrap::{FabricChoice, HostPlan, Plan};
+use gossamer::bootstrap::{FabricChoice, HostPlan, Plan, START_TIMEOUT_MS};
 use gossamer::control::Message;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -47,6 +47,24 @@ pub struct LaunchConfig {
     pub prefix: bool,
     /// How long ending may take.
     pub bounds: Bounds,
+}
+
+impl LaunchConfig {
+    /// So many machines of a program, with the defaults of `gossamer-launch run --local`.
+    #[must_use]
+    pub fn new(program: OsString, args: Vec<OsString>, machines: u16) -> LaunchConfig {
+        LaunchConfig {
+            program,
+            args,
+            machines,
+            threads: None,
+            fabric: FabricChoice::default(),
+            pretended_hosts: 1,
+            start_timeout: Duration::from_millis(START_TIMEOUT_MS),
+            prefix: true,
+            bounds: Bounds::default(),
+        }
+    }
 }
 
 /// Runs a program from its start to its end. To be called from a thread that stays alive meanwhile, best the main one:
@@ -191,10 +209,7 @@ mod tests {
     use super::*;
 
     fn config(machines: u16, prefix: bool) -> LaunchConfig {
-        let bounds = Bounds::default();
-        let (program, fabric) = ("true".into(), FabricChoice::Shm);
-        let (args, threads, pretended_hosts, start_timeout) = (Vec::new(), None, 1, Duration::from_secs(30));
-        LaunchConfig { program, args, machines, threads, fabric, pretended_hosts, start_timeout, prefix, bounds }
+        LaunchConfig { prefix, ..LaunchConfig::new("true".into(), Vec::new(), machines) }
     }
 
     #[test]
@@ -216,7 +231,6 @@ mod tests {
     #[test]
     fn pretended_hosts_have_machines_and_names_of_their_own() {
         let mut config = config(5, true);
-        config.fabric = FabricChoice::Auto;
         assert_eq!(plan(&config).hosts.len(), 1);
         for (hosts, places) in [(2, [0, 0, 0, 1, 1]), (5, [0, 1, 2, 3, 4]), (9, [0, 1, 2, 3, 4])] {
             config.pretended_hosts = hosts;

@@ -15,7 +15,6 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use exchange::{Meter, Peers, Plan, Point, Tally, answer, mark, marked, now_ns, number};
 use gossamer::bootstrap::FabricChoice;
-use gossamer_daemon::fate::Bounds;
 use gossamer_daemon::launch::{self, LaunchConfig};
 use trust::{Promise, Trust, promise};
 
@@ -84,16 +83,10 @@ pub fn command(options: EchoRack) -> Result<()> {
 fn start(options: &EchoRack) -> Result<()> {
     let own = ["echo-rack", "--processes", &options.processes.to_string(), "--workers", &options.workers.to_string()]
         .map(str::to_owned);
-    let config = LaunchConfig {
-        program: env::current_exe().context("where this program is")?.into(),
-        args: own.into_iter().chain(options.plan.arguments()).map(Into::into).collect(),
-        machines: options.processes,
-        threads: Some(options.workers),
-        fabric: options.fabric,
-        prefix: false,
-        pretended_hosts: 1,
-        bounds: Bounds::default(),
-    };
+    let program = env::current_exe().context("where this program is")?.into();
+    let args = own.into_iter().chain(options.plan.arguments()).map(Into::into).collect();
+    let (threads, fabric, prefix) = (Some(options.workers), options.fabric, false);
+    let config = LaunchConfig { threads, fabric, prefix, ..LaunchConfig::new(program, args, options.processes) };
     let outcome = launch::run(&config)?;
     if let Some(message) = outcome.message() {
         bail!("{message}");

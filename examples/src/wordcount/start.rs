@@ -9,21 +9,15 @@ use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::Parser;
-use gossamer::bootstrap::FabricChoice;
-use gossamer_daemon::fate::Bounds;
 use gossamer_daemon::launch::{self, LaunchConfig};
 use indicatif::ProgressBar;
 
 use super::options::Options;
 use super::report::Report;
 use super::{delegated, files, progress, single, table};
-
-/// For the processes to find one another.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs `wordcount` with the arguments of this process.
 pub fn main() -> ExitCode {
@@ -80,16 +74,11 @@ fn launch(options: &Options) -> anyhow::Result<ExitCode> {
             "--threads {threads} is not enough for {machines} processes: give one for each, or fewer processes with --local"
         );
     }
+    let program = env::current_exe().context("where this program is")?.into();
     let config = LaunchConfig {
-        program: env::current_exe().context("where this program is")?.into(),
-        args: machine_args(options),
-        machines,
         threads: options.threads.map(|threads| u32::try_from(threads).unwrap_or(u32::MAX)),
-        fabric: FabricChoice::Auto,
-        pretended_hosts: 1,
-        start_timeout: START_TIMEOUT,
         prefix: false, // machine 0 alone prints
-        bounds: Bounds::default(),
+        ..LaunchConfig::new(program, machine_args(options), machines)
     };
     let outcome = launch::run(&config)?;
     if let Some(message) = outcome.message() {

@@ -136,15 +136,12 @@ impl Run {
     fn run_local(self, machines: u16) -> ExitCode {
         let (program, args) = self.words();
         let config = LaunchConfig {
-            program,
-            args,
-            machines,
             threads: self.threads,
             fabric: self.fabric.unwrap_or_default(),
             pretended_hosts: self.pretend_hosts,
             start_timeout: Duration::from_secs(self.start_timeout.into()),
             prefix: !self.no_prefix,
-            bounds: Bounds::default(),
+            ..LaunchConfig::new(program, args, machines)
         };
         match launch::run(&config) {
             Ok(outcome) => tell(&outcome),
