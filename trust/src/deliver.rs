@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 use crate::far::RemoteFault;
+use crate::inside::Parcel;
 use crate::job::Job;
 use crate::property::Header;
 use crate::registry::TrusteeId;
@@ -68,11 +69,13 @@ impl Request for DeliverFault {
     fn pack(self, to: &mut Vec<u8>) {
         to.extend_from_slice(&self.token.to_ne_bytes());
         // Plain text and a number: it always serialises.
-        to.extend(serial::encode(&RemoteFault::new(self.fault), usize::MAX).unwrap_or_default());
+        to.extend(serial::encode(&RemoteFault::new(self.fault), usize::MAX).map_or(Vec::new(), Parcel::into_message));
     }
 
     unsafe fn unpack(from: &[u8]) -> Option<Self> {
         let (token, fault) = from.split_first_chunk::<8>()?;
+        // SAFETY: the caller's promise.
+        let fault = unsafe { Parcel::from_message(fault.to_vec()) };
         let fault = serial::decode::<RemoteFault>(fault).ok()?.into_fault();
         Some(DeliverFault { token: u64::from_ne_bytes(*token), fault })
     }
@@ -88,7 +91,7 @@ impl Request for DeliverFault {
 /// A launched closure's serialised result on its way to the client.
 pub(crate) struct DeliverBytes {
     pub(crate) token: u64,
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: Parcel,
 }
 
 impl Request for DeliverBytes {
@@ -98,17 +101,19 @@ impl Request for DeliverBytes {
 
     fn pack(self, to: &mut Vec<u8>) {
         to.extend_from_slice(&self.token.to_ne_bytes());
-        to.extend(self.bytes);
+        to.extend(self.bytes.into_message());
     }
 
     unsafe fn unpack(from: &[u8]) -> Option<Self> {
         let (token, bytes) = from.split_first_chunk::<8>()?;
-        Some(DeliverBytes { token: u64::from_ne_bytes(*token), bytes: bytes.to_vec() })
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { Parcel::from_message(bytes.to_vec()) };
+        Some(DeliverBytes { token: u64::from_ne_bytes(*token), bytes })
     }
 
     unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
         worker::with(|worker| {
-            let outcome: Result<Result<Vec<u8>, Fault>, Fault> = Ok(Ok(self.bytes));
+            let outcome: Result<Result<Parcel, Fault>, Fault> = Ok(Ok(self.bytes));
             call_back(worker, || worker.launches.complete(self.token, outcome));
         });
         serving.out.put(());

@@ -32,6 +32,7 @@ impl Worker {
     fn refuse_to_wait(&self, call: &str) -> ! {
         let place = match self.context.get() {
             Context::Callback => "the callback of an `apply_then`",
+            Context::Serialising => "the serialisation of an argument or result",
             _ => "a delegated closure",
         };
         panic!(
@@ -43,6 +44,15 @@ impl Worker {
     #[inline(always)]
     pub(crate) fn enter_delegated(&self) -> Context {
         self.context.replace(Context::Delegated)
+    }
+    /// Nothing may wait while a value is written or read either. Returns what is to be restored.
+    #[inline(always)]
+    pub(crate) fn enter_serialising(&self) -> Context {
+        let before = self.context.get();
+        if before == Context::Free {
+            self.context.set(Context::Serialising);
+        }
+        before
     }
     #[inline(always)]
     pub(crate) fn leave_delegated(&self, before: Context) {

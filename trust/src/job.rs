@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use crate::config::MESSAGE_BYTES_MAX;
 use crate::deliver::{Deliver, DeliverBytes, deliver_fault};
 use crate::held::Held;
+use crate::inside::Parcel;
 use crate::registry::TrusteeId;
 use crate::request::{Fault, Ignore, pack_flat, unpack_flat};
 use crate::serial;
@@ -63,7 +64,7 @@ where
 /// A closure and its serialised argument; the result is serialised too.
 pub(crate) struct Serialised<A, U, F> {
     pub(crate) f: F,
-    pub(crate) argument: Vec<u8>,
+    pub(crate) argument: Parcel,
     pub(crate) types: PhantomData<fn(A) -> U>,
 }
 
@@ -73,23 +74,24 @@ where
     U: Serialize + 'static,
     F: FnOnce(&mut Held<'_, T>, A) -> U + Send + 'static,
 {
-    type Output = Result<Vec<u8>, Fault>;
+    type Output = Result<Parcel, Fault>;
     const CAPTURED_BYTES: usize = size_of::<F>();
     const PACKED_BYTES: Option<usize> = None;
 
     fn run(self, held: &mut Held<'_, T>) -> Self::Output {
-        let argument = serial::decode::<A>(&self.argument)?;
+        let argument = serial::decode::<A>(self.argument)?;
         serial::encode(&(self.f)(held, argument), MESSAGE_BYTES_MAX)
     }
     fn pack(self, to: &mut Vec<u8>) {
         pack_flat(self.f, to);
-        to.extend_from_slice(&self.argument);
+        to.extend(self.argument.into_message());
     }
     // SAFETY: as the trait says.
     unsafe fn unpack(from: &[u8]) -> Option<Self> {
-        let argument = from.get(size_of::<F>()..)?.to_vec();
+        let message = from.get(size_of::<F>()..)?.to_vec();
         // SAFETY: the caller's promise.
-        Some(Serialised { f: unsafe { unpack_flat(from) }, argument, types: PhantomData })
+        let (f, argument) = unsafe { (unpack_flat(from), Parcel::from_message(message)) };
+        Some(Serialised { f, argument, types: PhantomData })
     }
     fn deliver(worker: &Worker, client: TrusteeId, token: u64, output: Self::Output) {
         match output {

@@ -50,6 +50,7 @@ mod future;
 mod held;
 mod here;
 mod idle;
+mod inside;
 mod job;
 mod join;
 mod latch;

@@ -23,6 +23,7 @@ use serde::de::DeserializeOwned;
 use crate::deliver::{Deliver, call_back, deliver_fault};
 use crate::error::Error;
 use crate::fiber::{Closer, Entry};
+use crate::inside::Parcel;
 use crate::noref::NoRef;
 use crate::property::Header;
 use crate::registry::{self, Message, TrusteeId};
@@ -179,7 +180,7 @@ impl Closer for Nobody {
 /// A serialised value on its way to who waits for it.
 struct Kept<T> {
     token: u64,
-    bytes: Vec<u8>,
+    bytes: Parcel,
     value: PhantomData<fn(T)>,
 }
 
@@ -190,16 +191,18 @@ impl<T: DeserializeOwned + 'static> Request for Kept<T> {
 
     fn pack(self, to: &mut Vec<u8>) {
         to.extend_from_slice(&self.token.to_ne_bytes());
-        to.extend(self.bytes);
+        to.extend(self.bytes.into_message());
     }
 
     unsafe fn unpack(from: &[u8]) -> Option<Self> {
         let (token, bytes) = from.split_first_chunk::<8>()?;
-        Some(Kept { token: u64::from_ne_bytes(*token), bytes: bytes.to_vec(), value: PhantomData })
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { Parcel::from_message(bytes.to_vec()) };
+        Some(Kept { token: u64::from_ne_bytes(*token), bytes, value: PhantomData })
     }
 
     unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
-        let value = serial::decode_guarded::<T>(&self.bytes);
+        let value = serial::decode_guarded::<T>(self.bytes);
         worker::with(|worker| call_back(worker, || worker.launches.complete(self.token, value)));
         serving.out.put(());
     }

@@ -6,12 +6,13 @@
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
-use std::panic::catch_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::config::{FAR_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX};
+use crate::inside::{self, List, Parcel};
 use crate::property::{Header, Property};
 use crate::registry::{self, TrusteeId};
 use crate::request::{Fault, Request, Response, Resuming, Serving, pack_flat, poisoned, unpack_flat};
@@ -19,10 +20,25 @@ use crate::worker::{Context, Worker};
 
 const FORMAT: bincode::config::Configuration = bincode::config::standard();
 
-/// A value's bytes.
-pub(crate) fn encode<A: Serialize>(value: &A, limit_bytes: usize) -> Result<Vec<u8>, Fault> {
-    let bytes = bincode::serde::encode_to_vec(value, FORMAT).map_err(|error| Fault::Codec(error.to_string()))?;
-    if bytes.len() > limit_bytes { Err(Fault::TooLarge(bytes.len(), limit_bytes)) } else { Ok(bytes) }
+/// A value's message.
+pub(crate) fn encode<A: Serialize>(value: &A, limit_bytes: usize) -> Result<Parcel, Fault> {
+    let mut message = Vec::new();
+    encode_onto(&mut message, value, limit_bytes)?;
+    // SAFETY: just written, and read by nobody else.
+    Ok(unsafe { Parcel::from_message(message) })
+}
+
+/// Appends a value's message.
+fn encode_onto<A: Serialize>(message: &mut Vec<u8>, value: &A, limit_bytes: usize) -> Result<(), Fault> {
+    let (start, list) = (message.len(), List::default());
+    inside::with_list(&list, || bincode::serde::encode_into_std_write(value, message, FORMAT))
+        .map_err(|error| Fault::Codec(error.to_string()))?;
+    let bytes = message.len() - start;
+    if bytes > limit_bytes {
+        return Err(Fault::TooLarge(bytes, limit_bytes));
+    }
+    list.seal(message, start);
+    Ok(())
 }
 
 /// The most bytes that a message between here and this worker may have.
@@ -30,21 +46,17 @@ pub(crate) fn limit_bytes(other: TrusteeId) -> usize {
     if other.machine() == registry::machine() { MESSAGE_BYTES_MAX } else { FAR_MESSAGE_BYTES_MAX }
 }
 
-/// The packed form of [`With`]: the closure, then its argument's bytes. On an error the closure is dropped.
+/// The packed form of [`With`]: the closure, then its argument's message. On an error the closure is dropped.
 fn pack_with<A: Serialize, F>(to: &mut Vec<u8>, f: F, argument: &A, limit_bytes: usize) -> Result<(), Fault> {
     to.resize(size_of::<F>(), 0);
-    bincode::serde::encode_into_std_write(argument, to, FORMAT).map_err(|error| Fault::Codec(error.to_string()))?;
-    let bytes = to.len() - size_of::<F>();
-    if bytes > limit_bytes {
-        return Err(Fault::TooLarge(bytes, limit_bytes));
-    }
+    encode_onto(to, argument, limit_bytes)?;
     // SAFETY: its room was left free at the start; the value is moved there.
     unsafe { to.as_mut_ptr().cast::<F>().write_unaligned(f) };
     Ok(())
 }
 
-/// The value of these bytes.
-pub(crate) fn decode<A: DeserializeOwned>(bytes: &[u8]) -> Result<A, Fault> {
+/// The value of these bytes, which are of a message whose trusts are at hand.
+fn decode_value<A: DeserializeOwned>(bytes: &[u8]) -> Result<A, Fault> {
     match bincode::serde::decode_from_slice(bytes, FORMAT) {
         Ok((value, used)) if used == bytes.len() => Ok(value),
         Ok(_) => Err(Fault::Codec("it reads less than it wrote".to_owned())),
@@ -52,9 +64,26 @@ pub(crate) fn decode<A: DeserializeOwned>(bytes: &[u8]) -> Result<A, Fault> {
     }
 }
 
+/// The value of a message.
+pub(crate) fn decode<A: DeserializeOwned>(parcel: Parcel) -> Result<A, Fault> {
+    // SAFETY: the parcel's message, which is read here alone.
+    unsafe { decode_message(&parcel.into_message()) }
+}
+
+/// # Safety
+/// As for [`inside::read_message`].
+unsafe fn decode_message<A: DeserializeOwned>(message: &[u8]) -> Result<A, Fault> {
+    // SAFETY: the caller's promise.
+    unsafe { inside::read_message(message, decode_value) }
+}
+
 /// As `decode`; a panic of the type's own code is a fault, so that whoever waits is told.
-pub(crate) fn decode_guarded<A: DeserializeOwned>(bytes: &[u8]) -> Result<A, Fault> {
-    catch_unwind(|| decode(bytes)).unwrap_or_else(|payload| Err(Fault::Panicked(payload)))
+pub(crate) fn decode_guarded<A: DeserializeOwned>(parcel: Parcel) -> Result<A, Fault> {
+    guarded(|| decode(parcel))
+}
+
+fn guarded<A>(decode: impl FnOnce() -> Result<A, Fault>) -> Result<A, Fault> {
+    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|payload| Err(Fault::Panicked(payload)))
 }
 
 /// Submits `f` with a serialised argument; `then` is called with the outcome.
@@ -75,26 +104,34 @@ pub(crate) fn submit<T, A, U, F>(
     let then = ThenDecode { then, value: PhantomData };
     if trustee.machine() != worker.id.machine() {
         let pack = |to: &mut Vec<u8>| pack_with(to, f, argument, limit_bytes(trustee));
-        type Far<T, A, U, F> = With<T, A, U, F, Vec<u8>>;
+        type Far<T, A, U, F> = With<T, A, U, F, Parcel>;
         let sent = worker.far.submit_packed::<Far<T, A, U, F>, _>(worker, trustee, property, pack, then, may_wait);
         return sent.unwrap_or_else(|(then, fault)| worker.fail(then, fault));
     }
-    let mut short = [0; LONGEST_SHORT];
-    match bincode::serde::encode_into_slice(argument, &mut short, FORMAT) {
-        Ok(len @ 0..=SHORT_0) => {
+    let (mut short, list) = ([0; LONGEST_SHORT], List::default());
+    let len = inside::with_list(&list, || bincode::serde::encode_into_slice(argument, &mut short, FORMAT));
+    match len {
+        Ok(len @ 0..=SHORT_0) if list.is_empty() => {
             let bytes = Short::<SHORT_0>::new(&short[..len]);
             worker.submit(trustee, property, With::<T, A, U, F, _>::new(f, bytes), then, may_wait);
         }
-        Ok(len @ 0..=SHORT_1) => {
+        Ok(len @ 0..=SHORT_1) if list.is_empty() => {
             let bytes = Short::<SHORT_1>::new(&short[..len]);
             worker.submit(trustee, property, With::<T, A, U, F, _>::new(f, bytes), then, may_wait);
         }
-        Ok(len) => {
+        Ok(len) if list.is_empty() => {
             let bytes = Short::<LONGEST_SHORT>::new(&short[..len]);
             worker.submit(trustee, property, With::<T, A, U, F, _>::new(f, bytes), then, may_wait);
         }
+        Ok(len) => {
+            let mut message = short[..len].to_vec();
+            list.seal(&mut message, 0);
+            // SAFETY: just written, and read by nobody else.
+            let parcel = unsafe { Parcel::from_message(message) };
+            worker.submit(trustee, property, With::<T, A, U, F, _>::new(f, parcel), then, may_wait);
+        }
         Err(_) => match encode(argument, limit_bytes(trustee)) {
-            Ok(bytes) => worker.submit(trustee, property, With::<T, A, U, F, _>::new(f, bytes), then, may_wait),
+            Ok(parcel) => worker.submit(trustee, property, With::<T, A, U, F, _>::new(f, parcel), then, may_wait),
             Err(fault) => worker.call_back(|| (then.then)(Err(fault))),
         },
     }
@@ -118,26 +155,40 @@ impl<const N: usize> Short<N> {
     }
 }
 
-/// Where the bytes of an argument are.
-trait Bytes: AsRef<[u8]> + Sized {
-    fn from_slice(bytes: &[u8]) -> Self;
+/// An argument on its way.
+trait Argument: Sized {
+    /// # Safety
+    /// As for [`Parcel::from_message`].
+    unsafe fn from_message(message: &[u8]) -> Self;
+    fn into_message(self) -> Vec<u8>;
+    fn decode<A: DeserializeOwned>(self) -> Result<A, Fault>;
 }
 
-impl<const N: usize> Bytes for Short<N> {
-    fn from_slice(bytes: &[u8]) -> Self {
-        Short::new(bytes)
+impl<const N: usize> Argument for Short<N> {
+    // SAFETY: as the trait says; to another machine everything goes as a parcel.
+    unsafe fn from_message(message: &[u8]) -> Self {
+        Short::new(message)
+    }
+    fn into_message(self) -> Vec<u8> {
+        self.bytes[..usize::from(self.len)].to_vec()
+    }
+    fn decode<A: DeserializeOwned>(self) -> Result<A, Fault> {
+        // No trusts: else it were a parcel.
+        inside::with_list(&List::default(), || decode_value(&self.bytes[..usize::from(self.len)]))
     }
 }
 
-impl Bytes for Vec<u8> {
-    fn from_slice(bytes: &[u8]) -> Self {
-        bytes.to_vec()
+impl Argument for Parcel {
+    // SAFETY: as the trait says.
+    unsafe fn from_message(message: &[u8]) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Parcel::from_message(message.to_vec()) }
     }
-}
-
-impl<const N: usize> AsRef<[u8]> for Short<N> {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
+    fn into_message(self) -> Vec<u8> {
+        self.into_message()
+    }
+    fn decode<A: DeserializeOwned>(self) -> Result<A, Fault> {
+        decode(self)
     }
 }
 
@@ -159,21 +210,21 @@ where
     F: FnOnce(&mut T, A) -> U,
     A: DeserializeOwned,
     U: Serialize,
-    B: Bytes,
+    B: Argument,
 {
     const PACKED_BYTES: Option<usize> = None;
     const CAPTURED_BYTES: usize = size_of::<F>();
 
     fn pack(self, to: &mut Vec<u8>) {
         pack_flat(self.f, to);
-        to.extend_from_slice(self.argument.as_ref());
+        to.extend(self.argument.into_message());
     }
 
     // SAFETY: as the trait says.
     unsafe fn unpack(from: &[u8]) -> Option<Self> {
-        let argument = B::from_slice(from.get(size_of::<F>()..)?);
+        let message = from.get(size_of::<F>()..)?;
         // SAFETY: the caller's promise; `pack` put the closure first.
-        Some(With::new(unsafe { unpack_flat::<F>(from) }, argument))
+        Some(unsafe { With::new(unpack_flat::<F>(from), B::from_message(message)) })
     }
 
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
@@ -184,7 +235,7 @@ where
             return serving.fault(poisoned(property));
         }
         // Reading the argument is the argument's code, not the property's: a panic there poisons nothing.
-        let argument = match decode::<A>(self.argument.as_ref()) {
+        let argument = match self.argument.decode::<A>() {
             Ok(argument) => argument,
             Err(fault) => {
                 drop(self.f);
@@ -199,7 +250,7 @@ where
         // Before the response: a request whose result panics when dropped must not have a fault as well.
         drop(value);
         match encoded {
-            Ok(bytes) => serving.out.put_bytes(&bytes),
+            Ok(parcel) => serving.out.put_bytes(&parcel.into_message()),
             Err(fault) => serving.fault(fault),
         }
     }
@@ -214,8 +265,8 @@ struct ThenDecode<U, H> {
 impl<U: DeserializeOwned, H: FnOnce(Result<U, Fault>)> Response for ThenDecode<U, H> {
     unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
         let outcome = match fault {
-            // SAFETY: no fault, so `With` put bytes.
-            None => unsafe { resuming.responses.take_bytes(decode_guarded::<U>) },
+            // SAFETY: no fault, so `With` put a message, which is read here alone.
+            None => unsafe { resuming.responses.take_bytes(|message| guarded(|| decode_message(message))) },
             Some(fault) => Err(fault),
         };
         (self.then)(outcome);

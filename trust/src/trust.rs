@@ -161,7 +161,8 @@ impl<T: 'static> Trust<T> {
     }
 
     /// As [`apply`](Self::apply), with an argument that travels serialised, as does the result: so `String`,
-    /// `Vec`, maps and all that serde knows may pass.
+    /// `Vec`, maps and all that serde knows may pass, trusts inside them too. Nothing may wait while a value is written or
+    /// read.
     ///
     /// # Panics
     /// As [`apply`](Self::apply); also if the argument or result does not serialise, or is larger than
@@ -238,10 +239,6 @@ impl<T: 'static> Trust<T> {
     }
 
     /// What it is a trust of, and where that is.
-    pub(crate) fn parts(&self) -> (*mut Header, TrusteeId) {
-        (self.property, self.trustee)
-    }
-
     #[inline(always)]
     pub(crate) fn is_at(&self, worker: &Worker) -> bool {
         worker.home.get() == self.trustee
@@ -321,6 +318,10 @@ impl<T> Trust<T> {
     /// A trust of a property that was made for it.
     pub(crate) fn of(property: *mut Header, trustee: TrusteeId) -> Self {
         Trust { property, trustee, kind: PhantomData }
+    }
+
+    pub(crate) fn parts(&self) -> (*mut Header, TrusteeId) {
+        (self.property, self.trustee)
     }
 }
 
@@ -426,7 +427,7 @@ impl<T: 'static> Trust<Latch<T>> {
     {
         let outcome = serial::encode(&argument, serial::limit_bytes(self.trustee)).and_then(|argument| {
             let job = Serialised { f, argument, types: PhantomData };
-            self.launch_and_wait::<Serialised<A, U, F>>(call, job)?.and_then(|bytes| serial::decode(&bytes))
+            self.launch_and_wait::<Serialised<A, U, F>>(call, job)?.and_then(serial::decode)
         });
         outcome.unwrap_or_else(|fault| fault.resume::<T>())
     }
@@ -458,7 +459,7 @@ impl<T> Drop for Trust<T> {
     }
 }
 
-fn count(trustee: TrusteeId, property: *mut Header, delta: i32) {
+pub(crate) fn count(trustee: TrusteeId, property: *mut Header, delta: i32) {
     let counted = worker::existing(|worker| {
         if worker.home.get() == trustee {
             // SAFETY: a trust of this trustee keeps it live up to here.

@@ -56,6 +56,8 @@ pub(crate) enum Context {
     Delegated,
     /// The callback of an `apply_then`.
     Callback,
+    /// An argument or result is written or read.
+    Serialising,
 }
 
 /// A call that waits for the running closure to return.

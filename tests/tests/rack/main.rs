@@ -37,8 +37,8 @@ fn panics_come_back_and_poison_their_property_alone() {
 #[test]
 fn a_property_ends_once_after_its_last_trust() {
     for ended in play("trusts") {
-        // Four workers in all, each pair of places, and one more.
-        assert!(ended.stdout.ends_with("dropped 17\n"), "{ended:#?}");
+        // Four workers in all, each pair of places, and two more.
+        assert!(ended.stdout.ends_with("dropped 18\n"), "{ended:#?}");
     }
 }
 

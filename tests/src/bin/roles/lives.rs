@@ -50,7 +50,44 @@ pub fn trusts() {
     drop(made);
     gossamer::spawn_on(far(), move || drop(passed)).join().unwrap();
     until(&dropped, expected + 1);
+    travel_inside_values(&dropped, expected + 1);
     println!("dropped {}", dropped.apply(|dropped| *dropped));
+}
+
+/// Trusts inside arguments, results and entrusted values that travel serialised.
+fn travel_inside_values(dropped: &Trust<u64>, before: u64) {
+    let numbers: Vec<Trust<u64>> =
+        gossamer::rack().places().map(|place| gossamer::entrust_on(place, u64::from(place.worker))).collect();
+    let sum = numbers.iter().map(|number| number.apply(|n| *n)).sum::<u64>();
+    // Entrusted: the value goes to its place as it is serialised, the trusts inside it too.
+    let list: Trust<Vec<Trust<u64>>> = gossamer::entrust_on(far(), numbers.clone());
+    // A result with trusts, some of which come home, and an argument with the same.
+    let (text, back) = list.apply_with(|list, text: String| (text + "!", list.clone()), "all".to_owned());
+    assert_eq!((text.as_str(), back.iter().map(|number| number.apply(|n| *n)).sum::<u64>()), ("all!", sum));
+    list.apply_with(|list, more: Vec<Option<Trust<u64>>>| list.extend(more.into_iter().flatten()), {
+        back.into_iter().map(Some).chain([None]).collect()
+    });
+    assert_eq!(list.apply(|list| list.len()), 2 * numbers.len());
+    // As a launched closure's argument, used there.
+    let latch = gossamer::entrust_with(far(), || gossamer::Latch::new(0u64));
+    let total = latch.launch_with(
+        |total, numbers: Vec<Trust<u64>>| {
+            *total = numbers.iter().map(|number| number.apply(|n| *n)).sum();
+            (*total, numbers)
+        },
+        numbers,
+    );
+    assert_eq!(total.0, sum);
+    drop((list, total));
+    // Neither lost nor kept on the way.
+    let inner = dropped.clone();
+    let witness: Trust<Witness> = gossamer::entrust_with(far(), move || Witness { dropped: inner });
+    let keeper: Trust<Vec<Trust<Witness>>> = gossamer::entrust_on(far(), vec![witness.clone(), witness.clone()]);
+    let returned = keeper.apply_with(|kept, given: Trust<Witness>| (kept.pop(), given), witness);
+    assert_eq!(dropped.apply(|dropped| *dropped), before);
+    keeper.apply(|kept| kept.clear());
+    drop(returned);
+    until(dropped, before + 1);
 }
 
 fn until(dropped: &Trust<u64>, expected: u64) {
