@@ -160,10 +160,7 @@ unsafe fn trusts(entries: &[u8]) -> impl Iterator<Item = AnyTrust> {
 ///
 /// # Safety
 /// `List::seal` ended the message, in this process or another of the same program, and it is read once.
-pub(crate) unsafe fn read_message<R>(
-    message: &[u8],
-    read: impl FnOnce(&[u8]) -> Result<R, Fault>,
-) -> Result<R, Fault> {
+pub(crate) unsafe fn read_message<R>(message: &[u8], read: impl FnOnce(&[u8]) -> Result<R, Fault>) -> Result<R, Fault> {
     let Some((value, entries)) = split(message) else {
         return Err(Fault::Codec("a message of the wrong length".to_owned()));
     };
