@@ -24,7 +24,9 @@ pub fn lint(context: &Context) -> anyhow::Result<Verdict> {
     }
     let clippy =
         context.cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]).check()?;
-    Ok(documentation.and(clippy))
+    // Not in `cargo test`, and so none of "all targets".
+    let hosts = ["clippy", "--quiet", "--package", "gossamer-tests", "--test", "hosts", "--", "-D", "warnings"];
+    Ok(documentation.and(clippy).and(context.cargo(&hosts).check()?))
 }
 
 /// The tests of the default members, documentation included.
