@@ -15,6 +15,18 @@ fn a_program_runs_on_all_hosts_and_its_status_comes_back() {
     }
 }
 
+/// One host is so slow that the others wait for it longer than a silent host is waited for.
+#[test]
+fn a_program_is_carried_to_hosts_that_lack_it() {
+    const SECONDS: u64 = 5;
+    let rack = Rack::start(3);
+    let bytes = std::fs::metadata(ROLES).unwrap().len();
+    rack.network.slow_down(2, 8 * bytes / SECONDS);
+    let ended = rack.run_carried("everyone").end();
+    assert!(ended.status.success(), "{ended:#?}");
+    rack.assert_nothing_is_left();
+}
+
 #[test]
 fn machines_are_on_the_hosts_that_were_named() {
     let rack = Rack::start(3);

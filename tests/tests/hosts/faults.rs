@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 
 use crate::process::{Ended, send};
-use crate::rack::Rack;
+use crate::rack::{Rack, name_of};
 
 /// The launcher has failed, and says all of this.
 #[track_caller]
@@ -111,6 +111,16 @@ fn a_host_that_is_cut_off() {
     assert_works(&rack);
 }
 
+/// Both hear the launcher, and it them, but not one another.
+#[test]
+fn two_hosts_that_cannot_reach_one_another() {
+    let mut rack = Rack::start(3);
+    let (launcher, _) = rack.waiting();
+    rack.ends_after("h1 and h2 parted", |rack| rack.network.part([1, 2]));
+    assert_blames(&launcher.end(), &["machine 1", "machine 2", "lost"]);
+    rack.assert_nothing_is_left();
+}
+
 #[test]
 fn a_launcher_that_is_cut_off() {
     let mut rack = Rack::start(3);
@@ -141,9 +151,26 @@ fn two_programs_do_not_see_one_another() {
     rack.assert_nothing_is_left();
 }
 
-/// Kills something, at some moment, many times: whatever goes, at whatever time, the rest goes too.
+/// What `faults_at_random` does.
+enum Fault {
+    Killed(i32),
+    DaemonKilled(usize),
+    CutOff(usize),
+}
+
+impl Fault {
+    fn name(&self) -> String {
+        match self {
+            Fault::Killed(pid) => format!("{} killed", name_of(*pid)),
+            Fault::DaemonKilled(host) => format!("daemon of h{host} killed"),
+            Fault::CutOff(host) => format!("h{host} cut off"),
+        }
+    }
+}
+
+/// Kills something or cuts a host off, at some moment, many times: whatever goes, at whatever time, the rest goes too.
 #[test]
-fn kills_at_random() {
+fn faults_at_random() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let kills = number("GOSSAMER_KILLS").unwrap_or(5);
     let clock = || std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
@@ -155,7 +182,7 @@ fn kills_at_random() {
         (state >> 33) as usize % bound
     };
     let mut rack = Rack::start(2);
-    for kill in 0..kills {
+    for number in 0..kills {
         let launcher = rack.run(&["wait"]);
         if below(2) == 0 {
             launcher.wait_for_output("works\n");
@@ -163,25 +190,27 @@ fn kills_at_random() {
             // Some moment of the start.
             std::thread::sleep(std::time::Duration::from_millis(below(300) as u64));
         }
-        let daemon = below(2);
         let processes = rack.processes();
-        let choice = below(processes.len() + 1);
-        let what = match processes.get(choice) {
-            Some(pid) => std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().replace('\0', " "),
-            None => format!("daemon of h{daemon}"),
+        let fault = match below(processes.len() + 2) {
+            choice if choice < processes.len() => Fault::Killed(processes[choice]),
+            choice if choice == processes.len() => Fault::DaemonKilled(below(2)),
+            _ => Fault::CutOff(below(2)),
         };
-        let what = format!("kill {kill}: {}", what.rsplit('/').next().unwrap_or_default());
-        let is_launcher = processes.get(choice) == Some(&launcher.id());
+        let what = format!("fault {number}: {}", fault.name());
         // What is only about to start is not watched here, but is to be gone below.
-        rack.ends_after(&what, |rack| match processes.get(choice) {
-            Some(pid) => send(*pid, Signal::KILL),
-            None => rack.kill_daemon(daemon),
+        rack.ends_after(&what, |rack| match fault {
+            Fault::Killed(pid) => send(pid, Signal::KILL),
+            Fault::DaemonKilled(host) => rack.kill_daemon(host),
+            Fault::CutOff(host) => rack.network.cut(host),
         });
+        let is_launcher = matches!(fault, Fault::Killed(pid) if pid == launcher.id());
         let ended = launcher.end();
         assert!(!ended.status.success(), "{what}: {ended:#?}");
         assert!(is_launcher || ended.stderr.contains("gossamer-launch: "), "{what}: it does not say why: {ended:#?}");
-        if choice == processes.len() {
-            rack.start_daemon(daemon);
+        match fault {
+            Fault::Killed(_) => {}
+            Fault::DaemonKilled(host) => rack.start_daemon(host),
+            Fault::CutOff(host) => rack.network.restore(host),
         }
         rack.assert_nothing_is_left();
     }

@@ -72,8 +72,13 @@ impl Namespace {
     }
 
     fn ip(&self, arguments: &str) {
-        let output = self.inside(|| Command::new("ip").args(arguments.split(' ')).output().expect("ip of iproute2"));
-        assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+        self.run("ip", arguments);
+    }
+
+    /// A program of iproute2.
+    fn run(&self, program: &str, arguments: &str) {
+        let output = self.inside(|| Command::new(program).args(arguments.split(' ')).output().expect("iproute2"));
+        assert!(output.status.success(), "{program} {arguments}: {}", String::from_utf8_lossy(&output.stderr));
     }
 }
 
@@ -108,8 +113,23 @@ impl Network {
         self.bridge.ip(&format!("link set {} down", self.hosts[host].port));
     }
 
+    /// Lets no more than so many bits a second reach a host.
+    pub fn slow_down(&self, host: usize, bits: u64) {
+        let port = &self.hosts[host].port;
+        self.bridge.run("tc", &format!("qdisc add dev {port} root tbf rate {bits}bit burst 64kb latency 200ms"));
+    }
+
+    /// Keeps two hosts from one another, while all others reach both.
+    pub fn part(&self, hosts: [usize; 2]) {
+        for host in hosts {
+            self.bridge.ip(&format!("link set {} type bridge_slave isolated on", self.hosts[host].port));
+        }
+    }
+
     /// Ends a cut.
     pub fn restore(&self, host: usize) {
         self.bridge.ip(&format!("link set {} up", self.hosts[host].port));
+        // What they have learnt meanwhile, that the address is nobody's, would hold for a while.
+        self.hosts.iter().for_each(|host| host.namespace.ip("neigh flush all"));
     }
 }

@@ -107,6 +107,17 @@ impl Rack {
         self.launcher_by("rack.yaml", arguments)
     }
 
+    /// As `run`, but no host has the program: the launcher sees it in a folder of its own, which is empty for others.
+    pub fn run_carried(&self, role: &str) -> Process {
+        let folder = self.path("private");
+        fs::create_dir(&folder).unwrap();
+        let mut command = Command::new("unshare");
+        let script = "mount -t tmpfs none \"$0\" && cp \"$1\" \"$0/program\" && exec \"$2\" run --rack \"$3\" \"$0/program\" \"$4\"";
+        command.args(["--mount", "sh", "-c", script]).arg(&folder).args([ROLES, LAUNCH]).arg(self.path("rack.yaml"));
+        command.arg(role).current_dir("/");
+        Process::start(&self.network.hosts[0], command)
+    }
+
     pub fn launcher_by(&self, yaml: &str, arguments: &[&str]) -> Process {
         let (what, rest) = arguments.split_first().expect("a subcommand");
         let mut command = Command::new(LAUNCH);
@@ -145,6 +156,7 @@ impl Rack {
         harm(self);
         let left = all.wait(BOUND);
         let taken = start.elapsed();
+        let left = left.map_err(|left| left.into_iter().map(name_of).collect::<Vec<_>>());
         assert!(left.is_ok(), "{what}: {left:?} are there after {BOUND:?}");
         println!("{what}: the last process of the program went after {} ms", taken.as_millis());
     }
@@ -154,8 +166,7 @@ impl Rack {
     pub fn assert_nothing_is_left(&self) {
         // What is on its way out may go.
         if let Err(left) = Watched::new(self.processes()).wait(BOUND) {
-            let names: Vec<_> = left.iter().map(|pid| fs::read_to_string(format!("/proc/{pid}/cmdline"))).collect();
-            panic!("processes are left: {names:?}");
+            panic!("processes are left: {:?}", left.into_iter().map(name_of).collect::<Vec<_>>());
         }
         let start = Instant::now();
         loop {
@@ -193,6 +204,14 @@ impl Rack {
         }
         found
     }
+}
+
+/// A process in words: its program and its first argument.
+pub fn name_of(pid: i32) -> String {
+    let words = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let mut words = words.split('\0');
+    let program = words.next().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
+    format!("{program} {}", words.next().unwrap_or_default())
 }
 
 impl Drop for Rack {
