@@ -12,6 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use comm::secure::{SecureReader, SecureWriter};
@@ -22,7 +23,7 @@ use super::Daemon;
 use super::cache::{check_executable, path_of};
 use super::programs::Program;
 use crate::wire::link::Link;
-use crate::wire::{FromPart, ProgramId, Receiver, Reply, Request, Sender, Setup, Start, Wire, WireError};
+use crate::wire::{BEAT_MS, FromPart, ProgramId, Receiver, Reply, Request, Sender, Setup, Start, Wire, WireError};
 
 /// How long a part may take to end by itself once it is cut off.
 const PART_LIMIT: Duration = Duration::from_millis(500);
@@ -72,7 +73,8 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, UnixS
         return Err(format!("{machines} machines on this host; limits.machines_per_host is {most}"));
     }
     daemon.programs.has_room(start.program, limits.programs)?;
-    let file = executable(daemon, link, &start)?;
+    let Link { receiver, sender, .. } = &mut *link;
+    let file = while_beating(sender, |say| executable(daemon, receiver, &start, say))?;
 
     let id = start.program;
     let mut setup = Setup { start, file: file.into_os_string().into_encoded_bytes() };
@@ -114,8 +116,33 @@ fn own_names() -> [&'static [u8]; 5] {
     [b"HOME", b"USER", b"LOGNAME", b"SHELL", b"GOSSAMER_PROGRAM"]
 }
 
+/// Does what may take longer than the launcher waits for a silent host: it gets what is said, or else signs of life.
+fn while_beating<R>(sender: &mut SecureWriter, work: impl FnOnce(&mpsc::Sender<Reply>) -> R) -> R {
+    let (say, said) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            loop {
+                let reply = match said.recv_timeout(Duration::from_millis(BEAT_MS)) {
+                    Ok(reply) => reply,
+                    Err(RecvTimeoutError::Timeout) => Reply::Beat,
+                    Err(RecvTimeoutError::Disconnected) => return,
+                };
+                let _ = sender.send_message(&reply); // cut off: receiving from it fails too, or what is sent next
+            }
+        });
+        let result = work(&say);
+        drop(say); // ends the thread
+        result
+    })
+}
+
 /// The file to execute: at the program's own path, in the cache, or from the launcher.
-fn executable(daemon: &Daemon, link: &mut Link, start: &Start) -> Result<PathBuf, String> {
+fn executable(
+    daemon: &Daemon,
+    receiver: &mut SecureReader,
+    start: &Start,
+    say: &mpsc::Sender<Reply>,
+) -> Result<PathBuf, String> {
     let path = path_of(&start.path);
     let Some(binary) = start.binary else {
         check_executable(&path)?;
@@ -135,9 +162,9 @@ fn executable(daemon: &Daemon, link: &mut Link, start: &Start) -> Result<PathBuf
     }
     let in_words = |error: &dyn std::fmt::Display| format!("the program cannot be taken over: {error}");
     let mut incoming = daemon.cache.take(&path, binary).map_err(|error| in_words(&error))?;
-    link.sender.send_message(&Reply::NeedBinary).map_err(|error| in_words(&error))?;
+    say.send(Reply::NeedBinary).map_err(|error| in_words(&error))?;
     loop {
-        let piece = match link.receiver.receive_message().map_err(|error| in_words(&error))? {
+        let piece = match receiver.receive_message().map_err(|error| in_words(&error))? {
             Request::Chunk(piece) if !piece.is_empty() => piece,
             _ => return Err("the launcher sent something else than the program".into()),
         };

@@ -2,7 +2,8 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use comm::secure::Key;
 use rustix::process::Signal;
@@ -11,7 +12,7 @@ use super::{Event, RackError};
 use crate::config::{Host, RackConfig};
 use crate::daemon::cache::read_piece;
 use crate::wire::link::{self, Link};
-use crate::wire::{CHUNK_BYTES, Receiver, Reply, Request, Sender, Start, ToPart};
+use crate::wire::{BEAT_MS, CHUNK_BYTES, Receiver, Reply, Request, Sender, Start, ToPart};
 
 /// Links to all hosts in order, or the signal that came before they were there.
 pub type Links = Result<Vec<Link>, Signal>;
@@ -40,7 +41,7 @@ pub fn connect(
             let _ = news.send(Event::Connected(number, link)); // a signal came meanwhile
         })?;
     }
-    gather(chosen, events)
+    gather(chosen, events, |_| ())
 }
 
 /// Starts the program on all hosts at once.
@@ -55,15 +56,19 @@ pub fn start(
     news: &mpsc::Sender<Event>,
     events: &mpsc::Receiver<Event>,
 ) -> Result<Links, RackError> {
+    let silence = Duration::from_millis(u64::from(start.silence_ms));
     for (number, link) in (0u16..).zip(links) {
         let (mut start, path, news) = (start.clone(), path.to_owned(), news.clone());
         start.host = number;
         spawn(move || {
-            let accepted = start_one(link, start, &path);
+            let accepted = start_one(link, start, &path, silence);
             let _ = news.send(Event::Accepted(usize::from(number), accepted)); // a signal came meanwhile
         })?;
     }
-    gather(chosen, events)
+    // To get the program may take a host longer than the silence that the others allow.
+    gather(chosen, events, |link| {
+        let _ = link.sender.send_message(&ToPart::Beat); // cut off: this will be noticed when it runs
+    })
 }
 
 fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(), RackError> {
@@ -71,18 +76,24 @@ fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(), RackError> {
     thread.map(drop).map_err(|error| RackError::Launch(crate::error::LaunchError::system("start a thread")(error)))
 }
 
-fn gather(chosen: &[Host], events: &mpsc::Receiver<Event>) -> Result<Links, RackError> {
+/// Waits for all hosts, and gives signs of life to those that are ready.
+fn gather(
+    chosen: &[Host],
+    events: &mpsc::Receiver<Event>,
+    mut beat: impl FnMut(&mut Link),
+) -> Result<Links, RackError> {
     let mut links: Vec<Option<Link>> = chosen.iter().map(|_| None).collect();
     let mut failed = Vec::new();
     while links.iter().flatten().count() + failed.len() < chosen.len() {
-        match events.recv() {
+        match events.recv_timeout(Duration::from_millis(BEAT_MS)) {
             Ok(Event::Connected(number, link) | Event::Accepted(number, link)) => match link {
                 Ok(link) => links[number] = Some(link),
                 Err(reason) => failed.push((chosen[number].name.clone(), reason)),
             },
             Ok(Event::Signal(signal)) => return Ok(Err(signal)),
             Ok(_) => {}
-            Err(_) => break,
+            Err(RecvTimeoutError::Timeout) => links.iter_mut().flatten().for_each(&mut beat),
+            Err(RecvTimeoutError::Disconnected) => break,
         }
     }
     failed.sort();
@@ -90,14 +101,15 @@ fn gather(chosen: &[Host], events: &mpsc::Receiver<Event>) -> Result<Links, Rack
 }
 
 /// Hands the program to a host, and its executable where the host lacks it.
-fn start_one(mut link: Link, start: Start, path: &Path) -> Result<Link, String> {
+fn start_one(mut link: Link, start: Start, path: &Path, silence: Duration) -> Result<Link, String> {
     let in_words = |error: &dyn std::fmt::Display| error.to_string();
+    // However long it takes the host to find its executable or to get it, it gives signs of life.
+    link.set_timeout(silence).map_err(|error| in_words(&error))?;
     link.sender.send_message(&Request::Run(Box::new(start))).map_err(|error| in_words(&error))?;
-    // To find its executable, by its hash or by taking it, a host may take longer than for an answer.
-    link.receiver.set_timeout(Some(std::time::Duration::from_secs(120))).map_err(|error| in_words(&error))?;
     loop {
         match link.receiver.receive_message().map_err(|error| in_words(&error))? {
             Reply::Accepted => return Ok(link),
+            Reply::Beat => {}
             Reply::Refused(reason) => return Err(reason),
             Reply::NeedBinary => send_binary(&mut link, path)?,
             _ => return Err("it answers what was not asked".into()),
