@@ -148,9 +148,9 @@ fn targets() {
 #[test]
 fn echo() {
     let folder = tempfile::tempdir().unwrap();
-    let (stdout, file, drawn) = measure(folder.path(), &["echo", "--only", "threads,shm"]);
+    let (stdout, file, drawn) = measure(folder.path(), &["echo", "--only", "threads,shm,tcp"]);
     let series = file["results"]["series"].as_array().unwrap();
-    assert_eq!(series.len(), 2 * 2 * 2, "two contenders, two sizes, two numbers of outstanding requests");
+    assert_eq!(series.len(), 3 * 2 * 2, "three contenders, two sizes, two numbers of outstanding requests");
     assert_eq!(drawn, 2 * 2, "throughput and latency, for each size");
     for series in series {
         let ns = |name: &str| series[name].as_f64().unwrap();
