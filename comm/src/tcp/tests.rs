@@ -22,7 +22,7 @@ const UP: &str = "this machine is up";
 const READY: &str = "the victim is ready";
 
 fn effort() -> Effort {
-    Effort { writes: 30_000, wakes: 1_000, patience: TIMEOUT }
+    Effort { writes: 20_000, wakes: 500, patience: TIMEOUT }
 }
 
 fn listen() -> Listener {
@@ -448,7 +448,7 @@ impl Fake {
 /// more than it may.
 #[test]
 fn a_slow_reader_holds_the_sender_up_and_loses_nothing() {
-    const WRITES: u64 = 3000;
+    const WRITES: u64 = 1500;
     let (fake, fabric, _control) = Fake::with_peer(1 << 20, Limits::default());
     let (mut stream, mut connection) = fake.connection(&fabric, 3);
     let expected = region(1 << 20);

@@ -126,7 +126,12 @@ fn with_devices<R>(body: impl FnOnce(&'static Verbs, &[*mut ffi::Device]) -> Res
     // SAFETY: the function writes the count and gives an array of that length, or null.
     let list = unsafe { (verbs.table.get_device_list)(&raw mut count) };
     let Some(list) = NonNull::new(list) else {
-        return Err(Error::verbs(format!("the RDMA devices cannot be listed: {}", io::Error::last_os_error())));
+        let error = io::Error::last_os_error();
+        // ENOSYS: this kernel knows no RDMA at all, so there are no devices.
+        return match error.kind() {
+            io::ErrorKind::Unsupported => body(verbs, &[]),
+            _ => Err(Error::verbs(format!("the RDMA devices cannot be listed: {error}"))),
+        };
     };
     // SAFETY: as above; the array lives until it is freed below.
     let devices = unsafe { std::slice::from_raw_parts(list.as_ptr(), usize::try_from(count).unwrap_or(0)) };
