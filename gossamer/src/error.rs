@@ -42,7 +42,7 @@ pub(crate) enum StartError {
     )]
     OtherLayout { machine: u16, theirs: String, expected: String },
     #[error("machine {machine} did not say hello: {cause}; see what it printed")]
-    NoHello { machine: u16, cause: String },
+    NoHello { machine: u16, cause: String, is_lost: bool },
     #[error("{threads} workers on one machine, of {machines}: give each at most 65,534")]
     Threads { threads: usize, machines: usize },
     #[error("the workers cannot be started: {0}")]
@@ -60,6 +60,19 @@ pub(crate) enum StartError {
 }
 
 impl StartError {
+    /// The machine whose loss is all that went wrong: its own end, of which the starter will hear, is the better cause.
+    pub(crate) fn lost(&self) -> Option<u16> {
+        match self {
+            StartError::NoHello { machine, is_lost: true, .. } => Some(*machine),
+            // It has given its card, so it was there, and listening.
+            StartError::Fabric {
+                source: comm::Error::PeerLost { machine } | comm::Error::Unreachable { machine, .. },
+                ..
+            } => Some(machine.0),
+            _ => None,
+        }
+    }
+
     /// What went wrong with the fabric, with the host of the machine that it is about.
     pub(crate) fn fabric(source: comm::Error, plan: &Plan) -> StartError {
         let machine = match &source {

@@ -16,6 +16,7 @@ use comm::secure::Key;
 use comm::{Fabric, Loss, MachineId};
 
 use crate::control::{Control, Message};
+use crate::error::StartError;
 
 /// Exit status when this machine cannot go on (`EX_SOFTWARE` of sysexits.h).
 const FAILURE_STATUS: i32 = 70;
@@ -54,6 +55,14 @@ pub(crate) fn end(cause: &str) -> ! {
         let _ = fate.control.send(&Message::Failed { reason: cause.to_owned() });
     }
     std::process::exit(FAILURE_STATUS)
+}
+
+/// Ends a process that could not start for this reason.
+pub(crate) fn fail_to_start(error: &StartError) -> ! {
+    if let Some(peer) = error.lost() {
+        report_loss(peer, &error.to_string());
+    }
+    end(&error.to_string())
 }
 
 /// From here on the process ends when the starter says so, or has gone. Returns what else the starter says.

@@ -56,7 +56,7 @@ pub fn main<F: FnOnce() + Send + 'static>(gsm_main: F, threads: usize) {
     match run {
         Ok(0) => {}
         Ok(status) => std::process::exit(i32::from(status)),
-        Err(error) => fate::end(&error.to_string()),
+        Err(error) => fate::fail_to_start(&error),
     }
 }
 

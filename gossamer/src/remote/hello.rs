@@ -145,10 +145,10 @@ fn wait_for(fabric: &dyn Fabric, layout: &Layout, machine: u16, deadline: Instan
     while !is_there() {
         if fabric.lost(MachineId(machine))?.is_some() && !is_there() {
             let cause = fabric.cause(MachineId(machine)).unwrap_or_else(|| "it has ended".to_owned());
-            return Err(StartError::NoHello { machine, cause });
+            return Err(StartError::NoHello { machine, cause, is_lost: true });
         }
         if Instant::now() >= deadline {
-            return Err(StartError::NoHello { machine, cause: "the time for it is over".to_owned() });
+            return Err(StartError::NoHello { machine, cause: "the time for it is over".to_owned(), is_lost: false });
         }
         fabric.park(START_WORKER, layout.start_word(), LIVENESS_INTERVAL, &mut || !is_there())?;
     }

@@ -68,6 +68,21 @@ impl Running {
         String::from_utf8(text).unwrap()
     }
 
+    /// The processes of so many machines, in the order of their start, once they are there.
+    pub fn children(&mut self, machines: usize) -> Vec<i32> {
+        let id = self.child.id();
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let text = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+            let children: Vec<i32> = text.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+            if children.len() == machines {
+                return children;
+            }
+            assert!(Instant::now() < deadline, "{} of {machines} machines after {DEADLINE:?}", children.len());
+            std::thread::yield_now();
+        }
+    }
+
     pub fn end(mut self) -> Ended {
         let stdout = self.child.stdout.take().map(collect);
         self.stdout = stdout;
