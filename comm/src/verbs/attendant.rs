@@ -9,7 +9,6 @@ use super::lane::{give_way, tag_of};
 use super::raw::{Completion, CompletionChannel, CompletionQueue, Event, QueuePair, Works};
 use crate::error::Error;
 use crate::fabric::MachineId;
-use crate::park;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
@@ -114,8 +113,8 @@ impl Attendant {
                         core.fates.lose(peer, &failure(completion.status));
                     }
                 }
-            } else if let (Some(lane), 0) = (completion.received, completion.status) {
-                let taken = core.take_bell(completion.queue_pair, lane as usize);
+            } else if let (Some(place), 0) = (completion.received, completion.status) {
+                let taken = core.take_bell(completion.queue_pair, place as usize * 4);
                 if broken.is_ok() {
                     broken = taken;
                 }
@@ -181,14 +180,5 @@ impl Attendant {
             }
             give_way(&mut looks);
         }
-    }
-}
-
-/// Wakes the lane's thread, if it sleeps.
-pub(super) fn wake(core: &Core, lane: usize) -> Result<(), Error> {
-    match core.parked_at.get(lane) {
-        // Acquire, pairs with the Release in `Core::park`: who sleeps has said where before it told its peers.
-        Some(parked_at) => park::ring(core.region().word32(parked_at.load(Ordering::Acquire))?),
-        None => Ok(()),
     }
 }

@@ -49,7 +49,12 @@ impl Sleep {
     }
 
     pub(super) fn is_asleep_at(self, park_offset: usize) -> bool {
-        self.0 & 1 == 1 && (self.0 >> 32) as usize * 4 == park_offset
+        self.0 & 1 == 1 && self.place() as usize * 4 == park_offset
+    }
+
+    /// Where its park word is, in units of 4 bytes: what a bell for it carries.
+    pub(super) fn place(self) -> u32 {
+        (self.0 >> 32) as u32
     }
 }
 

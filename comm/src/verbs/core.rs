@@ -1,7 +1,7 @@
 //! What the threads of a machine share of its verbs fabric: lanes, board, fates. Connections keep it
 //! alive, so they stay usable after the fabric is dropped.
 
-use super::attendant::{LEAVE_TIMEOUT, wake};
+use super::attendant::LEAVE_TIMEOUT;
 use super::fates::Fates;
 use super::lane::{Lane, give_way};
 use super::link::Counts;
@@ -79,7 +79,7 @@ impl Core {
     ) -> Result<Wake, Error> {
         let word = self.region().word32(offset)?;
         let lane = self.lane_of(worker)?;
-        // Release, pairs with the Acquire in `attendant::wake`.
+        // Release, pairs with the Acquire in `take_bell`.
         self.parked_at[lane].store(offset, Ordering::Release);
         let mut is_announced = false;
         let mut broken = None;
@@ -117,10 +117,17 @@ impl Core {
         Ok(is_idle())
     }
 
-    /// Takes a bell: makes room for another, and wakes who it is for.
-    pub(super) fn take_bell(&self, queue_pair: u32, lane: usize) -> Result<(), Error> {
+    /// Takes a bell: makes room for another, and wakes who sleeps at `park_offset`. A bell may come
+    /// late, for a sleep that is over; then nobody does, or looks once more in vain.
+    pub(super) fn take_bell(&self, queue_pair: u32, park_offset: usize) -> Result<(), Error> {
         self.bells_received.fetch_add(1, Ordering::Relaxed);
-        let woken = wake(self, lane);
+        // Acquire, pairs with the Release in `park`: who sleeps has said where before it told its peers. A word
+        // where nobody parks is not touched, whatever the peer says.
+        let is_parked_at = |parked_at: &AtomicUsize| parked_at.load(Ordering::Acquire) == park_offset;
+        let woken = match self.parked_at.iter().any(is_parked_at) {
+            true => park::ring(self.region().word32(park_offset)?),
+            false => Ok(()),
+        };
         if let Some((peer, queue)) = self.receivers.get(&queue_pair)
             && let Err(error) = queue.post_receive()
         {

@@ -206,7 +206,7 @@ impl Link {
                 return Bells::NoRoom;
             }
             self.rung[lane] = sleep;
-            self.works.bell(lane as u32);
+            self.works.bell(sleep.place());
             self.made += 1;
             self.counts.bells += 1;
             bells = Bells::Added;

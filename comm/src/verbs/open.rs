@@ -261,7 +261,7 @@ impl Prepared {
             machine: self.party.machine,
             machines: self.party.machines,
             port: self.choice.port,
-            parked_at: lanes.iter().map(|_| AtomicUsize::new(0)).collect(),
+            parked_at: lanes.iter().map(|_| AtomicUsize::new(usize::MAX)).collect(),
             lanes,
             receivers,
             memory: self.memory,

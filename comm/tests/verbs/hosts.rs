@@ -62,7 +62,7 @@ fn conforms_between_hosts() {
 
 #[test]
 #[ignore = "needs two hosts, and switches the second off"]
-fn a_host_that_is_switched_off_is_noticed() {
+fn the_death_of_a_host_is_noticed() {
     let (fabric, mut stream) = open(7002);
     if host() == 1 {
         // The other has the fabric open as well.

@@ -1,7 +1,7 @@
 //! `cargo dev <what>`: the one way to run any check of this project; CI runs the same.
 //!
 //! Here: the command line, and the order in which `ci` runs the tiers. Not here: what a tier does
-//! (`basic`, `loom`, `fallback`, `sanitize`, `bench`, `house`), how a program is run (`command`), how
+//! (`basic`, `loom`, `fallback`, `sanitize`, `rdma`, `bench`, `house`), how a program is run (`command`), how
 //! libtest's output is counted (`count`), how verdicts are reported (`tier`).
 //!
 //! Invariant: a tier ends as passed, failed or SKIPPED with its reason, and only the first counts as
@@ -15,6 +15,7 @@ mod fallback;
 mod hosts;
 mod house;
 mod loom;
+mod rdma;
 mod sanitize;
 mod tier;
 mod tools;
@@ -52,6 +53,8 @@ enum What {
     Fallback,
     /// AddressSanitizer over the tests of `trust`
     Asan,
+    /// The verbs fabric in virtual machines with soft-RoCE devices (no RDMA card, no root needed)
+    Rdma,
     /// Miri over the parts of `trust` that switch no stacks
     Miri,
     /// Programs on a rack of hosts, which are network namespaces (root, iproute2; GOSSAMER_KILLS, GOSSAMER_SEED)
@@ -81,6 +84,7 @@ const CI: [What; 10] = [
     What::Loom,
     What::Fallback,
     What::Asan,
+    What::Rdma,
     What::Miri,
 ];
 
@@ -95,6 +99,7 @@ impl What {
             What::Loom => "loom",
             What::Fallback => "fallback",
             What::Asan => "asan",
+            What::Rdma => "rdma",
             What::Miri => "miri",
             What::Rack => "rack",
             What::BenchSmoke => "bench-smoke",
@@ -119,6 +124,7 @@ impl What {
             What::Stress => loom::stress(context),
             What::Fallback => fallback::check(context),
             What::Asan => sanitize::asan(context),
+            What::Rdma => rdma::check(context),
             What::Miri => sanitize::miri(context),
             What::Bench => bench::figures(context),
             What::Unsafe => house::check(context),
