@@ -1,7 +1,7 @@
 //! Two devices in one machine.
 
 use super::rig::{
-    self, DEVICES, Down, Lossy, TIMEOUT, each, on_device, open, open_spoiled, party, pinned_kib, prepare,
+    self, DEVICES, Down, Lossy, TIMEOUT, each, on_device, open, open_spoiled, party, patient, pinned_kib, prepare,
 };
 use comm::conformance::{self, Effort, REGION_BYTES};
 use comm::verbs::{Flag, REGION_KEY_AT, Settings, VerbsFabric, survey};
