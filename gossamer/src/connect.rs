@@ -25,6 +25,7 @@ use crate::bootstrap::{FabricChoice, Plan};
 use crate::control::{Control, MAX_CARD_BYTES, Message};
 use crate::error::StartError;
 use crate::fate::News;
+use crate::over_verbs::{Offer, Place, Post, better_ways};
 use crate::rack::Way;
 use crate::remote::{Hello, Image, Layout, Slots, exchange};
 use crate::workers;
@@ -36,6 +37,8 @@ struct Card {
     cores: u16,
     /// Where it listens, if it is to be reached by TCP.
     tcp: Option<SocketAddr>,
+    /// What it offers, if it may be reached by RDMA.
+    verbs: Option<Offer>,
 }
 
 /// A machine that is connected to all others.
@@ -72,21 +75,27 @@ pub(crate) fn connect(
 ) -> Result<Connected, StartError> {
     let deadline = Deadline { start: Instant::now(), limit: Duration::from_millis(plan.start_timeout_ms) };
     let ways: Vec<Way> = (0u16..).zip(&plan.machines).map(|(machine, _)| way(plan, own, machine)).collect();
-    if ways.contains(&Way::Verbs) {
-        return Err(StartError::NoFabric(plan.fabric));
-    }
+    let post = Post::open(own, plan, &ways, || listen(own, plan))?;
     let listener = if ways.contains(&Way::Tcp) { Some(listen(own, plan)?) } else { None };
     let cores = workers::cores(plan.host_of(own))?.len();
-    let card = Card { cores: cores.try_into().unwrap_or(u16::MAX), tcp: listener.as_ref().map(Listener::address) };
+    let (tcp, verbs) = (listener.as_ref().map(Listener::address), post.as_ref().map(Post::offer));
+    let card = Card { cores: cores.try_into().unwrap_or(u16::MAX), tcp, verbs };
     control.send(&Message::Card { bytes: card.encode() })?;
     let (key, cards) = gather(own, card, plan, news, &deadline)?;
 
     let cores: Vec<u16> = cards.iter().map(|card| card.cores).collect();
+    let offers: Vec<Option<Offer>> = cards.iter().map(|card| card.verbs.clone()).collect();
+    let ways = better_ways(plan, own, &ways, &offers);
+    let listener = listener.filter(|_| ways.contains(&Way::Tcp));
+    let post = post.filter(|_| ways.contains(&Way::Verbs));
     let layout = Arc::new(Layout::new(workers::divide(plan, &cores, threads)?, Slots::of(plan)));
-    let parts = Parts { own: MachineId(own), plan, ways: &ways, region_bytes: layout.region_bytes(own), deadline };
-    let fabric = parts.open(memory, listener, &cards, key).map_err(|error| StartError::fabric(error, plan))?;
-    let name = plan.host_of(own).name.clone();
+    let (own, ways, workers) = (MachineId(own), &ways[..], layout.workers());
+    let place = Place { own, ways, offers: &offers, workers, deadline: Instant::now() + deadline.left() };
+    let parts = Parts { own, plan, ways, region_bytes: layout.region_bytes(own.0), place, deadline };
+    let fabric = parts.open(memory, listener, post, &cards, key).map_err(|error| StartError::fabric(error, plan))?;
+    let name = plan.host_of(own.0).name.clone();
     let hellos = exchange(&*fabric, &layout, image.id(), name, parts.deadline.left())?;
+    let ways = ways.to_vec();
     Ok(Connected { fabric, layout, hellos, ways })
 }
 
@@ -172,6 +181,7 @@ struct Parts<'a> {
     plan: &'a Plan,
     ways: &'a [Way],
     region_bytes: usize,
+    place: Place<'a>,
     deadline: Deadline,
 }
 
@@ -182,6 +192,7 @@ impl Parts<'_> {
         &self,
         memory: Option<shm::Bootstrap>,
         listener: Option<Listener>,
+        post: Option<Post>,
         cards: &[Card],
         key: Key,
     ) -> Result<Arc<dyn Fabric>, comm::Error> {
@@ -190,17 +201,24 @@ impl Parts<'_> {
             Some(memory) => memory.shared_region(),
             None => Arc::new(Region::anonymous(self.region_bytes)?),
         };
-        let network = listener.map(|listener| self.open_tcp(listener, cards, key, region)).transpose()?;
-        match (memory, network) {
-            (Some(memory), Some(network)) => {
-                let memory = Part { fabric: Box::new(memory), peers: self.peers(Way::Shm) };
-                let network = Part { fabric: Box::new(network), peers: self.peers(Way::Tcp) };
-                Ok(Arc::new(MixedFabric::new(vec![memory, network])?))
-            }
-            (Some(memory), None) => Ok(Arc::new(memory)),
-            (None, Some(network)) => Ok(Arc::new(network)),
-            (None, None) => unreachable!("a machine alone has memory, and others have a way"),
+        let mut parts = Vec::new();
+        if let Some(memory) = memory {
+            parts.push(self.part(memory, Way::Shm));
         }
+        if let Some(listener) = listener {
+            parts.push(self.part(self.open_tcp(listener, cards, key.clone(), Arc::clone(&region))?, Way::Tcp));
+        }
+        if let Some(post) = post {
+            parts.push(self.part(post.connect(&self.place, key, region)?, Way::Verbs));
+        }
+        match parts.pop() {
+            Some(only) if parts.is_empty() => Ok(Arc::from(only.fabric)),
+            last => Ok(Arc::new(MixedFabric::new(parts.into_iter().chain(last).collect())?)),
+        }
+    }
+
+    fn part(&self, fabric: impl Fabric + 'static, way: Way) -> Part {
+        Part { fabric: Box::new(fabric), peers: self.peers(way) }
     }
 
     fn open_shm(&self, memory: shm::Bootstrap) -> Result<ShmFabric, comm::Error> {
@@ -233,7 +251,7 @@ mod tests {
     use super::*;
 
     fn card(cores: u16) -> Card {
-        Card { cores, tcp: Some(([192, 0, 2, 1], 4711).into()) }
+        Card { cores, tcp: Some(([192, 0, 2, 1], 4711).into()), verbs: None }
     }
 
     fn deadline(limit: Duration) -> Deadline {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use crate::bootstrap::{BootstrapError, FabricChoice, Plan};
+use crate::bootstrap::{BootstrapError, Plan};
 use crate::connect::name;
 
 /// What can go wrong between the start of the process and that of `gsm_main`.
@@ -10,8 +10,6 @@ use crate::connect::name;
 pub(crate) enum StartError {
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
-    #[error("the fabric {0} cannot join these machines yet: use shm, tcp or auto")]
-    NoFabric(FabricChoice),
     #[error("the machines cannot be connected: {source}{place}")]
     Fabric {
         source: comm::Error,

@@ -31,7 +31,7 @@ pub use card::REGION_KEY_AT;
 pub use link::Counts;
 pub use open::Prepared;
 pub use settings::{Flag, Settings};
-pub use survey::{Gid, GidKind, PortReport, survey};
+pub use survey::{Gid, GidKind, PortReport, network, survey};
 
 use crate::error::Error;
 use crate::fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};

@@ -212,6 +212,21 @@ pub(super) fn choose(settings: &Settings) -> Result<Choice, Error> {
     })
 }
 
+/// What kind of network a fabric with these settings would use, in words that are equal on machines that can reach
+/// one another: "InfiniBand", "RoCE v1", "RoCE v2".
+///
+/// # Errors
+/// [`Error::Verbs`]: there is none, and why.
+pub fn network(settings: &Settings) -> Result<String, Error> {
+    settings.check()?;
+    let name = match choose(settings)?.gid.kind {
+        GidKind::InfiniBand => "InfiniBand",
+        GidKind::RoceV1 => "RoCE v1",
+        GidKind::RoceV2 => "RoCE v2",
+    };
+    Ok(name.to_owned())
+}
+
 /// Why no port will do.
 fn none_fit(settings: &Settings, reports: &[PortReport], candidates: &[&PortReport]) -> String {
     let listed = |reports: &mut dyn Iterator<Item = &PortReport>| {

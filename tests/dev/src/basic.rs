@@ -26,7 +26,9 @@ pub fn lint(context: &Context) -> anyhow::Result<Verdict> {
         context.cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]).check()?;
     // Not in `cargo test`, and so none of "all targets".
     let hosts = ["clippy", "--quiet", "--package", "gossamer-tests", "--test", "hosts", "--", "-D", "warnings"];
-    Ok(documentation.and(clippy).and(context.cargo(&hosts).check()?))
+    let verbs = ["clippy", "--quiet", "--package", "comm", "--features", "conformance", "--all-targets"];
+    let verbs = context.cargo(&verbs).args(&["--", "-D", "warnings"]).check()?;
+    Ok(documentation.and(clippy).and(context.cargo(&hosts).check()?).and(verbs))
 }
 
 /// The tests of the default members, documentation included.

@@ -1,0 +1,266 @@
+//! Machines that reach one another by RDMA: who can, and how they learn what the fabric `verbs` must know of its peers.
+//!
+//! What that is depends on the workers of all machines, which follow from everyone's first card. So a machine that has a
+//! device says so on its card, with an address where it takes mail; once the cards are there, machines send one another a
+//! second card over connections with the program's key, which are closed when all queue pairs are up. Keys for memory
+//! never travel in the clear.
+//!
+//! Invariant: whether a pair uses `verbs` follows from the plan and the two cards alone, so both come to the same.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use comm::secure::Key;
+use comm::tcp::{Listener, TcpFabric};
+use comm::verbs::{self, Party, Settings, VerbsFabric};
+use comm::{Connection, Error, Fabric, MachineId, Region, WORD_BYTES, WorkerId};
+use serde::{Deserialize, Serialize};
+
+use crate::bootstrap::{FabricChoice, Plan};
+use crate::control::MAX_CARD_BYTES;
+use crate::error::StartError;
+use crate::rack::Way;
+
+/// The one worker of the connections for mail.
+const POSTMAN: WorkerId = WorkerId(0);
+/// Park word of who waits for mail; the letter boxes follow, one for each machine.
+const BELL: usize = 0;
+const BOXES: usize = 64;
+/// A card, and behind it the word that says how long it is, which is the flag.
+const BOX_BYTES: usize = MAX_CARD_BYTES + WORD_BYTES;
+/// How often somebody who waits looks whether the others still live.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// What a machine with a device says on its card.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Offer {
+    /// InfiniBand, RoCE v1 or v2: only equals can talk.
+    network: String,
+    /// Where it takes mail.
+    mail: SocketAddr,
+}
+
+/// A machine that has a device.
+pub(crate) struct Post {
+    listener: Listener,
+    settings: Settings,
+    network: String,
+}
+
+/// The place of this machine in the program, once everyone's is known.
+pub(crate) struct Place<'a> {
+    pub(crate) own: MachineId,
+    pub(crate) ways: &'a [Way],
+    /// What is on the cards, by machine.
+    pub(crate) offers: &'a [Option<Offer>],
+    pub(crate) workers: &'a [u16],
+    pub(crate) deadline: Instant,
+}
+
+impl Post {
+    /// Looks for a device where the plan has a use for one. `listen` makes a listener of this host.
+    ///
+    /// # Errors
+    /// Where RDMA was asked for by name: why it cannot be had.
+    pub(crate) fn open(
+        own: u16,
+        plan: &Plan,
+        ways: &[Way],
+        listen: impl FnOnce() -> Result<Listener, StartError>,
+    ) -> Result<Option<Post>, StartError> {
+        let is_asked_for = ways.contains(&Way::Verbs);
+        let is_welcome = plan.fabric == FabricChoice::Auto && ways.contains(&Way::Tcp);
+        if !is_asked_for && !is_welcome {
+            return Ok(None);
+        }
+        let found = settings(own, plan).and_then(|settings| Ok((verbs::network(&settings)?, settings)));
+        match found {
+            Ok((network, settings)) => Ok(Some(Post { listener: listen()?, settings, network })),
+            Err(error) if is_asked_for => Err(StartError::fabric(error, plan)),
+            Err(_) => Ok(None), // `auto` takes TCP
+        }
+    }
+
+    pub(crate) fn offer(&self) -> Offer {
+        Offer { network: self.network.clone(), mail: self.listener.address() }
+    }
+
+    /// Connects to all peers that are reached by RDMA.
+    pub(crate) fn connect(self, place: &Place<'_>, key: Key, region: Arc<Region>) -> Result<VerbsFabric, Error> {
+        let machines = place.ways.len() as u16;
+        let peers: Vec<MachineId> = (0..machines).map(MachineId).filter(|peer| place.is_peer(*peer)).collect();
+        let party = Party {
+            machine: place.own,
+            machines,
+            workers: place.workers[usize::from(place.own.0)],
+            peers: peers.iter().map(|peer| (*peer, place.workers[usize::from(peer.0)])).collect(),
+        };
+        let prepared = VerbsFabric::prepare(&self.settings, party, region)?;
+        let mail = Mail::open(self.listener, place, peers, key)?;
+        let cards = mail.exchange(prepared.card(), place.deadline)?;
+        // When this returns every peer has all it needs: each connected after it had all its mail.
+        prepared.open(&cards, place.left())
+    }
+}
+
+impl Place<'_> {
+    fn is_peer(&self, peer: MachineId) -> bool {
+        self.ways[usize::from(peer.0)] == Way::Verbs
+    }
+
+    fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+}
+
+/// The ways once the cards are known: by RDMA where `auto` would take TCP and both have devices of one kind.
+pub(crate) fn better_ways(plan: &Plan, own: u16, ways: &[Way], offers: &[Option<Offer>]) -> Vec<Way> {
+    let network = |machine: usize| offers[machine].as_ref().map(|offer| &offer.network);
+    let mine = network(usize::from(own));
+    let better = |(peer, way): (usize, &Way)| match way {
+        Way::Tcp if plan.fabric == FabricChoice::Auto && mine.is_some() && network(peer) == mine => Way::Verbs,
+        way => *way,
+    };
+    ways.iter().enumerate().map(better).collect()
+}
+
+/// What the fabric is told: what the plan says of this host, and how long a peer may be silent.
+fn settings(own: u16, plan: &Plan) -> Result<Settings, Error> {
+    let host = plan.host_of(own).verbs.clone().unwrap_or_default();
+    let defaults = Settings::default();
+    let mtu = host.mtu_bytes.map(|bytes| u16::try_from(bytes).unwrap_or(u16::MAX));
+    let (device, port, gid_index) = (host.device, host.port, host.gid_index);
+    let timeout = timeout(plan.silence_ms, defaults.retries);
+    Ok(Settings { device, port, gid_index, mtu, timeout, ..defaults })
+}
+
+/// The exponent with which a peer that answers nothing is given up within `silence_ms`: it is sent to once and then
+/// `retries` times, each time waiting for 4.096 µs times 2 to the power of this.
+fn timeout(silence_ms: u64, retries: u8) -> u8 {
+    let unit_ns = 4096 * (u64::from(retries) + 1);
+    let units = (silence_ms.saturating_mul(1_000_000) / unit_ns).max(1);
+    (units.ilog2() as u8).clamp(8, 22)
+}
+
+/// Connections for second cards.
+struct Mail {
+    fabric: TcpFabric,
+    peers: Vec<MachineId>,
+}
+
+impl Mail {
+    fn open(listener: Listener, place: &Place<'_>, peers: Vec<MachineId>, key: Key) -> Result<Mail, Error> {
+        let address = |peer: &MachineId| place.offers[usize::from(peer.0)].as_ref().map(|offer| offer.mail);
+        let machines = (0..place.ways.len() as u16).map(MachineId);
+        let addresses = machines.map(|peer| address(&peer).filter(|_| place.is_peer(peer))).collect();
+        let region = Arc::new(Region::anonymous(BOXES + BOX_BYTES * place.ways.len())?);
+        let fabric = TcpFabric::open(listener, place.own, addresses, key, region, place.left())?;
+        Ok(Mail { fabric, peers })
+    }
+
+    fn flag_of(machine: MachineId) -> usize {
+        BOXES + BOX_BYTES * usize::from(machine.0) + MAX_CARD_BYTES
+    }
+
+    /// Sends the own card to all, and waits for theirs.
+    fn exchange(&self, card: &[u8], deadline: Instant) -> Result<Vec<(MachineId, Vec<u8>)>, Error> {
+        let mut letter = card.to_vec();
+        letter.resize(card.len().next_multiple_of(WORD_BYTES), 0);
+        letter.extend((card.len() as u64).to_ne_bytes());
+        let to = Self::flag_of(self.fabric.machine()) + WORD_BYTES - letter.len();
+        let mut connections: Vec<Box<dyn Connection>> = Vec::new();
+        for peer in &self.peers {
+            let mut connection = self.fabric.connect(*peer, POSTMAN)?;
+            connection.write(&letter, to)?;
+            connection.ring(BELL)?;
+            connection.flush()?;
+            connections.push(connection);
+        }
+        let start = Instant::now();
+        let receive = |peer: &MachineId| Ok((*peer, self.receive(*peer, start, deadline)?));
+        self.peers.iter().map(receive).collect()
+    }
+
+    fn receive(&self, peer: MachineId, start: Instant, deadline: Instant) -> Result<Vec<u8>, Error> {
+        let region = self.fabric.region();
+        let flag = region.word(Self::flag_of(peer))?;
+        // Acquire of pair W (`comm::fabric`), with the Release of the peer's `Connection::write`.
+        let is_idle = || flag.load(Ordering::Acquire) == 0;
+        while is_idle() {
+            if self.fabric.lost(peer)?.is_some() && is_idle() {
+                return Err(Error::PeerLost { machine: peer });
+            }
+            if Instant::now() >= deadline {
+                let (step, waited_ms) = ("tell how it is reached by RDMA", start.elapsed().as_millis());
+                return Err(Error::PeerMissing { machine: peer, step, waited_ms });
+            }
+            self.fabric.poll(POSTMAN)?;
+            self.fabric.park(POSTMAN, BELL, LOOK_INTERVAL, &mut || is_idle())?;
+        }
+        // Relaxed: seen above. A length from elsewhere, so checked before it is used.
+        let bytes = usize::try_from(flag.load(Ordering::Relaxed)).unwrap_or(usize::MAX).min(MAX_CARD_BYTES);
+        let mut card = vec![0; bytes];
+        region.read(Self::flag_of(peer) - bytes.next_multiple_of(WORD_BYTES), &mut card)?;
+        Ok(card)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn offer(network: &str) -> Option<Offer> {
+        Some(Offer { network: network.to_owned(), mail: ([192, 0, 2, 1], 4711).into() })
+    }
+
+    #[test]
+    fn auto_takes_rdma_where_both_have_the_same_kind() {
+        let mut plan = Plan::local(4, FabricChoice::Auto, None);
+        let ways = [Way::Here, Way::Shm, Way::Tcp, Way::Tcp];
+        let offers = [offer("RoCE v2"), offer("RoCE v2"), offer("RoCE v2"), offer("InfiniBand")];
+        assert_eq!(better_ways(&plan, 0, &ways, &offers), [Way::Here, Way::Shm, Way::Verbs, Way::Tcp]);
+        let offers = [None, offer("RoCE v2"), None, None];
+        assert_eq!(better_ways(&plan, 0, &ways, &offers), ways, "nobody has a device");
+        plan.fabric = FabricChoice::Tcp;
+        let offers = [offer("RoCE v2"), None, offer("RoCE v2"), None];
+        assert_eq!(better_ways(&plan, 0, &ways, &offers), ways, "TCP was asked for");
+    }
+
+    #[test]
+    fn a_silent_peer_is_given_up_within_the_plans_time() {
+        for silence_ms in [100, 1_000, 3_000, 20_000] {
+            let given_up_ns = 7 * (4096u64 << timeout(silence_ms, 6));
+            assert!(given_up_ns <= silence_ms * 1_000_000 && given_up_ns > silence_ms * 400_000, "{silence_ms}");
+        }
+        assert_eq!((timeout(0, 6), timeout(u64::MAX, 6)), (8, 22));
+    }
+
+    #[test]
+    fn every_card_comes_to_every_peer() {
+        let listeners: Vec<Listener> =
+            (0..3).map(|_| Listener::bind(([127, 0, 0, 1], 0).into()).expect("binds to loopback")).collect();
+        let offers: Vec<_> =
+            listeners.iter().map(|listener| Some(Offer { network: String::new(), mail: listener.address() })).collect();
+        let card_of = |machine: u16| vec![machine as u8 + 1; 4 + 8000 * usize::from(machine)];
+        std::thread::scope(|scope| {
+            for (own, listener) in (0u16..).zip(listeners) {
+                let offers = &offers;
+                scope.spawn(move || {
+                    let mut ways = [Way::Verbs; 3];
+                    ways[usize::from(own)] = Way::Here;
+                    let deadline = Instant::now() + LONG;
+                    let place = Place { own: MachineId(own), ways: &ways, offers, workers: &[1, 1, 1], deadline };
+                    let peers: Vec<_> = (0..3).filter(|peer| *peer != own).map(MachineId).collect();
+                    let mail = Mail::open(listener, &place, peers.clone(), Key::from_bytes([7; 32])).unwrap();
+                    let cards = mail.exchange(&card_of(own), deadline).unwrap();
+                    let expected: Vec<_> = peers.into_iter().map(|peer| (peer, card_of(peer.0))).collect();
+                    assert_eq!(cards, expected);
+                });
+            }
+        });
+    }
+}
