@@ -79,7 +79,7 @@ fn serve(daemon: &Arc<Daemon>, tcp: TcpStream) -> Result<(), WireError> {
             lines.drain(..lines.len() - kept);
             answer(link, &Reply::Logs(lines))?;
         }
-        Request::Chunk(_) | Request::Beat => answer(link, &Reply::Refused("nothing was asked".into()))?,
+        Request::Chunk(_) | Request::Go | Request::Beat => answer(link, &Reply::Refused("nothing was asked".into()))?,
     }
     Ok(())
 }

@@ -75,6 +75,7 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, UnixS
     daemon.programs.has_room(start.program, limits.programs)?;
     let Link { receiver, sender, .. } = &mut *link;
     let file = while_beating(sender, |say| executable(daemon, receiver, &start, say))?;
+    until_all_are_ready(link).map_err(|error| format!("the launcher does not say that it may start: {error}"))?;
 
     let id = start.program;
     let mut setup = Setup { start, file: file.into_os_string().into_encoded_bytes() };
@@ -94,6 +95,18 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, UnixS
         let _ = channel.shutdown(Shutdown::Both); // the session ends at once, in order
     }
     Ok((child, channel))
+}
+
+/// Other hosts of the program may still be taking it over; the launcher gives signs of life meanwhile.
+fn until_all_are_ready(link: &mut Link) -> Result<(), WireError> {
+    link.sender.send_message(&Reply::Ready)?;
+    loop {
+        match link.receiver.receive_message()? {
+            Request::Go => return Ok(()),
+            Request::Beat => {}
+            _ => return Err(io::Error::other("it says something else").into()),
+        }
+    }
 }
 
 /// What the program gets: what the launcher sent, and what is this host's to say.

@@ -44,7 +44,8 @@ pub fn connect(
     gather(chosen, events, |_| ())
 }
 
-/// Starts the program on all hosts at once.
+/// Starts the program on all hosts at once: when each of them has it, and not before, for the first to start would wait
+/// for those that still take it over.
 ///
 /// # Errors
 /// [`RackError::Hosts`] names each that refuses, and why.
@@ -61,11 +62,23 @@ pub fn start(
         let (mut start, path, news) = (start.clone(), path.to_owned(), news.clone());
         start.host = number;
         spawn(move || {
-            let accepted = start_one(link, start, &path, silence);
-            let _ = news.send(Event::Accepted(usize::from(number), accepted)); // a signal came meanwhile
+            let ready = prepare(link, start, &path, silence);
+            let _ = news.send(Event::Connected(usize::from(number), ready)); // a signal came meanwhile
         })?;
     }
     // To get the program may take a host longer than the silence that the others allow.
+    let links = match gather(chosen, events, |link| {
+        let _ = link.sender.send_message(&Request::Beat); // cut off: this will be noticed when it is to start
+    })? {
+        Ok(links) => links,
+        Err(signal) => return Ok(Err(signal)),
+    };
+    for (number, link) in links.into_iter().enumerate() {
+        let news = news.clone();
+        spawn(move || {
+            let _ = news.send(Event::Connected(number, go(link))); // a signal came meanwhile
+        })?;
+    }
     gather(chosen, events, |link| {
         let _ = link.sender.send_message(&ToPart::Beat); // cut off: this will be noticed when it runs
     })
@@ -86,7 +99,7 @@ fn gather(
     let mut failed = Vec::new();
     while links.iter().flatten().count() + failed.len() < chosen.len() {
         match events.recv_timeout(Duration::from_millis(BEAT_MS)) {
-            Ok(Event::Connected(number, link) | Event::Accepted(number, link)) => match link {
+            Ok(Event::Connected(number, link)) => match link {
                 Ok(link) => links[number] = Some(link),
                 Err(reason) => failed.push((chosen[number].name.clone(), reason)),
             },
@@ -101,19 +114,28 @@ fn gather(
 }
 
 /// Hands the program to a host, and its executable where the host lacks it.
-fn start_one(mut link: Link, start: Start, path: &Path, silence: Duration) -> Result<Link, String> {
+fn prepare(mut link: Link, start: Start, path: &Path, silence: Duration) -> Result<Link, String> {
     let in_words = |error: &dyn std::fmt::Display| error.to_string();
     // However long it takes the host to find its executable or to get it, it gives signs of life.
     link.set_timeout(silence).map_err(|error| in_words(&error))?;
     link.sender.send_message(&Request::Run(Box::new(start))).map_err(|error| in_words(&error))?;
     loop {
         match link.receiver.receive_message().map_err(|error| in_words(&error))? {
-            Reply::Accepted => return Ok(link),
+            Reply::Ready => return Ok(link),
             Reply::Beat => {}
             Reply::Refused(reason) => return Err(reason),
             Reply::NeedBinary => send_binary(&mut link, path)?,
             _ => return Err("it answers what was not asked".into()),
         }
+    }
+}
+
+fn go(mut link: Link) -> Result<Link, String> {
+    link.sender.send_message(&Request::Go).map_err(|error| error.to_string())?;
+    match link.receiver.receive_message().map_err(|error| error.to_string())? {
+        Reply::Accepted => Ok(link),
+        Reply::Refused(reason) => Err(reason),
+        _ => Err("it answers what was not asked".into()),
     }
 }
 

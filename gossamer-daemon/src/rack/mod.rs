@@ -105,10 +105,8 @@ impl RackError {
 
 /// What can happen. Hosts are known by their number in the plan.
 pub enum Event {
-    /// A host's daemon was reached, or not.
+    /// A host has done the next step of the start, or cannot.
     Connected(usize, Result<crate::wire::link::Link, String>),
-    /// A host has taken the program, or not.
-    Accepted(usize, Result<crate::wire::link::Link, String>),
     /// A host's part has said this. Its output and its grants do not come this way.
     Heard(usize, FromPart),
     /// The connection to a host has ended, and why.
@@ -243,7 +241,7 @@ impl Program {
             Event::Cut(host, why) => self.on_cut(host, |name| Cause::Silent(format!("host {name}: {why}")), now),
             Event::Signal(signal) => self.fate.on_signal(signal, now),
             Event::Closed(stream) => self.hosts.tell_all(&ToPart::Close(stream)),
-            Event::Written | Event::Connected(..) | Event::Accepted(..) => {}
+            Event::Written | Event::Connected(..) => {}
         }
     }
 

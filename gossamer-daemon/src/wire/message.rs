@@ -157,8 +157,10 @@ impl Hello {
 /// What a connection is for.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Request {
-    /// Start this host's machines of a program.
+    /// Get ready to start this host's machines of a program. `Go` follows when all its hosts are ready.
     Run(Box<Start>),
+    /// Start them.
+    Go,
     /// How is this host, and what runs there?
     Status,
     /// End a program; the text says who wants it.
@@ -190,6 +192,8 @@ pub enum Reply {
     Refused(String),
     /// This host lacks the program: send it, as [`Request::Chunk`]s.
     NeedBinary,
+    /// This host has the program, and waits for `Go`.
+    Ready,
     /// The machines are being started; [`ToPart`] and [`FromPart`] follow.
     Accepted,
     /// See [`Request::Status`].

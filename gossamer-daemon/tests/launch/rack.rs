@@ -91,7 +91,8 @@ fn two_programs_do_not_see_each_other() {
     command.arg(program["id"].as_str().unwrap());
     let killed = run(command);
     killed.assert(0, None);
-    assert!(killed.stdout[0].ends_with("is ended on a, b"), "{killed}");
+    // On both, or on one, and the launcher was faster on the other.
+    assert!(killed.stdout[0].contains(" is ended on "), "{killed}");
     until_gone(first_pids.values().copied());
     let ended = first.end();
     assert_eq!(ended.code(), Some(70), "{ended}");
