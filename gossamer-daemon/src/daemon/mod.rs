@@ -182,6 +182,19 @@ fn system<E: Into<io::Error>>(task: &'static str) -> impl Fn(E) -> DaemonError {
     move |error| DaemonError::System { task, source: error.into() }
 }
 
+/// Each fabric, and why it cannot be used here; for RDMA each port.
+fn fabrics() -> Vec<(String, String)> {
+    let mut all = vec![("shm".to_owned(), String::new()), ("tcp".to_owned(), String::new())];
+    match comm::verbs::survey() {
+        Ok(ports) if ports.is_empty() => all.push(("verbs".into(), "no RDMA device".into())),
+        Ok(ports) => all.extend(ports.into_iter().map(|port| {
+            (format!("verbs on {} port {}", port.device, port.port), port.problem.unwrap_or_default())
+        })),
+        Err(error) => all.push(("verbs".into(), error.to_string())),
+    }
+    all
+}
+
 /// `/var/cache/gossamer` for root, else `$XDG_CACHE_HOME/gossamer` or `~/.cache/gossamer`.
 fn cache_folder() -> PathBuf {
     let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -201,7 +214,7 @@ impl Daemon {
             uptime_seconds: self.since.elapsed().as_secs(),
             programs: self.programs.status(),
             neighbours: self.neighbours.status(),
-            fabrics: vec![("shm".into(), String::new()), ("tcp".into(), String::new())],
+            fabrics: fabrics(),
             cache_bytes: self.cache.used_bytes(),
         }
     }

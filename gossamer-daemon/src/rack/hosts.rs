@@ -37,7 +37,7 @@ pub fn connect(
     for (number, host) in chosen.iter().enumerate() {
         let (rack, host, key, news) = (rack.clone(), host.clone(), key.clone(), news.clone());
         spawn(move || {
-            let link = link::connect(&rack, &host, &key).map_err(|error| error.to_string());
+            let link = link::connect(&rack, &host, &key).map(Box::new).map_err(|error| error.to_string());
             let _ = news.send(Event::Connected(number, link)); // a signal came meanwhile
         })?;
     }
@@ -62,7 +62,7 @@ pub fn start(
         let (mut start, path, news) = (start.clone(), path.to_owned(), news.clone());
         start.host = number;
         spawn(move || {
-            let ready = prepare(link, start, &path, silence);
+            let ready = prepare(link, start, &path, silence).map(Box::new);
             let _ = news.send(Event::Connected(usize::from(number), ready)); // a signal came meanwhile
         })?;
     }
@@ -76,7 +76,7 @@ pub fn start(
     for (number, link) in links.into_iter().enumerate() {
         let news = news.clone();
         spawn(move || {
-            let _ = news.send(Event::Connected(number, go(link))); // a signal came meanwhile
+            let _ = news.send(Event::Connected(number, go(link).map(Box::new))); // a signal came meanwhile
         })?;
     }
     gather(chosen, events, |link| {
@@ -100,7 +100,7 @@ fn gather(
     while links.iter().flatten().count() + failed.len() < chosen.len() {
         match events.recv_timeout(Duration::from_millis(BEAT_MS)) {
             Ok(Event::Connected(number, link)) => match link {
-                Ok(link) => links[number] = Some(link),
+                Ok(link) => links[number] = Some(*link),
                 Err(reason) => failed.push((chosen[number].name.clone(), reason)),
             },
             Ok(Event::Signal(signal)) => return Ok(Err(signal)),

@@ -106,7 +106,7 @@ impl RackError {
 /// What can happen. Hosts are known by their number in the plan.
 pub enum Event {
     /// A host has done the next step of the start, or cannot.
-    Connected(usize, Result<crate::wire::link::Link, String>),
+    Connected(usize, Result<Box<crate::wire::link::Link>, String>),
     /// A host's part has said this. Its output and its grants do not come this way.
     Heard(usize, FromPart),
     /// The connection to a host has ended, and why.
