@@ -187,9 +187,11 @@ fn fabrics() -> Vec<(String, String)> {
     let mut all = vec![("shm".to_owned(), String::new()), ("tcp".to_owned(), String::new())];
     match comm::verbs::survey() {
         Ok(ports) if ports.is_empty() => all.push(("verbs".into(), "no RDMA device".into())),
-        Ok(ports) => all.extend(ports.into_iter().map(|port| {
-            (format!("verbs on {} port {}", port.device, port.port), port.problem.unwrap_or_default())
-        })),
+        Ok(ports) => all.extend(
+            ports
+                .into_iter()
+                .map(|port| (format!("verbs on {} port {}", port.device, port.port), port.problem.unwrap_or_default())),
+        ),
         Err(error) => all.push(("verbs".into(), error.to_string())),
     }
     all
