@@ -4,6 +4,10 @@
 //! machines may load the program at different addresses (ASLR). That asks for the very same program on all of them:
 //! [`ImageId`] says which one this is.
 //!
+//! A program that is loaded below 4 GiB (it is linked to a fixed address, or runs under a tool that loads it there) lies at the
+//! same address on every machine: then its address is part of its identity, and addresses of its own functions may travel.
+//! They would be hard to tell from small numbers there.
+//!
 //! Invariant I1: `constants` are mapped, readable and never change from before `main` until the process ends: the
 //! program's read-only segments, and what the dynamic linker makes read-only after relocation (RELRO).
 
@@ -90,7 +94,8 @@ impl Image {
             functions: Vec::new(),
             id: ImageId { build, shape: program.shape() },
         };
-        for object in &objects {
+        // The program, if it is fixed, needs no look at its functions.
+        for object in &objects[usize::from(program.is_fixed())..] {
             image.code.extend(object.segments(PT_LOAD, |flags| flags & PF_X != 0));
             match object.functions() {
                 Some(functions) => image.functions.extend(functions),
@@ -209,8 +214,16 @@ impl Object {
         unsafe { slice::from_raw_parts(start, range.len()) }
     }
 
+    /// Does all of its code lie below 4 GiB?
+    fn is_fixed(&self) -> bool {
+        self.segments(PT_LOAD, |flags| flags & PF_X != 0).all(|range| range.end <= 1 << 32)
+    }
+
     fn shape(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
+        if self.is_fixed() {
+            hasher.write_usize(self.base);
+        }
         for header in &self.headers {
             hasher.write_u32(header.p_type);
             hasher.write_u32(header.p_flags);
@@ -329,6 +342,24 @@ mod tests {
                 let _ = image().operation_at((address - image().base) as u64);
             }
         }
+    }
+
+    #[test]
+    fn a_program_at_a_fixed_address_is_known_by_it() {
+        let header = |vaddr| Elf64_Phdr {
+            p_type: PT_LOAD,
+            p_flags: PF_R | PF_X,
+            p_offset: 0,
+            p_vaddr: vaddr,
+            p_paddr: 0,
+            p_filesz: 4096,
+            p_memsz: 4096,
+            p_align: 4096,
+        };
+        let object = |base| Object { base, headers: vec![header(0x1000)] };
+        assert!(object(0).is_fixed() && object(0x10_8000).is_fixed() && !object(0x5555_0000_0000).is_fixed());
+        assert_ne!(object(0).shape(), object(0x10_8000).shape());
+        assert_eq!(object(0x5555_0000_0000).shape(), object(0x5556_0000_0000).shape());
     }
 
     #[test]
