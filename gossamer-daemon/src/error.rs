@@ -53,7 +53,9 @@ fn start_hint(program: &OsString, error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound if is_path => "is the path right, and the interpreter of a script there?",
         io::ErrorKind::NotFound => "it is not in PATH; a program in this folder is written ./PROGRAM",
-        io::ErrorKind::PermissionDenied => "it is a folder, not executable (chmod +x), or in a folder closed to the user it runs as",
+        io::ErrorKind::PermissionDenied => {
+            "it is a folder, not executable (chmod +x), or in a folder closed to the user it runs as"
+        }
         io::ErrorKind::WouldBlock => "too many processes: see ulimit -u",
         _ => "is it a program for this machine?",
     }
