@@ -11,7 +11,7 @@ mod machine;
 
 use crate::command::Context;
 use crate::count;
-use crate::tier::Verdict;
+use crate::tier::{State, Verdict};
 use anyhow::Context as _;
 use kit::{Kit, NoKit};
 use machine::{Ended, Machine, Plan};
@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 /// The networks of the machines, as shell scripts.
 const PAIR: &str = include_str!("pair.sh");
 const HOST: &str = include_str!("host.sh");
+const PROGRAMS: &str = include_str!("programs.sh");
 
 /// How long one machine may take, in seconds: four times what it takes on two busy cores.
 const LIMIT_S: u64 = 800;
@@ -36,7 +37,7 @@ ulimit -l unlimited
 set -e
 ";
 
-/// Builds the tests, then runs them in one machine with two devices, and in two machines with one each.
+/// Builds the tests, then runs them in one machine with two devices, and in two machines with one each; then programs.
 pub fn check(context: &Context) -> anyhow::Result<Verdict> {
     let kit = match Kit::get(context)? {
         Ok(kit) => kit,
@@ -45,8 +46,30 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
     let tests = built(context)?;
     let folder = context.target.join("rdma");
     let _ = fs::remove_dir_all(&folder);
-    let verdict = pair(&kit, &folder, &tests)?;
-    Ok(verdict.and(hosts(&kit, &folder, &tests)?))
+    let verdict = pair(&kit, &folder, &tests)?.and(hosts(&kit, &folder, &tests)?);
+    Ok(verdict.and(programs(context, &kit, &folder)?))
+}
+
+/// A program over two machines, and over four on what counts as two hosts, all in one virtual machine.
+fn programs(context: &Context, kit: &Kit, folder: &Path) -> anyhow::Result<Verdict> {
+    let built = context.cargo(&["build", "--package", "gossamer-daemon", "--package", "gossamer-examples"]).check()?;
+    if !matches!(built.state, State::Passed) {
+        return Ok(built);
+    }
+    let work = folder.join("programs");
+    fs::create_dir_all(work.join("text"))?;
+    for program in ["gossamer-launch", "wordcount"] {
+        let built = context.target.join("debug").join(program);
+        fs::copy(&built, work.join(program)).with_context(|| format!("copying {}", built.display()))?;
+    }
+    fs::copy(context.root.join("README.md"), work.join("text/README.md"))?;
+    fs::copy(context.root.join("docs/ARCHITECTURE.md"), work.join("text/ARCHITECTURE.md"))?;
+    let command = format!("{INSIDE}{PAIR}set +e\n{PROGRAMS}");
+    let plan = Plan { name: "programs", work, command, processors: 2, network: None };
+    let start = Instant::now();
+    let ended = Machine::start(kit, &plan, Duration::from_secs(LIMIT_S))?.wait()?;
+    show(&plan, &ended, start);
+    Ok(judge(&plan, &ended))
 }
 
 /// The test program of `comm`.
@@ -150,7 +173,6 @@ fn last_words(console: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tier::State;
 
     fn judged(status: Option<i32>, output: &str, is_overdue: bool) -> Verdict {
         let plan = Plan { name: "x", work: PathBuf::new(), command: String::new(), processors: 1, network: None };
