@@ -41,9 +41,13 @@ thread_local! {
     static OPEN: Cell<*const List> = const { Cell::new(ptr::null()) };
 }
 
-/// The trusts of a message; those that were taken out are `None`.
+/// The trusts of a message; those that were taken out are `None`. Taken out they are while it is read only: else the
+/// message would count more trusts than it lists, and bytes of its value were read as one.
 #[derive(Default)]
-pub(crate) struct List(RefCell<Vec<Option<AnyTrust>>>);
+pub(crate) struct List {
+    trusts: RefCell<Vec<Option<AnyTrust>>>,
+    is_read: bool,
+}
 
 /// A counted trust of some type.
 struct AnyTrust {
@@ -97,24 +101,24 @@ fn open<'a>() -> Option<&'a List> {
 
 impl List {
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.borrow().is_empty()
+        self.trusts.borrow().is_empty()
     }
 
     fn put(&self, trust: AnyTrust) -> Option<u32> {
-        let mut list = self.0.borrow_mut();
+        let mut list = self.trusts.borrow_mut();
         let number = u32::try_from(list.len()).ok()?;
         list.push(Some(trust));
         Some(number)
     }
 
     fn take(&self, number: u32, kind: [u64; 2]) -> Option<AnyTrust> {
-        let mut list = self.0.borrow_mut();
-        list.get_mut(number as usize)?.take_if(|trust| trust.kind == kind)
+        let mut list = self.trusts.borrow_mut();
+        list.get_mut(number as usize).filter(|_| self.is_read)?.take_if(|trust| trust.kind == kind)
     }
 
     /// Ends a message whose bytes are behind `start`: the trusts are the message's from here on.
     pub(crate) fn seal(self, message: &mut Vec<u8>, start: usize) {
-        let list = self.0.into_inner();
+        let list = self.trusts.into_inner();
         if message.len() == start && list.is_empty() {
             return;
         }
@@ -165,7 +169,8 @@ pub(crate) unsafe fn read_message<R>(message: &[u8], read: impl FnOnce(&[u8]) ->
         return Err(Fault::Codec("a message of the wrong length".to_owned()));
     };
     // SAFETY: the caller's promise.
-    let list = List(RefCell::new(unsafe { trusts(entries) }.map(Some).collect()));
+    let trusts = unsafe { trusts(entries) }.map(Some).collect();
+    let list = List { trusts: RefCell::new(trusts), is_read: true };
     with_list(&list, || read(value))
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::serve_until;
+use serde::ser::SerializeTuple;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use trust::{Error, Latch, Shared, Threadpool, Trust};
 
@@ -186,6 +187,30 @@ impl<'de> Deserialize<'de> for Busy {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Trust::deserialize(deserializer).map(Busy)
     }
+}
+
+/// While it is written, it reads back the trust that it has just put into the message.
+#[derive(Deserialize)]
+struct Regretful(Trust<u64>, [u64; 4]);
+
+impl Serialize for Regretful {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut tuple = serializer.serialize_tuple(2)?;
+        tuple.serialize_element(&self.0)?;
+        let taken = bincode::serde::decode_from_slice::<Trust<u64>, _>(&[0], bincode::config::standard());
+        assert!(taken.is_err(), "a trust was taken out of a message that is being written");
+        tuple.serialize_element(&self.1)?;
+        tuple.end()
+    }
+}
+
+#[test]
+fn trusts_are_not_taken_out_of_a_message_that_is_written() {
+    let _watch = watchdog!();
+    let pool = pool();
+    let (number, there) = (pool.entrust(7u64), pool.entrust(0u64));
+    let seen = there.apply_with(|_, Regretful(number, _)| number, Regretful(number, [u64::MAX / 3; 4]));
+    assert_eq!(seen.apply(|n| *n), 7);
 }
 
 #[test]

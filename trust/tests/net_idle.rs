@@ -61,4 +61,16 @@ fn t15_a_worker_with_only_waiting_fibers_uses_no_cpu() {
     drop(connections);
     listener.close().unwrap();
     server.join().unwrap();
+    drop(listener);
+    // Nor does it when it has no sockets any more and was woken since: the first wake finds it with the listener.
+    let parked = parks();
+    for _ in 0..3 {
+        assert_eq!(pool.trustees()[0].entrust(5).apply(|v| *v), 5);
+        serve_until(|| {
+            let before = cpu_time();
+            thread::sleep(Duration::from_millis(20));
+            cpu_time() - before < Duration::from_millis(2)
+        });
+    }
+    assert!(parks() < parked + 100, "it went to sleep {} times", parks() - parked);
 }

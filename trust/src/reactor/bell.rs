@@ -63,8 +63,9 @@ impl PollBell {
 impl Bell for PollBell {
     fn park(&self, limit: Option<Duration>, is_idle: &mut dyn FnMut() -> bool) {
         let mut polled = self.polled.lock().unwrap_or_else(PoisonError::into_inner);
-        // A ring that comes behind this question is with the poller by then, and ends the look at once.
-        if !polled.is_fresh() && is_idle() {
+        // Events that no turn has taken are of a worker that had no sockets in its turn: they are of no use, and must not keep
+        // it from sleep. A ring that comes behind this question is with the poller by then, and ends the look at once.
+        if is_idle() {
             polled.poll(limit);
         }
     }
