@@ -46,6 +46,7 @@ mod controller;
 mod entrust;
 mod error;
 mod fate;
+pub mod file;
 mod over_verbs;
 mod rack;
 mod remote;

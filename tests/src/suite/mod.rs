@@ -52,6 +52,7 @@ behaviours! {
         requests_of_every_size_keep_their_order,
         more_kinds_of_closures_than_a_batch_knows,
         back_pressure_bounds_memory,
+        a_flood_starves_nobody,
         callbacks_that_go_on_for_ever_starve_nobody;
     serialised:
         strings_travel,

@@ -139,6 +139,33 @@ pub fn back_pressure_bounds_memory() {
     assert!(most < all / 2, "{most} bytes in memory for requests of {all} bytes");
 }
 
+/// While one fiber sends without a pause, others of its worker get through.
+pub fn a_flood_starves_nobody() {
+    for place in spots() {
+        let number = gossamer::entrust_on(place, 0u64);
+        let stop = Rc::new(Cell::new(false));
+        let (flooded, stopped) = (number.clone(), Rc::clone(&stop));
+        let is_here = place == gossamer::here();
+        let flood = trust::spawn(move || {
+            while !stopped.get() {
+                flooded.apply_then(|n| *n += 1, |()| {});
+                if is_here {
+                    gossamer::yield_now(); // served at once, so that it never waits
+                }
+            }
+        });
+        let others: Vec<_> = (0..4)
+            .map(|_| {
+                let number = number.clone();
+                trust::spawn(move || (0..50).for_each(|_| number.apply(|n| *n += 1)))
+            })
+            .collect();
+        others.into_iter().for_each(|other| other.join().unwrap());
+        stop.set(true);
+        flood.join().unwrap();
+    }
+}
+
 /// While callbacks keep making requests, fibers that wait for room get it.
 pub fn callbacks_that_go_on_for_ever_starve_nobody() {
     fn again(number: Trust<u64>, stop: Rc<Cell<bool>>, running: Rc<Cell<u32>>) {

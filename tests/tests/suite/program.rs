@@ -22,10 +22,13 @@ pub struct Way {
 }
 
 impl Way {
-    pub const ALL: [Way; 3] = [
+    pub const ALL: [Way; 6] = [
         Way { name: "alone", machines: 0, options: &[] },
-        Way { name: "shm2", machines: 2, options: &[] },
-        Way { name: "shm3", machines: 3, options: &[] },
+        Way { name: "shm2", machines: 2, options: &["--fabric", "shm"] },
+        Way { name: "shm3", machines: 3, options: &["--fabric", "shm"] },
+        Way { name: "tcp2", machines: 2, options: &["--fabric", "tcp"] },
+        Way { name: "tcp3", machines: 3, options: &["--fabric", "tcp"] },
+        Way { name: "auto3", machines: 3, options: &["--fabric", "auto"] },
     ];
 
     fn command(&self) -> Command {
