@@ -114,6 +114,10 @@ impl<T: 'static> Promise<T> {
         let bytes = catch_unwind(encode).unwrap_or_else(|panic| Err(Fault::Panicked(panic)));
         quietly(|| drop(value));
         carry(id, move |worker| match bytes {
+            Ok(bytes) if id.client == worker.id => {
+                let value = serial::decode_guarded::<T>(&bytes);
+                call_back(worker, || worker.launches.complete(id.token, value));
+            }
             Ok(bytes) => send(worker, id.client, Kept::<T> { token: id.token, bytes, value: PhantomData }),
             Err(fault) => deliver_fault(worker, id.client, id.token, fault),
         });
@@ -154,14 +158,17 @@ fn send<C: Request>(worker: &Worker, client: TrusteeId, request: C) {
     worker.submit(client, std::ptr::null_mut(), request, Ignore, worker.context() == Context::Free);
 }
 
-/// Has `deliver` done by the worker of this thread, or, if it has none any more or no link to the client's machine, by one
-/// that can.
+/// Has `deliver` done by the worker of this thread where its loop will send it; else by the client itself, or by a worker with
+/// a link to the client's machine.
 fn carry(id: PromiseId, deliver: impl FnOnce(&Worker) + Send + 'static) {
     let is_near = id.client.machine() == registry::machine();
-    let reaches = worker::try_with(|worker| is_near || worker.far.is_attached());
+    let reaches = worker::try_with(|worker| {
+        worker.id == id.client || (!worker.is_outside_loop() && (is_near || worker.far.is_attached()))
+    });
     if reaches == Some(true) {
         return worker::with(deliver);
     }
+    // A thread's own code may not come to its loop for long, and there may be no loop any more.
     let other = if is_near { registry::find(id.client) } else { crate::far::forwarder().and_then(registry::find) };
     if let Some(other) = other {
         let entry = Entry { run: Box::new(move || worker::with(deliver)), closer: Arc::new(Nobody) };

@@ -237,6 +237,34 @@ fn promises_are_kept_by_threads_without_a_loop_and_in_the_last_moment() {
     std::thread::spawn(move || promise.keep(3)).join().unwrap();
     assert_eq!(value.wait(), Ok(3));
 
+    // Again and again, with nothing in between that would have its loop run.
+    let (give, take) = mpsc::channel::<(Promise<u32>, Promise<String>)>();
+    let keeper = std::thread::spawn(move || {
+        for (number, text) in take {
+            number.keep(5);
+            text.keep_with("so it goes".to_owned());
+        }
+    });
+    let pool = pool(1);
+    for _ in 0..100 {
+        let ask = || {
+            let ((number, five), (text, words)) = (trust::promise(), trust::promise());
+            ((number, text), move || assert_eq!((five.wait(), words.wait()), (Ok(5), Ok("so it goes".to_owned()))))
+        };
+        let (promises, check) = ask();
+        give.send(promises).unwrap();
+        check();
+        let other = give.clone();
+        let fiber = pool.spawn(move || {
+            let (promises, check) = ask();
+            other.send(promises).unwrap();
+            check();
+        });
+        fiber.join().unwrap();
+    }
+    drop(give);
+    keeper.join().unwrap();
+
     // In the destructor of a thread-local, when the thread's own worker has gone.
     thread_local!(static LAST: RefCell<Option<Last>> = const { RefCell::new(None) });
     struct Last(Option<Promise<u32>>);

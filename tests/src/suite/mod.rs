@@ -7,6 +7,7 @@
 mod calls;
 mod context;
 mod fibers;
+mod files;
 mod ground;
 mod latches;
 mod lives;
@@ -119,6 +120,11 @@ behaviours! {
         barriers_hold_all_back,
         condition_variables_wake_who_waits,
         condition_variables_time_out_and_wake_all;
+    files:
+        files_are_read_on_their_machine,
+        files_of_every_size_are_read,
+        files_are_read_line_by_line_by_many,
+        files_that_cannot_be_read_say_why;
     oracle:
         random_programs_do_what_the_model_does;
 }

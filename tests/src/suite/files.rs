@@ -1,0 +1,103 @@
+//! Files of other machines. The machines of these tests share a file system, so what a file says about its reader's process is
+//! what tells them apart.
+
+use std::fs;
+use std::io::{self, BufRead, ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use gossamer::file::{self, PIECE_BYTES};
+
+use super::ground::{far, places, spots};
+
+fn bytes(len: usize) -> Vec<u8> {
+    (0..len as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
+pub fn files_are_read_on_their_machine() {
+    for place in places() {
+        let stat = file::read_to_string(place, "/proc/self/stat").unwrap();
+        let process: u32 = stat.split(' ').next().unwrap().parse().unwrap();
+        assert_eq!(process, gossamer::rack().machines()[usize::from(place.machine)].process);
+    }
+}
+
+pub fn files_of_every_size_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    for len in [0, 1, 1000, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 5 * PIECE_BYTES + 77] {
+        // A name that is not UTF-8.
+        let path = folder.path().join(std::ffi::OsStr::from_bytes(b"file \xff"));
+        let expected = bytes(len);
+        fs::write(&path, &expected).unwrap();
+        for place in spots() {
+            assert!(file::read(place, &path).unwrap() == expected, "{len} bytes at {place}");
+            let open = file::open(place, &path).unwrap();
+            assert_eq!((open.len().unwrap(), open.is_empty().unwrap(), open.place()), (len as u64, len == 0, place));
+            let mut read = Vec::new();
+            open.reader().read_to_end(&mut read).unwrap();
+            assert!(read == expected);
+            for (offset, len) in [(0, 1), (len / 2, 1000), (len.saturating_sub(3), 10), (len, 5), (len + 9, 1), (7, len)] {
+                let end = expected.len().min(offset + len);
+                let part = expected.get(offset..end).unwrap_or(&[]);
+                assert!(open.read_at(offset as u64, len).unwrap() == part, "{len} at {offset}");
+            }
+        }
+    }
+}
+
+pub fn files_are_read_line_by_line_by_many() {
+    const LINES: usize = 20_000;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lines");
+    let text: String = (0..LINES).map(|n| format!("line {n} of many, each a little longer than it need be\n")).collect();
+    fs::write(&path, &text).unwrap();
+    // One handle, sent to everyone; the file stays open after its name is gone.
+    let open = file::open(far(), &path).unwrap();
+    fs::remove_file(&path).unwrap();
+    let fibers: Vec<_> = places()
+        .into_iter()
+        .map(|place| {
+            let open = open.clone();
+            gossamer::spawn_on(place, move || {
+                let lines = open.reader().lines().map(Result::unwrap);
+                lines.zip(0..).map(|(line, n)| u64::from(line.starts_with(&format!("line {n} of")))).sum::<u64>()
+            })
+        })
+        .collect();
+    fibers.into_iter().for_each(|fiber| assert_eq!(fiber.join().unwrap(), LINES as u64));
+    assert_eq!(open.len().unwrap(), text.len() as u64);
+}
+
+pub fn files_that_cannot_be_read_say_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let binary = folder.path().join("binary");
+    fs::write(&binary, [0xff, 0xfe]).unwrap();
+    let pipe = folder.path().join("pipe");
+    make_pipe(&pipe);
+    for place in spots() {
+        let error = file::open(place, "/no/such/file").unwrap_err();
+        let told = format!("/no/such/file at {place} cannot be opened: No such file or directory (os error 2)");
+        assert_eq!((error.to_string(), error.kind(), error.place()), (told, ErrorKind::NotFound, place));
+        assert_eq!((error.path(), io::Error::from(error.clone()).kind()), (Path::new("/no/such/file"), ErrorKind::NotFound));
+        let error = file::read(place, folder.path()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::IsADirectory, "{error}");
+        let error = file::read_to_string(place, &binary).unwrap_err();
+        assert!(error.kind() == ErrorKind::InvalidData && error.to_string().contains("binary at m"), "{error}");
+        assert!(file::read(place, "with\0nul").is_err());
+        // Nobody writes into it: nothing here waits for that.
+        let from = Instant::now();
+        assert!(file::read(place, &pipe).is_err());
+        assert!(from.elapsed() < Duration::from_secs(60));
+        // An error in the middle ends a reader, like any other.
+        let open = file::open(place, "/proc/self/mem").unwrap();
+        let mut reader = open.reader();
+        assert!(reader.read(&mut [0; 10]).is_err() && open.read_at(0, 1).is_err());
+        assert_eq!(reader.read(&mut [0; 10]).unwrap(), 0);
+    }
+}
+
+fn make_pipe(path: &Path) {
+    let made = std::process::Command::new("mkfifo").arg(path).status().expect("mkfifo(1) is there");
+    assert!(made.success());
+}
