@@ -32,3 +32,9 @@ fn echo() {
     let said = run(env!("CARGO_BIN_EXE_echo"));
     assert_eq!(said, "100 connections had 1000 lines sent back\n");
 }
+
+#[test]
+fn pipeline() {
+    let said = run(env!("CARGO_BIN_EXE_pipeline"));
+    assert_eq!(said, "up to 1000 there are 168 primes, and 512 = 2·2·2·2·2·2·2·2·2 has the most factors\n");
+}

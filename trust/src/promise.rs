@@ -104,7 +104,7 @@ impl<T: 'static> Promise<T> {
         T: Serialize + DeserializeOwned,
     {
         let id = self.leave();
-        if worker::try_with(|worker| worker.id == id.client) == Some(true) {
+        if worker::existing(|worker| worker.id == id.client) == Some(true) {
             return worker::with(|worker| {
                 call_back(worker, || worker.launches.complete(id.token, Ok(value)));
             });
@@ -115,7 +115,7 @@ impl<T: 'static> Promise<T> {
         quietly(|| drop(value));
         carry(id, move |worker| match bytes {
             Ok(bytes) if id.client == worker.id => {
-                let value = serial::decode_guarded::<T>(&bytes);
+                let value = serial::decode_guarded::<T>(bytes);
                 call_back(worker, || worker.launches.complete(id.token, value));
             }
             Ok(bytes) => send(worker, id.client, Kept::<T> { token: id.token, bytes, value: PhantomData }),
@@ -162,7 +162,7 @@ fn send<C: Request>(worker: &Worker, client: TrusteeId, request: C) {
 /// a link to the client's machine.
 fn carry(id: PromiseId, deliver: impl FnOnce(&Worker) + Send + 'static) {
     let is_near = id.client.machine() == registry::machine();
-    let reaches = worker::try_with(|worker| {
+    let reaches = worker::existing(|worker| {
         worker.id == id.client || (!worker.is_outside_loop() && (is_near || worker.far.is_attached()))
     });
     if reaches == Some(true) {

@@ -1,5 +1,7 @@
 //! How long properties live, wherever their trusts go.
 
+use std::collections::HashMap;
+
 use gossamer::{Place, Trust};
 
 use super::ground::{Gate, Witness, ended, far, places, spots, until};
@@ -84,6 +86,38 @@ pub fn trusts_travel_in_results() {
         drop((copies, back));
     }
     ended(&counter, 3);
+}
+
+/// In arguments, results, promised values and channels, beside what must be serialised.
+pub fn trusts_travel_inside_serialised_values() {
+    let counter = gossamer::entrust(0u64);
+    for place in spots() {
+        let names = gossamer::entrust_with(place, HashMap::<String, Trust<Witness>>::new);
+        for name in ["one", "two"] {
+            let entry = (name.to_owned(), witness(far(), &counter));
+            let put = |names: &mut HashMap<_, _>, (name, witness)| names.insert(name, witness).is_none();
+            assert!(names.apply_with(put, entry));
+        }
+        let one = names.apply_with(|names, name: String| names.get(&name).cloned(), "one".to_owned()).unwrap();
+        assert_eq!(one.apply(|_| gossamer::here()), far());
+        let (promise, kept) = gossamer::promise::<(String, Trust<Witness>)>();
+        names.apply(move |names| promise.keep_with(names.remove_entry("two").unwrap()));
+        let (name, two) = kept.wait().unwrap();
+        assert_eq!(name, "two");
+        let (sender, receiver) = gossamer::sync::Channel::new().at(place).open();
+        let waiting = receiver.clone();
+        let fiber = gossamer::spawn_on(far(), move || {
+            let (name, two): (String, Trust<Witness>) = waiting.recv().unwrap();
+            (name.len(), two)
+        });
+        sender.send((name, two)).unwrap();
+        let (len, two) = fiber.join().unwrap();
+        assert_eq!((len, two.apply(|_| gossamer::here())), (3, far()));
+        // What nobody receives ends as well.
+        sender.post(("three".to_owned(), witness(place, &counter)));
+        drop((names, receiver));
+    }
+    ended(&counter, 9);
 }
 
 pub fn trusts_travel_in_properties() {

@@ -73,6 +73,7 @@ behaviours! {
         a_property_ends_where_it_lived,
         trusts_travel_in_captures,
         trusts_travel_in_results,
+        trusts_travel_inside_serialised_values,
         trusts_travel_in_properties,
         chains_of_trusts_end_together,
         trusts_are_dropped_in_any_order,
