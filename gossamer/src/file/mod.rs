@@ -26,8 +26,8 @@ use serde_bytes::ByteBuf;
 use trust::{Pending, Promise, Trust, promise};
 
 use crate::rack::Place;
-pub use reader::Reader;
 use reader::Pieces;
+pub use reader::Reader;
 
 /// Bytes that are asked for at a time.
 pub const PIECE_BYTES: usize = 256 << 10;
@@ -243,8 +243,12 @@ impl Open {
     }
 
     /// Has it done by a helper, which keeps the promise.
-    fn help<T>(&self, doing: Doing, promise: Promise<Outcome<T>>, f: impl FnOnce(&File) -> io::Result<T> + Send + 'static)
-    where
+    fn help<T>(
+        &self,
+        doing: Doing,
+        promise: Promise<Outcome<T>>,
+        f: impl FnOnce(&File) -> io::Result<T> + Send + 'static,
+    ) where
         T: Serialize + for<'de> Deserialize<'de> + 'static,
     {
         let (path, file) = (self.path.clone(), Arc::clone(&self.file));

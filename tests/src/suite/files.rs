@@ -37,7 +37,9 @@ pub fn files_of_every_size_are_read() {
             let mut read = Vec::new();
             open.reader().read_to_end(&mut read).unwrap();
             assert!(read == expected);
-            for (offset, len) in [(0, 1), (len / 2, 1000), (len.saturating_sub(3), 10), (len, 5), (len + 9, 1), (7, len)] {
+            for (offset, len) in
+                [(0, 1), (len / 2, 1000), (len.saturating_sub(3), 10), (len, 5), (len + 9, 1), (7, len)]
+            {
                 let end = expected.len().min(offset + len);
                 let part = expected.get(offset..end).unwrap_or(&[]);
                 assert!(open.read_at(offset as u64, len).unwrap() == part, "{len} at {offset}");
@@ -50,7 +52,8 @@ pub fn files_are_read_line_by_line_by_many() {
     const LINES: usize = 20_000;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("lines");
-    let text: String = (0..LINES).map(|n| format!("line {n} of many, each a little longer than it need be\n")).collect();
+    let text: String =
+        (0..LINES).map(|n| format!("line {n} of many, each a little longer than it need be\n")).collect();
     fs::write(&path, &text).unwrap();
     // One handle, sent to everyone; the file stays open after its name is gone.
     let open = file::open(far(), &path).unwrap();
@@ -79,7 +82,10 @@ pub fn files_that_cannot_be_read_say_why() {
         let error = file::open(place, "/no/such/file").unwrap_err();
         let told = format!("/no/such/file at {place} cannot be opened: No such file or directory (os error 2)");
         assert_eq!((error.to_string(), error.kind(), error.place()), (told, ErrorKind::NotFound, place));
-        assert_eq!((error.path(), io::Error::from(error.clone()).kind()), (Path::new("/no/such/file"), ErrorKind::NotFound));
+        assert_eq!(
+            (error.path(), io::Error::from(error.clone()).kind()),
+            (Path::new("/no/such/file"), ErrorKind::NotFound)
+        );
         let error = file::read(place, folder.path()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::IsADirectory, "{error}");
         let error = file::read_to_string(place, &binary).unwrap_err();
