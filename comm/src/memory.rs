@@ -100,8 +100,12 @@ impl Region {
         }
         let whole_bytes = into.len().next_multiple_of(WORD_BYTES);
         let words = self.words(offset, whole_bytes)?;
-        for (part, word) in into.chunks_mut(WORD_BYTES).zip(words) {
-            part.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[..part.len()]);
+        let (whole, rest) = into.as_chunks_mut::<WORD_BYTES>();
+        for (part, word) in whole.iter_mut().zip(words) {
+            *part = word.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        if let (false, Some(word)) = (rest.is_empty(), words.last()) {
+            rest.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[..rest.len()]);
         }
         Ok(())
     }

@@ -124,21 +124,42 @@ impl Peers {
     }
 }
 
+/// Bytes of a vector.
+const LANES: usize = 16;
+
 /// Could 8 of these bytes, at whatever offset, be an address of code? The fifth and sixth byte of each such address, in
-/// memory's order, are one of the marks. Without branches, so that it becomes a few vector instructions.
+/// memory's order, are one of the marks.
 #[inline(always)]
 fn may_hold_code(bytes: &[u8], marks: [u16; 4]) -> bool {
     if bytes.len() < 8 {
         return false;
     }
     let middle = &bytes[4..bytes.len() - 2];
-    let any = |pairs: &[[u8; 2]]| {
-        pairs.iter().fold(false, |any, pair| {
-            let pair = u16::from_ne_bytes(*pair);
-            any | (pair == marks[0]) | (pair == marks[1]) | (pair == marks[2]) | (pair == marks[3])
-        })
+    any_marked(middle, marks) | any_marked(&middle[1..], marks)
+}
+
+/// Is one of the pairs of bytes a mark?
+#[inline(always)]
+fn any_marked(bytes: &[u8], marks: [u16; 4]) -> bool {
+    let pairs = &bytes[..bytes.len() / 2 * 2];
+    let Some(last) = pairs.last_chunk() else {
+        return pairs.as_chunks::<2>().0.iter().any(|pair| marks.contains(&u16::from_ne_bytes(*pair)));
     };
-    any(middle.as_chunks::<2>().0) | any(middle[1..].as_chunks::<2>().0)
+    // Whole vectors, the last of them over the one before.
+    bytes.as_chunks::<LANES>().0.iter().fold(marked(last, marks), |any, lanes| any | marked(lanes, marks)) != 0
+}
+
+/// Not 0 if one of the pairs is a mark. Without branches: a few vector instructions.
+#[inline(always)]
+fn marked(lanes: &[u8; LANES], marks: [u16; 4]) -> u64 {
+    let mut found = [0u16; LANES / 2];
+    for (found, pair) in found.iter_mut().zip(lanes.as_chunks::<2>().0) {
+        let pair = u16::from_ne_bytes(*pair);
+        for mark in marks {
+            *found |= u16::from(pair == mark);
+        }
+    }
+    found.iter().fold(0, |any, &found| any | u64::from(found))
 }
 
 impl Far {

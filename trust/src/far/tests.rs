@@ -236,6 +236,14 @@ fn addresses_of_code_are_suspected_at_every_offset() {
         assert!(super::may_hold_code(&bytes[at..at + 8], marks));
         assert!(!super::may_hold_code(&bytes[at..at + 7], marks));
     }
+    for len in 8..60 {
+        for at in 0..=len - 8 {
+            let mut bytes = vec![0xffu8; len];
+            assert!(!super::may_hold_code(&bytes, marks), "none in {len}");
+            bytes[at + 4..at + 6].copy_from_slice(&0x1122u16.to_ne_bytes());
+            assert!(super::may_hold_code(&bytes, marks), "at {at} of {len}");
+        }
+    }
     assert!(!super::may_hold_code(&[0xff; 40], marks) && !super::may_hold_code(&[], marks));
 }
 
