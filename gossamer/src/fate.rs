@@ -6,6 +6,7 @@
 //! At the end of the program machine 0 leaves the fabric in order before it says that it has finished. The others are ended
 //! by their starter at any time; whoever sees that as a death tells the starter, which knows better.
 
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, OnceLock, Weak};
@@ -49,7 +50,7 @@ pub(crate) fn end(cause: &str) -> ! {
     if let Some((peer, reason)) = lost_peer() {
         report_loss(peer, &reason.unwrap_or_else(|| cause.to_owned()));
     }
-    eprintln!("gossamer: {cause}");
+    complain(format_args!("{cause}"));
     if let Some(fate) = FATE.get() {
         // If the starter has gone there is nobody left to tell.
         let _ = fate.control.send(&Message::Failed { reason: cause.to_owned() });
@@ -113,8 +114,14 @@ pub(crate) fn finish(fabric: Arc<dyn Fabric>, watch: Watch, control: &Control, s
     let _ = watch.thread.join(); // whatever it has seen no longer matters
     drop(fabric);
     if let Err(error) = control.send(&Message::Finished { status }) {
-        eprintln!("gossamer: the launcher cannot be told of the end: {error}");
+        complain(format_args!("the launcher cannot be told of the end: {error}"));
     }
+}
+
+/// One line on stderr, in one write: the process may be ended at any moment, and half a line tells nobody anything.
+fn complain(what: std::fmt::Arguments<'_>) {
+    let line = format!("gossamer: {what}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes()); // nobody reads it: the starter is told too
 }
 
 fn is_over() -> bool {
@@ -148,7 +155,7 @@ fn report_loss(peer: u16, reason: &str) {
         }
         thread::park_timeout(left); // `listen` ends the process meanwhile
     }
-    eprintln!("gossamer: machine {peer} is lost: {reason}");
+    complain(format_args!("machine {peer} is lost: {reason}"));
     std::process::exit(FAILURE_STATUS)
 }
 
@@ -170,7 +177,7 @@ fn listen(control: &Control, news: &Sender<News>) {
     match told {
         Ok(()) => std::process::exit(0),
         Err(cause) => {
-            eprintln!("gossamer: {cause}");
+            complain(format_args!("{cause}"));
             std::process::exit(FAILURE_STATUS)
         }
     }
