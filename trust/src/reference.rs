@@ -6,10 +6,10 @@ use std::fmt;
 
 use crate::count::Adopt;
 use crate::property::{self, Header, Property};
-use crate::registry::TrusteeId;
+use crate::registry::{self, TrusteeId};
 use crate::request::{Fault, Response, Resuming};
 use crate::trust::Trust;
-use crate::worker;
+use crate::worker::{self, Worker};
 
 /// A trustee: the part of a thread that holds properties and runs closures on them.
 ///
@@ -25,7 +25,9 @@ impl TrusteeReference {
     /// Entrusts a value to this trustee. Does not wait, and is legal everywhere.
     ///
     /// If the trustee is gone the value is dropped here, and requests through the trust fail with
-    /// [`Error::Gone`](crate::Error::Gone).
+    /// [`Error::Gone`](crate::Error::Gone). To a trustee of another machine of a rack program a value cannot go this way, as it
+    /// may hold pointers: then it is as if the trustee were gone, and standard error tells (`gossamer::entrust_with` makes
+    /// the value there).
     ///
     /// ```
     /// let pool = trust::Threadpool::new(2);
@@ -35,14 +37,34 @@ impl TrusteeReference {
     /// ```
     pub fn entrust<T: Send + 'static>(&self, value: T) -> Trust<T> {
         worker::with(|worker| {
+            let is_home = worker.home.get() == self.id;
+            if !is_home && !self.is_known(worker) {
+                drop(value);
+                return Trust::of(std::ptr::null_mut(), TrusteeId::vacant());
+            }
             let property = Property::allocate(value);
-            if worker.home.get() == self.id {
+            if is_home {
                 worker.adopt(property);
             } else {
                 worker.submit(self.id, property, Adopt, AdoptRefused(property), false);
             }
             Trust::of(property, self.id)
         })
+    }
+
+    /// Is there such a trustee on this machine, or was there? A trust that names another one, with a property that only this
+    /// machine has, would be followed there, or by whoever gets that id later.
+    fn is_known(&self, worker: &Worker) -> bool {
+        if self.id.machine() != registry::machine() {
+            crate::unwind::tell(format_args!(
+                "a value cannot be entrusted to {:?} of another machine, for it may hold pointers: it was dropped; \
+                 use `gossamer::entrust_with` to make it there",
+                self.id
+            ));
+            return false;
+        }
+        worker.at(self.id.index()).is_some_and(|outgoing| outgoing.trustee == self.id)
+            || registry::find(self.id).is_some()
     }
 
     /// Its id.

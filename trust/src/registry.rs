@@ -27,6 +27,10 @@ impl TrusteeId {
     }
     /// No trustee's, and what no [`from_bits`](Self::from_bits) gives.
     pub(crate) const NOBODY: TrusteeId = TrusteeId(u64::MAX);
+    /// An id of this machine that no thread ever gets: what is asked of it fails, here and on other machines.
+    pub(crate) fn vacant() -> Self {
+        TrusteeId::new(machine(), u16::MAX, u32::MAX)
+    }
     /// Index among the threads of its machine. Reused after the thread has ended.
     #[inline(always)]
     pub fn index(self) -> usize {

@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -309,4 +309,18 @@ fn trap_10_an_id_of_no_trustee_is_refused() {
         assert!(trust::spawn_on(&nobody, || ()).join().is_err());
     }
     assert_eq!(drops.count(), 4);
+}
+
+/// Else the trust would be one of freed memory, for whoever gets that id later, or has it on another machine.
+#[test]
+fn a_trust_of_a_value_that_nobody_takes_names_nobody() {
+    let _watch = watchdog!();
+    for bits in [40_000 << 32, 1 << 48] {
+        let id = TrusteeId::from_bits(bits);
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let trust = TrusteeReference::from_id(id).entrust(Arc::clone(&dropped));
+        assert_eq!(Arc::strong_count(&dropped), 1, "it is dropped here");
+        assert_ne!(trust.trustee().id(), id);
+        assert!(matches!(trust.clone().try_apply(|_| ()), Err(Error::Gone { .. })));
+    }
 }
