@@ -2,7 +2,7 @@
 //!
 //! The same file is meant to lie on every host: a daemon reads from it its own entry and the limits, a launcher the
 //! hosts. What the values do is not here. Invariant: a [`RackConfig`] that came out of [`RackConfig::read`] has passed
-//! [`RackConfig::check`]; every error names the file, where possible the line, the field and what would be right.
+//! `RackConfig::check`; every error names the file, where possible the line, the field and what would be right.
 
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 //! 1. [`plan`]: which hosts, how many machines and workers, over which fabric
 //! 2. [`hosts`]: a connection to each host's daemon; the program is started on all of them, or on none
 //! 3. [`run`]: passes cards on, feeds the news of all machines to [`Fate`], and does what it orders on all hosts
-//! 4. [`streams`]: the program's output and input, against credit
+//! 4. `streams`: the program's output and input, against credit
 //!
 //! Everything that happens comes as an [`Event`] to one thread. Other requests to daemons (`status` and the like) are in
 //! [`ask`].
