@@ -331,8 +331,8 @@ impl RackConfig {
         addresses.next().ok_or_else(|| std::io::Error::other(format!("{} has no address", host.address)))
     }
 
-    /// The entry of this host: the one named, else the only one whose address is an address of this host, else the one
-    /// with this host's name.
+    /// The entry of this host: the one named, else the one with this host's name, else the only one whose address is an
+    /// address of this host.
     ///
     /// # Errors
     /// [`ConfigError::Host`], which lists the names.

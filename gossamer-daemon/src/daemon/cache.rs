@@ -1,15 +1,21 @@
 //! Programs by their content: found at their path, in the cache, or taken from the launcher.
 //!
-//! Invariant: what [`Cache::find`] or [`Incoming::finish`] returns for a hash had that hash a moment ago.
+//! Invariant: what [`Cache::find`] or [`Incoming::finish`] returns for a hash had that hash a moment ago, and lies where
+//! nobody but this process's user (and root) can put something else until it is executed.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File, Metadata};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::wire::Binary;
+
+/// How the name of a program on its way in begins.
+const INCOMING: &str = ".incoming-";
+/// One that was not written to for so long was left behind by a daemon that was killed.
+const LEFT_BEHIND: Duration = Duration::from_secs(3600);
 
 /// The carried programs of a host: `FOLDER/HASH/NAME`.
 #[derive(Debug)]
@@ -34,6 +40,22 @@ fn is(path: &Path, binary: &Binary) -> bool {
     same_length && hash_file(path).is_ok_and(|found| found == *binary)
 }
 
+/// Whether only this user (or, for what root owns, root) can change it; in a sticky folder others cannot touch what is ours.
+fn is_safe(found: &Metadata) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    let is_open = found.mode() & 0o022 != 0 && !(found.is_dir() && found.mode() & 0o1000 != 0);
+    (found.uid() == own || found.uid() == 0) && !is_open && !found.is_symlink()
+}
+
+/// Whether nobody else can put another file there between a look at it and its execution.
+fn is_out_of_reach(path: &Path) -> bool {
+    path.is_absolute() && path.ancestors().all(|part| fs::symlink_metadata(part).is_ok_and(|found| is_safe(&found)))
+}
+
+fn make_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o755).create(path)
+}
+
 impl Cache {
     /// The cache in a folder, which is made when it is needed.
     #[must_use]
@@ -41,17 +63,17 @@ impl Cache {
         Cache { folder, limit_bytes }
     }
 
-    /// A file with this content: the program's own path, or a carried one.
+    /// A file with this content: the program's own path, where no other user can change it, or a carried one.
     #[must_use]
     pub fn find(&self, path: &Path, binary: &Binary) -> Option<PathBuf> {
-        if is(path, binary) { Some(path.to_owned()) } else { self.find_kept(path, binary) }
+        if is_out_of_reach(path) && is(path, binary) { Some(path.to_owned()) } else { self.find_kept(path, binary) }
     }
 
     /// A carried file with this content.
     #[must_use]
     pub fn find_kept(&self, path: &Path, binary: &Binary) -> Option<PathBuf> {
         let kept = self.place(path, binary);
-        let found = is(&kept, binary);
+        let found = self.check_folder().is_ok() && is(&kept, binary);
         if found && let Ok(file) = File::open(&kept) {
             let _ = file.set_modified(SystemTime::now()); // in use: the last to go
         }
@@ -68,12 +90,28 @@ impl Cache {
     /// # Errors
     /// When the folder cannot be written.
     pub fn take(&self, path: &Path, binary: Binary) -> io::Result<Incoming> {
+        make_folder(&self.folder)?;
+        self.check_folder()?;
         self.make_room(binary.bytes)?;
         let place = self.place(path, &binary);
         let folder = place.parent().unwrap_or(&self.folder);
-        fs::create_dir_all(folder)?;
-        let file = tempfile::Builder::new().prefix(".incoming-").tempfile_in(&self.folder)?;
+        make_folder(folder)?;
+        let file = tempfile::Builder::new().prefix(INCOMING).tempfile_in(&self.folder)?;
         Ok(Incoming { file, place, binary, taken_bytes: 0, hasher: blake3::Hasher::new() })
+    }
+
+    /// The folder has to be this user's alone: its name may be known, and lie where others may write.
+    fn check_folder(&self) -> io::Result<()> {
+        let found = fs::symlink_metadata(&self.folder)?;
+        let is_own = found.uid() == rustix::process::geteuid().as_raw();
+        if found.is_dir() && is_own && found.mode() & 0o022 == 0 {
+            return Ok(());
+        }
+        let (folder, user) = (self.folder.display(), rustix::process::geteuid().as_raw());
+        Err(io::Error::other(format!(
+            "{folder}, where programs are kept, has to be a folder (no link) that belongs to user {user} and that nobody \
+             else may write (chmod go-w), or start gossamer-daemon with another --cache"
+        )))
     }
 
     /// How many bytes are kept.
@@ -93,7 +131,19 @@ impl Cache {
         known.collect()
     }
 
+    /// Removes what daemons that were killed have left half written.
+    fn tidy(&self) {
+        for file in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let modified = file.metadata().and_then(|found| found.modified());
+            let is_old = modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > LEFT_BEHIND));
+            if is_old && file.file_name().as_bytes().starts_with(INCOMING.as_bytes()) {
+                let _ = fs::remove_file(file.path()); // another daemon was faster
+            }
+        }
+    }
+
     fn make_room(&self, bytes: u64) -> io::Result<()> {
+        self.tidy();
         let mut kept = self.kept();
         kept.sort_unstable();
         let mut used: u64 = kept.iter().map(|kept| kept.1).sum();
@@ -102,7 +152,10 @@ impl Cache {
                 break;
             }
             // A program that runs from there keeps its content until it ends.
-            fs::remove_file(&path)?;
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {} // gone: another program that comes in at the same time made room too
+            }
             let _ = path.parent().map(fs::remove_dir); // stays if another name is in it
             used -= length;
         }
@@ -213,8 +266,52 @@ mod tests {
 
         let own = folder.path().join("own");
         fs::write(&own, content).unwrap();
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o644)).unwrap();
         assert_eq!(cache.find(&own, &known), Some(own.clone()), "the same at its own path");
         assert!(check_executable(&own).unwrap_err().contains("not an executable"));
+    }
+
+    #[test]
+    fn what_others_could_exchange_is_not_executed() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(folder.path().join("cache"), 1000);
+        let (content, set_mode) = (b"abc", |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        });
+        let open = folder.path().join("open");
+        fs::create_dir(&open).unwrap();
+        let own = open.join("prog");
+        fs::write(&own, content).unwrap();
+        for (folder_mode, mode, is_found) in
+            [(0o755, 0o755, true), (0o1777, 0o755, true), (0o777, 0o755, false), (0o755, 0o775, false)]
+        {
+            set_mode(&open, folder_mode);
+            set_mode(&own, mode);
+            assert_eq!(cache.find(&own, &binary(content)).is_some(), is_found, "{folder_mode:o} {mode:o}");
+        }
+        set_mode(&own, 0o755);
+        std::os::unix::fs::symlink(&open, folder.path().join("link")).unwrap();
+        assert_eq!(cache.find(&folder.path().join("link/prog"), &binary(content)), None);
+
+        take(&cache, "kept", content, binary(content)).unwrap();
+        assert!(cache.find_kept(Path::new("kept"), &binary(content)).is_some());
+        set_mode(&folder.path().join("cache"), 0o777);
+        assert!(cache.find_kept(Path::new("kept"), &binary(content)).is_none());
+        let refused = take(&cache, "kept", content, binary(content)).unwrap_err().to_string();
+        assert!(refused.contains("chmod go-w"), "{refused}");
+    }
+
+    #[test]
+    fn what_was_left_half_written_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(folder.path().to_owned(), 1000);
+        let (old, new) = (folder.path().join(".incoming-a"), folder.path().join(".incoming-b"));
+        for file in [&old, &new] {
+            fs::write(file, "half").unwrap();
+        }
+        File::options().write(true).open(&old).unwrap().set_modified(SystemTime::now() - 2 * LEFT_BEHIND).unwrap();
+        take(&cache, "p", b"abc", binary(b"abc")).unwrap();
+        assert!(!old.exists() && new.exists());
     }
 
     #[test]

@@ -103,14 +103,13 @@ impl Programs {
     /// The part has gone and was collected: what it left behind is ended.
     pub fn remove(&self, id: ProgramId) {
         let _one_at_a_time = self.starting();
-        let mut list = self.list();
-        list.remove(&id);
-        let parts: Vec<Pid> = list.values().map(|program| program.part).collect();
-        drop(list);
+        let others = |(other, program): (&ProgramId, &Program)| (*other != id).then_some(program.part);
+        let parts: Vec<Pid> = self.list().iter().filter_map(others).collect();
         let left = orphans::end(&parts, END_LIMIT);
         if left > 0 {
             tracing::warn!(program = %id, left, "processes of the program cannot be killed");
         }
+        self.list().remove(&id); // last: a daemon that is told to end waits for this
     }
 
     /// How many there are.

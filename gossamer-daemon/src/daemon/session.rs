@@ -48,13 +48,14 @@ pub fn run(daemon: &Arc<Daemon>, mut link: Link, start: Start) {
         Err(reason) => {
             tracing::warn!(program = %id, path, owner, reason, "a program was refused");
             let _ = link.sender.send_message(&Reply::Refused(reason)); // it may be gone
+            until_closed(&mut link.receiver, daemon.rack.timeouts.silence());
         }
     }
 }
 
 /// Up to the running part; an error is for the launcher.
 fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, UnixStream), String> {
-    let limits = &daemon.rack.limits;
+    let (limits, link_limit) = (&daemon.rack.limits, daemon.rack.timeouts.connect());
     let bytes: usize = start.args.iter().map(Vec::len).sum::<usize>()
         + start.env.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
     if bytes > limits.environment_bytes as usize {
@@ -84,12 +85,14 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, UnixS
     let path = path_of(&setup.start.path).display().to_string();
     let owner = setup.start.owner.clone();
     let kept = channel.try_clone().map_err(|error| error.to_string())?;
-    let _one_at_a_time = daemon.programs.starting();
+    channel.set_write_timeout(Some(link_limit)).map_err(|error| error.to_string())?;
+    let one_at_a_time = daemon.programs.starting();
     daemon.programs.has_room(id, limits.programs)?; // others may have come meanwhile
     let child = spawn(daemon, theirs).map_err(|error| format!("the daemon cannot start a process: {error}"))?;
     let (since, part) = (Instant::now(), Pid::from_child(&child));
     let (machines, ended_by) = (Default::default(), None);
     daemon.programs.enter(id, Program { path, owner, since, part, channel: kept, machines, ended_by });
+    drop(one_at_a_time); // a part that does not read holds up nobody else
     let said = channel.send_message(&setup).and_then(|()| link.sender.send_message(&Reply::Accepted));
     if said.is_err() {
         let _ = channel.shutdown(Shutdown::Both); // the session ends at once, in order
@@ -168,6 +171,9 @@ fn executable(
     };
     if let Some(found) = found {
         return Ok(found);
+    }
+    if binary.bytes == 0 {
+        return Err(format!("{} is empty", path.display()));
     }
     let most = daemon.rack.limits.binary_bytes;
     if binary.bytes > most {
