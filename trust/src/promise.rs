@@ -272,8 +272,9 @@ impl<T: 'static> Pending<T> {
                 // Beyond what a clock can say.
                 None if is_settled() => {}
                 None => {
-                    self.slot.waiter.set(worker.fiber());
+                    let earlier = self.slot.waiter.replace(worker.fiber());
                     worker.wait_until(is_settled);
+                    worker.resume(earlier);
                 }
             }
         });

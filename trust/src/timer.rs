@@ -66,8 +66,10 @@ impl Worker {
         match self.fiber() {
             Some(fiber) => {
                 while !over() {
-                    waiter.set(Some(fiber));
+                    // Several fibers may wait for one thing: who is woken lets the one go on whose place it took.
+                    let earlier = waiter.replace(Some(fiber));
                     self.scheduler.suspend();
+                    self.resume(earlier);
                 }
             }
             None => self.wait_until(over),

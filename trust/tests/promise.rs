@@ -333,3 +333,22 @@ fn nothing_waits_inside_closures() {
     let refused = number.try_apply(|_| promise::<u8>().1.wait().unwrap());
     assert!(matches!(refused, Err(Error::Panicked { panic, .. }) if panic.contains("`Pending::wait` waits")));
 }
+
+#[test]
+fn several_fibers_may_wait_for_one_value() {
+    let _watch = watchdog!();
+    let (promise, value) = promise::<u32>();
+    let value = Rc::new(value);
+    let times = [LONG, Duration::MAX, Duration::from_millis(1), LONG];
+    let fibers: Vec<_> = times
+        .into_iter()
+        .map(|time| {
+            let value = Rc::clone(&value);
+            trust::spawn(move || value.wait_timeout(time))
+        })
+        .collect();
+    common::serve_until(|| fibers[2].is_finished());
+    promise.keep(5);
+    let seen: Vec<_> = fibers.into_iter().map(|fiber| fiber.join().unwrap()).collect();
+    assert_eq!(seen.iter().flatten().collect::<Vec<_>>(), [&Ok(5)], "one of them has it, and none waits for ever");
+}
