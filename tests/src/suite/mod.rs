@@ -1,7 +1,7 @@
 //! The behavioural suite: what every program may rely on, however its machines are connected. Each behaviour is a function
 //! that panics if it does not hold; all are run, unchanged, in one process and over every fabric (`tests/suite`).
 //!
-//! A behaviour knows no fabric and no number of machines: it asks the rack for places ([`ground`]). None sleeps to be in
+//! A behaviour knows no fabric and no number of machines: it asks the rack for places (`ground`). None sleeps to be in
 //! time for something; one that waits for what never comes is found by the watchdog of the harness.
 
 mod calls;
