@@ -75,6 +75,29 @@ fn raise_files_to(files: u64) -> u64 {
 #[test]
 fn t15_one_worker_serves_two_thousand_connections() {
     let _watch = watchdog!();
+    serve_two_thousand_connections();
+}
+
+/// In a process of its own: other tests would count.
+#[test]
+fn t15_memory_of_a_connection_is_bounded() {
+    let _watch = watchdog!();
+    if common::is_child() {
+        println!("bytes: {}", serve_two_thousand_connections());
+        return;
+    }
+    let output = common::run_child("t15_memory_of_a_connection_is_bounded");
+    assert!(output.status.success(), "{}", common::stderr(&output));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let bytes = text.lines().find_map(|line| line.split_once("bytes: ")?.1.parse::<usize>().ok());
+    assert!(
+        bytes.is_some_and(|bytes| bytes < 64 << 10),
+        "bytes of this process for each connection, both ends: {text}"
+    );
+}
+
+/// Says how many bytes of memory each connection took, its both ends together.
+fn serve_two_thousand_connections() -> usize {
     const CONNECTIONS: usize = 2_000;
     let files = raise_files_to(2 * CONNECTIONS as u64 + 500);
     assert!(
@@ -95,8 +118,6 @@ fn t15_one_worker_serves_two_thousand_connections() {
     let connections: Vec<_> = fibers.into_iter().map(|fiber| fiber.join().unwrap()).collect();
     // All are there at once, each with a fiber that waits at the server; the clients' stacks are in the pool.
     let bytes = common::resident_bytes().saturating_sub(before) / CONNECTIONS;
-    println!("{bytes} bytes of this process for each connection, both ends");
-    assert!(bytes < 64 << 10, "{bytes} bytes for each connection");
     let ask_again = |(number, connection): (usize, TcpStream)| {
         clients.spawn(move || (0..5).for_each(|round| ask(&connection, (number * round) as u64)))
     };
@@ -104,6 +125,7 @@ fn t15_one_worker_serves_two_thousand_connections() {
     fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
     listener.close().unwrap();
     assert_eq!(server.join().unwrap(), CONNECTIONS);
+    bytes
 }
 
 #[test]
