@@ -135,6 +135,8 @@ impl<'a> Rank<'a> {
             barrier = pending.test().err();
         }
         self.outbox.finish(self.world);
+        // Nobody looks for messages any more when the first one goes on, to other messages.
+        self.world.barrier();
     }
 
     /// Takes one buffer, if one has come.
