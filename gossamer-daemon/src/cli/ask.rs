@@ -289,7 +289,7 @@ impl Status {
         };
         let shared: u64 = host.programs.iter().flat_map(|program| &program.machines).map(|m| m.shared_bytes).sum();
         let mut text = format!(
-            "{:<12}up    {} for {}, {} cores, {} programs, slot memory {}",
+            "{:<12}up    {} for {}, {} cores, {} programs, {} of shared memory",
             self.name,
             hello.release,
             size::seconds(host.uptime_seconds),
@@ -300,7 +300,7 @@ impl Status {
         for program in &host.programs {
             for machine in &program.machines {
                 text.push_str(&format!(
-                    "\n{:<12}      {} m{} pid {}: {} in use, {} of it slots",
+                    "\n{:<12}      {} m{} pid {}: {} in use, {} of it shared memory",
                     "",
                     program.id,
                     machine.machine,

@@ -401,9 +401,10 @@ pub struct MachineStatus {
     pub machine: u16,
     /// Process id.
     pub pid: u32,
-    /// Memory in use, in bytes; of that, shared (slots) in bytes.
+    /// Memory in use, in bytes.
     pub resident_bytes: u64,
-    /// What of it can be written by others: slots and queues.
+    /// What of it is shared with other processes of the host: over `shm`, the touched slots. Slots that `tcp` or `verbs`
+    /// writes are not told apart.
     pub shared_bytes: u64,
 }
 
