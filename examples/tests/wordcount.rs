@@ -35,7 +35,7 @@ impl fmt::Display for Ran {
 
 fn command(args: &[&str], folder: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wordcount"));
-    command.args(args).arg(folder);
+    command.arg("--all").args(args).arg(folder);
     command
 }
 
@@ -73,8 +73,8 @@ fn corpus() -> TempDir {
 }
 
 /// All words, and everything else that must not depend on how they were counted.
-const SAME: [&str; 10] =
-    ["top", "words", "distinct", "files", "bytes", "problems", "bad_bytes", "overlong", "no_texts", "links"];
+const SAME: [&str; 11] =
+    ["top", "words", "distinct", "files", "bytes", "problems", "bad_bytes", "overlong", "no_texts", "links", "others"];
 
 #[test]
 fn counts_do_not_depend_on_processes_and_workers() {
@@ -141,7 +141,30 @@ fn without_arguments_it_counts_the_documentation_of_this_project() {
     assert!(words(&ran.stdout).is_some_and(|words| words.lines().count() > 1), "{ran}");
     assert_eq!(words(&ran.stdout), words(&single.stdout), "{ran}");
     assert!(ran.stdout.contains(", 2 processes with "), "{ran}");
-    assert!(ran.stderr.is_empty(), "no progress bar without a terminal: {ran}");
+    for no_word in ["svg", "fff", "min_ms"] {
+        assert!(!ran.stdout.lines().any(|line| line.ends_with(&format!("  {no_word}"))), "{ran}");
+    }
+    let is_of_left_out = |line: &str| line.starts_with("wordcount: ") && line.contains("left out (--all counts every");
+    assert!(ran.stderr.lines().all(is_of_left_out), "no progress bar without a terminal: {ran}");
+}
+
+#[test]
+fn documents_are_counted_unless_more_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in [("a.md", "one"), ("b.txt", "two two"), ("c.svg", "three three three"), ("d", "four")] {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    let words = |args: &[&str], file: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wordcount"));
+        command.args(["--json", "--verify"]).args(args).arg(folder.path().join(file));
+        let ran = run(command);
+        assert_eq!(ran.status, 0, "{ran}");
+        (ran.json()["words"].as_u64().unwrap(), ran.json()["others"].as_u64().unwrap())
+    };
+    assert_eq!(words(&[], ""), (3, 2));
+    assert_eq!(words(&["--only", "svg,md"], ""), (4, 2));
+    assert_eq!(words(&["--all"], ""), (7, 0));
+    assert_eq!(words(&[], "c.svg"), (3, 0), "a file that is named is counted");
 }
 
 #[test]

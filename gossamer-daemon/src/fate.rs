@@ -37,11 +37,11 @@ pub struct Bounds {
 }
 
 impl Default for Bounds {
-    /// 250 ms, 400 ms, 3 s, 5 s.
+    /// 250 ms, 300 ms, 3 s, 5 s.
     fn default() -> Self {
         Bounds {
             after_death: Duration::from_millis(250),
-            after_loss: Duration::from_millis(400),
+            after_loss: Duration::from_millis(300),
             after_signal: Duration::from_secs(3),
             after_finish: Duration::from_secs(5),
         }
@@ -124,6 +124,7 @@ impl Fate {
         match event {
             Event::Said { machine, message } => self.on_message(machine, message, now),
             Event::Nonsense { machine, error } => self.on_death(machine, Cause::Protocol(error.to_string()), now),
+            Event::Stood { machine, signal } => self.on_death(machine, Cause::Stood(signal), now),
             Event::Exited { machine, status } => self.on_exit(machine, status, now),
         }
     }
@@ -199,7 +200,7 @@ impl Fate {
         let Some(machine) = self.machines.get_mut(usize::from(number)) else { return };
         match message {
             Message::Ready { .. } if !machine.is_ready => machine.is_ready = true,
-            Message::Ready { pid } => {
+            Message::Ready { pid, .. } => {
                 let second = format!("process {pid} started gossamer as this machine, but another had done so before");
                 self.on_death(number, Cause::Protocol(second), now);
             }
@@ -215,8 +216,9 @@ impl Fate {
             }
             Message::Lost { machine: peer, reason } => {
                 machine.has_lost = true;
+                let host = self.machines.get(usize::from(peer)).and_then(|peer| peer.host.clone());
                 if self.suspicion.is_none() && !self.is_ending() {
-                    self.suspicion = Some((now + self.bounds.after_loss, number, Cause::Lost { peer, reason }));
+                    self.suspicion = Some((now + self.bounds.after_loss, number, Cause::Lost { peer, host, reason }));
                 }
             }
             Message::Finished { .. } => {
@@ -313,7 +315,7 @@ mod tests {
         let now = Instant::now();
         for machine in 0..3 {
             fate.introduce(machine, 100 + u32::from(machine), None);
-            fate.on_event(Event::Said { machine, message: Message::Ready { pid: 1 } }, now);
+            fate.on_event(Event::Said { machine, message: Message::Ready { pid: 1, slots_bytes: 0 } }, now);
         }
         Story { fate, now }
     }
@@ -361,6 +363,7 @@ mod tests {
     #[test]
     fn a_loss_that_nothing_explains_is_the_cause() {
         let mut story = story();
+        story.fate.introduce(2, 102, Some("gamma".into()));
         story.lost(1, 2);
         story.lost(2, 1);
         let wait = story.fate.deadline().unwrap() - story.now;
@@ -368,7 +371,18 @@ mod tests {
         story.later(wait);
         assert!(matches!(&story.fate.orders()[..], [Order::End(_)]));
         (0..3).for_each(|machine| story.exits(machine, 0));
-        story.ends(70, "machine 1 (pid 101) lost machine 2: connection reset");
+        story.ends(70, "machine 1 (pid 101) lost machine 2 on gamma: connection reset");
+    }
+
+    #[test]
+    fn who_stands_still_is_the_cause_of_being_lost() {
+        let mut story = story();
+        story.lost(0, 2);
+        story.fate.on_event(Event::Stood { machine: 2, signal: 19 }, story.now);
+        assert!(matches!(&story.fate.orders()[..], [Order::End(_)]));
+        (0..2).for_each(|machine| story.exits(machine, 0));
+        story.exits(2, 9);
+        story.ends(70, "machine 2 (pid 102) stands still, stopped by signal 19 (SIGSTOP);");
     }
 
     #[test]

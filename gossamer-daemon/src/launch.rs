@@ -18,7 +18,7 @@ use crate::error::LaunchError;
 use crate::fate::{Bounds, Fate, Order};
 use crate::gather::Gather;
 use crate::input;
-use crate::machines::{Event, Group, Start, Streams};
+use crate::machines::{Event, Group, LOOK_INTERVAL, Start, Streams};
 use crate::outcome::{Cause, Outcome};
 use crate::output::{Forwarding, Source};
 use crate::signals::Signals;
@@ -192,12 +192,12 @@ fn pass_on(group: &mut Group, gather: &Gather, machine: u16) {
     }
 }
 
-/// Waits for something to happen, at most until `deadline`.
+/// Waits for something to happen, at most until `deadline`, and no longer than machines may go without being looked at.
 fn wait(groups: &[Group], deadline: Option<Instant>, signals: &Signals) -> Result<(), Errno> {
     let mut fds: Vec<PollFd<'_>> = groups.iter().map(|group| PollFd::new(group, PollFlags::IN)).collect();
     fds.extend(signals.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-    let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-    let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+    let left = deadline.map_or(LOOK_INTERVAL, |at| at.saturating_duration_since(Instant::now()).min(LOOK_INTERVAL));
+    let timeout = Timespec::try_from(left).ok();
     match poll(&mut fds, timeout.as_ref()) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(error),

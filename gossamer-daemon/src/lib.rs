@@ -29,4 +29,5 @@ mod output;
 pub mod part;
 pub mod rack;
 mod signals;
+mod tie;
 pub mod wire;

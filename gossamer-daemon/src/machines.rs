@@ -8,7 +8,6 @@
 //! thread that started the group ends, however that happens; its process group is killed while the dead process still
 //! holds its number, so never a stranger's; the control channel is read to its end before an exit is told, so a last
 //! word always comes first; no machine that does not read holds up the caller.
-#![allow(unsafe_code)] // pre_exec
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -17,19 +16,22 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use comm::shm;
 use gossamer::bootstrap::{Plan, Ticket};
 use gossamer::control::{Control, ControlError, Message};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid};
 
 use crate::error::LaunchError;
+use crate::tie::tie;
 
 /// How long a killed process may take to go when a group is dropped.
 const AFTER_KILL: Duration = Duration::from_secs(5);
+/// How often it is looked whether machines stand still.
+pub const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// The most messages that are read from one machine before the others get their turn.
 const MESSAGES_AT_ONCE: usize = 16;
 
@@ -89,6 +91,13 @@ pub enum Event {
         /// What was wrong with it.
         error: ControlError,
     },
+    /// It has been stopped by a signal for so long that it counts as dead; told once.
+    Stood {
+        /// Which machine.
+        machine: u16,
+        /// The number of the signal.
+        signal: i32,
+    },
     /// Its process has ended, and what it had started and left behind in its process group was killed.
     Exited {
         /// Which machine.
@@ -103,6 +112,9 @@ pub enum Event {
 pub struct Group {
     epoll: OwnedFd,
     machines: Vec<Member>,
+    /// How long a machine may stand still.
+    patience: Duration,
+    look_at: Instant,
 }
 
 /// One machine: a child process and the channel to it.
@@ -115,6 +127,9 @@ struct Member {
     control: Option<Control>, // None: closed
     unsent: VecDeque<Message>,
     exit: Option<ExitStatus>,
+    /// Since when it is seen to be stopped; told when that has been too long.
+    stopped: Option<Instant>,
+    is_told_of: bool,
 }
 
 impl Group {
@@ -128,7 +143,9 @@ impl Group {
     pub fn start(start: &Start<'_>, mut streams: impl FnMut(u16) -> Streams) -> Result<Group, LaunchError> {
         start.plan.check()?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(LaunchError::system("watch processes"))?;
-        let mut group = Group { epoll, machines: Vec::new() };
+        // A stop is seen one look late, and told one look late: all within the silence that is allowed.
+        let patience = Duration::from_millis(start.plan.silence_ms).saturating_sub(2 * LOOK_INTERVAL);
+        let mut group = Group { epoll, machines: Vec::new(), patience, look_at: Instant::now() };
         let numbers: Vec<u16> = start.plan.machines_of(start.host).collect();
         let members = numbers.first().map_or(0, |first| start.plan.memory_group(*first).len());
         let memory = match members {
@@ -177,7 +194,8 @@ impl Group {
         Pipes { stdin: child.stdin.take(), stdout: child.stdout.take(), stderr: child.stderr.take() }
     }
 
-    /// What has happened since the last call, which may be nothing; never waits. Of machines that ended at the same time,
+    /// What has happened since the last call, which may be nothing; never waits. To be called when the group is readable,
+    /// and each [`LOOK_INTERVAL`]: that a machine stands still makes nothing readable. Of machines that ended at the same time,
     /// one that was killed comes first (it is the likelier cause), and one that exited with status 0 last.
     ///
     /// # Errors
@@ -203,6 +221,11 @@ impl Group {
         for index in talking {
             self.send_unsent(index);
             self.hear(index, MESSAGES_AT_ONCE, &mut events);
+        }
+        let now = Instant::now();
+        if now >= self.look_at {
+            self.look_at = now + LOOK_INTERVAL;
+            events.extend(self.machines.iter_mut().filter_map(|member| member.stands_still(now, self.patience)));
         }
         Ok(events)
     }
@@ -331,10 +354,7 @@ impl Member {
             command.current_dir(folder);
         }
         command.stdin(streams.stdin).stdout(streams.stdout).stderr(streams.stderr);
-        let starter = rustix::process::getpid();
-        // SAFETY: between fork and exec only async-signal-safe things may happen: `die_with` makes two system calls, prctl
-        // and getppid, and neither allocates nor locks.
-        unsafe { command.pre_exec(move || die_with(starter)) };
+        tie(&mut command, Signal::KILL);
         let ticket = Ticket { machine: number, plan: start.plan, memory };
         let control = ticket.hand_to(&mut command).map_err(LaunchError::system("hand over a place in the program"))?;
         let child = command.spawn();
@@ -342,8 +362,9 @@ impl Member {
         let pid = Pid::from_child(&child);
         match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(process) => {
-                let (control, unsent, exit) = (Some(control), VecDeque::new(), None);
-                Ok(Member { number, pid, child, process, control, unsent, exit })
+                let (control, unsent) = (Some(control), VecDeque::new());
+                let (exit, stopped, is_told_of) = (None, None, false);
+                Ok(Member { number, pid, child, process, control, unsent, exit, stopped, is_told_of })
             }
             Err(error) => {
                 let _ = child.kill(); // the error to tell is that of pidfd_open
@@ -357,18 +378,26 @@ impl Member {
         self.exit.is_none()
     }
 
+    /// Whether it has been stopped for too long, if that is news. Its fibers do not run then, but its sockets stay open and
+    /// its memory stays shared: others can only wait for it.
+    fn stands_still(&mut self, now: Instant, patience: Duration) -> Option<Event> {
+        if !self.is_alive() || self.is_told_of {
+            return None;
+        }
+        // What is found is left there, and the exit status is not asked for.
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let found = waitid(WaitId::PidFd(self.process.as_fd()), options).ok().flatten();
+        let Some(signal) = found.and_then(|found| found.stopping_signal()) else {
+            self.stopped = None;
+            return None;
+        };
+        self.is_told_of = now.duration_since(*self.stopped.get_or_insert(now)) >= patience;
+        self.is_told_of.then_some(Event::Stood { machine: self.number, signal })
+    }
+
     /// Sends a signal to the machine and all it has started. Must not be called after the exit was collected.
     fn signal(&self, signal: Signal) {
         debug_assert!(self.is_alive());
         let _ = kill_process_group(self.pid, signal); // fails when the machine is gone already
     }
-}
-
-/// In the child: lets the kernel kill it when the starter dies.
-fn die_with(starter: Pid) -> io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    if rustix::process::getppid() != Some(starter) {
-        return Err(Errno::SRCH.into()); // it died before the line above: nobody would end this process
-    }
-    Ok(())
 }

@@ -61,9 +61,13 @@ pub enum Cause {
     Lost {
         /// That other machine.
         peer: u16,
+        /// The other's host, where there are several.
+        host: Option<String>,
         /// What it saw.
         reason: String,
     },
+    /// It has been stopped by this signal for too long.
+    Stood(i32),
     /// Nothing is heard of it any more, or of its host; in words.
     Silent(String),
     /// It was made to end, with all of its host's, by something other than the program; in words.
@@ -116,7 +120,9 @@ impl fmt::Display for Death {
             Cause::Exited { status, ready } => describe_exit(f, *status, *ready),
             Cause::Failed(reason) => write!(f, "failed: {reason}"),
             Cause::Protocol(reason) => write!(f, "did not keep to the control protocol: {reason}"),
-            Cause::Lost { peer, reason } => write!(f, "lost machine {peer}: {reason}"),
+            Cause::Lost { peer, host: None, reason } => write!(f, "lost machine {peer}: {reason}"),
+            Cause::Lost { peer, host: Some(host), reason } => write!(f, "lost machine {peer} on {host}: {reason}"),
+            Cause::Stood(signal) => write!(f, "stands still, stopped by {}", signals::describe(*signal)),
             Cause::Silent(reason) => write!(f, "cannot be reached: {reason}"),
             Cause::Ended(reason) => write!(f, "was ended: {reason}"),
             Cause::Lingered(bound) => write!(f, "was still running {bound:?} after the program had finished"),
@@ -132,7 +138,11 @@ fn describe_exit(f: &mut fmt::Formatter<'_>, status: ExitStatus, ready: bool) ->
         }
         (Some(PANIC_STATUS), _) => write!(f, "panicked (exit status {PANIC_STATUS})"),
         (Some(code), _) if ready => write!(f, "exited with status {code} before the program had finished"),
-        (Some(code), _) => write!(f, "exited with status {code} before it had reached gossamer::main"),
+        (Some(code), _) => write!(
+            f,
+            "exited with status {code} before it had reached gossamer::main (a program for gossamer-launch calls that \
+             first in main; one that does not, or uses trust alone, is started by itself)"
+        ),
         (None, None) => write!(f, "ended in an unknown way ({status})"),
     }
 }
@@ -162,7 +172,8 @@ mod tests {
             (exited(3 << 8, true), "exited with status 3 before the program had finished;", 3),
             (exited(101 << 8, true), "panicked (exit status 101);", 101),
             (exited(0, true), "exited with status 0 before the program had finished;", 70),
-            (exited(0, false), "exited with status 0 before it had reached gossamer::main;", 70),
+            (exited(0, false), "exited with status 0 before it had reached gossamer::main (a program for", 70),
+            (exited(3 << 8, false), "uses trust alone, is started by itself);", 3),
             (died(Cause::Failed("no memory".into()), Some(4 << 8)), "failed: no memory;", 4),
             (died(Cause::Failed("no memory".into()), Some(9)), "failed: no memory;", 70),
             (died(Cause::Lingered(Duration::from_secs(5)), Some(9)), "was still running 5s after", 70),

@@ -8,7 +8,7 @@
 //! processes is not here either (package `gossamer-daemon`).
 //!
 //! ```text
-//! GOSSAMER_LAUNCHER   2:4711      version of this protocol, process id of the starter
+//! GOSSAMER_LAUNCHER   3:4711      version of this protocol, process id of the starter
 //! GOSSAMER_MACHINE    0           which machine this is
 //! GOSSAMER_PLAN       {…}         the plan, as JSON
 //! GOSSAMER_CONTROL    5:8:90210   the control channel: descriptor, device, inode

@@ -11,7 +11,7 @@
 //! machine -> starter   Card(bytes)             once: how the other machines find this one
 //! starter -> machine   Secret(key)             once, the same to all machines of the program
 //! starter -> machine   Peer(machine, card)     once for each other machine, when its card has come
-//! machine -> starter   Ready(pid)              once, when gossamer runs in the process
+//! machine -> starter   Ready(pid, slots)       once, when gossamer runs in the process
 //! machine -> starter   Finished(status)        once, from machine 0 only, when its gsm_main has returned
 //! starter -> machine   End(reason)             at most once: stop, and exit with status 0
 //! ```
@@ -34,7 +34,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 /// Version of the messages and of the bootstrap variables. Both sides must have the same.
-pub const PROTOCOL_VERSION: u8 = 2;
+pub const PROTOCOL_VERSION: u8 = 3;
 
 /// The longest packet, in bytes; a longer one is an error.
 pub const MAX_MESSAGE_BYTES: usize = 32 * 1024;
@@ -77,6 +77,8 @@ pub enum Message {
     Ready {
         /// Process id of the machine.
         pid: u32,
+        /// Bytes of the slots in its memory, by the layout of the program (thesis 3.2.8); what of them is in use is less.
+        slots_bytes: u64,
     },
     /// Machine 0 to starter: `gsm_main` has returned; the program ends with this exit status.
     Finished {
@@ -153,9 +155,10 @@ impl Message {
                 bytes.extend_from_slice(&machine.to_le_bytes());
                 push_card(&mut bytes, card);
             }
-            Message::Ready { pid } => {
+            Message::Ready { pid, slots_bytes } => {
                 bytes.push(READY);
                 bytes.extend_from_slice(&pid.to_le_bytes());
+                bytes.extend_from_slice(&slots_bytes.to_le_bytes());
             }
             Message::Finished { status } => bytes.extend_from_slice(&[FINISHED, *status]),
             Message::Failed { reason } => {
@@ -212,8 +215,10 @@ impl Message {
                 Message::Peer { machine, card: card(rest)? }
             }
             READY => {
-                let pid = body.try_into().map_err(|_| malformed("Ready carries 4 bytes"))?;
-                Message::Ready { pid: u32::from_le_bytes(pid) }
+                let wrong = || malformed("Ready carries 12 bytes");
+                let (pid, slots) = body.split_first_chunk().ok_or_else(wrong)?;
+                let slots = slots.try_into().map_err(|_| wrong())?;
+                Message::Ready { pid: u32::from_le_bytes(*pid), slots_bytes: u64::from_le_bytes(slots) }
             }
             FINISHED => match body {
                 [status] => Message::Finished { status: *status },
@@ -337,7 +342,7 @@ mod tests {
             Message::Card { bytes: (0..=255).cycle().take(MAX_CARD_BYTES).collect() },
             Message::Secret { key: Key::from_bytes([7; KEY_BYTES]) },
             Message::Peer { machine: 0x1234, card: vec![] },
-            Message::Ready { pid: 0x1234_5678 },
+            Message::Ready { pid: 0x1234_5678, slots_bytes: 1 << 40 },
             Message::Finished { status: 255 },
             Message::Failed { reason: "the fabric broke: größer".into() },
             Message::Lost { machine: 3, reason: "reset".into() },
@@ -413,11 +418,12 @@ mod tests {
         let v = PROTOCOL_VERSION;
         let too_long = vec![v; MAX_MESSAGE_BYTES + 1];
         let long_card = [&[v, CARD][..], &[0; MAX_CARD_BYTES + 1]].concat();
-        let bad: [&[u8]; 10] = [
+        let bad: [&[u8]; 11] = [
             &[v, 0],
             &[v, 99],
             &[v, READY, 1],
             &[v, READY, 1, 2, 3, 4, 5],
+            &[v, READY, 1, 2, 3, 4, 1, 2, 3, 4, 5, 6, 7, 8, 9],
             &[v, FINISHED],
             &[v, SECRET, 1],
             &[v, PEER, 1],

@@ -82,6 +82,7 @@ fn run_machine<F: FnOnce() + Send + 'static>(
     let connected = connect(own, &plan, memory, &control, &news, threads, image)?;
     drop(news);
     let Connected { fabric, layout, hellos, ways } = connected;
+    let slots_bytes = layout.slots_bytes(own) as u64;
     let watch = fate::watch(&fabric).map_err(StartError::Thread)?;
 
     trust::link::set_machine(own).map_err(StartError::TooLate)?;
@@ -95,7 +96,7 @@ fn run_machine<F: FnOnce() + Send + 'static>(
     });
     begin(Rack { machine: own, machines: machines.collect() }, &pool);
     attach(&pool, &Wiring { fabric: fabric.clone(), layout, image })?;
-    control.send(&Message::Ready { pid: std::process::id() })?;
+    control.send(&Message::Ready { pid: std::process::id(), slots_bytes })?;
     if own != 0 {
         serve_until_the_end();
     }

@@ -36,11 +36,29 @@ impl Problem {
     }
 }
 
+/// Which of the files under a folder are wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// All.
+    All,
+    /// Those whose names have one of these endings (`md`), in large or small letters.
+    Endings(Vec<String>),
+}
+
+impl Wanted {
+    fn has(&self, path: &Path) -> bool {
+        let Wanted::Endings(endings) = self else { return true };
+        path.extension().is_some_and(|found| endings.iter().any(|ending| found.eq_ignore_ascii_case(ending)))
+    }
+}
+
 /// What is under a folder.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
-    /// The regular files.
+    /// The regular files that are wanted.
     pub files: Vec<File>,
+    /// How many others there are.
+    pub others: u64,
     /// What cannot be listed, and what is neither a file nor a folder nor a link.
     pub problems: Vec<Problem>,
     /// How many symbolic links were not followed.
@@ -66,11 +84,11 @@ pub fn check(folder: &Path) -> Result<(), MissingError> {
     listed.map_err(|cause| MissingError { path: folder.to_owned(), cause })
 }
 
-/// The files under a folder, or the file itself.
+/// The wanted files under a folder, or the file itself.
 ///
 /// # Errors
 /// As [`check`]. What goes wrong further below is among the problems.
-pub fn find(folder: &Path) -> Result<Found, MissingError> {
+pub fn find(folder: &Path, wanted: &Wanted) -> Result<Found, MissingError> {
     check(folder)?;
     let mut found = Found::default();
     for entry in WalkDir::new(folder).sort_by_file_name() {
@@ -82,7 +100,9 @@ pub fn find(folder: &Path) -> Result<Found, MissingError> {
             }
         };
         let kind = entry.file_type();
-        if kind.is_file() {
+        if kind.is_file() && entry.depth() > 0 && !wanted.has(entry.path()) {
+            found.others += 1;
+        } else if kind.is_file() {
             let bytes = entry.metadata().map_or(0, |metadata| metadata.len()); // for the progress bar only
             found.files.push(File { path: entry.into_path(), bytes });
         } else if kind.is_symlink() {
@@ -116,12 +136,24 @@ mod tests {
         for (name, text) in [("c", "ccc"), ("a", "a"), ("b/deep/er/x", ""), ("b/y", "yy")] {
             fs::write(root.join(name), text).unwrap();
         }
-        let found = find(root).unwrap();
+        let found = find(root, &Wanted::All).unwrap();
         let files: Vec<_> =
             found.files.iter().map(|file| (file.path.strip_prefix(root).unwrap(), file.bytes)).collect();
         let expected = [("a", 1), ("b/deep/er/x", 0), ("b/y", 2), ("c", 3)];
         assert_eq!(files, expected.map(|(name, bytes)| (Path::new(name), bytes)));
         assert!(found.problems.is_empty() && found.links == 0);
+    }
+
+    #[test]
+    fn what_is_not_wanted_is_only_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["a.md", "B.MD", "c.txt", "d.svg", "md", ".md", "e.md.gz"] {
+            fs::write(folder.path().join(name), "x").unwrap();
+        }
+        let found = find(folder.path(), &Wanted::Endings(vec!["md".into(), "txt".into()])).unwrap();
+        let names: Vec<_> = found.files.iter().map(|file| file.path.file_name().unwrap().to_str().unwrap()).collect();
+        assert_eq!((names, found.others), (vec!["B.MD", "a.md", "c.txt"], 4));
+        assert_eq!(find(folder.path(), &Wanted::All).unwrap().files.len(), 7);
     }
 
     #[test]
@@ -133,7 +165,7 @@ mod tests {
         symlink(root, root.join("in/loop")).unwrap();
         symlink("file", root.join("in/again")).unwrap();
         symlink("nowhere", root.join("dangling")).unwrap();
-        let found = find(root).unwrap();
+        let found = find(root, &Wanted::All).unwrap();
         assert_eq!((found.files.len(), found.links, found.problems.len()), (1, 3, 0));
     }
 
@@ -143,14 +175,14 @@ mod tests {
         fs::create_dir(folder.path().join("real")).unwrap();
         fs::write(folder.path().join("real/file"), "x").unwrap();
         symlink("real", folder.path().join("link")).unwrap();
-        assert_eq!(find(&folder.path().join("link")).unwrap().files.len(), 1);
+        assert_eq!(find(&folder.path().join("link"), &Wanted::All).unwrap().files.len(), 1);
     }
 
     #[test]
     fn what_cannot_be_read_like_a_file_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let _listener = UnixListener::bind(folder.path().join("socket")).unwrap();
-        let found = find(folder.path()).unwrap();
+        let found = find(folder.path(), &Wanted::All).unwrap();
         assert!(found.files.is_empty());
         assert!(found.problems[0].path.ends_with("socket"), "{:?}", found.problems);
     }
@@ -158,12 +190,13 @@ mod tests {
     #[test]
     fn one_file_may_be_asked_for() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        assert_eq!(find(file.path()).unwrap().files[0].path, file.path());
+        let md = Wanted::Endings(vec!["md".into()]);
+        assert_eq!(find(file.path(), &md).unwrap().files[0].path, file.path());
     }
 
     #[test]
     fn a_missing_folder_is_named_with_the_cure() {
-        let error = find(Path::new("/no/such/folder")).unwrap_err().to_string();
+        let error = find(Path::new("/no/such/folder"), &Wanted::All).unwrap_err().to_string();
         assert!(error.starts_with("/no/such/folder: No such file"), "{error}");
         assert!(error.contains("give a folder"), "{error}");
     }

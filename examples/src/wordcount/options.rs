@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 
+use super::files::Wanted;
+
 /// How many machines `wordcount` starts when it is not told.
 const LOCAL_MACHINES: u16 = 2;
 
@@ -13,6 +15,15 @@ const LOCAL_MACHINES: u16 = 2;
 pub struct Options {
     /// The folder (or one file); without it the documentation of this project
     pub folder: Option<PathBuf>,
+
+    /// Which files to count, by the endings of their names, large or small; one that is named instead of a folder is
+    /// counted whatever its name
+    #[arg(long, value_name = "A,B", value_delimiter = ',', default_values = ["md", "txt"])]
+    pub only: Vec<String>,
+
+    /// Count all files
+    #[arg(long, conflicts_with = "only")]
+    pub all: bool,
 
     /// How many processes to start on this host, each a machine of the rack; 1 starts none: all in this process
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=128))]
@@ -49,14 +60,15 @@ Examples:
       the documentation of this project, over two processes
   wordcount --local 4 --top 20 --verify some/folder
       four processes; check the counts against those of a single thread
-  wordcount --local 1 some/folder
-      one process, without a launcher
+  wordcount --local 1 --all some/folder
+      one process, without a launcher; all files, not only documents
   gossamer-launch run --local 3 wordcount some/folder
       started by a launcher: as many processes as that says
 
 What is counted:
-  Words as Unicode has them, in lower case. Files with zero bytes in them are no texts. What cannot be read and bytes
-  that are not UTF-8 are reported on standard error and skipped; symbolic links are not followed.
+  Documents: files whose names end in .md or .txt, unless --only or --all says something else. Words as Unicode has
+  them, in lower case. Files with zero bytes in them are no texts. What cannot be read and bytes that are not UTF-8 are
+  reported on standard error and skipped; symbolic links are not followed.
 
 Exit status:
   0  counted, even if something was skipped
@@ -72,6 +84,11 @@ impl Options {
             (None, Some(workspace)) => workspace.join("docs"),
             (None, None) => PathBuf::from("docs"),
         }
+    }
+
+    /// Which files to count.
+    pub fn wanted(&self) -> Wanted {
+        if self.all { Wanted::All } else { Wanted::Endings(self.only.clone()) }
     }
 
     /// How many processes to start, if this one is not a machine already.
@@ -106,12 +123,22 @@ mod tests {
     fn what_is_not_given_has_a_default() {
         let options = parse("wordcount").unwrap();
         assert_eq!((options.machines(), options.threads, options.top), (2, None, 10));
+        assert_eq!(options.wanted(), Wanted::Endings(vec!["md".into(), "txt".into()]));
         assert!(options.folder().join("ARCHITECTURE.md").exists(), "{:?}", options.folder());
     }
 
     #[test]
     fn impossible_wishes_are_refused() {
-        for line in ["--local 0", "--local 129", "--threads 0", "--threads x", "--top -1", "--single --verify", "a b"] {
+        for line in [
+            "--local 0",
+            "--local 129",
+            "--threads 0",
+            "--threads x",
+            "--top -1",
+            "--single --verify",
+            "--all --only md",
+            "a b",
+        ] {
             assert_eq!(parse(&format!("wordcount {line}")).unwrap_err().exit_code(), 2, "{line}");
         }
     }

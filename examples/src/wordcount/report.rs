@@ -51,7 +51,7 @@ impl Report {
 
     /// For programs. Times are in seconds.
     pub fn json(&self, folder: &Path) -> Value {
-        let Totals { files, tally, problems, no_texts, links } = &self.totals;
+        let Totals { files, tally, problems, no_texts, links, others } = &self.totals;
         json!({
             "folder": folder.display().to_string(),
             "machines": self.machines,
@@ -68,16 +68,22 @@ impl Report {
             "overlong": tally.overlong,
             "no_texts": no_texts,
             "links": links,
+            "others": others,
             "differences": self.differences,
         })
     }
 
     /// What was skipped, one line each, for standard error.
     pub fn complaints(&self) -> Vec<String> {
-        let Totals { tally, problems, no_texts, links, .. } = &self.totals;
+        let Totals { tally, problems, no_texts, links, others, .. } = &self.totals;
         let lines = problems.iter().map(|problem| format!("{} {}", problem.path, problem.what));
         let mut lines = shortened(lines.collect(), "--json lists all");
         let skipped = [
+            (
+                *others,
+                "file of another kind was left out (--all counts every file)",
+                "files of other kinds were left out (--all counts every file)",
+            ),
             (
                 *no_texts,
                 "file has zero bytes in it, so it is no text",
@@ -167,6 +173,7 @@ mod tests {
                 problems: vec![Problem::new(Path::new("a\u{1b}[2J"), "is a pipe"); 21],
                 no_texts: 1,
                 links: 2,
+                others: 0,
             },
             distinct: 2,
             top: vec![count("the", 1234), count("a", 2)],

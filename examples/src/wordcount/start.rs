@@ -15,6 +15,7 @@ use clap::Parser;
 use gossamer_daemon::launch::{self, LaunchConfig};
 use indicatif::ProgressBar;
 
+use super::files::Wanted;
 use super::options::Options;
 use super::report::Report;
 use super::{delegated, files, progress, single, table};
@@ -92,6 +93,10 @@ fn machine_args(options: &Options) -> Vec<OsString> {
     let mut args: Vec<OsString> = vec!["--top".into(), options.top.to_string().into()];
     args.extend(options.json.then(|| "--json".into()));
     args.extend(options.verify.then(|| "--verify".into()));
+    match options.wanted() {
+        Wanted::All => args.push("--all".into()),
+        Wanted::Endings(endings) => args.extend(["--only".into(), endings.join(",").into()]),
+    }
     if let Some(terminal) = progress::terminal() {
         args.extend(["--progress-on".into(), terminal.into()]);
     }
@@ -101,7 +106,7 @@ fn machine_args(options: &Options) -> Vec<OsString> {
 
 /// The program of the rack. Whether all is well, once it is printed.
 fn count_delegated(options: &Options) -> anyhow::Result<bool> {
-    let found = files::find(&options.folder())?;
+    let found = files::find(&options.folder(), &options.wanted())?;
     let bar = progress::bar(bytes(&found), options.progress_on.as_deref());
     let again = options.verify.then(|| found.clone());
     let (mut report, tables) = delegated::count(found, options.top, &bar)?;
@@ -114,7 +119,7 @@ fn count_delegated(options: &Options) -> anyhow::Result<bool> {
 }
 
 fn count_single(options: &Options) -> anyhow::Result<bool> {
-    let found = files::find(&options.folder())?;
+    let found = files::find(&options.folder(), &options.wanted())?;
     let bar = progress::bar(bytes(&found), options.progress_on.as_deref());
     let report = single::count(found, options.top, &bar);
     bar.finish_and_clear();
@@ -151,7 +156,7 @@ mod tests {
         let args = machine_args(&options);
         let machine = Options::parse_from([OsString::from("wordcount")].into_iter().chain(args));
         assert_eq!((machine.local, machine.json, machine.verify, machine.top), (None, true, false, 7));
-        assert_eq!(machine.folder(), options.folder());
+        assert_eq!((machine.folder(), machine.wanted()), (options.folder(), options.wanted()));
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub struct Totals {
     pub no_texts: u64,
     /// Symbolic links that were not followed.
     pub links: u64,
+    /// Files that were not wanted.
+    pub others: u64,
 }
 
 /// The files, each with its way from "to do" to "done".
@@ -71,8 +73,9 @@ pub struct Work {
 impl Work {
     /// All files are still to be read.
     pub fn new(found: Found) -> Work {
-        let totals = Totals { problems: found.problems, links: found.links, ..Totals::default() };
-        Work { files: found.files, next: 0, bytes_done: 0, totals, is_over: false }
+        let Found { files, problems, links, others } = found;
+        let totals = Totals { problems, links, others, ..Totals::default() };
+        Work { files, next: 0, bytes_done: 0, totals, is_over: false }
     }
 
     /// The next file; `None`: all are taken.
@@ -146,7 +149,7 @@ mod tests {
     fn work(paths: &[&Path]) -> Work {
         let files = paths.iter().map(|path| File { path: path.to_path_buf(), bytes: 12 }).collect();
         let problems = vec![Problem::new(Path::new("zzz"), "is a pipe")];
-        Work::new(Found { files, problems, links: 2 })
+        Work::new(Found { files, problems, links: 2, others: 0 })
     }
 
     #[test]

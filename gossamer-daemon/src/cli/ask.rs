@@ -96,7 +96,8 @@ impl Ask {
                 entry.2 = entry.2.max(program.seconds);
                 entry.3.extend(program.machines.iter().map(|machine| {
                     json!({"machine": machine.machine, "host": status.name, "pid": machine.pid,
-                           "resident_bytes": machine.resident_bytes, "shared_bytes": machine.shared_bytes})
+                           "slots_bytes": machine.slots_bytes, "resident_bytes": machine.resident_bytes,
+                           "shared_bytes": machine.shared_bytes})
                 }));
             }
         }
@@ -299,8 +300,11 @@ impl Status {
         );
         for program in &host.programs {
             for machine in &program.machines {
+                let slots = machine
+                    .slots_bytes
+                    .map_or_else(|| "starting".to_owned(), |slots| format!("{} of slots", size::bytes(slots)));
                 text.push_str(&format!(
-                    "\n{:<12}      {} m{} pid {}: {} in use, {} of it shared memory",
+                    "\n{:<12}      {} m{} pid {}: {slots}, {} in use, {} of it shared memory",
                     "",
                     program.id,
                     machine.machine,

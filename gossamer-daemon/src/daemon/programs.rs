@@ -29,10 +29,17 @@ pub struct Program {
     pub part: Pid,
     /// The way to it.
     pub channel: UnixStream,
-    /// Process ids of its machines.
-    pub machines: BTreeMap<u16, u32>,
+    /// Its machines.
+    pub machines: BTreeMap<u16, Machine>,
     /// Why it was made to end, where the daemon did it.
     pub ended_by: Option<String>,
+}
+
+/// A machine of a program on this host.
+pub struct Machine {
+    pid: u32,
+    /// Bytes of its slots, by its own account; `None` until it is ready.
+    slots_bytes: Option<u64>,
 }
 
 /// All of them.
@@ -76,7 +83,15 @@ impl Programs {
     /// A machine of it has been started.
     pub fn add_machine(&self, id: ProgramId, machine: u16, pid: u32) {
         if let Some(program) = self.list().get_mut(&id) {
-            program.machines.insert(machine, pid);
+            program.machines.insert(machine, Machine { pid, slots_bytes: None });
+        }
+    }
+
+    /// A machine of it is ready, and has said how much its slots take.
+    pub fn set_slots(&self, id: ProgramId, machine: u16, bytes: u64) {
+        let mut list = self.list();
+        if let Some(machine) = list.get_mut(&id).and_then(|program| program.machines.get_mut(&machine)) {
+            machine.slots_bytes = Some(bytes);
         }
     }
 
@@ -119,9 +134,10 @@ impl Programs {
 
     /// What to tell of them.
     pub fn status(&self) -> Vec<ProgramStatus> {
-        let machine = |(machine, pid): (&u16, &u32)| {
-            let (resident_bytes, shared_bytes) = memory_of(*pid);
-            MachineStatus { machine: *machine, pid: *pid, resident_bytes, shared_bytes }
+        let machine = |(number, machine): (&u16, &Machine)| {
+            let Machine { pid, slots_bytes } = *machine;
+            let (resident_bytes, shared_bytes) = memory_of(pid);
+            MachineStatus { machine: *number, pid, slots_bytes, resident_bytes, shared_bytes }
         };
         let program = |(id, program): (&ProgramId, &Program)| ProgramStatus {
             id: id.to_string(),

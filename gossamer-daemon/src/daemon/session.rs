@@ -16,12 +16,14 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use comm::secure::{SecureReader, SecureWriter};
+use gossamer::control::Message;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
 use super::Daemon;
 use super::cache::{check_executable, path_of};
 use super::programs::Program;
+use crate::tie::tie;
 use crate::wire::link::Link;
 use crate::wire::{BEAT_MS, FromPart, ProgramId, Receiver, Reply, Request, Sender, Setup, Start, Wire, WireError};
 
@@ -29,8 +31,8 @@ use crate::wire::{BEAT_MS, FromPart, ProgramId, Receiver, Reply, Request, Sender
 const PART_LIMIT: Duration = Duration::from_millis(500);
 /// The silence that a launcher may ask for.
 const SILENCE_MS: std::ops::RangeInclusive<u32> = 1000..=3_600_000;
-/// Longer messages of a part cannot be the one that the daemon listens for.
-const STARTED_BYTES_MAX: usize = 16;
+/// Longer messages of a part can be none of those that the daemon listens for.
+const HEARD_BYTES_MAX: usize = 32;
 
 /// Runs a program's session to its end.
 pub fn run(daemon: &Arc<Daemon>, mut link: Link, start: Start) {
@@ -202,6 +204,9 @@ fn spawn(daemon: &Daemon, socket: UnixStream) -> io::Result<Child> {
     if let Some((user, group)) = daemon.run_as.ids {
         command.uid(user).gid(group); // and no other groups: see `CommandExt::uid`
     }
+    // A part that runs sees the daemon's death at its socket, and ends its machines and what they have left in order; so
+    // one that was stopped is to run.
+    tie(&mut command, Signal::CONT);
     command.spawn()
 }
 
@@ -261,13 +266,7 @@ fn pass_up(daemon: &Daemon, id: ProgramId, mut from_part: UnixStream, mut sender
     let why = loop {
         match from_part.receive_bytes() {
             Ok(message) => {
-                if message.len() <= STARTED_BYTES_MAX {
-                    match FromPart::from_bytes(&message) {
-                        Ok(FromPart::Started { machine, pid }) => daemon.programs.add_machine(id, machine, pid),
-                        Ok(FromPart::Done) => is_done = true,
-                        _ => {}
-                    }
-                }
+                is_done |= message.len() <= HEARD_BYTES_MAX && overhear(daemon, id, &message);
                 if sender.send_bytes(&message).is_err() {
                     break "the launcher cannot be reached".to_owned();
                 }
@@ -281,6 +280,21 @@ fn pass_up(daemon: &Daemon, id: ProgramId, mut from_part: UnixStream, mut sender
         let _ = sender.send_message(&FromPart::Gone(reason)); // the launcher may have gone first
     }
     is_done
+}
+
+/// Notes for `status` what a part says of its machines. True when it says that it is done.
+fn overhear(daemon: &Daemon, id: ProgramId, message: &[u8]) -> bool {
+    match FromPart::from_bytes(message) {
+        Ok(FromPart::Started { machine, pid }) => daemon.programs.add_machine(id, machine, pid),
+        Ok(FromPart::Said { machine, packet }) => {
+            if let Ok(Message::Ready { slots_bytes, .. }) = Message::decode(&packet) {
+                daemon.programs.set_slots(id, machine, slots_bytes);
+            }
+        }
+        Ok(FromPart::Done) => return true,
+        _ => {}
+    }
+    false
 }
 
 /// Waits for a part that was cut off, kills it if it does not go; its exit status in words.

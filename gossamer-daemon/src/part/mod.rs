@@ -325,6 +325,7 @@ impl Part {
         self.say(&match event {
             Event::Said { machine, message } => FromPart::Said { machine, packet: message.encode() },
             Event::Nonsense { machine, error } => FromPart::Nonsense { machine, reason: error.to_string() },
+            Event::Stood { machine, signal } => FromPart::Stood { machine, signal },
             Event::Exited { machine, status } => FromPart::Exited { machine, status: status.into_raw() },
         });
     }

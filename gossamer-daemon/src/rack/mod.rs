@@ -258,6 +258,9 @@ impl Program {
             FromPart::Nonsense { machine, reason } if self.is_on(machine, host) => {
                 self.fate.on_death(machine, Cause::Protocol(reason), now);
             }
+            FromPart::Stood { machine, signal } if self.is_on(machine, host) => {
+                self.fate.on_event(machines::Event::Stood { machine, signal }, now);
+            }
             FromPart::Exited { machine, status } if self.is_on(machine, host) => self.on_exit(machine, status, now),
             FromPart::NotStarted { reason, is_program } => {
                 let host_name = self.names[host].clone();
@@ -269,7 +272,11 @@ impl Program {
             FromPart::Gone(reason) => self.on_cut(host, |name| Cause::Ended(format!("host {name}: {reason}")), now),
             FromPart::GrantInput(bytes) => self.input.grant(bytes),
             // A machine of another host: its part has lost its mind, which is no better than its being silent.
-            FromPart::Started { .. } | FromPart::Said { .. } | FromPart::Nonsense { .. } | FromPart::Exited { .. } => {
+            FromPart::Started { .. }
+            | FromPart::Said { .. }
+            | FromPart::Nonsense { .. }
+            | FromPart::Stood { .. }
+            | FromPart::Exited { .. } => {
                 self.on_cut(host, |name| Cause::Silent(format!("host {name} spoke for another host")), now);
             }
             FromPart::Beat | FromPart::Output { .. } => {}

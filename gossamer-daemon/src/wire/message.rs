@@ -16,7 +16,7 @@ use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use bincode::{Decode, Encode};
 
 /// Version of everything in this file. Both sides must have the same.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// The longest message, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 /// A program is carried in pieces of at most this many bytes.
@@ -336,6 +336,13 @@ pub enum FromPart {
         /// What is wrong with it.
         reason: String,
     },
+    /// A machine stands still.
+    Stood {
+        /// Which machine.
+        machine: u16,
+        /// Stopped by this signal.
+        signal: i32,
+    },
     /// A process has ended.
     Exited {
         /// Which machine.
@@ -401,6 +408,8 @@ pub struct MachineStatus {
     pub machine: u16,
     /// Process id.
     pub pid: u32,
+    /// Memory of its slots, in bytes, as it has computed it from the layout of the program; `None` until it is ready.
+    pub slots_bytes: Option<u64>,
     /// Memory in use, in bytes.
     pub resident_bytes: u64,
     /// What of it is shared with other processes of the host: over `shm`, the touched slots. Slots that `tcp` or `verbs`

@@ -45,7 +45,7 @@ pub fn play(args: &[String]) {
         ["stubborn" | "polite"] => count_sigints(),
         _ => Arc::default(),
     };
-    control.send(&Message::Ready { pid: std::process::id() }).unwrap();
+    control.send(&Message::Ready { pid: std::process::id(), slots_bytes: 0 }).unwrap();
     println!("pid {}", std::process::id());
     match words[..] {
         ["end" | "descriptors" | "threads"] => finish(me, &control, 0, 0),
@@ -57,7 +57,7 @@ pub fn play(args: &[String]) {
             control.send(&Message::Failed { reason: "the fabric broke".into() }).unwrap();
             wait_for_end(&control)
         }
-        ["ready-twice", machine] if is(machine) => control.send(&Message::Ready { pid: 4711 }).unwrap(),
+        ["ready-twice", machine] if is(machine) => control.send(&Message::Ready { pid: 4711, slots_bytes: 0 }).unwrap(),
         ["finish-as", machine] if is(machine) => control.send(&Message::Finished { status: 0 }).unwrap(),
         ["card-twice", machine] if is(machine) => {
             control.send(&Message::Card { bytes: vec![1] }).unwrap();

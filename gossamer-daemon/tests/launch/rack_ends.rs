@@ -16,6 +16,7 @@ crate::tests![
     a_killed_launcher_ends_all_hosts,
     a_daemon_that_hangs_counts_as_dead,
     a_part_that_hangs_counts_as_dead,
+    a_part_that_hangs_ends_with_its_daemon,
     a_launcher_that_hangs_counts_as_dead,
     signals_reach_all_hosts,
     what_machines_leave_behind_ends_with_them,
@@ -90,6 +91,19 @@ fn a_part_that_hangs_counts_as_dead() {
     let (ended, _, rack) = harmed(2500, |rack, _, _| kill(rack.part("b"), Signal::STOP));
     assert_said(&ended, 70, &["on b) cannot be reached: host b: nothing was heard for 2.5s"]);
     rack.until_idle();
+}
+
+/// Its daemon's death lets it go on, and it ends its machines; nobody else on that host could.
+fn a_part_that_hangs_ends_with_its_daemon() {
+    let (ended, _, mut rack) = harmed(PATIENT_MS, |rack, pids, _| {
+        let part = rack.part("c");
+        kill(part, Signal::STOP);
+        kill(pids[&2], Signal::STOP); // so that it does not end by itself when the others do
+        kill(rack.pid("c"), Signal::KILL);
+        until_gone([part]);
+    });
+    assert_said(&ended, 70, &["on c) cannot be reached: host c: its daemon has closed"]);
+    rack.daemons.remove("c").unwrap().end();
 }
 
 fn a_launcher_that_hangs_counts_as_dead() {

@@ -35,8 +35,8 @@ fn what_the_launcher_hands_out_arrives() {
     assert_eq!((variables.machine, variables.plan.clone()), (1, Plan::local(3, FabricChoice::Shm, Some(6))));
     let control = variables.take_control(rustix::process::getppid()).unwrap().unwrap();
     assert_eq!(rustix::io::fcntl_getfd(&control).unwrap(), FdFlags::CLOEXEC);
-    control.send(&crate::control::Message::Ready { pid: 7 }).unwrap();
-    assert_eq!(launcher.receive().unwrap(), Some(crate::control::Message::Ready { pid: 7 }));
+    control.send(&crate::control::Message::Ready { pid: 7, slots_bytes: 9 }).unwrap();
+    assert_eq!(launcher.receive().unwrap(), Some(crate::control::Message::Ready { pid: 7, slots_bytes: 9 }));
 
     let again = variables.take_control(None);
     assert!(matches!(again, Err(BootstrapError::Taken)), "{again:?}");
@@ -86,8 +86,8 @@ fn broken_variables_are_named_with_value_and_cure() {
     let bad = [
         (LAUNCHER, "1"),
         (LAUNCHER, "x:1"),
-        (LAUNCHER, "2:-4"),
-        (LAUNCHER, "2:0"),
+        (LAUNCHER, "3:-4"),
+        (LAUNCHER, "3:0"),
         (MACHINE, "3"),
         (MACHINE, "-1"),
         (MACHINE, ""),

@@ -27,6 +27,29 @@ fn a_program_is_carried_to_hosts_that_lack_it() {
     rack.assert_nothing_is_left();
 }
 
+/// As the program computes it, and as it shows in `gossamer-launch status`, beside what is in use.
+#[test]
+fn the_size_of_all_slots_is_told() {
+    let rack = Rack::start(2);
+    let (launcher, pids) = rack.waiting();
+    let said = launcher.wait_for_output("works\n");
+    let status = rack.launcher(&["status", "--json"]).end();
+    let status: serde_json::Value = serde_json::from_str(&status.stdout).unwrap();
+    for (host, pid) in pids.iter().enumerate() {
+        let machine = &status["hosts"][host]["status"]["programs"][0]["machines"][0];
+        let words = format!("machine {host} has {} bytes of slots", machine["slots_bytes"]);
+        assert!(machine["pid"] == *pid && said.contains(&words), "{words}: {said} {status}");
+        // One worker each: a ring of 16 slots of 8 KiB and 64 bytes, for requests and for answers.
+        assert_eq!(machine["slots_bytes"], 2 * 16 * (8192 + 64), "{status}");
+        assert!(machine["resident_bytes"].as_u64() > Some(100_000), "{status}");
+    }
+    let text = rack.launcher(&["status"]).end().stdout;
+    assert_eq!(text.matches(": 258 KiB of slots, ").count(), 2, "{text}");
+    launcher.signal(rustix::process::Signal::INT);
+    assert_eq!(launcher.end().status.code(), Some(130));
+    rack.assert_nothing_is_left();
+}
+
 #[test]
 fn machines_are_on_the_hosts_that_were_named() {
     let rack = Rack::start(3);

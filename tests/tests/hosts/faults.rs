@@ -1,9 +1,11 @@
 //! Programs that are ended by what happens to one of their processes, or hosts: all of it ends, on all hosts.
 
+use std::os::unix::fs::PermissionsExt;
+
 use rustix::process::Signal;
 
 use crate::process::{Ended, send};
-use crate::rack::{Rack, name_of};
+use crate::rack::{ROLES, Rack, name_of};
 
 /// The launcher has failed, and says all of this.
 #[track_caller]
@@ -67,6 +69,22 @@ fn a_daemon_that_hangs() {
     rack.daemon(1).signal(Signal::CONT);
     rack.assert_nothing_is_left();
     assert_works(&rack);
+}
+
+/// Also before gossamer runs in it, when no other machine can tell.
+#[test]
+fn a_machine_that_stands_still_at_its_start() {
+    let mut rack = Rack::start(2);
+    let script = rack.path("stopped");
+    let text =
+        format!("#!/bin/sh\n[ \"$GOSSAMER_MACHINE\" = 1 ] && echo stops && kill -STOP $$\nexec '{ROLES}' wait\n");
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let launcher = rack.launcher(&["run", script.to_str().unwrap()]);
+    launcher.wait_for_output("stops\n");
+    rack.ends_after("machine 1 stopped at its start", |_| ());
+    assert_blames(&launcher.end(), &["machine 1", "on h1", "stands still, stopped by signal 19 (SIGSTOP)"]);
+    rack.assert_nothing_is_left();
 }
 
 #[test]

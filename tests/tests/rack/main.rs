@@ -110,6 +110,17 @@ fn function_pointers_do_not_leave_their_machine() {
 }
 
 #[test]
+fn a_program_without_gossamer_is_told_to_start_by_itself() {
+    for machines in [1, 2] {
+        let ended = run(launcher(machines, &[], STRANGER, &["trust"]));
+        assert_eq!(ended.status.code(), Some(70), "{ended:#?}");
+        for words in ["before it had reached gossamer::main", "uses trust alone, is started by itself"] {
+            assert!(ended.stderr.contains(words), "no {words:?}: {ended:#?}");
+        }
+    }
+}
+
+#[test]
 fn another_program_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("mixed");
@@ -183,15 +194,35 @@ fn when_one_machine_is_killed_all_end_and_the_launcher_says_which() {
 
 #[test]
 fn a_machine_that_stands_still_ends_the_program() {
-    for options in [&["--fabric", "tcp"][..], &["--pretend-hosts", "2"]] {
+    for options in [&["--fabric", "shm"][..], &["--fabric", "tcp"], &["--pretend-hosts", "2"]] {
         let mut program = Running::start(launcher(3, options, ROLES, &["wait"]));
         let text = program.read_until("works");
-        // The last one, which in both cases is reached by TCP from all others.
+        // The last one, which but for `shm` is reached by TCP from all others: they miss it too.
         let rest = text.split("machine 2 is process ").nth(1).expect("each machine is listed");
         rig::send(rest.lines().next().unwrap().parse().unwrap(), Signal::STOP);
         let ended = program.end();
         assert_eq!(ended.status.code(), Some(70), "{options:?}: {ended:#?}");
-        assert!(ended.stderr.contains("lost machine 2: nothing was heard of it for "), "{options:?}: {ended:#?}");
+        let causes = ["stands still, stopped by signal 19 (SIGSTOP)", "lost machine 2: nothing was heard of it for "];
+        let might_miss_it = if options.contains(&"shm") { &causes[..1] } else { &causes };
+        let is_told = might_miss_it.iter().any(|cause| ended.stderr.contains(cause));
+        assert!(is_told && ended.stderr.contains("machine 2"), "{options:?}: {ended:#?}");
+    }
+}
+
+/// Long before the time for the start is over.
+#[test]
+fn a_machine_that_stands_still_at_its_start_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("stopped");
+    let text = format!("#!/bin/sh\n[ \"$GOSSAMER_MACHINE\" = 1 ] && kill -STOP $$\nexec '{ROLES}' places\n");
+    fs::write(&script, text).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    for fabric in ["shm", "tcp"] {
+        let options = ["--fabric", fabric, "--start-timeout", "1000"];
+        let ended = run(launcher(3, &options, script.to_str().unwrap(), &[]));
+        assert_eq!(ended.status.code(), Some(70), "{ended:#?}");
+        let cause = "stands still, stopped by signal 19 (SIGSTOP)";
+        assert!(ended.stderr.contains("machine 1") && ended.stderr.contains(cause), "{fabric}: {ended:#?}");
     }
 }
 

@@ -6,6 +6,7 @@ use crate::far;
 pub fn wait() {
     for (index, machine) in gossamer::rack().machines().iter().enumerate() {
         println!("machine {index} is process {}", machine.process);
+        println!("machine {index} has {} bytes of slots", machine.slots_bytes);
     }
     println!("works");
     let counter = gossamer::entrust_on(far(), 0u64);
