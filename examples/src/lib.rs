@@ -2,7 +2,9 @@
 //!
 //! - `counter`, `table`, `launch`: a tutorial for `trust`, one short program each
 //! - `wordcount`: the words of all texts under a folder, counted across the processes of a rack ([`wordcount`])
+//! - `kv`: a key-value store that speaks memcached's text protocol, on one machine or a rack ([`kv`])
 
+pub mod kv;
 pub mod wordcount;
 
 /// The Rust blocks of README.md, compiled and run as documentation tests.

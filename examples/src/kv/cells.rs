@@ -1,0 +1,261 @@
+//! The cells in which the items of a shard lie, and the order in which they were used. Which key is in which cell is
+//! the shard's business.
+//!
+//! Invariants: a cell is in use, and then in the list from the newest to the oldest, or free, and then in the list of free
+//! ones. Cells stay where they are: memory for them is taken in chunks.
+
+use std::ops::{Index, IndexMut};
+use std::rc::Rc;
+
+use super::item::Found;
+
+/// No cell.
+pub const NONE: u32 = u32::MAX;
+/// Bytes of key and value together that a cell holds in place.
+const INLINE_BYTES: usize = 29;
+/// Cells in a chunk, as a power of two.
+const CHUNK_BITS: u32 = 10;
+
+/// Key and value, one behind the other.
+pub enum Body {
+    /// Short ones, in place.
+    Inline {
+        /// Bytes of the key.
+        key: u8,
+        /// Bytes of both.
+        len: u8,
+        /// Those beyond `len` mean nothing.
+        bytes: [u8; INLINE_BYTES],
+    },
+    /// Longer ones; shared with those who fetch the value.
+    Heap {
+        /// Bytes of the key.
+        key: u8,
+        /// Both.
+        bytes: Rc<[u8]>,
+    },
+}
+
+const EMPTY: Body = Body::Inline { key: 0, len: 0, bytes: [0; INLINE_BYTES] };
+
+impl Body {
+    /// Of this key, and a value in two parts. `scratch` is for its use only.
+    pub fn new(key: &[u8], value: [&[u8]; 2], scratch: &mut Vec<u8>) -> Self {
+        let parts = [key, value[0], value[1]];
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        let key = key.len() as u8; // at most 250
+        if len <= INLINE_BYTES {
+            let (mut bytes, mut at) = ([0; INLINE_BYTES], 0);
+            for part in parts {
+                bytes[at..at + part.len()].copy_from_slice(part);
+                at += part.len();
+            }
+            return Body::Inline { key, len: len as u8, bytes };
+        }
+        scratch.clear();
+        parts.iter().for_each(|part| scratch.extend_from_slice(part));
+        Body::Heap { key, bytes: Rc::from(&scratch[..]) }
+    }
+
+    /// The key.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        match self {
+            Body::Inline { key, bytes, .. } => &bytes[..usize::from(*key)],
+            Body::Heap { key, bytes } => &bytes[..usize::from(*key)],
+        }
+    }
+
+    /// The value.
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        match self {
+            Body::Inline { key, len, bytes } => &bytes[usize::from(*key)..usize::from(*len)],
+            Body::Heap { key, bytes } => &bytes[usize::from(*key)..],
+        }
+    }
+
+    /// The value as it is, whatever becomes of the item: bytes, and where the value begins in them.
+    pub fn share(&self) -> (Rc<[u8]>, usize) {
+        match self {
+            Body::Inline { .. } => (Rc::from(self.value()), 0),
+            Body::Heap { key, bytes } => (Rc::clone(bytes), usize::from(*key)),
+        }
+    }
+
+    /// Memory beside the cell: the bytes, two counts before them, and what the allocator needs.
+    pub fn allocated_bytes(&self) -> usize {
+        match self {
+            Body::Inline { .. } => 0,
+            Body::Heap { bytes, .. } => (bytes.len() + 16 + 8).next_multiple_of(16),
+        }
+    }
+}
+
+/// Room for one item.
+pub struct Cell {
+    /// Key and value.
+    pub body: Body,
+    /// Another one after each change.
+    pub unique: u64,
+    /// Of the key.
+    pub hash: u32,
+    /// The next one on the way to the newest.
+    pub newer: u32,
+    /// The next one on the way to the oldest; of a free cell, the next free one.
+    pub older: u32,
+    /// The shard's clock when it last became the newest.
+    pub moved: u32,
+    /// When it expires; 0 for never.
+    pub expires: u32,
+    /// For the client.
+    pub flags: u32,
+}
+
+const _: () = assert!(size_of::<Cell>() == 64);
+
+impl Cell {
+    const FREE: Cell =
+        Cell { body: EMPTY, unique: 0, hash: 0, newer: NONE, older: NONE, moved: 0, expires: 0, flags: 0 };
+
+    /// The item.
+    pub fn item(&self) -> Found<'_> {
+        Found { flags: self.flags, expires: self.expires, unique: self.unique, value: self.body.value() }
+    }
+}
+
+/// See the file's documentation.
+pub struct Cells {
+    chunks: Vec<Box<[Cell]>>,
+    newest: u32,
+    oldest: u32,
+    free: u32,
+}
+
+impl Default for Cells {
+    fn default() -> Self {
+        Cells { chunks: Vec::new(), newest: NONE, oldest: NONE, free: NONE }
+    }
+}
+
+impl Index<u32> for Cells {
+    type Output = Cell;
+    #[inline]
+    fn index(&self, cell: u32) -> &Cell {
+        &self.chunks[(cell >> CHUNK_BITS) as usize][(cell % (1 << CHUNK_BITS)) as usize]
+    }
+}
+
+impl IndexMut<u32> for Cells {
+    #[inline]
+    fn index_mut(&mut self, cell: u32) -> &mut Cell {
+        &mut self.chunks[(cell >> CHUNK_BITS) as usize][(cell % (1 << CHUNK_BITS)) as usize]
+    }
+}
+
+impl Cells {
+    /// The item that was not used for longest; [`NONE`] if there is none.
+    pub fn oldest(&self) -> u32 {
+        self.oldest
+    }
+
+    /// Takes a free cell into use, as the newest.
+    pub fn insert(&mut self, hash: u32, clock: u32) -> u32 {
+        if self.free == NONE {
+            self.grow();
+        }
+        let cell = self.free;
+        self.free = self[cell].older;
+        self[cell].hash = hash;
+        self.link(cell, clock);
+        cell
+    }
+
+    fn grow(&mut self) {
+        let first = (self.chunks.len() as u32) << CHUNK_BITS;
+        let mut chunk: Vec<Cell> = (0..1 << CHUNK_BITS).map(|_| Cell::FREE).collect();
+        for (cell, next) in chunk.iter_mut().zip(first + 1..) {
+            cell.older = next;
+        }
+        if let Some(last) = chunk.last_mut() {
+            last.older = NONE;
+        }
+        self.chunks.push(chunk.into_boxed_slice());
+        self.free = first;
+    }
+
+    /// Makes a cell the newest.
+    pub fn move_to_newest(&mut self, cell: u32, clock: u32) {
+        self.unlink(cell);
+        self.link(cell, clock);
+    }
+
+    /// Frees a cell.
+    pub fn remove(&mut self, cell: u32) {
+        self.unlink(cell);
+        self[cell] = Cell { older: self.free, ..Cell::FREE };
+        self.free = cell;
+    }
+
+    fn link(&mut self, cell: u32, clock: u32) {
+        let second = std::mem::replace(&mut self.newest, cell);
+        let linked = &mut self[cell];
+        (linked.newer, linked.older, linked.moved) = (NONE, second, clock);
+        match second {
+            NONE => self.oldest = cell,
+            second => self[second].newer = cell,
+        }
+    }
+
+    fn unlink(&mut self, cell: u32) {
+        let (newer, older) = (self[cell].newer, self[cell].older);
+        match newer {
+            NONE => self.newest = older,
+            newer => self[newer].older = older,
+        }
+        match older {
+            NONE => self.oldest = newer,
+            older => self[older].newer = newer,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from_oldest(cells: &Cells) -> Vec<u32> {
+        let known = |cell: u32| Some(cell).filter(|cell| *cell != NONE);
+        std::iter::successors(known(cells.oldest()), |cell| known(cells[*cell].newer)).collect()
+    }
+
+    #[test]
+    fn cells_are_listed_by_use_and_used_again() {
+        let mut cells = Cells::default();
+        let made: Vec<u32> = (0..3).map(|hash| cells.insert(hash, hash)).collect();
+        assert_eq!(from_oldest(&cells), made);
+        cells.move_to_newest(made[0], 3);
+        assert_eq!(from_oldest(&cells), [made[1], made[2], made[0]]);
+        cells.remove(made[2]);
+        assert_eq!(from_oldest(&cells), [made[1], made[0]]);
+        assert_eq!(cells.insert(9, 4), made[2], "the one that was freed");
+        for cell in from_oldest(&cells) {
+            cells.remove(cell);
+        }
+        assert_eq!((cells.oldest(), cells.newest), (NONE, NONE));
+        let many: Vec<u32> = (0..3000).map(|hash| cells.insert(hash, hash)).collect();
+        assert_eq!(from_oldest(&cells), many);
+    }
+
+    #[test]
+    fn bodies_hold_short_and_long() {
+        for value in [&b""[..], b"v", &[7; 28], &[7; 29], &[7; 5000]] {
+            let (front, back) = value.split_at(value.len() / 2);
+            let body = Body::new(b"k", [front, back], &mut Vec::new());
+            assert_eq!((body.key(), body.value()), (&b"k"[..], value));
+            let (bytes, start) = body.share();
+            assert_eq!(&bytes[start..], value);
+            assert_eq!(body.allocated_bytes() == 0, value.len() <= 28);
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! The table as it is meant: its shards are entrusted to workers, of one machine or of all machines of a rack, and a command
+//! goes to the worker that has the key, as a closure. Here `trust` is used, and nowhere else in the server but for fibers
+//! and sockets.
+//!
+//! A closure carries its key, or its key and value, in an array of the next size up ([`Small`]), so a short command is copied
+//! from the connection straight into the request slot, and no memory is allocated. Where key and value are longer they travel as
+//! a serialised argument. Likewise for values that are found ([`Seen`]): the array in which they come back has the size that
+//! the longest of the last few thousand needed. A value that does not fit is kept for the client, as it is, under a ticket,
+//! and the client fetches it when it is that answer's turn.
+
+use std::cell::Cell;
+use std::hash::{BuildHasher, Hasher};
+use std::rc::Rc;
+
+use foldhash::fast::FixedState;
+use gossamer::Trust;
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+use super::shard::Shard;
+use super::table::{Answer, Command, Counts, Large, Op, Table};
+
+/// Sizes in which values come back.
+const ROOMS: [usize; 4] = [16, 48, 112, 224];
+/// After so many values the size is chosen anew.
+const ROOM_KEPT_FOR: u32 = 4096;
+
+/// The shards of the table, as the connections of one worker see them.
+pub struct Delegated {
+    parts: Rc<Parts>,
+}
+
+struct Parts {
+    shards: Box<[Trust<Shard>]>,
+    hasher: FixedState,
+    /// Index in `ROOMS` of the size in which values come back.
+    room: Cell<usize>,
+    /// The largest that was needed lately, and how many values `lately` is.
+    needed: Cell<usize>,
+    seen: Cell<u32>,
+}
+
+impl Delegated {
+    /// A table of these shards. The seed decides which key is where, and is the same wherever the table is used.
+    pub fn new(shards: Vec<Trust<Shard>>, seed: u64) -> Self {
+        let hasher = FixedState::with_seed(seed);
+        let (room, needed, seen) = (Cell::new(0), Cell::new(0), Cell::new(0));
+        Delegated { parts: Rc::new(Parts { shards: shards.into(), hasher, room, needed, seen }) }
+    }
+}
+
+impl Parts {
+    /// Which shard has the key, and the hash under which the shard has it.
+    #[inline]
+    fn place(&self, key: &[u8]) -> (usize, u32) {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(key);
+        let hash = hasher.finish();
+        let shard = ((hash >> 32) * self.shards.len() as u64) >> 32;
+        (shard as usize, hash as u32)
+    }
+
+    /// Notes how long a value was, and now and then chooses the size anew.
+    #[inline]
+    fn note(&self, bytes: usize) {
+        let fits = ROOMS.iter().position(|room| bytes <= *room).unwrap_or(0);
+        let needed = self.needed.get().max(fits);
+        let seen = self.seen.get() + 1;
+        if needed > self.room.get() || seen == ROOM_KEPT_FOR {
+            self.room.set(needed);
+            self.needed.set(0);
+            self.seen.set(0);
+        } else {
+            self.needed.set(needed);
+            self.seen.set(seen);
+        }
+    }
+}
+
+/// Up to `N` bytes in place.
+#[derive(Clone, Copy)]
+struct Small<const N: usize> {
+    len: u8,
+    bytes: [u8; N],
+}
+
+impl<const N: usize> Small<N> {
+    #[inline]
+    fn new(parts: [&[u8]; 2]) -> Self {
+        let (first, len) = (parts[0].len(), parts[0].len() + parts[1].len());
+        let mut bytes = [0; N];
+        bytes[..first].copy_from_slice(parts[0]);
+        bytes[first..len].copy_from_slice(parts[1]);
+        Small { len: len as u8, bytes }
+    }
+
+    #[inline]
+    fn get(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+/// A command that stores, without key and value.
+#[derive(Clone, Copy)]
+struct Head {
+    hash: u32,
+    flags: u32,
+    expires: u32,
+    key_bytes: u8,
+    op: Op,
+}
+
+impl Head {
+    fn of(command: &Command<'_>, hash: u32) -> Self {
+        let Command { op, key, flags, expires, .. } = *command;
+        Head { hash, flags, expires, key_bytes: key.len() as u8, op }
+    }
+
+    fn run(self, shard: &mut Shard, key_and_value: &[u8], number: u64) -> Verdict {
+        let (key, value) = key_and_value.split_at(usize::from(self.key_bytes));
+        let Head { hash, flags, expires, op, .. } = self;
+        Verdict::of(&shard.change(hash, &Command { op, key, value, flags, expires, number })).0
+    }
+}
+
+/// What a shard has found.
+enum Seen<const R: usize> {
+    Nothing,
+    Value { flags: u32, unique: u64, value: Small<R> },
+    Kept { flags: u32, unique: u64, ticket: u64, bytes: u32 },
+}
+
+/// An answer without a value.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+enum Verdict {
+    NotFound,
+    Stored,
+    NotStored,
+    Exists,
+    Deleted,
+    Touched,
+    Number,
+    NotANumber,
+    NoMemory,
+}
+
+impl Verdict {
+    fn of(answer: &Answer<'_>) -> (Verdict, u64) {
+        let verdict = match answer {
+            Answer::NotFound | Answer::Value { .. } => Verdict::NotFound,
+            Answer::Stored => Verdict::Stored,
+            Answer::NotStored => Verdict::NotStored,
+            Answer::Exists => Verdict::Exists,
+            Answer::Deleted => Verdict::Deleted,
+            Answer::Touched => Verdict::Touched,
+            Answer::Number(number) => return (Verdict::Number, *number),
+            Answer::NotANumber => Verdict::NotANumber,
+            Answer::NoMemory => Verdict::NoMemory,
+            Answer::Large { value, .. } => match *value {},
+        };
+        (verdict, 0)
+    }
+
+    fn answer<L>(self, number: u64) -> Answer<'static, L> {
+        match self {
+            Verdict::NotFound => Answer::NotFound,
+            Verdict::Stored => Answer::Stored,
+            Verdict::NotStored => Answer::NotStored,
+            Verdict::Exists => Answer::Exists,
+            Verdict::Deleted => Answer::Deleted,
+            Verdict::Touched => Answer::Touched,
+            Verdict::Number => Answer::Number(number),
+            Verdict::NotANumber => Answer::NotANumber,
+            Verdict::NoMemory => Answer::NoMemory,
+        }
+    }
+}
+
+/// A value that a shard keeps until it is fetched or nobody wants it any more.
+pub struct Kept {
+    parts: Rc<Parts>,
+    shard: usize,
+    bytes: usize,
+    /// Until it is fetched.
+    ticket: Option<u64>,
+}
+
+impl Large for Kept {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn fetch(mut self) -> Vec<u8> {
+        let shard = &self.parts.shards[self.shard];
+        let take = |shard: &mut Shard, ticket| ByteBuf::from(shard.take(ticket));
+        self.ticket.take().map(|ticket| shard.apply_with(take, ticket).into_vec()).unwrap_or_default()
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.parts.shards[self.shard].apply_then(move |shard| shard.forget(ticket), |()| {});
+        }
+    }
+}
+
+type Given<'a> = Answer<'a, Kept>;
+
+impl Table for Delegated {
+    type Large = Kept;
+
+    #[inline]
+    fn run<H: FnOnce(Given<'_>) + 'static>(&self, command: &Command<'_>, then: H) {
+        match command.op {
+            Op::Get | Op::GetAndTouch => self.get(command, then),
+            Op::Touch | Op::Delete | Op::Increment | Op::Decrement => match command.key.len() {
+                0..=23 => self.change::<23, H>(command, then),
+                _ => self.change::<255, H>(command, then),
+            },
+            _ => match command.key.len() + command.value.len() {
+                0..=25 => self.store::<25, H>(command, then),
+                26..=57 => self.store::<57, H>(command, then),
+                58..=121 => self.store::<121, H>(command, then),
+                122..=225 => self.store::<225, H>(command, then),
+                _ => self.store_large(command, then),
+            },
+        }
+    }
+
+    fn flush(&self, at: u32) {
+        for shard in &self.parts.shards {
+            shard.apply(move |shard| shard.flush(at));
+        }
+    }
+
+    fn counts(&self) -> Counts {
+        let mut sum: Counts = Vec::new();
+        for shard in &self.parts.shards {
+            let counts = shard.apply_with(|shard, ()| shard.counts(), ());
+            if sum.is_empty() {
+                sum = counts;
+            } else {
+                sum.iter_mut().zip(counts).for_each(|(sum, count)| sum.1 += count.1);
+            }
+        }
+        sum
+    }
+
+    fn reset_counts(&self) {
+        for shard in &self.parts.shards {
+            shard.apply(Shard::reset_counts);
+        }
+    }
+}
+
+impl Delegated {
+    #[inline]
+    fn get<H: FnOnce(Given<'_>) + 'static>(&self, command: &Command<'_>, then: H) {
+        match command.key.len() {
+            0..=11 => self.get_by::<11, H>(command, then),
+            12..=27 => self.get_by::<27, H>(command, then),
+            28..=59 => self.get_by::<59, H>(command, then),
+            _ => self.get_by::<251, H>(command, then),
+        }
+    }
+
+    #[inline]
+    fn get_by<const N: usize, H: FnOnce(Given<'_>) + 'static>(&self, command: &Command<'_>, then: H) {
+        match self.parts.room.get() {
+            0 => self.get_into::<N, { ROOMS[0] }, H>(command, then),
+            1 => self.get_into::<N, { ROOMS[1] }, H>(command, then),
+            2 => self.get_into::<N, { ROOMS[2] }, H>(command, then),
+            _ => self.get_into::<N, { ROOMS[3] }, H>(command, then),
+        }
+    }
+
+    /// Looks for a key of up to `N` bytes, whose value comes back in place if it has up to `R`.
+    fn get_into<const N: usize, const R: usize, H: FnOnce(Given<'_>) + 'static>(&self, command: &Command<'_>, then: H) {
+        let (place, hash) = self.parts.place(command.key);
+        let key = Small::<N>::new([command.key, &[]]);
+        let parts = Rc::clone(&self.parts);
+        let then = move |seen: Seen<R>| match seen {
+            Seen::Nothing => then(Answer::NotFound),
+            Seen::Value { flags, unique, value } => {
+                parts.note(value.get().len());
+                then(Answer::Value { flags, unique, value: value.get() });
+            }
+            Seen::Kept { flags, unique, ticket, bytes } => {
+                let bytes = bytes as usize;
+                parts.note(bytes);
+                let value = Kept { parts, shard: place, bytes, ticket: Some(ticket) };
+                then(Answer::Large { flags, unique, value });
+            }
+        };
+        let shard = &self.parts.shards[place];
+        if command.op == Op::Get {
+            shard.apply_then(move |shard| look(shard, hash, key.get(), None), then);
+        } else {
+            let expires = command.expires;
+            shard.apply_then(move |shard| look(shard, hash, key.get(), Some(expires)), then);
+        }
+    }
+
+    /// Changes the item on a key of up to `N` bytes without a value.
+    fn change<const N: usize, H: FnOnce(Given<'_>) + 'static>(&self, command: &Command<'_>, then: H) {
+        let (shard, hash) = self.parts.place(command.key);
+        let key = Small::<N>::new([command.key, &[]]);
+        let Command { op, expires, number, .. } = *command;
+        let change = move |shard: &mut Shard| {
+            let command = Command { expires, number, ..Command::on(op, key.get()) };
+            Verdict::of(&shard.change(hash, &command))
+        };
+        self.parts.shards[shard].apply_then(change, |(verdict, number)| then(verdict.answer(number)));
+    }
+
+    /// Stores a value that has up to `N` bytes together with its key.
+    fn store<const N: usize, H: FnOnce(Given<'_>) + 'static>(&self, command: &Command<'_>, then: H) {
+        let (shard, hash) = self.parts.place(command.key);
+        let (head, item) = (Head::of(command, hash), Small::<N>::new([command.key, command.value]));
+        let shard = &self.parts.shards[shard];
+        let then = |verdict: Verdict| then(verdict.answer(0));
+        if command.op == Op::CompareAndSet {
+            let number = command.number;
+            shard.apply_then(move |shard| head.run(shard, item.get(), number), then);
+        } else {
+            shard.apply_then(move |shard| head.run(shard, item.get(), 0), then);
+        }
+    }
+
+    fn store_large<H: FnOnce(Given<'_>) + 'static>(&self, command: &Command<'_>, then: H) {
+        let (shard, hash) = self.parts.place(command.key);
+        let (head, number) = (Head::of(command, hash), command.number);
+        let run = move |shard: &mut Shard, item: ByteBuf| head.run(shard, &item, number);
+        let item = ByteBuf::from([command.key, command.value].concat());
+        self.parts.shards[shard].apply_with_then(run, item, |verdict| then(verdict.answer(0)));
+    }
+}
+
+fn look<const R: usize>(shard: &mut Shard, hash: u32, key: &[u8], touch: Option<u32>) -> Seen<R> {
+    let Some(cell) = shard.get(hash, key, touch) else { return Seen::Nothing };
+    let found = shard.item(cell);
+    let (flags, unique, bytes) = (found.flags, found.unique, found.value.len());
+    if bytes <= R {
+        return Seen::Value { flags, unique, value: Small::new([found.value, &[]]) };
+    }
+    Seen::Kept { flags, unique, ticket: shard.keep(cell), bytes: bytes as u32 }
+}

@@ -1,0 +1,76 @@
+//! The command line of `kv`: arguments and help. Nothing is done here.
+
+use std::net::IpAddr;
+
+use clap::Parser;
+
+/// A key-value store that speaks memcached's text protocol, its table entrusted to workers, on one host or across a rack.
+#[derive(Clone, Copy, Debug, Parser)]
+#[command(name = "kv", version, after_long_help = HELP)]
+pub struct Options {
+    /// The port to listen at; 0 lets the system choose one. Of several machines on a host the second has the next one, and so on
+    #[arg(short, long, default_value_t = 11211)]
+    pub port: u16,
+
+    /// The address to listen at; 0.0.0.0 for all that the host has
+    #[arg(short, long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub listen: IpAddr,
+
+    /// Memory for items on each machine, in MiB; when it is full, the item goes that was not used for longest
+    #[arg(short, long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    pub memory: u32,
+
+    /// Workers on all machines together; 0 for as many as there are cores
+    #[arg(short, long, value_name = "N", default_value_t = 0)]
+    pub threads: usize,
+
+    /// How many workers of each machine have the table and no connections; 0 for all workers to have both
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    pub dedicated: u16,
+
+    /// Connections that each machine has at a time
+    #[arg(short, long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
+    pub connections: u32,
+}
+
+const HELP: &str = "\
+Examples:
+  kv
+      on this host alone, at 127.0.0.1:11211; try it: printf 'set k 0 0 5\\r\\nhello\\r\\nget k\\r\\nquit\\r\\n' | nc 127.0.0.1 11211
+  kv --memory 1024 --port 4000 --listen 0.0.0.0
+      1 GiB of items, for clients on other hosts. There is no password: let no stranger reach the port
+  gossamer-launch run --local 2 kv
+      two processes of this host, at ports 11211 and 11212: one table, and each answers for all keys
+  gossamer-launch run --rack rack.yaml kv --listen 0.0.0.0
+      one on each host of a rack
+
+Commands:
+  get gets gat gats set add replace append prepend cas incr decr touch delete flush_all stats version verbosity quit,
+  as memcached 1.6 has them: keys of up to 250 bytes, values of up to 1 MiB.
+
+It ends at SIGINT or SIGTERM: requests that have come are answered, then connections are closed.
+
+Exit status:
+  0  it was told to end
+  1  it cannot listen
+  2  the command line is wrong
+  on several machines also those of gossamer-launch, when one of them dies";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn impossible_wishes_are_refused() {
+        for line in ["--port 70000", "--memory 0", "--connections 0", "--listen x", "--dedicated -1", "a"] {
+            let parsed = Options::try_parse_from(format!("kv {line}").split_whitespace());
+            assert_eq!(parsed.unwrap_err().exit_code(), 2, "{line}");
+        }
+    }
+}

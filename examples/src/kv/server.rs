@@ -1,0 +1,254 @@
+//! The server on one machine: accepts connections, gives each a fiber, and comes to an end in order. Not here: what is said
+//! on a connection, and which table it is.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use trust::net::{TcpListener, TcpStream};
+use trust::{Promise, TrusteeReference, promise};
+
+use super::clock;
+use super::connection::Connection;
+use super::table::{Counts, Table};
+
+/// How long clients may take to read the last replies when the server stops.
+const GRACE: Duration = Duration::from_secs(2);
+/// How long it waits where there are too many open files.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// The server of one machine.
+pub struct Server {
+    listener: TcpListener,
+    connections_max: usize,
+    threads: usize,
+    started: Instant,
+    stopping: AtomicBool,
+    open: Mutex<Open>,
+    accepted: AtomicU64,
+    rejected: AtomicU64,
+}
+
+#[derive(Default)]
+struct Open {
+    streams: HashMap<u64, Arc<TcpStream>>,
+    next: u64,
+    /// Kept when the last one has ended.
+    all_ended: Option<Promise<()>>,
+}
+
+thread_local! {
+    /// The table as this worker's connections see it.
+    static TABLE: RefCell<Option<Rc<dyn Any>>> = const { RefCell::new(None) };
+}
+
+impl Server {
+    /// Listens at this address. `threads`: how many workers there are, for `stats`.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn listen(address: SocketAddr, connections_max: usize, threads: usize) -> io::Result<Arc<Server>> {
+        Ok(Arc::new(Server {
+            listener: TcpListener::bind(address)?,
+            connections_max,
+            threads,
+            started: Instant::now(),
+            stopping: AtomicBool::new(false),
+            open: Mutex::default(),
+            accepted: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+        }))
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until it is told to [`stop`](Self::stop) and all connections have ended. They go to these workers in turn; each of
+    /// these makes its own table, which stands for the same one.
+    pub fn serve<T: Table>(
+        self: &Arc<Self>,
+        workers: &[TrusteeReference],
+        table: impl Fn() -> T + Send + Sync + 'static,
+    ) {
+        let table = Arc::new(table);
+        let mut turn = workers.iter().cycle();
+        while !self.is_stopping() {
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    if let Some((number, stream)) = self.admit(stream)
+                        && let Some(worker) = turn.next()
+                    {
+                        let (server, table) = (Arc::clone(self), Arc::clone(&table));
+                        trust::spawn_on(worker, move || server.serve_one(number, stream, &*table));
+                    }
+                }
+                Err(_) if self.is_stopping() => {}
+                Err(error) => {
+                    complain(&format!("no connection can be accepted: {error}"));
+                    trust::sleep(PAUSE);
+                }
+            }
+        }
+        self.end();
+        for worker in workers {
+            let forgotten = trust::spawn_on(worker, || drop(TABLE.take())).join();
+            drop(forgotten); // a panic in it has told of itself
+        }
+    }
+
+    /// The connection and its number, if there may be one more.
+    fn admit(&self, stream: TcpStream) -> Option<(u64, Arc<TcpStream>)> {
+        let mut open = self.open();
+        if open.streams.len() >= self.connections_max {
+            self.rejected.fetch_add(1, Ordering::Relaxed);
+            drop(open);
+            // It fits the socket's buffer, or the client has gone.
+            let _ = io::Write::write_all(&mut &stream, b"ERROR Too many open connections\r\n");
+            return None;
+        }
+        let (number, stream) = (open.next, Arc::new(stream));
+        open.next += 1;
+        open.streams.insert(number, Arc::clone(&stream));
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        Some((number, stream))
+    }
+
+    fn serve_one<T: Table>(self: Arc<Self>, number: u64, stream: Arc<TcpStream>, make: &impl Fn() -> T) {
+        let _ended = Ended { server: Arc::clone(&self), number };
+        if let Err(error) = stream.set_nodelay(true).and_then(|()| {
+            let table = own_table(make);
+            Connection::new(stream, self, table).serve()
+        }) && !is_farewell(&error)
+        {
+            complain(&format!("a connection has ended: {error}"));
+        }
+    }
+
+    /// Accepts no more connections and ends those that there are once they have answered what they have read. Callable from
+    /// any thread.
+    pub fn stop(&self) {
+        // Relaxed: what follows orders more.
+        if self.stopping.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let _ = self.listener.close(); // it may have failed already: it is closed all the same
+        self.shutdown_all(Shutdown::Read);
+    }
+
+    /// Has it been told to stop?
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    fn shutdown_all(&self, how: Shutdown) {
+        for stream in self.open().streams.values() {
+            let _ = stream.shutdown(how); // the client has ended it already
+        }
+    }
+
+    /// Waits until all connections have ended, not for ever.
+    fn end(&self) {
+        self.shutdown_all(Shutdown::Read); // for those that came while it was told to stop
+        let pending = {
+            let mut open = self.open();
+            if open.streams.is_empty() {
+                return;
+            }
+            let (ended, pending) = promise();
+            open.all_ended = Some(ended);
+            pending
+        };
+        if pending.wait_timeout(GRACE).is_none() {
+            self.shutdown_all(Shutdown::Both); // who has not read the last reply by now does without it
+            let _ = pending.wait(); // each connection that ends is taken from the list, and the last one keeps this
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What `stats` prints, with what the table has counted.
+    pub fn stats(&self, counts: Counts) -> String {
+        let own = [
+            ("pid", u64::from(std::process::id())),
+            ("uptime", self.started.elapsed().as_secs()),
+            ("time", u64::from(clock::now())),
+        ];
+        let more = [
+            ("pointer_size", u64::from(usize::BITS)),
+            ("max_connections", self.connections_max as u64),
+            ("curr_connections", self.open().streams.len() as u64),
+            ("total_connections", self.accepted.load(Ordering::Relaxed)),
+            ("rejected_connections", self.rejected.load(Ordering::Relaxed)),
+            ("threads", self.threads as u64),
+        ];
+        let mut lines = lines(own);
+        let _ = write!(lines, "STAT version {}\r\n", env!("CARGO_PKG_VERSION")); // a `String` takes all
+        lines + &self::lines(more) + &self::lines(counts)
+    }
+
+    /// What `stats settings` prints.
+    pub fn settings(&self) -> String {
+        lines([("maxconns", self.connections_max as u64), ("num_threads", self.threads as u64)])
+    }
+}
+
+/// A connection that ends takes itself from the list, whatever became of it.
+struct Ended {
+    server: Arc<Server>,
+    number: u64,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let mut open = self.server.open();
+        open.streams.remove(&self.number);
+        let last = if open.streams.is_empty() { open.all_ended.take() } else { None };
+        drop(open);
+        if let Some(last) = last {
+            last.keep(());
+        }
+    }
+}
+
+/// The table of this worker; made when its first connection comes.
+fn own_table<T: Table>(make: &impl Fn() -> T) -> Rc<T> {
+    let known = TABLE.with_borrow(|table| table.clone()).and_then(|table| table.downcast::<T>().ok());
+    known.unwrap_or_else(|| {
+        let table = Rc::new(make());
+        TABLE.set(Some(Rc::clone(&table) as Rc<dyn Any>));
+        table
+    })
+}
+
+/// The client has gone, as clients do.
+fn is_farewell(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | NotConnected)
+}
+
+fn lines(counts: impl IntoIterator<Item = (impl std::fmt::Display, u64)>) -> String {
+    let mut lines = String::new();
+    for (name, count) in counts {
+        let _ = write!(lines, "STAT {name} {count}\r\n"); // a `String` takes all
+    }
+    lines
+}
+
+/// One line on standard error, in one write.
+pub(super) fn complain(text: &str) {
+    let _ = io::Write::write_all(&mut io::stderr(), format!("kv: {text}\n").as_bytes()); // nobody reads it
+}

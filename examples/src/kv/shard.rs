@@ -1,0 +1,330 @@
+//! One part of the table, used by one thread alone: items by key, the order in which they were used, and the memory they
+//! take. Knows nothing of delegation.
+//!
+//! An item lies in a [`Cell`] of 64 bytes (`cells.rs`), with key and value in place if they are short. The index has 8 bytes
+//! for each item: its hash and the number of its cell. The cells of items are linked in the order of their last use; where
+//! the memory does not suffice, the item that was not used for longest goes. An item that is used again moves to the front
+//! only if the part of the list before it has grown beyond an eighth of all, so a much-used item costs no writes to links.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+
+use super::cells::{Body, Cells};
+use super::clock;
+use super::item::{Change, Found, decide};
+use super::table::{Answer, Command, Counts, Op};
+
+/// Memory for an item beside what its cell holds in place: the cell, and its place in the index.
+const ITEM_BYTES: usize = 64 + 16;
+/// An item moves to the front again when this part of all items was stored since.
+const RECENT_PART: u32 = 8;
+/// Memory for putting items together that is kept.
+const SCRATCH_KEPT_BYTES: usize = 64 << 10;
+
+/// Where an item is.
+struct Place {
+    hash: u32,
+    cell: u32,
+}
+
+/// What has happened, in memcached's words.
+#[derive(Default)]
+struct Tally {
+    get_hits: u64,
+    get_misses: u64,
+    touch_hits: u64,
+    touch_misses: u64,
+    stores: u64,
+    delete_hits: u64,
+    delete_misses: u64,
+    incr_hits: u64,
+    incr_misses: u64,
+    decr_hits: u64,
+    decr_misses: u64,
+    cas_hits: u64,
+    cas_misses: u64,
+    cas_badval: u64,
+    total_items: u64,
+    expired: u64,
+    evictions: u64,
+    flushes: u64,
+}
+
+/// One part of the table.
+pub struct Shard {
+    index: HashTable<Place>,
+    cells: Cells,
+    /// Grows with each store.
+    clock: u32,
+    unique: u64,
+    bytes: usize,
+    limit_bytes: usize,
+    /// All that there is by then is forgotten; 0 for never.
+    flush_at: u32,
+    /// Values that were found and wait to be fetched: bytes, and where the value begins in them.
+    kept: HashMap<u64, (Rc<[u8]>, usize)>,
+    next_ticket: u64,
+    scratch: Vec<u8>,
+    tally: Tally,
+}
+
+/// The hash under which the index has an item, of all 64 bits.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl Shard {
+    /// An empty one, whose items may take so much memory.
+    pub fn new(limit_bytes: usize) -> Self {
+        Shard {
+            index: HashTable::new(),
+            cells: Cells::default(),
+            clock: 0,
+            unique: 0,
+            bytes: 0,
+            limit_bytes,
+            flush_at: 0,
+            kept: HashMap::new(),
+            next_ticket: 0,
+            scratch: Vec::new(),
+            tally: Tally::default(),
+        }
+    }
+
+    /// The cell of the item on this key, for [`item`](Self::item). `touch`: it expires then.
+    pub fn get(&mut self, hash: u32, key: &[u8], touch: Option<u32>) -> Option<u32> {
+        self.flush_if_due();
+        let cell = self.find(hash, key);
+        match (cell.is_some(), touch.is_some()) {
+            (true, false) => self.tally.get_hits += 1,
+            (false, false) => self.tally.get_misses += 1,
+            (true, true) => self.tally.touch_hits += 1,
+            (false, true) => self.tally.touch_misses += 1,
+        }
+        let cell = cell?;
+        if let Some(expires) = touch {
+            self.cells[cell].expires = expires;
+        }
+        self.use_again(cell);
+        Some(cell)
+    }
+
+    /// The item in a cell.
+    pub fn item(&self, cell: u32) -> Found<'_> {
+        self.cells[cell].item()
+    }
+
+    /// Keeps the value in this cell as it is until it is [taken](Self::take), under this ticket.
+    pub fn keep(&mut self, cell: u32) -> u64 {
+        let kept = self.cells[cell].body.share();
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.kept.insert(ticket, kept);
+        ticket
+    }
+
+    /// The value that was kept under this ticket.
+    pub fn take(&mut self, ticket: u64) -> Vec<u8> {
+        self.kept.remove(&ticket).map(|(body, start)| body[start..].to_vec()).unwrap_or_default()
+    }
+
+    /// Nobody fetches that value.
+    pub fn forget(&mut self, ticket: u64) {
+        self.kept.remove(&ticket);
+    }
+
+    /// Runs a command that changes an item.
+    pub fn change(&mut self, hash: u32, command: &Command<'_>) -> Answer<'static> {
+        self.flush_if_due();
+        let cell = self.find(hash, command.key);
+        let (change, mut answer) = decide(command, cell.map(|cell| self.cells[cell].item()));
+        let stored = match change {
+            Change::Nothing => None,
+            Change::Store { flags, expires, value } => {
+                Some((flags, expires, Body::new(command.key, value, &mut self.scratch)))
+            }
+            Change::Number(digits) => cell.map(|cell| {
+                let Found { flags, expires, .. } = self.cells[cell].item();
+                (flags, expires, Body::new(command.key, digits.parts(), &mut self.scratch))
+            }),
+            Change::Expire(expires) => {
+                if let Some(cell) = cell {
+                    self.cells[cell].expires = expires;
+                    self.use_again(cell);
+                }
+                None
+            }
+            Change::Remove => {
+                if let Some(cell) = cell {
+                    self.remove(cell);
+                }
+                None
+            }
+        };
+        if let Some((flags, expires, body)) = stored
+            && !self.store(hash, cell, flags, expires, body)
+        {
+            answer = Answer::NoMemory;
+        }
+        self.count(command.op, cell.is_some(), &answer);
+        answer
+    }
+
+    /// False if there is no room for it even alone; what was there is gone then.
+    fn store(&mut self, hash: u32, cell: Option<u32>, flags: u32, expires: u32, body: Body) -> bool {
+        let bytes = ITEM_BYTES + body.allocated_bytes();
+        if bytes > self.limit_bytes {
+            if let Some(cell) = cell {
+                self.remove(cell);
+            }
+            return false;
+        }
+        self.scratch.shrink_to(SCRATCH_KEPT_BYTES);
+        self.clock = self.clock.wrapping_add(1);
+        self.unique += 1;
+        let cell = match cell {
+            Some(cell) => {
+                self.bytes -= ITEM_BYTES + self.cells[cell].body.allocated_bytes();
+                self.use_again(cell);
+                cell
+            }
+            None => {
+                let cell = self.cells.insert(hash, self.clock);
+                self.index.insert_unique(spread(hash), Place { hash, cell }, |place| spread(place.hash));
+                self.tally.total_items += 1;
+                cell
+            }
+        };
+        let item = &mut self.cells[cell];
+        (item.flags, item.expires, item.unique, item.body) = (flags, expires, self.unique, body);
+        self.bytes += bytes;
+        while self.bytes > self.limit_bytes {
+            self.evict(cell);
+        }
+        true
+    }
+
+    /// Gives up the item that was not used for longest, but not the one in this cell.
+    fn evict(&mut self, spare: u32) {
+        let mut oldest = self.cells.oldest();
+        if oldest == spare {
+            oldest = self.cells[oldest].newer;
+        }
+        if clock::has_passed(self.cells[oldest].expires) {
+            self.tally.expired += 1;
+        } else {
+            self.tally.evictions += 1;
+        }
+        self.remove(oldest);
+    }
+
+    /// The item on this key, if it has not expired.
+    fn find(&mut self, hash: u32, key: &[u8]) -> Option<u32> {
+        let is_it = |place: &Place| place.hash == hash && self.cells[place.cell].body.key() == key;
+        let cell = self.index.find(spread(hash), is_it)?.cell;
+        if clock::has_passed(self.cells[cell].expires) {
+            self.tally.expired += 1;
+            self.remove(cell);
+            return None;
+        }
+        Some(cell)
+    }
+
+    fn use_again(&mut self, cell: u32) {
+        let age = self.clock.wrapping_sub(self.cells[cell].moved);
+        if age > self.index.len() as u32 / RECENT_PART {
+            self.cells.move_to_newest(cell, self.clock);
+        }
+    }
+
+    fn remove(&mut self, cell: u32) {
+        let hash = self.cells[cell].hash;
+        let entry = self.index.entry(spread(hash), |place| place.cell == cell, |place| spread(place.hash));
+        if let Entry::Occupied(entry) = entry {
+            entry.remove();
+        }
+        self.bytes -= ITEM_BYTES + self.cells[cell].body.allocated_bytes();
+        self.cells.remove(cell);
+    }
+
+    /// Forgets all that there is, now or then.
+    pub fn flush(&mut self, at: u32) {
+        self.tally.flushes += 1;
+        self.flush_at = if at == 0 { clock::now() } else { at };
+        self.flush_if_due();
+    }
+
+    #[inline]
+    fn flush_if_due(&mut self) {
+        if clock::has_passed(self.flush_at) {
+            self.flush_at = 0;
+            self.index = HashTable::new();
+            self.cells = Cells::default();
+            self.bytes = 0;
+        }
+    }
+
+    fn count(&mut self, op: Op, found: bool, answer: &Answer<'_>) {
+        let tally = &mut self.tally;
+        match op {
+            Op::Get | Op::GetAndTouch => {}
+            Op::CompareAndSet => {
+                tally.stores += 1;
+                match answer {
+                    Answer::NotFound => tally.cas_misses += 1,
+                    Answer::Exists => tally.cas_badval += 1,
+                    _ => tally.cas_hits += 1,
+                }
+            }
+            Op::Set | Op::Add | Op::Replace | Op::Append | Op::Prepend => tally.stores += 1,
+            Op::Increment if found => tally.incr_hits += 1,
+            Op::Increment => tally.incr_misses += 1,
+            Op::Decrement if found => tally.decr_hits += 1,
+            Op::Decrement => tally.decr_misses += 1,
+            Op::Touch if found => tally.touch_hits += 1,
+            Op::Touch => tally.touch_misses += 1,
+            Op::Delete if found => tally.delete_hits += 1,
+            Op::Delete => tally.delete_misses += 1,
+        }
+    }
+
+    /// Counts from 0 again.
+    pub fn reset_counts(&mut self) {
+        self.tally = Tally::default();
+    }
+
+    /// What it has counted, and what it holds.
+    pub fn counts(&mut self) -> Counts {
+        self.flush_if_due();
+        let tally = &self.tally;
+        let counts = [
+            ("cmd_get", tally.get_hits + tally.get_misses),
+            ("cmd_set", tally.stores),
+            ("cmd_flush", tally.flushes),
+            ("cmd_touch", tally.touch_hits + tally.touch_misses),
+            ("get_hits", tally.get_hits),
+            ("get_misses", tally.get_misses),
+            ("delete_misses", tally.delete_misses),
+            ("delete_hits", tally.delete_hits),
+            ("incr_misses", tally.incr_misses),
+            ("incr_hits", tally.incr_hits),
+            ("decr_misses", tally.decr_misses),
+            ("decr_hits", tally.decr_hits),
+            ("cas_misses", tally.cas_misses),
+            ("cas_hits", tally.cas_hits),
+            ("cas_badval", tally.cas_badval),
+            ("touch_hits", tally.touch_hits),
+            ("touch_misses", tally.touch_misses),
+            ("limit_maxbytes", self.limit_bytes as u64),
+            ("bytes", self.bytes as u64),
+            ("curr_items", self.index.len() as u64),
+            ("total_items", tally.total_items),
+            ("expired", tally.expired),
+            ("evictions", tally.evictions),
+        ];
+        counts.into_iter().map(|(name, count)| (name.into(), count)).collect()
+    }
+}

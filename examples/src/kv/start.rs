@@ -1,0 +1,183 @@
+//! How `kv` starts, on one machine or on all of a rack, and how it ends. No serving here.
+//!
+//! Machine 0 entrusts a shard to each worker that is to have one, then has every machine serve. Each machine ends its server when
+//! it gets a signal; when the first has ended, machine 0 has the others end theirs.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use clap::Parser;
+use gossamer::{Place, Trust, TrusteeReference};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
+
+use super::delegated::Delegated;
+use super::options::Options;
+use super::server::{Server, complain};
+use super::shard::Shard;
+
+/// Files that a machine has open beside its connections.
+const OTHER_FILES: u64 = 512;
+
+/// The server of this process, and whether it was told to end before there was one.
+static SERVER: OnceLock<Arc<Server>> = OnceLock::new();
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
+/// Runs `kv` with the arguments of this process.
+pub fn main() -> ExitCode {
+    let options = Options::parse(); // exits with status 2 and the usage where they are wrong
+    if let Err(error) = stop_at_signals() {
+        complain(&format!("signals cannot be caught: {error}"));
+        return ExitCode::FAILURE;
+    }
+    let is_good = Arc::new(AtomicBool::new(false));
+    let tell = Arc::clone(&is_good);
+    let gsm_main = move || tell.store(run(options), Ordering::Relaxed); // read after the fiber has ended
+    gossamer::main(gsm_main, options.threads);
+    if is_good.load(Ordering::Relaxed) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The program of the rack. Whether all machines have served.
+fn run(options: Options) -> bool {
+    let rack = gossamer::rack();
+    if let Some(machine) = rack.machines().iter().find(|machine| machine.workers <= options.dedicated) {
+        let (dedicated, workers) = (options.dedicated, machine.workers);
+        complain(&format!(
+            "--dedicated {dedicated} leaves no worker for connections, for a machine has {workers}: give less, or more --threads"
+        ));
+        return false;
+    }
+    let seed = RandomState::new().hash_one(0);
+    let mut shards = Vec::new();
+    for place in rack.places() {
+        let sharers = table_workers(place.machine, options.dedicated);
+        if sharers.contains(&place.worker) {
+            let limit_bytes = (options.memory as usize) * (1 << 20) / sharers.len();
+            shards.push(gossamer::entrust_with(place, move || Shard::new(limit_bytes)));
+        }
+    }
+    let shards = gossamer::local_trustee().entrust(shards);
+    let machines = 0..rack.machines().len() as u16;
+    let servers: Vec<_> = machines
+        .clone()
+        .map(|machine| {
+            let shards = shards.clone();
+            let serving = gossamer::spawn_on(Place::of(machine, 0), move || serve(options, &shards, seed));
+            // When one has ended, all end.
+            trust::spawn(move || {
+                let served = serving.join().unwrap_or(false);
+                stop_all();
+                served
+            })
+        })
+        .collect();
+    let served: Vec<bool> = servers.into_iter().map(|server| server.join().unwrap_or(false)).collect();
+    served.into_iter().all(|served| served)
+}
+
+/// The workers of a machine that have a part of the table.
+fn table_workers(machine: u16, dedicated: u16) -> std::ops::Range<u16> {
+    let workers = gossamer::rack().machines()[usize::from(machine)].workers;
+    if dedicated == 0 { 0..workers } else { workers - dedicated..workers }
+}
+
+/// Serves on this machine until it is told to stop. False if it cannot listen.
+fn serve(options: Options, shards: &Trust<Vec<Trust<Shard>>>, seed: u64) -> bool {
+    let rack = gossamer::rack();
+    let machine = &rack.machines()[usize::from(rack.machine())];
+    let before = rack.machines()[..usize::from(rack.machine())].iter().filter(|other| other.host == machine.host);
+    let port = if options.port == 0 { Some(0) } else { options.port.checked_add(before.count() as u16) };
+    let Some(port) = port else {
+        complain(&format!("there is no port {} + {}: choose a smaller --port", options.port, rack.machine()));
+        return false;
+    };
+    let address = SocketAddr::new(options.listen, port);
+    if let Err(error) = allow_files(u64::from(options.connections) + OTHER_FILES) {
+        complain(&format!("{error}"));
+        return false;
+    }
+    let listening = Server::listen(address, options.connections as usize, usize::from(machine.workers))
+        .and_then(|server| Ok((server.address()?, server)));
+    let (address, server) = match listening {
+        Ok(listening) => listening,
+        Err(error) => {
+            complain(&format!("cannot listen at {address}: {error}{}", cure(&error)));
+            return false;
+        }
+    };
+    let server = SERVER.get_or_init(|| server);
+    // SeqCst: the handler stores it, then looks for the server; here it is the other way round.
+    if STOPPED.load(Ordering::SeqCst) {
+        server.stop();
+    }
+    println!("kv: machine {} listens at {address}", rack.machine());
+    let connections = if options.dedicated == 0 { machine.workers } else { machine.workers - options.dedicated };
+    let workers: Vec<TrusteeReference> =
+        (0..connections).map(|worker| Place::of(rack.machine(), worker).trustee()).collect();
+    let shards = shards.apply_with(|shards, ()| shards.clone(), ());
+    server.serve(&workers, move || Delegated::new(shards.clone(), seed));
+    true
+}
+
+fn cure(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            ". Another program listens there (memcached, or another kv): stop it, or choose another --port"
+        }
+        io::ErrorKind::AddrNotAvailable => ". This host does not have that address: choose another with --listen",
+        io::ErrorKind::PermissionDenied => ". Ports below 1024 are for root: choose another --port",
+        _ => "",
+    }
+}
+
+/// Lets this process have so many open files.
+fn allow_files(files: u64) -> io::Result<()> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_none_or(|current| current >= files) {
+        return Ok(());
+    }
+    let raised = Rlimit { current: Some(files), maximum: maximum.map(|maximum| maximum.max(files)) };
+    setrlimit(Resource::Nofile, raised).map_err(|error| {
+        let text =
+            format!("{files} open files are not allowed ({error}): raise `ulimit -n`, or give fewer --connections");
+        io::Error::new(io::Error::from(error).kind(), text)
+    })
+}
+
+/// From here on SIGINT and SIGTERM stop the server; a second one ends the process at once.
+fn stop_at_signals() -> io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let handle = move || {
+        let mut arrivals = signals.forever();
+        if arrivals.next().is_some() {
+            stop();
+        }
+        if let Some(signal) = arrivals.next() {
+            let _ = emulate_default_handler(signal); // it does not return for these
+        }
+    };
+    std::thread::Builder::new().name("kv-signals".to_owned()).spawn(handle)?;
+    Ok(())
+}
+
+/// Stops the server of this machine, or sees to it that it does not begin to serve.
+fn stop() {
+    STOPPED.store(true, Ordering::SeqCst);
+    if let Some(server) = SERVER.get() {
+        server.stop();
+    }
+}
+
+/// Stops the servers of all machines.
+fn stop_all() {
+    for machine in 0..gossamer::rack().machines().len() as u16 {
+        let stopped = gossamer::spawn_on(Place::of(machine, 0), stop).join();
+        drop(stopped); // a panic in it has told of itself
+    }
+}
