@@ -1,11 +1,12 @@
 //! The command line of `kv`: arguments and help. Nothing is done here.
 
+use std::ffi::OsString;
 use std::net::IpAddr;
 
 use clap::Parser;
 
 /// A key-value store that speaks memcached's text protocol, its table entrusted to workers, on one host or across a rack.
-#[derive(Clone, Copy, Debug, Parser)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Parser)]
 #[command(name = "kv", version, after_long_help = HELP)]
 pub struct Options {
     /// The port to listen at; 0 lets the system choose one. Of several machines on a host the second has the next one, and so on
@@ -24,6 +25,10 @@ pub struct Options {
     #[arg(short, long, value_name = "N", default_value_t = 0)]
     pub threads: usize,
 
+    /// How many processes to start on this host, each a machine of a rack
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=128))]
+    pub local: Option<u16>,
+
     /// How many workers of each machine have the table and no connections; 0 for all workers to have both
     #[arg(long, value_name = "K", default_value_t = 0)]
     pub dedicated: u16,
@@ -39,8 +44,9 @@ Examples:
       on this host alone, at 127.0.0.1:11211; try it: printf 'set k 0 0 5\\r\\nhello\\r\\nget k\\r\\nquit\\r\\n' | nc 127.0.0.1 11211
   kv --memory 1024 --port 4000 --listen 0.0.0.0
       1 GiB of items, for clients on other hosts. There is no password: let no stranger reach the port
-  gossamer-launch run --local 2 kv
-      two processes of this host, at ports 11211 and 11212: one table, and each answers for all keys
+  kv --local 2
+      two processes of this host, at ports 11211 and 11212: one table, and each answers for all keys;
+      `gossamer-launch run --local 2 kv` is the same
   gossamer-launch run --rack rack.yaml kv --listen 0.0.0.0
       one on each host of a rack
 
@@ -52,13 +58,37 @@ It ends at SIGINT or SIGTERM: requests that have come are answered, then connect
 
 Exit status:
   0  it was told to end
-  1  it cannot listen
+  1  it cannot start, or cannot listen
   2  the command line is wrong
   on several machines also those of gossamer-launch, when one of them dies";
+
+impl Options {
+    /// The arguments for a machine: what was asked for, without what concerns the start.
+    pub fn machine_args(&self) -> Vec<OsString> {
+        let Options { port, listen, memory, threads, dedicated, connections, local: _ } = self;
+        let values = [
+            ("--port", port.to_string()),
+            ("--listen", listen.to_string()),
+            ("--memory", memory.to_string()),
+            ("--threads", threads.to_string()),
+            ("--dedicated", dedicated.to_string()),
+            ("--connections", connections.to_string()),
+        ];
+        values.into_iter().flat_map(|(name, value)| [name.into(), value.into()]).collect()
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn machines_get_what_was_asked_for() {
+        let line = "kv -p 1 -l ::1 -m 2 -t 6 --dedicated 1 -c 9 --local 3";
+        let options = Options::parse_from(line.split_whitespace());
+        let machine = Options::parse_from([OsString::from("kv")].into_iter().chain(options.machine_args()));
+        assert_eq!(machine, Options { local: None, ..options });
+    }
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -68,7 +98,8 @@ mod tests {
 
     #[test]
     fn impossible_wishes_are_refused() {
-        for line in ["--port 70000", "--memory 0", "--connections 0", "--listen x", "--dedicated -1", "a"] {
+        for line in ["--port 70000", "--memory 0", "--connections 0", "--listen x", "--dedicated -1", "--local 0", "a"]
+        {
             let parsed = Options::try_parse_from(format!("kv {line}").split_whitespace());
             assert_eq!(parsed.unwrap_err().exit_code(), 2, "{line}");
         }

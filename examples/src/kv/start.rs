@@ -3,6 +3,7 @@
 //! Machine 0 entrusts a shard to each worker that is to have one, then has every machine serve. Each machine ends its server when
 //! it gets a signal; when the first has ended, machine 0 has the others end theirs.
 
+use std::env;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
@@ -10,8 +11,10 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use anyhow::{Context, ensure};
 use clap::Parser;
 use gossamer::{Place, Trust, TrusteeReference};
+use gossamer_daemon::launch::{self, LaunchConfig};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -32,6 +35,12 @@ static STOPPED: AtomicBool = AtomicBool::new(false);
 /// Runs `kv` with the arguments of this process.
 pub fn main() -> ExitCode {
     let options = Options::parse(); // exits with status 2 and the usage where they are wrong
+    if let Some(machines) = options.local {
+        return launch(&options, machines).unwrap_or_else(|error| {
+            complain(&format!("{error:#}"));
+            ExitCode::FAILURE
+        });
+    }
     if let Err(error) = stop_at_signals() {
         complain(&format!("signals cannot be caught: {error}"));
         return ExitCode::FAILURE;
@@ -41,6 +50,21 @@ pub fn main() -> ExitCode {
     let gsm_main = move || tell.store(run(options), Ordering::Relaxed); // read after the fiber has ended
     gossamer::main(gsm_main, options.threads);
     if is_good.load(Ordering::Relaxed) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Starts this program once for each machine, and waits for its end.
+fn launch(options: &Options, machines: u16) -> anyhow::Result<ExitCode> {
+    ensure!(
+        env::var_os(gossamer::bootstrap::LAUNCHER).is_none(),
+        "a launcher has started this process, as one of several: leave out --local"
+    );
+    let program = env::current_exe().context("where this program is")?.into();
+    let config = LaunchConfig { prefix: false, ..LaunchConfig::new(program, options.machine_args(), machines) };
+    let outcome = launch::run(&config)?;
+    if let Some(message) = outcome.message() {
+        complain(&message);
+    }
+    Ok(ExitCode::from(outcome.status()))
 }
 
 /// The program of the rack. Whether all machines have served.
