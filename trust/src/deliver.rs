@@ -63,7 +63,6 @@ struct DeliverFault {
 
 impl Request for DeliverFault {
     const ON_PROPERTY: bool = false;
-    const CAPTURED_BYTES: usize = 0;
     const PACKED_BYTES: Option<usize> = None;
 
     fn pack(self, to: &mut Vec<u8>) {
@@ -96,7 +95,6 @@ pub(crate) struct DeliverBytes {
 
 impl Request for DeliverBytes {
     const ON_PROPERTY: bool = false;
-    const CAPTURED_BYTES: usize = 0;
     const PACKED_BYTES: Option<usize> = None;
 
     fn pack(self, to: &mut Vec<u8>) {

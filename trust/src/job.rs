@@ -22,7 +22,6 @@ pub(crate) trait Job<T>: Send + 'static {
     type Output: Send + 'static;
     fn run(self, held: &mut Held<'_, T>) -> Self::Output;
     /// As in [`Request`].
-    const CAPTURED_BYTES: usize;
     const PACKED_BYTES: Option<usize>;
     fn pack(self, to: &mut Vec<u8>);
     /// # Safety
@@ -43,7 +42,6 @@ where
     F: FnOnce(&mut Held<'_, T>) -> U + Send + 'static,
 {
     type Output = U;
-    const CAPTURED_BYTES: usize = size_of::<F>();
     const PACKED_BYTES: Option<usize> = Some(size_of::<F>());
 
     fn run(self, held: &mut Held<'_, T>) -> U {
@@ -75,7 +73,6 @@ where
     F: FnOnce(&mut Held<'_, T>, A) -> U + Send + 'static,
 {
     type Output = Result<Parcel, Fault>;
-    const CAPTURED_BYTES: usize = size_of::<F>();
     const PACKED_BYTES: Option<usize> = None;
 
     fn run(self, held: &mut Held<'_, T>) -> Self::Output {

@@ -190,7 +190,6 @@ impl<T: 'static, J: Job<T>> Launch<T, J> {
 }
 
 impl<T: 'static, J: Job<T>> Request for Launch<T, J> {
-    const CAPTURED_BYTES: usize = J::CAPTURED_BYTES;
     const PACKED_BYTES: Option<usize> = match J::PACKED_BYTES {
         Some(bytes) => Some(bytes + 8),
         None => None,

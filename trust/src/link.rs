@@ -29,10 +29,6 @@ pub trait Carrier {
     fn position(&self, operation: &'static Operation) -> u64;
     /// The operation that another machine has named.
     fn operation_at(&self, position: u64) -> Option<&'static Operation>;
-    /// What the fifth and sixth byte of an address of code can be here, in memory's order, if it is one of four.
-    fn code_marks(&self) -> Option<[u16; 4]>;
-    /// Ends the program if one of these captures is the address of a function.
-    fn refuse_functions(&self, captures: &[u8]);
 
     /// Client: would [`send`](Self::send) take a batch?
     fn can_send(&mut self, place: usize) -> bool;

@@ -144,7 +144,6 @@ where
     F: FnOnce() -> R + Send + 'static,
 {
     const ON_PROPERTY: bool = false;
-    const CAPTURED_BYTES: usize = size_of::<F>();
     const PACKED_BYTES: Option<usize> = Some(size_of::<F>() + 8);
 
     fn pack(self, to: &mut Vec<u8>) {

@@ -193,7 +193,6 @@ struct Kept<T> {
 
 impl<T: DeserializeOwned + 'static> Request for Kept<T> {
     const ON_PROPERTY: bool = false;
-    const CAPTURED_BYTES: usize = 0;
     const PACKED_BYTES: Option<usize> = None;
 
     fn pack(self, to: &mut Vec<u8>) {

@@ -86,8 +86,6 @@ pub(crate) trait Request: Sized {
     fn merge(&mut self, _later: Self) {}
     /// Does it run on a property?
     const ON_PROPERTY: bool = true;
-    /// How many bytes at the start of the packed form are captures as they lie in memory.
-    const CAPTURED_BYTES: usize = size_of::<Self>();
 
     /// Appends the packed form. As it stands only for types without pointers.
     fn pack(self, to: &mut Vec<u8>) {
@@ -144,7 +142,6 @@ pub struct Operation {
     /// Runs the request from its packed form.
     pub(crate) run_packed: unsafe fn(&[u8], *mut Header, &mut Serving),
     packed_bytes: Option<usize>,
-    captured_bytes: usize,
     pub(crate) on_property: bool,
 }
 
@@ -156,11 +153,6 @@ impl Operation {
     /// Bytes of each packed request of this kind, or `None` if they differ.
     pub fn packed_bytes(&self) -> Option<usize> {
         self.packed_bytes
-    }
-
-    /// How many bytes at the start of a packed request are captures as they lay in the client's memory.
-    pub fn captured_bytes(&self) -> usize {
-        self.captured_bytes
     }
 
     /// Its address, the same relative to the program's image on every machine.
@@ -259,7 +251,6 @@ impl<C: Request> OperationOf<C> {
             refuse,
             run_packed: Self::run_packed,
             packed_bytes: C::PACKED_BYTES,
-            captured_bytes: C::CAPTURED_BYTES,
             on_property: C::ON_PROPERTY,
         }
     }

@@ -213,7 +213,6 @@ where
     B: Argument,
 {
     const PACKED_BYTES: Option<usize> = None;
-    const CAPTURED_BYTES: usize = size_of::<F>();
 
     fn pack(self, to: &mut Vec<u8>) {
         pack_flat(self.f, to);

@@ -73,7 +73,10 @@ fn t12_no_ref_by_type() {
         Option<Box<u8>>, [Vec<u8>; 2], (u8, String), Result<u8, String>, std::borrow::Cow<'static, str>,
         std::ptr::NonNull<u8>, std::sync::atomic::AtomicPtr<u8>, std::task::Waker,
         fn(), fn(u8) -> u8, unsafe fn(u8), extern "C" fn(u8), unsafe extern "C" fn(), fn(&u8) -> u8, fn(&mut u8),
-        fn(&u8) -> &u8, fn(u8, u8, u8, u8, u8, u8), std::fs::File, std::os::fd::OwnedFd, std::net::TcpStream,
+        fn(&u8) -> &u8, fn(u8, u8, u8, u8, u8, u8), for<'a, 'b> fn(&'a mut u8, &'b [u8], &'b str) -> &'a u8,
+        extern "system" fn(&u8, &u8, &u8, &u8, &u8, &u8, &u8, &u8, &u8, &u8, &u8, &u8), unsafe extern "C" fn(&u8, ...),
+        for<'a> fn(&'a u8, for<'b> fn(&'a u8, &'b u8)), Option<for<'a> fn(Box<dyn Fn(&'a u8) + 'a>)>,
+        std::thread::LocalKey<u8>, std::fs::File, std::os::fd::OwnedFd, std::net::TcpStream,
         trust::JoinHandle<u8>,
     ];
     for (name, is_no_ref) in refused {

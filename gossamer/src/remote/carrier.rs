@@ -3,11 +3,8 @@
 //! For each worker of another machine there are two ways: one on which it is the trustee and this worker the client, one the
 //! other way round. Flags are looked for in two dense tables, so an idle turn costs a load and a comparison for each way.
 //!
-//! Invariants: no request leaves with the address of a function among its captures: `NoRef` keeps references, raw
-//! pointers and function pointers out, but cannot name every higher-ranked function pointer, and such a pointer means
-//! something else on a machine where the program lies at another address; an operation that leaves here lies in this
-//! program's read-only data (`Image::operation_at`); what a peer must not do, and what the fabric cannot do, ends the
-//! program with a text that names both ends.
+//! Invariants: an operation that leaves here lies in this program's read-only data (`Image::operation_at`); what a peer
+//! must not do, and what the fabric cannot do, ends the program with a text that names both ends.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -177,19 +174,6 @@ impl Carrier for RackCarrier {
 
     fn operation_at(&self, position: u64) -> Option<&'static Operation> {
         self.image.operation_at(position).ok()
-    }
-
-    fn code_marks(&self) -> Option<[u16; 4]> {
-        self.image.code_marks()
-    }
-
-    fn refuse_functions(&self, captures: &[u8]) {
-        if let Some(address) = self.image.function_in(captures) {
-            fate::end(&format!(
-                "a delegated closure has captured what is the address of a function here, {address:#x}: function \
-                 pointers mean nothing on another machine; send a number and choose the function there"
-            ))
-        }
     }
 
     fn can_send(&mut self, place: usize) -> bool {

@@ -1,12 +1,8 @@
-//! The program in memory: where it begins, what of it never changes, where functions begin, and its identity.
+//! The program in memory: where it begins, what of it never changes, and its identity.
 //!
 //! A closure travels as the position of its operation relative to the start of the program (thesis 3.2.7), so that the
 //! machines may load the program at different addresses (ASLR). That asks for the very same program on all of them:
 //! [`ImageId`] says which one this is.
-//!
-//! A program that is loaded below 4 GiB (it is linked to a fixed address, or runs under a tool that loads it there) lies at the
-//! same address on every machine: then its address is part of its identity, and addresses of its own functions may travel.
-//! They would be hard to tell from small numbers there.
 //!
 //! Invariant I1: `constants` are mapped, readable and never change from before `main` until the process ends: the
 //! program's read-only segments, and what the dynamic linker makes read-only after relocation (RELRO).
@@ -22,7 +18,7 @@ use std::ops::Range;
 use std::slice;
 use std::sync::OnceLock;
 
-use libc::{Elf64_Phdr, PF_R, PF_W, PF_X, PT_GNU_EH_FRAME, PT_GNU_RELRO, PT_LOAD, PT_NOTE, dl_phdr_info};
+use libc::{Elf64_Phdr, PF_R, PF_W, PF_X, PT_GNU_RELRO, PT_LOAD, PT_NOTE, dl_phdr_info};
 use trust::link::Operation;
 
 use super::slot::Violation;
@@ -58,10 +54,6 @@ impl fmt::Debug for ImageId {
 pub(crate) struct Image {
     base: usize,
     constants: Vec<Range<usize>>,
-    /// Executable segments of the program and of all libraries.
-    code: Vec<Range<usize>>,
-    /// Addresses where functions begin, rising; of the segments that have a table of them.
-    functions: Vec<usize>,
     id: ImageId,
 }
 
@@ -87,24 +79,8 @@ impl Image {
             Some(id) => id,
             None => hash_of_file("/proc/self/exe")?.to_ne_bytes().to_vec(),
         };
-        let mut image = Image {
-            base: program.base,
-            constants: program.constants(),
-            code: Vec::new(),
-            functions: Vec::new(),
-            id: ImageId { build, shape: program.shape() },
-        };
-        // The program, if it is fixed, needs no look at its functions.
-        for object in &objects[usize::from(program.is_fixed())..] {
-            image.code.extend(object.segments(PT_LOAD, |flags| flags & PF_X != 0));
-            match object.functions() {
-                Some(functions) => image.functions.extend(functions),
-                // Without a table each address of its code counts.
-                None => image.functions.extend(object.segments(PT_LOAD, |flags| flags & PF_X != 0).flatten()),
-            }
-        }
-        image.functions.sort_unstable();
-        Ok(image)
+        let id = ImageId { build, shape: program.shape() };
+        Ok(Image { base: program.base, constants: program.constants(), id })
     }
 
     pub(crate) fn id(&self) -> &ImageId {
@@ -136,30 +112,6 @@ impl Image {
     fn is_constant(&self, address: usize) -> bool {
         let end = address.saturating_add(Operation::BYTES);
         address.is_multiple_of(8) && self.constants.iter().any(|range| range.start <= address && end <= range.end)
-    }
-
-    /// The first address of a function that stands in these bytes, at whatever offset.
-    pub(super) fn function_in(&self, bytes: &[u8]) -> Option<usize> {
-        bytes.windows(8).find_map(|word| {
-            let word = usize::from_ne_bytes(word.try_into().unwrap_or_default());
-            self.is_function(word).then_some(word)
-        })
-    }
-
-    /// What bytes 4 and 5 of an address of code can be, in memory's order, if that is one of four.
-    pub(super) fn code_marks(&self) -> Option<[u16; 4]> {
-        let ranges = self.code.iter().filter(|range| !range.is_empty());
-        let mut marks: Vec<u16> =
-            ranges.flat_map(|range| range.start >> 32..=(range.end - 1) >> 32).map(|high| high as u16).collect();
-        marks.sort_unstable();
-        marks.dedup();
-        let first = *marks.first()?;
-        (marks.len() <= 4).then(|| std::array::from_fn(|index| marks.get(index).copied().unwrap_or(first)))
-    }
-
-    #[inline]
-    fn is_function(&self, address: usize) -> bool {
-        self.code.iter().any(|range| range.contains(&address)) && self.functions.binary_search(&address).is_ok()
     }
 }
 
@@ -214,16 +166,8 @@ impl Object {
         unsafe { slice::from_raw_parts(start, range.len()) }
     }
 
-    /// Does all of its code lie below 4 GiB?
-    fn is_fixed(&self) -> bool {
-        self.segments(PT_LOAD, |flags| flags & PF_X != 0).all(|range| range.end <= 1 << 32)
-    }
-
     fn shape(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        if self.is_fixed() {
-            hasher.write_usize(self.base);
-        }
         for header in &self.headers {
             hasher.write_u32(header.p_type);
             hasher.write_u32(header.p_flags);
@@ -236,18 +180,6 @@ impl Object {
 
     fn build_id(&self) -> Option<Vec<u8>> {
         self.segments(PT_NOTE, |_| true).find_map(|range| build_id(self.bytes(range)))
-    }
-
-    /// Where the functions begin, by the table for unwinding (`.eh_frame_hdr`, Linux Standard Base 10.6.2).
-    fn functions(&self) -> Option<Vec<usize>> {
-        const VERSION_1_POINTER_COUNT_TABLE: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
-        let range = self.segments(PT_GNU_EH_FRAME, |_| true).next()?;
-        let bytes = self.bytes(range.clone()).strip_prefix(&VERSION_1_POINTER_COUNT_TABLE)?;
-        let count = u32::from_ne_bytes(*bytes.get(4..)?.first_chunk()?) as usize;
-        let (entries, _) = bytes.get(8..)?.as_chunks::<8>();
-        let entries = entries.get(..count)?;
-        let start = |entry: &[u8; 8]| i32::from_ne_bytes([entry[0], entry[1], entry[2], entry[3]]);
-        Some(entries.iter().map(|entry| range.start.wrapping_add_signed(start(entry) as isize)).collect())
     }
 }
 
@@ -286,52 +218,12 @@ mod tests {
         Image::of_program().unwrap()
     }
 
-    fn some_function(a: &u32, b: &u32, c: &u32) -> u32 {
-        a + b + c
-    }
-
-    #[test]
-    fn function_pointers_are_found_at_every_offset() {
-        let pointer = some_function as for<'a, 'b, 'c> fn(&'a u32, &'b u32, &'c u32) -> u32 as usize;
-        let library = libc::abs as *const () as usize;
-        for address in [pointer, library] {
-            for offset in 0..9 {
-                let mut bytes = [0xAB; 17];
-                bytes[offset..offset + 8].copy_from_slice(&address.to_ne_bytes());
-                assert_eq!(image().function_in(&bytes), Some(address), "at {offset}");
-            }
-            assert_eq!(
-                image().function_in(&(address + 1).to_ne_bytes()),
-                None,
-                "the middle of a function is no pointer"
-            );
-        }
-    }
-
-    #[test]
-    fn every_function_has_one_of_the_marks() {
-        let marks = image().code_marks().unwrap();
-        assert!(image().functions.iter().all(|address| marks.contains(&((address >> 32) as u16))));
-        let heap = Box::into_raw(Box::new(0u8)).addr();
-        assert!(image().code.iter().all(|range| !range.contains(&heap)));
-    }
-
-    #[test]
-    fn other_values_are_not_taken_for_functions() {
-        let here = 5u64;
-        let values = [0, 1, u64::MAX, (&raw const here).addr() as u64, Box::into_raw(Box::new(0u8)).addr() as u64];
-        for value in values {
-            assert_eq!(image().function_in(&value.to_ne_bytes()), None, "{value:#x}");
-        }
-        assert_eq!(image().function_in(&[1, 2, 3]), None);
-    }
-
     #[test]
     fn positions_that_are_no_operations_are_refused() {
         static WORD: u64 = 0x6f70_6572_6174_696f;
         let writable = Box::new([WORD; 8]);
         let positions = [0, 1, 3, u64::MAX, u64::MAX - 7, 1 << 47, 8, 64];
-        let here = [&raw const *writable as usize, some_function as *const () as usize];
+        let here = [&raw const *writable as usize, image as *const () as usize];
         let here = here.map(|address| address.wrapping_sub(image().base) as u64);
         for position in positions.into_iter().chain(here) {
             assert!(image().operation_at(position).is_err(), "{position:#x}");
@@ -342,24 +234,6 @@ mod tests {
                 let _ = image().operation_at((address - image().base) as u64);
             }
         }
-    }
-
-    #[test]
-    fn a_program_at_a_fixed_address_is_known_by_it() {
-        let header = |vaddr| Elf64_Phdr {
-            p_type: PT_LOAD,
-            p_flags: PF_R | PF_X,
-            p_offset: 0,
-            p_vaddr: vaddr,
-            p_paddr: 0,
-            p_filesz: 4096,
-            p_memsz: 4096,
-            p_align: 4096,
-        };
-        let object = |base| Object { base, headers: vec![header(0x1000)] };
-        assert!(object(0).is_fixed() && object(0x10_8000).is_fixed() && !object(0x5555_0000_0000).is_fixed());
-        assert_ne!(object(0).shape(), object(0x10_8000).shape());
-        assert_eq!(object(0x5555_0000_0000).shape(), object(0x5556_0000_0000).shape());
     }
 
     #[test]

@@ -67,6 +67,7 @@ behaviours! {
         captures_of_every_size,
         results_of_every_size,
         nothing_at_all,
+        addresses_travel_as_the_numbers_they_are,
         over_aligned_captures_and_results;
     lives:
         a_property_ends_once_after_its_last_trust,

@@ -1,5 +1,7 @@
 //! Captures and results as they lie in memory, of every size and alignment.
 
+use std::mem::MaybeUninit;
+
 use super::ground::{Witness, ended, spots};
 
 fn filled<const N: usize>() -> [u8; N] {
@@ -50,6 +52,22 @@ pub fn results_of_every_size() {
         }
     }
     sizes!(check);
+}
+
+/// What is left in the gaps of a value, or is a number and no more, may be the address of a function of this machine: it
+/// arrives as it is, and harms nobody.
+pub fn addresses_travel_as_the_numbers_they_are() {
+    let (here, library) = (nothing_at_all as fn() as usize, std::process::abort as fn() -> ! as usize);
+    for place in spots() {
+        let there = gossamer::entrust_on(place, [0usize; 2]);
+        // The bytes of a `None` with room for a value are not initialised; these are, with what a stack may hold.
+        let gap = MaybeUninit::new([here; 4]);
+        let _back: MaybeUninit<[usize; 4]> = there.apply(move |numbers| {
+            *numbers = [here, library];
+            gap
+        });
+        assert_eq!(there.apply(|numbers| *numbers), [here, library], "{place}");
+    }
 }
 
 pub fn nothing_at_all() {

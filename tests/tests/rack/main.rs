@@ -100,16 +100,6 @@ fn a_panic_in_gsm_main_is_status_101() {
 }
 
 #[test]
-fn function_pointers_do_not_leave_their_machine() {
-    for machines in [0, 1] {
-        assert!(play_on(machines, "function-pointer").stdout.ends_with("sum 3\n"));
-    }
-    let ended = run(role(2, "function-pointer"));
-    assert!(!ended.status.success() && !ended.stdout.contains("sum"), "{ended:#?}");
-    assert!(ended.stderr.contains("function pointers mean nothing on another machine"), "{ended:#?}");
-}
-
-#[test]
 fn a_program_without_gossamer_is_told_to_start_by_itself() {
     for machines in [1, 2] {
         let ended = run(launcher(machines, &[], STRANGER, &["trust"]));

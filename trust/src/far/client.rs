@@ -11,7 +11,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::slice;
 
 use super::Peers;
 use super::fault;
@@ -171,9 +170,7 @@ impl FarTrustee {
         // SAFETY: `add` gave out room for property and captures; the caller gives both values up.
         unsafe {
             at.cast::<u64>().write_unaligned(property.expose_provenance() as u64);
-            let captures = at.add(PROPERTY_BYTES);
-            captures.cast::<C>().write_unaligned(request.read());
-            peers.look_through(slice::from_raw_parts(captures, size_of::<C>()));
+            at.add(PROPERTY_BYTES).cast::<C>().write_unaligned(request.read());
             thens.push(response.read());
         }
         true
@@ -189,7 +186,6 @@ impl FarTrustee {
         packed: &[u8],
         response: R,
     ) {
-        peers.look_through(packed.get(..operation.captured_bytes()).unwrap_or(packed));
         let varies = operation.packed_bytes().is_none();
         let head_bytes = PROPERTY_BYTES + if varies { LENGTH_BYTES } else { 0 };
         let position = || peers.carrier.borrow().position(operation);

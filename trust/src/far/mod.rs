@@ -53,7 +53,6 @@ pub(crate) struct Far {
 struct Peers {
     carrier: RefCell<Box<dyn Carrier>>,
     room_bytes: usize,
-    code_marks: Option<[u16; 4]>,
     trustees: Box<[FarTrustee]>,
     clients: Box<[Rc<FarClient>]>,
     /// By machine and worker: the place.
@@ -81,7 +80,6 @@ impl Peers {
         }
         Peers {
             room_bytes: carrier.room_bytes(),
-            code_marks: carrier.code_marks(),
             trustees: ids.iter().enumerate().map(|(place, &id)| FarTrustee::new(id, place)).collect(),
             clients: ids.iter().map(|&id| Rc::new(FarClient::new(id))).collect(),
             carrier: RefCell::new(carrier),
@@ -109,57 +107,11 @@ impl Peers {
         }
     }
 
-    /// Refuses captures that hold the address of a function (trap 11): the program ends with a text that says so.
-    #[inline(always)]
-    fn look_through(&self, captures: &[u8]) {
-        if self.code_marks.is_none_or(|marks| may_hold_code(captures, marks)) {
-            self.carrier.borrow().refuse_functions(captures);
-        }
-    }
-
     /// What came from this peer makes no sense: the program ends.
     #[cold]
     fn end(&self, place: usize, Malformed(what): Malformed) -> ! {
         self.carrier.borrow().end(place, what)
     }
-}
-
-/// Bytes of a vector.
-const LANES: usize = 16;
-
-/// Could 8 of these bytes, at whatever offset, be an address of code? The fifth and sixth byte of each such address, in
-/// memory's order, are one of the marks.
-#[inline(always)]
-fn may_hold_code(bytes: &[u8], marks: [u16; 4]) -> bool {
-    if bytes.len() < 8 {
-        return false;
-    }
-    let middle = &bytes[4..bytes.len() - 2];
-    any_marked(middle, marks) | any_marked(&middle[1..], marks)
-}
-
-/// Is one of the pairs of bytes a mark?
-#[inline(always)]
-fn any_marked(bytes: &[u8], marks: [u16; 4]) -> bool {
-    let pairs = &bytes[..bytes.len() / 2 * 2];
-    let Some(last) = pairs.last_chunk() else {
-        return pairs.as_chunks::<2>().0.iter().any(|pair| marks.contains(&u16::from_ne_bytes(*pair)));
-    };
-    // Whole vectors, the last of them over the one before.
-    bytes.as_chunks::<LANES>().0.iter().fold(marked(last, marks), |any, lanes| any | marked(lanes, marks)) != 0
-}
-
-/// Not 0 if one of the pairs is a mark. Without branches: a few vector instructions.
-#[inline(always)]
-fn marked(lanes: &[u8; LANES], marks: [u16; 4]) -> u64 {
-    let mut found = [0u16; LANES / 2];
-    for (found, pair) in found.iter_mut().zip(lanes.as_chunks::<2>().0) {
-        let pair = u16::from_ne_bytes(*pair);
-        for mark in marks {
-            *found |= u16::from(pair == mark);
-        }
-    }
-    found.iter().fold(0, |any, &found| any | u64::from(found))
 }
 
 impl Far {

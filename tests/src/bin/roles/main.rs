@@ -27,7 +27,6 @@ fn main() {
         ["abort"] => ends::abort,
         ["status", _] => ends::nothing,
         ["lines", _] => work::lines,
-        ["function-pointer"] => ends::function_pointer,
         ["leave-running"] => ends::leave_running,
         _ => panic!("no such role: {words:?}"),
     };
