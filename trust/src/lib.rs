@@ -45,6 +45,8 @@ mod deliver;
 mod end;
 mod error;
 mod far;
+#[doc(hidden)]
+pub mod ffi;
 mod fiber;
 mod future;
 mod held;

@@ -22,20 +22,30 @@ struct Guard;
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let worker = WORKER.get();
-        // SAFETY: made by `start`, freed only here.
-        if !unsafe { &*worker }.may_end() {
-            // The process exits out of a closure or a fiber: it is in use below us on the stack.
-            return;
-        }
-        // SAFETY: nothing on this thread's stack uses it any more.
-        unsafe {
-            (*worker).end();
-            WORKER.set(ptr::null());
+        if WORKER.get().is_null() || end() {
             ENDED.set(true);
-            drop(Box::from_raw(worker.cast_mut()));
         }
     }
+}
+
+/// Ends this thread's worker, if it has one. False if it is in use below us on the stack: the process exits out of a closure or
+/// a fiber. The thread may have another one later, unless it is ending itself.
+pub(crate) fn end() -> bool {
+    let worker = WORKER.get();
+    // SAFETY: made by `start`, freed only here.
+    if worker.is_null() || !unsafe { &*worker }.may_end() {
+        return false;
+    }
+    // SAFETY: nothing on this thread's stack uses it any more.
+    unsafe {
+        (*worker).end();
+        WORKER.set(ptr::null());
+        // What is dropped with it must not begin another.
+        ENDED.set(true);
+        drop(Box::from_raw(worker.cast_mut()));
+    }
+    ENDED.set(false);
+    true
 }
 
 /// The worker of this thread, or `None` where it has ended (in destructors of thread-locals).
@@ -45,7 +55,7 @@ pub(crate) fn try_with<R>(f: impl FnOnce(&Worker) -> R) -> Option<R> {
     if worker.is_null() {
         worker = start(Settings::default())?;
     }
-    // SAFETY: it lives until `Guard` is dropped, which is not while this thread is in here.
+    // SAFETY: it lives until `end`, which is not called while this thread is in here.
     Some(f(unsafe { &*worker }))
 }
 

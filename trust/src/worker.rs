@@ -18,6 +18,7 @@ use crate::client::Outgoing;
 use crate::config::SLOTS;
 use crate::count::Estate;
 use crate::far::Far;
+use crate::ffi::Outside;
 use crate::fiber::overflow::AltStack;
 use crate::fiber::stack::StackError;
 use crate::fiber::{Entry, FiberRef, Scheduler};
@@ -75,6 +76,7 @@ pub(crate) struct Worker {
     pub(crate) launches: Launches,
     pub(crate) idle: Idle,
     pub(crate) far: Far,
+    pub(crate) outside: Outside,
     pub(crate) context: Cell<Context>,
     /// By index of the trustee. Whoever lets user code run while it holds an entry clones the `Rc`, for that
     /// code may connect to a new trustee of the same index.
@@ -108,6 +110,7 @@ impl Worker {
             launches: Launches::default(),
             idle: Idle::new(settings.spin_ns),
             far: Far::default(),
+            outside: Outside::default(),
             context: Cell::new(Context::Free),
             outgoing: UnsafeCell::default(),
             active: RefCell::default(),
@@ -316,10 +319,12 @@ impl Worker {
                 self.scheduler.suspend();
             }
         } else {
+            self.outside.leave(self);
             while !done() {
                 if self.turn() { self.idle.reset() } else { self.idle.rest(self) }
             }
             self.idle.reset();
+            self.outside.enter(self);
         }
     }
 

@@ -1,7 +1,7 @@
 //! `cargo dev <what>`: the one way to run any check of this project; CI runs the same.
 //!
 //! Here: the command line, and the order in which `ci` runs the tiers. Not here: what a tier does
-//! (`basic`, `loom`, `fallback`, `sanitize`, `rdma`, `bench`, `house`), how a program is run (`command`), how
+//! (`basic`, `loom`, `fallback`, `sanitize`, `rdma`, `bench`, `house`, `install`), how a program is run (`command`), how
 //! libtest's output is counted (`count`), how verdicts are reported (`tier`).
 //!
 //! Invariant: a tier ends as passed, failed or SKIPPED with its reason, and only the first counts as
@@ -14,6 +14,7 @@ mod count;
 mod fallback;
 mod hosts;
 mod house;
+mod install;
 mod loom;
 mod rdma;
 mod sanitize;
@@ -22,6 +23,7 @@ mod tools;
 
 use clap::{Parser, Subcommand};
 use command::Context;
+use install::Install;
 use std::process::ExitCode;
 use tier::{Report, Verdict};
 
@@ -37,7 +39,7 @@ struct Cli {
 }
 
 /// What can be run.
-#[derive(Subcommand, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Subcommand, Clone, PartialEq, Eq, Debug)]
 enum What {
     /// Every tier that CI runs, in order, with a table at the end; a failing tier does not stop the rest
     Ci,
@@ -69,6 +71,8 @@ enum What {
     Unsafe,
     /// Lines of code, comments and tests of each file
     Size,
+    /// The C API: header, libraries and pkg-config file
+    Install(Install),
     /// Adds the toolchain components that the tiers need (rustfmt, clippy; miri where a nightly is)
     InstallTools,
 }
@@ -90,7 +94,7 @@ const CI: [What; 11] = [
 
 impl What {
     /// The name typed on the command line.
-    fn name(self) -> &'static str {
+    fn name(&self) -> &'static str {
         match self {
             What::Ci => "ci",
             What::Fmt => "fmt",
@@ -107,12 +111,13 @@ impl What {
             What::Stress => "stress",
             What::Unsafe => "unsafe",
             What::Size => "size",
+            What::Install(_) => "install",
             What::InstallTools => "install-tools",
         }
     }
 
     /// Runs one tier. `Ci` is no tier: its tiers are run one by one by `main`.
-    fn run(self, context: &Context) -> anyhow::Result<Verdict> {
+    fn run(&self, context: &Context) -> anyhow::Result<Verdict> {
         match self {
             What::Ci => anyhow::bail!("ci is a list of tiers"),
             What::Fmt => basic::fmt(context),
@@ -129,6 +134,7 @@ impl What {
             What::Bench => bench::figures(context),
             What::Unsafe => house::check(context),
             What::Size => house::size(context),
+            What::Install(what) => install::install(context, what),
             What::InstallTools => tools::install(context),
         }
     }

@@ -69,11 +69,7 @@ impl Parker {
     /// Worker: sleeps until woken, or for `limit`, unless `has_work` finds something after the announcement.
     /// True if it did sleep.
     pub(crate) fn park(&self, limit: Option<Duration>, has_work: impl Fn() -> bool) -> bool {
-        // Release: whoever wakes this sleep (Acquire in `wake_slow`) finds the bell that it sleeps by.
-        self.announce(ASLEEP, Ordering::Release);
-        // F1: pairs with F2 in `notify_all`'s and `notify`'s callers.
-        fence(Ordering::SeqCst);
-        let sleep = !has_work();
+        let sleep = self.arm(&has_work);
         if sleep {
             match self.bell.get() {
                 // The bell looks at the word too: it may have been rung before the bell knew of a sleeper.
@@ -83,9 +79,28 @@ impl Parker {
                 }
                 None => wait(&self.word, ASLEEP, limit),
             }
+            self.disarm();
         }
-        self.announce(AWAKE, Ordering::Relaxed);
         sleep
+    }
+
+    /// Worker: announces that it sleeps, or is about to where nobody tells the library (`ffi/`), and looks once more.
+    /// False, and the announcement is taken back, if there is work; else the bell rings for the next that comes.
+    pub(crate) fn arm(&self, has_work: impl Fn() -> bool) -> bool {
+        // Release: whoever wakes this sleep (Acquire in `wake_slow`) finds the bell that it sleeps by.
+        self.announce(ASLEEP, Ordering::Release);
+        // F1: pairs with F2 in `notify_all`'s and `notify`'s callers.
+        fence(Ordering::SeqCst);
+        let sleep = !has_work();
+        if !sleep {
+            self.disarm();
+        }
+        sleep
+    }
+
+    /// Worker: is awake, and need not be rung for.
+    pub(crate) fn disarm(&self) {
+        self.announce(AWAKE, Ordering::Relaxed);
     }
 
     /// Worker: sleeps by this bell from now on. The first one stays.

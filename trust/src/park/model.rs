@@ -49,10 +49,12 @@ pub(super) fn wake(word: &AtomicU32) {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
+    use loom::sync::{Condvar, Mutex};
     use loom::thread;
 
-    use super::super::{Parker, Presence};
+    use super::super::{Bell, Parker, Presence};
     use crate::slot::model::{explore, read_number, write_number};
     use crate::slot::{ClientSide, Pair, TrusteeSide};
 
@@ -156,6 +158,77 @@ mod tests {
             }
             sender.join().unwrap();
         });
+    }
+
+    /// A descriptor that is readable while its count is not 0, and a loop that sleeps until it is (`ffi/bell.rs`).
+    #[derive(Default)]
+    struct Descriptor {
+        count: Mutex<u64>,
+        readable: Condvar,
+    }
+
+    impl Descriptor {
+        fn sleep(&self) {
+            let mut count = self.count.lock().unwrap();
+            while *count == 0 {
+                count = self.readable.wait(count).unwrap();
+            }
+            *count = 0;
+        }
+    }
+
+    impl Bell for Arc<Descriptor> {
+        fn park(&self, _limit: Option<Duration>, _is_idle: &mut dyn FnMut() -> bool) {
+            unreachable!("it sleeps in its own loop")
+        }
+        fn ring(&self) {
+            *self.count.lock().unwrap() += 1;
+            self.readable.notify_all();
+        }
+    }
+
+    /// A thread that sleeps in a loop of its own: announces, looks once more, and goes to its descriptor, rung by itself or not.
+    fn outside<const CLIENTS: usize>(each: u64) {
+        explore(move || {
+            let (parker, sides, clients) = trustee::<CLIENTS>();
+            let descriptor = Arc::new(Descriptor::default());
+            parker.set_bell(Box::new(Arc::clone(&descriptor)));
+            let senders = clients.map(|client| {
+                thread::spawn(move || {
+                    for number in 1..=each {
+                        let _ = client.send(number);
+                    }
+                })
+            });
+            let has_work = || sides.iter().any(|side| side.request().is_some());
+            let mut left = CLIENTS as u64 * each;
+            while left > 0 {
+                if !parker.arm(has_work) {
+                    descriptor.ring();
+                }
+                descriptor.sleep();
+                parker.disarm();
+                for side in &sides {
+                    while side.request().is_some() {
+                        side.respond();
+                        left -= 1;
+                    }
+                }
+            }
+            for sender in senders {
+                sender.join().unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn loom_outside_one_sender() {
+        outside::<1>(2);
+    }
+
+    #[test]
+    fn loom_outside_two_senders() {
+        outside::<2>(1);
     }
 
     /// Whoever finds the trustee here after it has sent will be served by it, though it closes; and whoever

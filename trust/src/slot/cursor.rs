@@ -6,6 +6,7 @@
 //! pointers. Both ends hold it in a [`Buffer`], so that an aligned offset is one at both.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 
 use super::Body;
@@ -170,16 +171,25 @@ impl Writer {
         unsafe { at.cast::<U>().write_unaligned(value) }
     }
 
-    /// Copies bytes of a length that the reader does not know: the length, then the bytes or a pointer to them.
+    /// Copies bytes of a length that the reader does not know.
     pub(crate) fn put_bytes(&mut self, bytes: &[u8]) {
-        self.put_here(bytes.len());
-        if bytes.is_empty() {
-        } else if bytes.len() <= INLINE_BYTES || self.packed.is_some() {
-            let at = self.place(bytes.len(), 1);
-            // SAFETY: `place` gave out `len` bytes that this writer owns.
-            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) }
+        let at = self.put_room(bytes.len());
+        // SAFETY: room for as many bytes, which this writer owns.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) }
+    }
+
+    /// Room for bytes of a length that the reader does not know, at a multiple of 8: the length is put, then the bytes, which are
+    /// the caller's to write, or a pointer to them.
+    pub(crate) fn put_room(&mut self, len: usize) -> *mut u8 {
+        self.put_here(len);
+        if len == 0 {
+            NonNull::<u64>::dangling().as_ptr().cast()
+        } else if len <= INLINE_BYTES || self.packed.is_some() {
+            self.place(len, 8)
         } else {
-            self.put_here(Box::into_raw(Box::<[u8]>::from(bytes)).cast::<u8>());
+            let at = Box::into_raw(Box::<[u64]>::new_uninit_slice(len.div_ceil(8))).cast::<u8>();
+            self.put_here(at);
+            at
         }
     }
 
@@ -321,13 +331,16 @@ impl Reader {
             if self.packed && len > self.places.end.addr() - self.places.at.addr() {
                 too_short();
             }
-            let at = self.place(len, 1);
-            // SAFETY: the writer copied `len` bytes to this place.
+            let at = self.place(len, 8);
+            // SAFETY: the writer gave out `len` bytes at this place.
             f(unsafe { std::slice::from_raw_parts(at, len) })
         } else {
-            // SAFETY: the writer put the pointer of a boxed slice of this length.
-            let boxed = unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(self.take_here::<*mut u8>(), len)) };
-            f(&boxed)
+            // SAFETY: the writer put the pointer of a boxed slice of so many words, and gave out the first `len` bytes.
+            unsafe {
+                let words = self.take_here::<*mut MaybeUninit<u64>>();
+                let boxed = Box::from_raw(ptr::slice_from_raw_parts_mut(words, len.div_ceil(8)));
+                f(std::slice::from_raw_parts(boxed.as_ptr().cast(), len))
+            }
         }
     }
 }

@@ -1,0 +1,173 @@
+//! Pools of workers, and fibers on them.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::time::Duration;
+
+use trust::ffi::{self, Failure, Status, Trustee};
+use trust::{JoinHandle, Threadpool};
+
+use crate::{entry, null};
+
+/// Worker threads with nothing else to do: each is a trustee and runs fibers.
+pub struct Pool(Threadpool);
+
+/// A fiber that can be waited for.
+pub struct Fiber(JoinHandle<()>);
+
+/// A function that runs in a fiber.
+pub type Main = Option<unsafe extern "C" fn(argument: *mut c_void)>;
+
+/// How a pool is to be. Zero stands for what is usual.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PoolOptions {
+    /// sizeof(trust_pool_options): so that later versions can have more fields.
+    size: usize,
+    /// Number of workers; usually as many as there are cores.
+    workers: u32,
+    /// How many of them only serve: trust_pool_spawn starts no fibers there.
+    dedicated: u32,
+    /// Bytes of each fiber's stack; usually 256 KiB.
+    stack_bytes: usize,
+    /// How long an idle worker polls before it sleeps, in nanoseconds; usually 20,000, nothing if there are more workers than cores.
+    spin_ns: u64,
+    /// Name of the threads, followed by a number; usually "trust".
+    name: *const c_char,
+    /// Workers are usually pinned to cores, where there is a core for each.
+    unpinned: bool,
+}
+
+/// Starts a pool. `options` may be null.
+///
+/// Errors: TRUST_INVALID, TRUST_REFUSED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trust_pool_start(options: *const PoolOptions, pool: *mut *mut Pool) -> Status {
+    entry(|| {
+        if pool.is_null() {
+            return Err(null("the place for the pool"));
+        }
+        let mut builder = Threadpool::builder();
+        if !options.is_null() {
+            // SAFETY: whoever gives options gives at least their size.
+            let size = unsafe { (&raw const (*options).size).read() };
+            if size != size_of::<PoolOptions>() {
+                let text = format!("trust_pool_options of {size} bytes: set size to sizeof(trust_pool_options)");
+                return Err(Failure::new(Status::TRUST_INVALID, text));
+            }
+            // SAFETY: they are as large as they have to be.
+            let options = unsafe { options.read() };
+            builder = builder.dedicated(options.dedicated as usize).pin(!options.unpinned);
+            if options.workers > 0 {
+                builder = builder.workers(options.workers as usize);
+            }
+            if options.stack_bytes > 0 {
+                builder = builder.stack_bytes(options.stack_bytes);
+            }
+            if options.spin_ns > 0 {
+                builder = builder.spin(Duration::from_nanos(options.spin_ns));
+            }
+            if !options.name.is_null() {
+                // SAFETY: not null, so a C string.
+                builder = builder.name(&unsafe { CStr::from_ptr(options.name) }.to_string_lossy());
+            }
+        }
+        let built = builder.try_build().map_err(|error| {
+            let status = match error {
+                trust::BuildError::Setting(_) => Status::TRUST_INVALID,
+                _ => Status::TRUST_REFUSED,
+            };
+            Failure::new(status, error.to_string())
+        })?;
+        // SAFETY: not null, so the caller's to be written.
+        unsafe { pool.write(Box::into_raw(Box::new(Pool(built)))) };
+        Ok(())
+    })
+}
+
+/// Waits until every fiber has ended and every request is answered, then ends the workers, each of which drops its properties. The calling
+/// thread's trustee, if it has one, serves meanwhile. The pool must not be used again. Nothing happens if it is null.
+///
+/// Errors: TRUST_MAY_NOT_WAIT inside delegated functions and callbacks; the pool runs on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trust_pool_stop(pool: *mut Pool) -> Status {
+    entry(|| {
+        if pool.is_null() {
+            return Ok(());
+        }
+        ffi::while_waiting(|| {
+            // SAFETY: `trust_pool_start` made it, and the caller gives it up.
+            drop(unsafe { Box::from_raw(pool) });
+        })
+    })
+}
+
+/// How many workers the pool has; 0 if it is null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trust_pool_workers(pool: *const Pool) -> usize {
+    // SAFETY: null or of `trust_pool_start`, and not stopped.
+    unsafe { pool.as_ref() }.map_or(0, |pool| pool.0.trustees().len())
+}
+
+/// The number of the trustee of one worker; those that only serve are last.
+///
+/// Errors: TRUST_INVALID if there is no such worker.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trust_pool_trustee(pool: *const Pool, worker: usize, trustee: *mut Trustee) -> Status {
+    entry(|| {
+        // SAFETY: null or of `trust_pool_start`, and not stopped.
+        let pool = unsafe { pool.as_ref() }.ok_or_else(|| null("the pool"))?;
+        if trustee.is_null() {
+            return Err(null("the place for the trustee"));
+        }
+        let trustees = pool.0.trustees();
+        let Some(found) = trustees.get(worker) else {
+            let text = format!("there is no worker {worker}: the pool has {}, from 0 on", trustees.len());
+            return Err(Failure::new(Status::TRUST_INVALID, text));
+        };
+        // SAFETY: not null, so the caller's to be written.
+        unsafe { trustee.write(found.id().to_bits()) };
+        Ok(())
+    })
+}
+
+/// Starts a fiber at a trustee, which calls `function` with `argument`. With `fiber` not null it has to be joined, else it goes on by itself.
+/// Legal everywhere, on every thread.
+///
+/// Errors: TRUST_INVALID, TRUST_GONE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trust_spawn(
+    trustee: Trustee,
+    function: Main,
+    argument: *mut c_void,
+    fiber: *mut *mut Fiber,
+) -> Status {
+    entry(|| {
+        // SAFETY: the caller's promise.
+        let handle = unsafe { ffi::spawn(trustee, function, argument) }?;
+        if !fiber.is_null() {
+            // SAFETY: not null, so the caller's to be written.
+            unsafe { fiber.write(Box::into_raw(Box::new(Fiber(handle)))) };
+        }
+        Ok(())
+    })
+}
+
+/// Waits for a fiber's end. Meanwhile other fibers run; on a thread's own stack the thread serves its trustee. The handle must not be used
+/// again unless this fails with TRUST_MAY_NOT_WAIT or TRUST_NOT_ATTACHED.
+///
+/// Errors: TRUST_INVALID, TRUST_NOT_ATTACHED, TRUST_MAY_NOT_WAIT; TRUST_GONE if its thread has ended before it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trust_join(fiber: *mut Fiber) -> Status {
+    entry(|| {
+        if fiber.is_null() {
+            return Err(null("the fiber"));
+        }
+        ffi::check_may_wait()?;
+        // SAFETY: `trust_spawn` made it, and the caller gives it up.
+        let fiber = unsafe { Box::from_raw(fiber) };
+        fiber
+            .0
+            .join()
+            .map_err(|_| Failure::new(Status::TRUST_GONE, "the fiber's thread has ended before the fiber did"))
+    })
+}

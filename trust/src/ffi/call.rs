@@ -1,0 +1,385 @@
+//! `trust_apply` and `trust_apply_then`: requests that are a C function with bytes for arguments.
+//!
+//! Up to [`INLINE_BYTES`] of arguments lie in the slot behind the function's address, in one of a few sizes; more get an
+//! allocation of their own. Results are byte strings in the response slot (`Writer::put_room`), whatever their length.
+
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ptr;
+
+use super::types::{Block, Failure, Function, Handle, Result, Status, Then, TrustResult, Value, null};
+use super::{may_wait, with_worker};
+use crate::config::MESSAGE_BYTES_MAX;
+use crate::property::{Header, Property};
+use crate::registry::TrusteeId;
+use crate::reply::Reply;
+use crate::request::{Fault, Request, Response, Resuming, Serving};
+use crate::unwind::quietly;
+use crate::worker::{Context, Worker};
+
+/// A function that is there.
+pub(super) type Called =
+    unsafe extern "C" fn(property: *mut c_void, arguments: *const c_void, length: usize, result: *mut TrustResult);
+/// A callback that is there.
+type Callback = unsafe extern "C" fn(context: *mut c_void, status: Status, result: *const c_void, length: usize);
+
+/// Words of arguments that travel in the slot at most: with the function, as much as any capture may have.
+const INLINE_WORDS: usize = crate::config::INLINE_BYTES / 8 - 1;
+/// As bytes.
+pub const INLINE_BYTES: usize = 8 * INLINE_WORDS;
+/// Bits of an address; a length stands above them.
+const ADDRESS_BITS: u32 = 48;
+
+/// The argument block of a call that is being made.
+#[derive(Clone, Copy)]
+pub(super) struct Arguments {
+    at: *const c_void,
+    length: usize,
+}
+
+impl Arguments {
+    /// # Safety
+    /// Where the length is not 0 as many bytes at `at` can be read while this is used.
+    pub(super) unsafe fn new(at: *const c_void, length: usize) -> Result<Self> {
+        if at.is_null() && length > 0 {
+            return Err(null("the argument block"));
+        }
+        if length > MESSAGE_BYTES_MAX {
+            let text = format!(
+                "{length} bytes of arguments, and one request carries {MESSAGE_BYTES_MAX} at most: send a pointer"
+            );
+            return Err(Failure::new(Status::TRUST_TOO_LARGE, text));
+        }
+        Ok(Arguments { at, length })
+    }
+
+    fn copy_to(self, to: *mut u8) {
+        if self.length > 0 {
+            // SAFETY: the promise of `new`; all callers have made room for as many bytes.
+            unsafe { ptr::copy_nonoverlapping(self.at.cast(), to, self.length) }
+        }
+    }
+
+    pub(super) fn to_block(self) -> ArgumentBlock {
+        let mut words = Box::new_uninit_slice(self.length.div_ceil(8));
+        self.copy_to(words.as_mut_ptr().cast());
+        ArgumentBlock { words, length: self.length }
+    }
+}
+
+/// Arguments in an allocation of their own.
+pub(super) struct ArgumentBlock {
+    words: Box<[MaybeUninit<u64>]>,
+    length: usize,
+}
+
+impl ArgumentBlock {
+    pub(super) fn parts(&self) -> (*const c_void, usize) {
+        (self.words.as_ptr().cast(), self.length)
+    }
+}
+
+/// A function and arguments that travel in the slot: the length stands above the function's address.
+struct Call<const WORDS: usize> {
+    word: u64,
+    arguments: [MaybeUninit<u64>; WORDS],
+}
+
+impl<const WORDS: usize> Call<WORDS> {
+    #[inline(always)]
+    fn new(function: Called, arguments: Arguments) -> Self {
+        let address = function as *const () as u64;
+        let word = address | ((arguments.length as u64) << ADDRESS_BITS);
+        let mut call = Call { word, arguments: [MaybeUninit::uninit(); WORDS] };
+        arguments.copy_to(call.arguments.as_mut_ptr().cast());
+        call
+    }
+}
+
+impl<const WORDS: usize> Request for Call<WORDS> {
+    #[inline(always)]
+    unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
+        let address = (self.word & ((1 << ADDRESS_BITS) - 1)) as usize;
+        // SAFETY: `new` took the word from a function of this type, whose address fits (`post`).
+        let function = unsafe { std::mem::transmute::<*const (), Called>(ptr::with_exposed_provenance(address)) };
+        let length = (self.word >> ADDRESS_BITS) as usize;
+        // SAFETY: the caller's promise; the arguments live until the end of this call.
+        unsafe { run(function, self.arguments.as_ptr().cast(), length, property, serving) }
+    }
+}
+
+/// A function and arguments in an allocation of their own.
+struct LongCall {
+    function: Called,
+    arguments: ArgumentBlock,
+}
+
+impl Request for LongCall {
+    unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
+        let (at, length) = self.arguments.parts();
+        // SAFETY: as for `Call`.
+        unsafe { run(self.function, at, length, property, serving) }
+    }
+}
+
+/// # Safety
+/// As [`Request::run`], of a property that is a [`Value`].
+#[inline(always)]
+unsafe fn run(function: Called, at: *const c_void, length: usize, property: *mut Header, serving: &mut Serving) {
+    // SAFETY: live (C1), a `Value` by its handle; nothing else borrows it (D1). The writer is used by nobody else meanwhile, for
+    // requests that the function makes wait for their turn. What the function is, its giver has promised.
+    unsafe {
+        let mut result = TrustResult::in_slot(&raw mut serving.out);
+        function(Property::<Value>::value(property).data, at, length, &raw mut result);
+        result.finish();
+    }
+}
+
+/// What the client does with the outcome.
+struct Answer {
+    then: Callback,
+    context: *mut c_void,
+}
+
+impl Answer {
+    /// Calls back with an outcome that is no result.
+    #[cold]
+    fn fail(self, fault: Fault) {
+        let failure = Failure::from(fault);
+        super::note(&failure.text);
+        // SAFETY: the promise of whoever gave the function.
+        unsafe { (self.then)(self.context, failure.status, ptr::null(), 0) }
+    }
+
+    fn give(self, result: *const c_void, length: usize) {
+        // SAFETY: as above.
+        unsafe { (self.then)(self.context, Status::TRUST_OK, result, length) }
+    }
+}
+
+impl Response for Answer {
+    #[inline(always)]
+    unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
+        match fault {
+            // SAFETY: without a fault `run` has put bytes.
+            None => unsafe { resuming.responses.take_bytes(|result| self.give(result.as_ptr().cast(), result.len())) },
+            Some(fault) => self.fail(fault),
+        }
+    }
+}
+
+/// Applies a function and goes on; `then` is called with the outcome.
+///
+/// # Errors
+/// If the call cannot be made; then `then` is not called.
+///
+/// # Safety
+/// The handle is of a trust that is not dropped; the functions may be called as their types say, on the threads that
+/// docs/c-api.md says; where the length is not 0 as many bytes at `arguments` can be read.
+#[inline]
+pub unsafe fn apply_then(
+    handle: Handle,
+    function: Function,
+    (arguments, length): (*const c_void, usize),
+    then: Then,
+    context: *mut c_void,
+) -> Result<()> {
+    let function = function.ok_or_else(|| null("the function"))?;
+    let answer = Answer { then: then.unwrap_or(ignore), context };
+    let (property, trustee) = handle.parts_of::<Value>()?;
+    // SAFETY: the caller's promise.
+    let arguments = unsafe { Arguments::new(arguments, length) }?;
+    with_worker(|worker| {
+        // SAFETY: the caller's promise.
+        unsafe { post(worker, (property, trustee), function, arguments, answer) };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn ignore(_context: *mut c_void, _status: Status, _result: *const c_void, _length: usize) {}
+
+/// # Safety
+/// As [`apply_then`].
+#[inline(always)]
+unsafe fn post(
+    worker: &Worker,
+    (property, trustee): (*mut Header, TrusteeId),
+    function: Called,
+    arguments: Arguments,
+    answer: Answer,
+) {
+    if trustee == worker.home.get() {
+        // SAFETY: the caller's promise.
+        return unsafe { post_here(worker, property, function, arguments, answer) };
+    }
+    let may_wait = worker.context() == Context::Free;
+    macro_rules! submit {
+        ($words:expr) => {
+            worker.submit(trustee, property, Call::<{ $words }>::new(function, arguments), answer, may_wait)
+        };
+    }
+    if (function as *const () as u64) >> ADDRESS_BITS != 0 {
+        return worker.submit(
+            trustee,
+            property,
+            LongCall { function, arguments: arguments.to_block() },
+            answer,
+            may_wait,
+        );
+    }
+    match arguments.length.div_ceil(8) {
+        0 => submit!(0),
+        1 => submit!(1),
+        2 => submit!(2),
+        3 => submit!(3),
+        4 => submit!(4),
+        5..=6 => submit!(6),
+        7..=8 => submit!(8),
+        9..=12 => submit!(12),
+        13..=16 => submit!(16),
+        17..=24 => submit!(24),
+        25..=INLINE_WORDS => submit!(INLINE_WORDS),
+        _ => worker.submit(trustee, property, LongCall { function, arguments: arguments.to_block() }, answer, may_wait),
+    }
+}
+
+/// A call on this thread's own trustee: at once, or as soon as the running function has returned.
+///
+/// # Safety
+/// As [`apply_then`]; the property is of this trustee.
+unsafe fn post_here(worker: &Worker, property: *mut Header, function: Called, arguments: Arguments, answer: Answer) {
+    let is_free = worker.context() == Context::Free;
+    if is_free && arguments.at.addr().is_multiple_of(8) {
+        // SAFETY: the caller's promise; the context is free.
+        return unsafe { call_here(worker, property, function, (arguments.at, arguments.length), answer) };
+    }
+    let block = arguments.to_block();
+    if is_free {
+        // SAFETY: as above.
+        return unsafe { call_here(worker, property, function, block.parts(), answer) };
+    }
+    // SAFETY: live; counted until the call has run.
+    unsafe { worker.count(property, 1) };
+    worker.defer(Box::new(move |worker| {
+        // SAFETY: the count above; deferred calls run in free context.
+        unsafe {
+            call_here(worker, property, function, block.parts(), answer);
+            worker.count(property, -1);
+        }
+    }));
+}
+
+/// # Safety
+/// As [`post_here`], in free context.
+unsafe fn call_here(
+    worker: &Worker,
+    property: *mut Header,
+    function: Called,
+    (at, length): (*const c_void, usize),
+    answer: Answer,
+) {
+    let mut block = Block::new();
+    // SAFETY: the caller's promise; the block is used by this call alone.
+    let outcome = unsafe {
+        worker.run_here(property, |value: &mut Value| {
+            let mut result = TrustResult::in_block(&raw mut block);
+            function(value.data, at, length, &raw mut result);
+            result.finish();
+        })
+    };
+    let (result, length) = block.bytes();
+    worker.call_back(|| {
+        quietly(|| match outcome {
+            Ok(()) => answer.give(result, length),
+            Err(fault) => answer.fail(fault),
+        })
+    });
+    worker.settle();
+}
+
+/// Where a caller that waits gets its result.
+pub(super) struct Waiting {
+    reply: Reply<Status>,
+    result: *mut c_void,
+    capacity: usize,
+    length: usize,
+}
+
+impl Waiting {
+    /// # Safety
+    /// A length that is not null is the room at `result`; both may be written.
+    pub(super) unsafe fn new(result: *mut c_void, length: *mut usize) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        let capacity = if length.is_null() { 0 } else { unsafe { length.read() } };
+        if result.is_null() && capacity > 0 {
+            return Err(null("the room for the result"));
+        }
+        Ok(Waiting { reply: Reply::new(), result, capacity, length: 0 })
+    }
+
+    /// The outcome has come.
+    pub(super) unsafe extern "C" fn receive(this: *mut c_void, status: Status, result: *const c_void, length: usize) {
+        let this = this.cast::<Waiting>();
+        // SAFETY: `wait` has not returned: the reply is filled here alone, and its waiter looks at the rest afterwards. The room
+        // is of the caller, and as large as the capacity.
+        unsafe {
+            if length > 0 && length <= (*this).capacity {
+                ptr::copy_nonoverlapping(result.cast::<u8>(), (*this).result.cast(), length);
+            }
+            (*this).length = length;
+            ((*this).reply.answer())(Ok(status));
+        }
+    }
+
+    /// # Safety
+    /// This was made into the context of one request, which is under way; `length` is what `new` was given.
+    pub(super) unsafe fn wait(this: *mut Self, worker: &Worker, length: *mut usize) -> Result<()> {
+        // SAFETY: `receive` writes through the same pointer, and before the reply is there.
+        let status = unsafe { (*this).reply.wait(worker) }?;
+        // SAFETY: the outcome is there, so nothing else uses it.
+        let this = unsafe { &*this };
+        if !length.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { length.write(this.length) };
+        }
+        match status {
+            Status::TRUST_OK if this.length > this.capacity && !length.is_null() => {
+                let text = format!("the result has {} bytes, and there is room for {}", this.length, this.capacity);
+                Err(Failure::new(Status::TRUST_TOO_LARGE, text))
+            }
+            Status::TRUST_OK => Ok(()),
+            status => Err(Failure { status, text: super::noted() }),
+        }
+    }
+}
+
+/// Applies a function and waits for its result.
+///
+/// # Errors
+/// If the call cannot be made, or has no result, or there is too little room for it.
+///
+/// # Safety
+/// As [`apply_then`]; a length that is not null is the room at `result`.
+pub unsafe fn apply(
+    handle: Handle,
+    function: Function,
+    (arguments, arguments_length): (*const c_void, usize),
+    result: *mut c_void,
+    length: *mut usize,
+) -> Result<()> {
+    let function = function.ok_or_else(|| null("the function"))?;
+    let (property, trustee) = handle.parts_of::<Value>()?;
+    // SAFETY: the caller's promise.
+    let (arguments, mut waiting) =
+        unsafe { (Arguments::new(arguments, arguments_length)?, Waiting::new(result, length)?) };
+    with_worker(|worker| {
+        may_wait(worker)?;
+        let waiting = &raw mut waiting;
+        let answer = Answer { then: Waiting::receive, context: waiting.cast() };
+        // SAFETY: the caller's promise; `waiting` stays until the outcome is there.
+        unsafe {
+            post(worker, (property, trustee), function, arguments, answer);
+            Waiting::wait(waiting, worker, length)
+        }
+    })
+}

@@ -1,0 +1,166 @@
+//! What the C API (`trust/ffi`) needs of this crate's inside; not for programs in Rust.
+//!
+//! Here: threads of a C program that have a loop of their own (`bell.rs`), requests that are C functions with bytes for
+//! arguments (`call.rs`), the same in fibers (`launch.rs`), the types that both sides of the border see (`types.rs`). Not here:
+//! the functions that C calls, and where panics are caught: `trust/ffi`.
+//!
+//! The safety of it is the C program's: a function that it gives is what it says, and so are pointers and lengths.
+//! docs/c-api.md has the rules.
+
+#![allow(unsafe_code)]
+
+mod bell;
+mod call;
+mod launch;
+mod types;
+
+use std::cell::RefCell;
+use std::ffi::{CString, c_char, c_void};
+
+pub use bell::{attach, detach, poll};
+pub use call::{INLINE_BYTES, apply, apply_then};
+pub use launch::{launch, launch_then, spawn, yield_now};
+pub use types::{Block, Destroy, Failure, Function, Handle, Result, Status, Then, TrustResult, Trustee};
+
+pub(crate) use bell::Outside;
+
+use crate::latch::Latch;
+use crate::reference::TrusteeReference;
+use crate::registry::{self, TrusteeId};
+use crate::trust::count;
+use crate::worker::{self, Context, Worker};
+use types::Value;
+
+impl Handle {
+    /// No trust.
+    pub const NULL: Handle = Handle { property: 0, trustee: 0 };
+}
+
+/// The calling thread's worker. Calls from C begin no worker by the way, for nobody would run it.
+pub(crate) fn with_worker<R>(f: impl FnOnce(&Worker) -> Result<R>) -> Result<R> {
+    let called = worker::existing(|worker| {
+        let called = f(worker);
+        worker.outside.look(worker);
+        called
+    });
+    called.unwrap_or_else(|| {
+        Err(Failure::new(
+            Status::TRUST_NOT_ATTACHED,
+            "this thread is not attached: call trust_attach first (workers of a pool need not)",
+        ))
+    })
+}
+
+/// Refuses to wait inside delegated functions and callbacks.
+pub(crate) fn may_wait(worker: &Worker) -> Result<()> {
+    if worker.context() == Context::Free {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Status::TRUST_MAY_NOT_WAIT,
+        "nothing may wait inside a delegated function, a destructor or a callback: use trust_apply_then, or trust_launch \
+         the function (it then runs in a fiber and may wait)",
+    ))
+}
+
+/// May the calling thread wait?
+///
+/// # Errors
+/// If it is not attached, or inside a delegated function, a destructor or a callback.
+pub fn check_may_wait() -> Result<()> {
+    with_worker(may_wait)
+}
+
+/// Runs something that waits and serves the thread's trustee meanwhile. A thread that is not attached is not afterwards either.
+///
+/// # Errors
+/// If nothing may wait.
+pub fn while_waiting(f: impl FnOnce()) -> Result<()> {
+    let is_attached = worker::existing(|_| ()).is_some();
+    if is_attached {
+        with_worker(|worker| {
+            may_wait(worker)?;
+            worker.outside.leave(worker);
+            f();
+            worker.outside.enter(worker);
+            Ok(())
+        })
+    } else {
+        f();
+        crate::local::end();
+        Ok(())
+    }
+}
+
+/// The trustee of the calling thread.
+///
+/// # Errors
+/// If the thread is not attached.
+pub fn local_trustee() -> Result<u64> {
+    with_worker(|worker| Ok(worker.id.to_bits()))
+}
+
+/// Entrusts a pointer to a trustee, as it is or in a latch.
+///
+/// # Errors
+/// If the thread is not attached or the trustee is not there; the pointer is the caller's still.
+///
+/// # Safety
+/// The pointer may be used on the trustee's thread, and is not used elsewhere from now on; `destroy` may be called with it there.
+pub unsafe fn entrust(trustee: u64, data: *mut c_void, destroy: Destroy, latched: bool) -> Result<Handle> {
+    let id = TrusteeId::from_bits(trustee);
+    with_worker(|_| {
+        if registry::find(id).is_none() {
+            let text = format!("there is no trustee {trustee:#x}: its thread has ended, or the number is of none");
+            return Err(Failure::new(Status::TRUST_GONE, text));
+        }
+        let trustee = TrusteeReference::from_id(id);
+        let value = Value::new(data, destroy);
+        Ok(if latched { Handle::of(trustee.entrust(Latch::new(value))) } else { Handle::of(trustee.entrust(value)) })
+    })
+}
+
+/// One more trust of the same property. Anywhere, on any thread.
+///
+/// # Errors
+/// If the handle is null.
+///
+/// # Safety
+/// The handle is of a trust that has not been dropped.
+pub unsafe fn clone(handle: Handle) -> Result<Handle> {
+    let (property, trustee) = handle.parts()?;
+    count(trustee, property, 1);
+    Ok(handle)
+}
+
+/// Drops a trust. Anywhere, on any thread.
+///
+/// # Safety
+/// The handle is null or of a trust that has not been dropped, and is not used again.
+pub unsafe fn drop(handle: Handle) {
+    if let Ok((property, trustee)) = handle.parts() {
+        count(trustee, property, -1);
+        // A destructor may have launched something.
+        worker::existing(|worker| worker.outside.look(worker));
+    }
+}
+
+thread_local! {
+    static NOTED: RefCell<CString> = RefCell::default();
+}
+
+/// Keeps a text for `trust_error_message`.
+pub fn note(text: &str) {
+    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+    // Where the thread's own variables are gone already nobody asks any more.
+    let _ = NOTED.try_with(|noted| noted.replace(text));
+}
+
+/// The text of this thread's last failure. Good until the next.
+pub fn noted_text() -> *const c_char {
+    NOTED.try_with(|noted| noted.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+fn noted() -> String {
+    NOTED.try_with(|noted| noted.borrow().to_string_lossy().into_owned()).unwrap_or_default()
+}
