@@ -17,6 +17,7 @@ const _: () = assert!(TRUST_INLINE_BYTES == ffi::INLINE_BYTES);
 /// copied there if there is room for it, else the call returns TRUST_TOO_LARGE. If it is null the result is dropped.
 ///
 /// Errors: TRUST_INVALID, TRUST_NOT_ATTACHED, TRUST_MAY_NOT_WAIT, TRUST_GONE, TRUST_WRONG_KIND, TRUST_TOO_LARGE.
+// SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_apply(
     trust: Handle,
@@ -38,6 +39,7 @@ pub unsafe extern "C" fn trust_apply(
 /// slot to the trustee is full this call waits as trust_apply does, inside delegated functions and callbacks it queues instead.
 ///
 /// Errors: TRUST_INVALID, TRUST_NOT_ATTACHED, TRUST_WRONG_KIND, TRUST_TOO_LARGE. To `then`: TRUST_GONE.
+// SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_apply_then(
     trust: Handle,
@@ -55,6 +57,7 @@ pub unsafe extern "C" fn trust_apply_then(
 /// No other launched function has the property meanwhile.
 ///
 /// Errors: as trust_apply; TRUST_REFUSED if there is no memory for the fiber's stack.
+// SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_launch(
     trust: Handle,
@@ -71,6 +74,7 @@ pub unsafe extern "C" fn trust_launch(
 /// As trust_launch, without waiting; `then` as for trust_apply_then.
 ///
 /// Errors: as trust_apply_then. To `then`: TRUST_GONE, TRUST_REFUSED.
+// SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_launch_then(
     trust: Handle,
@@ -86,6 +90,7 @@ pub unsafe extern "C" fn trust_launch_then(
 
 /// Room for the result of the delegated function that runs, to be written before it returns: `length` bytes at a multiple of 8.
 /// For functions whose result is made of several parts. Null if there is a result already, or for more than 1 GiB.
+// SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_result_room(result: *mut TrustResult, length: usize) -> *mut c_void {
     let mut room = std::ptr::null_mut();
@@ -101,6 +106,7 @@ pub unsafe extern "C" fn trust_result_room(result: *mut TrustResult, length: usi
 
 /// Copies the `length` bytes at `bytes` as the result of the delegated function that runs. False, and nothing is copied, if there is a
 /// result already, or for more than 1 GiB.
+// SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_result_put(result: *mut TrustResult, bytes: *const c_void, length: usize) -> bool {
     // SAFETY: the caller's promise.

@@ -68,6 +68,7 @@ fn null(what: &str) -> Failure {
 }
 
 /// The version of the library: 65536 * major + 256 * minor + patch.
+// SAFETY: the name is ours.
 #[unsafe(no_mangle)]
 pub extern "C" fn trust_version() -> u32 {
     (TRUST_VERSION_MAJOR << 16) | (TRUST_VERSION_MINOR << 8) | TRUST_VERSION_PATCH
@@ -75,12 +76,14 @@ pub extern "C" fn trust_version() -> u32 {
 
 /// Cause and cure of the last failure of a call of this thread, or the one that the callback that runs was told; "" if there was
 /// none. In English. Good until the thread's next call.
+// SAFETY: the name is ours.
 #[unsafe(no_mangle)]
 pub extern "C" fn trust_error_message() -> *const c_char {
     catch_unwind(ffi::noted_text).unwrap_or(c"".as_ptr())
 }
 
 /// The name of a status, such as "TRUST_GONE"; "unknown" for a number that is none.
+// SAFETY: the name is ours.
 #[unsafe(no_mangle)]
 pub extern "C" fn trust_status_name(status: i32) -> *const c_char {
     let names = [

@@ -40,6 +40,7 @@ pub struct PoolOptions {
 /// Starts a pool. `options` may be null.
 ///
 /// Errors: TRUST_INVALID, TRUST_REFUSED.
+// SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_pool_start(options: *const PoolOptions, pool: *mut *mut Pool) -> Status {
     entry(|| {
@@ -88,6 +89,7 @@ pub unsafe extern "C" fn trust_pool_start(options: *const PoolOptions, pool: *mu
 /// thread's trustee, if it has one, serves meanwhile. The pool must not be used again. Nothing happens if it is null.
 ///
 /// Errors: TRUST_MAY_NOT_WAIT inside delegated functions and callbacks; the pool runs on.
+// SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_pool_stop(pool: *mut Pool) -> Status {
     entry(|| {
@@ -102,6 +104,7 @@ pub unsafe extern "C" fn trust_pool_stop(pool: *mut Pool) -> Status {
 }
 
 /// How many workers the pool has; 0 if it is null.
+// SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_pool_workers(pool: *const Pool) -> usize {
     // SAFETY: null or of `trust_pool_start`, and not stopped.
@@ -111,6 +114,7 @@ pub unsafe extern "C" fn trust_pool_workers(pool: *const Pool) -> usize {
 /// The number of the trustee of one worker; those that only serve are last.
 ///
 /// Errors: TRUST_INVALID if there is no such worker.
+// SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_pool_trustee(pool: *const Pool, worker: usize, trustee: *mut Trustee) -> Status {
     entry(|| {
@@ -134,6 +138,7 @@ pub unsafe extern "C" fn trust_pool_trustee(pool: *const Pool, worker: usize, tr
 /// Legal everywhere, on every thread.
 ///
 /// Errors: TRUST_INVALID, TRUST_GONE.
+// SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_spawn(
     trustee: Trustee,
@@ -156,6 +161,7 @@ pub unsafe extern "C" fn trust_spawn(
 /// again unless this fails with TRUST_MAY_NOT_WAIT or TRUST_NOT_ATTACHED.
 ///
 /// Errors: TRUST_INVALID, TRUST_NOT_ATTACHED, TRUST_MAY_NOT_WAIT; TRUST_GONE if its thread has ended before it.
+// SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_join(fiber: *mut Fiber) -> Status {
     entry(|| {

@@ -15,6 +15,7 @@ use crate::entry;
 /// close it. Without one, the thread serves its trustee only while it waits in a call of the library or calls trust_poll.
 ///
 /// Errors: TRUST_ATTACHED, TRUST_REFUSED.
+// SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_attach(descriptor: *mut c_int) -> Status {
     entry(|| {
@@ -34,6 +35,7 @@ pub unsafe extern "C" fn trust_attach(descriptor: *mut c_int) -> Status {
 /// `busy` may be null; else it tells whether there was anything to do.
 ///
 /// Errors: TRUST_NOT_ATTACHED; TRUST_MAY_NOT_WAIT inside delegated functions, callbacks and fibers.
+// SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_poll(busy: *mut bool) -> Status {
     entry(|| {
@@ -51,6 +53,7 @@ pub unsafe extern "C" fn trust_poll(busy: *mut bool) -> Status {
 /// from then on with TRUST_GONE. A thread that ends does all that by itself.
 ///
 /// Errors: TRUST_NOT_ATTACHED; TRUST_MAY_NOT_WAIT inside delegated functions, callbacks and fibers.
+// SAFETY: the name is ours.
 #[unsafe(no_mangle)]
 pub extern "C" fn trust_detach() -> Status {
     entry(ffi::detach)
@@ -59,6 +62,7 @@ pub extern "C" fn trust_detach() -> Status {
 /// Lets other fibers run; outside of fibers it serves the thread's trustee once.
 ///
 /// Errors: TRUST_NOT_ATTACHED, TRUST_MAY_NOT_WAIT.
+// SAFETY: the name is ours.
 #[unsafe(no_mangle)]
 pub extern "C" fn trust_yield() -> Status {
     entry(ffi::yield_now)
@@ -67,6 +71,7 @@ pub extern "C" fn trust_yield() -> Status {
 /// The number of the calling thread's trustee.
 ///
 /// Errors: TRUST_NOT_ATTACHED, TRUST_INVALID.
+// SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_local_trustee(trustee: *mut Trustee) -> Status {
     entry(|| {

@@ -10,6 +10,7 @@ use crate::{entry, null};
 /// called with it on the trustee's thread after the last trust was dropped, or when that thread ends. Does not wait.
 ///
 /// Legal everywhere on attached threads. Errors: TRUST_INVALID, TRUST_NOT_ATTACHED, TRUST_GONE; the pointer is the caller's still.
+// SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_entrust(
     trustee: Trustee,
@@ -22,6 +23,7 @@ pub unsafe extern "C" fn trust_entrust(
 }
 
 /// As trust_entrust, for trust_launch: in a latch, which one fiber at a time may hold, also while it waits.
+// SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_entrust_latched(
     trustee: Trustee,
@@ -33,6 +35,7 @@ pub unsafe extern "C" fn trust_entrust_latched(
     unsafe { entrust(trustee, property, destroy, trust, true) }
 }
 
+// SAFETY: as trust_entrust.
 unsafe fn entrust(
     trustee: Trustee,
     property: *mut c_void,
@@ -52,6 +55,7 @@ unsafe fn entrust(
 
 /// One more trust of the same property, to be dropped on its own. Legal everywhere, on every thread, attached or not; does not wait.
 /// All zero if `trust` is.
+// SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_clone(trust: Handle) -> Handle {
     let mut clone = Handle::NULL;
@@ -65,6 +69,7 @@ pub unsafe extern "C" fn trust_clone(trust: Handle) -> Handle {
 
 /// Drops a trust, which must not be used again. Legal everywhere, on every thread, attached or not; does not wait. Nothing happens if it is
 /// all zero.
+// SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_drop(trust: Handle) {
     entry(|| {
@@ -75,6 +80,7 @@ pub unsafe extern "C" fn trust_drop(trust: Handle) {
 }
 
 /// The number of the property's trustee. Errors: TRUST_INVALID.
+// SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_trustee_of(trust: Handle, trustee: *mut Trustee) -> Status {
     entry(|| {

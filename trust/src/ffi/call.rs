@@ -151,6 +151,7 @@ impl Answer {
         unsafe { (self.then)(self.context, failure.status, ptr::null(), 0) }
     }
 
+    #[inline(always)]
     fn give(self, result: *const c_void, length: usize) {
         // SAFETY: as above.
         unsafe { (self.then)(self.context, Status::TRUST_OK, result, length) }
@@ -196,6 +197,7 @@ pub unsafe fn apply_then(
     })
 }
 
+// SAFETY: it does nothing.
 unsafe extern "C" fn ignore(_context: *mut c_void, _status: Status, _result: *const c_void, _length: usize) {}
 
 /// # Safety
@@ -318,6 +320,9 @@ impl Waiting {
     }
 
     /// The outcome has come.
+    ///
+    /// # Safety
+    /// The context is a `Waiting` that waits; the result may be read.
     pub(super) unsafe extern "C" fn receive(this: *mut c_void, status: Status, result: *const c_void, length: usize) {
         let this = this.cast::<Waiting>();
         // SAFETY: `wait` has not returned: the reply is filled here alone, and its waiter looks at the rest afterwards. The room
