@@ -20,6 +20,8 @@ pub enum Kind {
     Atomic,
     /// A message to a thread that owns the counter.
     Channel,
+    /// A table of its own kind, without a lock around it.
+    Table,
     /// `trust`.
     Trust,
     /// The limit of delegation: slots without closures or fibers.
@@ -140,6 +142,11 @@ pub trait Contender {
 
     /// Sets up, runs the workload once, and tears down; only the operations are timed.
     fn run(&self, workload: &Workload) -> Result<Run>;
+
+    /// After the last round: checks what is kept from run to run.
+    fn finish(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// When one client ran, and what its increments returned.

@@ -56,6 +56,9 @@ pub fn interleave(mut entries: Vec<Entry>, options: &Common, title: &str) -> Res
             samples[index].push(sample);
         }
     }
+    for entry in &entries {
+        entry.contender.finish().with_context(|| format!("{} {} went wrong", entry.group, entry.contender.name()))?;
+    }
     progress.end();
     Ok(entries.iter().zip(samples).map(|(entry, samples)| Series::new(entry, samples)).collect())
 }

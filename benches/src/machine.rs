@@ -2,7 +2,7 @@
 //!
 //! Nothing here is on a measured path.
 
-use std::{fmt, fs, process::Command};
+use std::{env, fmt, fs, path::PathBuf, process::Command};
 
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +74,12 @@ fn commit() -> String {
         Some(changes) if changes.is_empty() => head,
         _ => format!("{head}-dirty"),
     }
+}
+
+/// Where a program lies among the folders that `PATH` names.
+pub fn program(name: &str) -> Option<PathBuf> {
+    let folders = env::var_os("PATH")?;
+    env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
 fn cores() -> Vec<core_affinity::CoreId> {

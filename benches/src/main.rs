@@ -13,6 +13,7 @@ mod contenders;
 mod echo;
 mod fetch_add;
 mod harness;
+mod kv;
 mod latency;
 mod machine;
 mod options;
@@ -44,6 +45,8 @@ enum Command {
     /// The program of `echo` over trusts, for itself: as threads, or as processes of this host
     #[cfg(feature = "trust")]
     EchoRack(echo::EchoRack),
+    /// Hash tables: delegated shards beside DashMap, papaya and shards under locks (thesis 2.6.3)
+    Kv(kv::Kv),
     /// One request beside the least it could cost: transfers, an uncontended lock, bare slots
     Parts(parts::Parts),
     /// A JSON file of results as SVG, one file a series
@@ -60,6 +63,7 @@ fn main() -> Result<()> {
         Command::Echo(options) => echo::command(options),
         #[cfg(feature = "trust")]
         Command::EchoRack(options) => echo::rack_command(options),
+        Command::Kv(options) => kv::command(options),
         Command::Parts(options) => parts::command(options),
         Command::Plot(options) => plot::command(options),
         Command::Targets(options) => targets::command(options),

@@ -34,7 +34,10 @@ impl fmt::Display for Dist {
 pub struct Picks(Arc<[Vec<u32>]>);
 
 const SHORTEST: usize = 1 << 16;
-const LONGEST: usize = 1 << 20;
+const LONGEST: usize = 1 << 23;
+
+/// The bit of a pick that [`Picks::marked`] sets; objects are fewer.
+pub const MARK: u32 = 1 << 31;
 
 impl Picks {
     /// Arrays of object indices below `objects` for `threads` clients, the same for the same seed.
@@ -58,6 +61,13 @@ impl Picks {
             }
         });
         Self(arrays.collect())
+    }
+
+    /// The same picks, of which `percent` in a hundred, at random, have [`MARK`] set (writes, where the others read).
+    pub fn marked(&self, percent: u32, seed: u64) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut mark = |pick: u32| if rng.random_range(0..100) < percent { pick | MARK } else { pick };
+        Self(self.0.iter().map(|array| array.iter().map(|&pick| mark(pick)).collect()).collect())
     }
 
     /// The array of client `thread`.
@@ -88,6 +98,17 @@ mod tests {
                 assert!(picks.of(0).iter().chain(picks.of(1)).all(|&pick| (pick as usize) < objects));
                 assert_eq!(picks.of(1), Picks::new(dist, objects, 2, 7).of(1));
             }
+        }
+    }
+
+    #[test]
+    fn marks_are_as_many_as_asked_for_and_leave_the_picks() {
+        let picks = Picks::new(Dist::Uniform, 1000, 1, 7);
+        for (percent, least, most) in [(0, 0.0, 0.0), (5, 0.045, 0.055), (100, 1.0, 1.0)] {
+            let marked = picks.marked(percent, 3);
+            assert!(marked.of(0).iter().zip(picks.of(0)).all(|(marked, pick)| marked & !MARK == *pick));
+            let share = marked.of(0).iter().filter(|&&pick| pick & MARK != 0).count() as f64 / picks.of(0).len() as f64;
+            assert!((least..=most).contains(&share), "{share} of the picks are marked, not {percent}%");
         }
     }
 

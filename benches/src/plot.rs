@@ -19,7 +19,7 @@ use crate::{fetch_add::FetchAddSeries, latency::Point, machine::Machine, report:
 /// Options of `plot`.
 #[derive(Debug, Args)]
 pub struct Plot {
-    /// A file that `echo`, `fetch-add`, `latency`, `parts` or `targets` wrote.
+    /// A file that `echo`, `fetch-add`, `kv`, `latency`, `parts` or `targets` wrote.
     #[arg(long)]
     json: PathBuf,
     /// Folder for the SVG files; made if it is not there.
@@ -70,6 +70,7 @@ pub fn command(options: Plot) -> Result<()> {
             let series = file.results.get("series").cloned().ok_or_else(|| anyhow!(shape()))?;
             crate::echo::pictures(&serde_json::from_value::<Vec<crate::echo::Series>>(series).with_context(shape)?)
         }
+        "kv" => crate::kv::pictures(&file.results).with_context(shape)?,
         "parts" | "targets" => {
             let series = file.results.get("series").cloned().ok_or_else(|| anyhow!(shape()))?;
             bars(&serde_json::from_value::<Vec<Series>>(series).with_context(shape)?, &file, &options.out)?;
@@ -155,6 +156,12 @@ fn colour(contender: &str) -> RGBColor {
         "apply_then" => RGBColor(214, 39, 40),
         "apply_then-dedicated" => RGBColor(255, 152, 150),
         "bare-slots" => RGBColor(0, 0, 0),
+        "dashmap" => RGBColor(23, 190, 207),
+        "papaya" => RGBColor(44, 160, 44),
+        "mutex-std" => RGBColor(31, 119, 180),
+        "mutex-parking_lot" => RGBColor(120, 94, 160),
+        "rwlock-std" => RGBColor(90, 90, 90),
+        "rwlock-parking_lot" => RGBColor(188, 189, 34),
         "threads" => RGBColor(255, 187, 120),
         "shm" => RGBColor(214, 39, 40),
         "tcp" => RGBColor(255, 127, 14),

@@ -56,7 +56,6 @@ fn verdict(target: impl Into<String>, bound: &'static str, wanted: f64, reached:
 }
 
 /// A target that asks for at least so much.
-#[cfg(feature = "trust")]
 pub fn verdict_at_least(target: impl Into<String>, wanted: f64, reached: Option<f64>) -> Verdict {
     verdict(target, AT_LEAST, wanted, reached)
 }

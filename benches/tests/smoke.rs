@@ -175,6 +175,52 @@ fn echo() {
 }
 
 #[test]
+fn kv_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let (stdout, file, drawn) = measure(folder.path(), &["kv", "--tables", "--dist", "zipf", "--mix", "50"]);
+    let tables = file["results"]["tables"].as_array().unwrap();
+    let others = ["mutex-std", "mutex-parking_lot", "rwlock-std", "rwlock-parking_lot", "dashmap", "papaya"];
+    let of_trust = OF_TRUST.iter().filter(|contender| contender.starts_with("apply_then"));
+    for contender in others.iter().chain(of_trust) {
+        assert!(stdout.contains(contender), "{contender} is not in the table");
+        let own = tables.iter().filter(|series| series["contender"] == *contender);
+        assert_eq!(own.inspect(|series| assert_samples(series, 2)).count(), 2, "{contender}");
+    }
+    assert_eq!(drawn, 1, "a picture for each distribution and mix");
+    assert_eq!(file["results"]["targets"].as_array().unwrap().len(), 2);
+    assert!(fail(&["kv", "--tables", "--smoke", "--only", "cuckoo"]).contains("dashmap, papaya"));
+    assert!(fail(&["kv", "--tables", "--smoke", "--mix", "A"]).contains("writes in a hundred"));
+    assert!(fail(&["kv", "--tables", "--smoke", "--strict", "--only", "papaya"]).contains("were not measured"));
+}
+
+#[test]
+fn kv_servers() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("kv.json");
+    let stdout = succeed(&["kv", "--smoke", "--dist", "zipf", "--mix", "5,D,F", "--json", json.to_str().unwrap()]);
+    let file: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let servers = &file["results"]["servers"];
+    for series in servers["series"].as_array().unwrap() {
+        assert_eq!(series["samples"].as_array().unwrap().len(), 2);
+        let us = |name: &str| series[name].as_f64().unwrap();
+        assert!(us("median_kops") > 0.0 && us("p50_us") <= us("p99_us") && us("p99_us") <= us("p999_us"), "{series}");
+    }
+    // What cannot be had is said, and does not count as measured.
+    for (skipped, why) in servers["skipped"].as_object().unwrap() {
+        assert!(stdout.contains(&format!("SKIPPED: {skipped}: {}", why.as_str().unwrap())));
+    }
+    assert_eq!(file["results"]["targets"].as_array().unwrap().len(), 4);
+    let mut without = Command::new(env!("CARGO_BIN_EXE_gossamer-bench"));
+    let output = without.args(["kv", "--smoke", "--only", "memcached"]).env("PATH", folder.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("SKIPPED: memcached: there is no `memcached`"), "{said}");
+    assert!(fail(&["kv", "--smoke", "--only", "redis"]).contains("memcached"));
+    assert!(fail(&["kv", "--smoke", "--mix", "E"]).contains("A, B, C, D, F"));
+    assert!(fail(&["kv", "--smoke", "--value-bytes", "15"]).contains("--value-bytes 15"));
+    assert!(fail(&["kv", "--smoke", "--address", "127.0.0.1:1"]).contains("there is no server at 127.0.0.1:1"));
+}
+
+#[test]
 fn wrong_options_say_what_is_right() {
     assert!(fail(&["fetch-add", "--smoke", "--only", "mutex"]).contains("std-mutex, parking_lot"));
     assert!(fail(&["fetch-add", "--smoke", "--batch", "0"]).contains("1 to 256"));

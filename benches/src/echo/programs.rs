@@ -11,6 +11,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use exchange::{Plan, Point};
 
+use crate::machine::program;
+
 /// Longer than any run takes, start and end included, beyond what is measured.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -37,7 +39,7 @@ impl Program {
                 (own()?, vec!["echo-rack", "--fabric", contender, "--processes", &count, "--workers", &count])
             }
             "mpi" | "mpi-aggregated" | "mpi-tcp-aggregated" => {
-                let Some(mpirun) = find("mpirun") else {
+                let Some(mpirun) = program("mpirun") else {
                     return Ok(Err(
                         "there is no `mpirun` (on Debian: apt-get install openmpi-bin libopenmpi-dev libclang-dev)"
                             .to_owned(),
@@ -92,11 +94,6 @@ fn own() -> Result<PathBuf> {
     env::current_exe().context("where this program is")
 }
 
-fn find(name: &str) -> Option<PathBuf> {
-    let folders = env::var_os("PATH")?;
-    env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
-}
-
 /// What the child writes until it ends well; it is ended where it takes too long.
 fn finish(mut child: Child, limit: Duration) -> Result<String> {
     let Some(mut stdout) = child.stdout.take() else { bail!("the child has no output to read") };
@@ -120,7 +117,7 @@ fn finish(mut child: Child, limit: Duration) -> Result<String> {
 /// Builds one of the packages that have a workspace of their own, beside this program's build.
 fn build(package: &str, binary: &str) -> Result<std::result::Result<PathBuf, String>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(package);
-    let Some(cargo) = find("cargo") else {
+    let Some(cargo) = program("cargo") else {
         return Ok(Err("there is no `cargo` to build it with".to_owned()));
     };
     let target = own()?.parent().and_then(Path::parent).context("where builds go")?.join(package);

@@ -1,0 +1,137 @@
+//! One connection: what has been asked for, in order, and the bytes that go out and come in.
+
+use std::{
+    collections::VecDeque,
+    io::{ErrorKind, Read, Write},
+    net::{SocketAddr, TcpStream as Blocking},
+};
+
+use anyhow::{Context, Result, ensure};
+use mio::net::TcpStream;
+
+use super::protocol::{Format, Operation, Reply, Step};
+
+/// Room for what comes in, at first.
+const INCOMING_BYTES: usize = 64 << 10;
+
+/// A connection, and what is outstanding on it.
+pub struct Connection {
+    socket: TcpStream,
+    outstanding: VecDeque<Operation>,
+    outgoing: Vec<u8>,
+    /// How much of `outgoing` is sent.
+    sent: usize,
+    incoming: Vec<u8>,
+    /// What of `incoming` is there and not taken yet.
+    taken: usize,
+    come: usize,
+    /// Writes so far.
+    writes: u32,
+    replies: u64,
+    is_closed: bool,
+}
+
+impl Connection {
+    /// Connects, waiting for it.
+    pub fn to(address: SocketAddr) -> Result<Self> {
+        let socket = Blocking::connect(address)?;
+        socket.set_nodelay(true)?;
+        socket.set_nonblocking(true)?;
+        Ok(Self {
+            socket: TcpStream::from_std(socket),
+            outstanding: VecDeque::new(),
+            outgoing: Vec::new(),
+            sent: 0,
+            incoming: vec![0; INCOMING_BYTES],
+            taken: 0,
+            come: 0,
+            writes: 0,
+            replies: 0,
+            is_closed: false,
+        })
+    }
+
+    /// For the poller.
+    pub fn socket(&mut self) -> &mut TcpStream {
+        &mut self.socket
+    }
+
+    /// Is there a request without a reply?
+    pub fn is_outstanding(&self) -> bool {
+        !self.outstanding.is_empty()
+    }
+
+    /// Makes a request; [`send`](Self::send) sends it.
+    #[inline]
+    pub fn ask(&mut self, format: &Format, operation: Operation) {
+        self.writes = self.writes.wrapping_add(u32::from(operation.step == Step::Write));
+        format.write(&operation, self.writes, &mut self.outgoing);
+        self.outstanding.push_back(operation);
+    }
+
+    /// Sends what the socket takes.
+    pub fn send(&mut self) -> Result<()> {
+        while self.sent < self.outgoing.len() {
+            match self.socket.write(&self.outgoing[self.sent..]) {
+                Ok(bytes) => self.sent += bytes,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).with_context(|| self.so_far()),
+            }
+        }
+        self.outgoing.clear();
+        self.sent = 0;
+        Ok(())
+    }
+
+    /// Receives all that has come; with `to_the_end` what comes is known to end.
+    pub fn receive(&mut self, to_the_end: bool) -> Result<()> {
+        self.incoming.copy_within(self.taken..self.come, 0);
+        self.come -= self.taken;
+        self.taken = 0;
+        loop {
+            if self.come == self.incoming.len() {
+                self.incoming.resize(2 * self.come, 0);
+            }
+            match self.socket.read(&mut self.incoming[self.come..]) {
+                Ok(0) => self.is_closed = true,
+                Ok(bytes) => {
+                    self.come += bytes;
+                    if to_the_end || self.come == self.incoming.len() {
+                        continue;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error).with_context(|| self.so_far()),
+            }
+            // A read that leaves room has taken all there was; what comes later is an event of its own.
+            return Ok(());
+        }
+    }
+
+    /// The next operation that is complete; one that is to be written back is asked for again first.
+    #[inline]
+    pub fn next_reply(&mut self, format: &Format) -> Result<Option<Reply>> {
+        while let Some(operation) = self.outstanding.front().copied() {
+            let read = format.read(&operation, &self.incoming[self.taken..self.come]);
+            let Some((bytes, is_miss)) = read.with_context(|| self.so_far())? else {
+                ensure!(!self.is_closed, "the server closed the connection {}", self.so_far());
+                break;
+            };
+            self.taken += bytes;
+            self.outstanding.pop_front();
+            if operation.step == Step::ReadToWriteBack {
+                self.ask(format, Operation { step: Step::Write, ..operation });
+                continue;
+            }
+            self.replies += 1;
+            return Ok(Some(Reply { began: operation.began, is_miss }));
+        }
+        Ok(None)
+    }
+
+    fn so_far(&self) -> String {
+        format!("after {} replies, {} requests outstanding", self.replies, self.outstanding.len())
+    }
+}

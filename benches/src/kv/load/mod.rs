@@ -1,0 +1,286 @@
+//! A load generator for servers that speak memcached's text protocol: pipelined connections over a few threads, every reply
+//! checked, latencies in a histogram. Closed loop: a reply makes room for the next request.
+//!
+//! protocol.rs is what requests and replies look like, mix.rs which operations are made, connection.rs how one connection
+//! keeps its requests outstanding. Not here: servers.
+
+mod connection;
+mod mix;
+mod protocol;
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Barrier, atomic::AtomicU32},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use hdrhistogram::Histogram;
+use mio::{Events, Interest, Poll, Token};
+use quanta::Clock;
+
+use self::{connection::Connection, protocol::Format};
+pub use self::{
+    mix::{Mix, Source},
+    protocol::VALUE_BYTES_MIN,
+};
+use crate::pick::Picks;
+
+/// How a server is loaded.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// Client threads.
+    pub threads: usize,
+    /// Connections, spread over the threads.
+    pub connections: usize,
+    /// Requests that each connection keeps outstanding.
+    pub depth: usize,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Keys that the table is filled with.
+    pub keys: u32,
+    /// Which operations.
+    pub mix: Mix,
+    /// Which keys, for each thread.
+    pub picks: Picks,
+    /// Before it is counted.
+    pub warm_up: Duration,
+    /// Counted.
+    pub measured: Duration,
+    /// Seed of the operations.
+    pub seed: u64,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Operations that were complete while it was counted; reading and writing back is one.
+    pub operations: u64,
+    /// Reads of keys that were not there, though they may be on their way (of inserts alone).
+    pub misses: u64,
+    /// How long it was counted.
+    pub seconds: f64,
+    /// Nanoseconds from making a request to having its reply.
+    pub latency_ns: Histogram<u64>,
+}
+
+/// No reply for so long is a fault.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LONGEST_NS: u64 = 60_000_000_000;
+
+impl Load {
+    /// Gives every key its first value.
+    ///
+    /// # Errors
+    /// A server that cannot be reached, closes a connection or answers wrongly.
+    pub fn fill(&self, address: SocketAddr) -> Result<()> {
+        let source = Source::Fill { next: 0, keys: self.keys };
+        let mut client = Client::connect(self, address, self.connections.min(4), source)?;
+        client.run(|_| Phase::Over)?;
+        Ok(())
+    }
+
+    /// Loads the server; `mark` is called when counting begins and when it ends.
+    ///
+    /// # Errors
+    /// As `fill`; a value of another key, torn, or of the wrong length.
+    pub fn run(&self, address: SocketAddr, mut mark: impl FnMut()) -> Result<Outcome> {
+        ensure!(self.threads > 0 && self.connections >= self.threads, "a client thread needs a connection");
+        let newest = Arc::new(AtomicU32::new(self.keys));
+        let ready = Barrier::new(self.threads + 1);
+        thread::scope(|scope| {
+            let clients: Vec<_> = (0..self.threads)
+                .map(|thread| {
+                    let (newest, ready) = (newest.clone(), &ready);
+                    scope.spawn(move || self.client(thread, address, newest, ready))
+                })
+                .collect();
+            ready.wait();
+            thread::sleep(self.warm_up);
+            mark();
+            thread::sleep(self.measured);
+            mark();
+            let mut total =
+                Outcome { operations: 0, misses: 0, seconds: self.measured.as_secs_f64(), latency_ns: histogram() };
+            for client in clients {
+                let outcome = client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+                total.operations += outcome.operations;
+                total.misses += outcome.misses;
+                total.latency_ns.add(&outcome.latency_ns).context("histograms of one kind")?;
+            }
+            Ok(total)
+        })
+    }
+
+    fn client(&self, thread: usize, address: SocketAddr, newest: Arc<AtomicU32>, ready: &Barrier) -> Result<Outcome> {
+        let connections = self.connections / self.threads + usize::from(thread < self.connections % self.threads);
+        let source = Source::new(self.mix, self.picks.of(thread), self.keys, newest, self.seed + thread as u64);
+        let client = Client::connect(self, address, connections, source);
+        ready.wait();
+        let mut client = client?;
+        let (warm_up, until) = (self.warm_up.as_nanos() as u64, (self.warm_up + self.measured).as_nanos() as u64);
+        client.run(|since_start_ns| match since_start_ns {
+            early if early < warm_up => Phase::WarmUp,
+            counted if counted < until => Phase::Counted,
+            _ => Phase::Over,
+        })?;
+        Ok(client.outcome)
+    }
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("1 ns to a minute at 3 digits is a valid range")
+}
+
+/// Where in a run a client is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    WarmUp,
+    Counted,
+    /// What is outstanding is seen through, nothing is asked for any more; a source with an end goes on until it.
+    Over,
+}
+
+/// One thread with its connections.
+struct Client {
+    poll: Poll,
+    connections: Vec<Connection>,
+    source: Source,
+    format: Format,
+    depth: usize,
+    clock: Clock,
+    outcome: Outcome,
+}
+
+impl Client {
+    fn connect(load: &Load, address: SocketAddr, connections: usize, source: Source) -> Result<Self> {
+        let poll = Poll::new().context("a poller")?;
+        let mut made = Vec::new();
+        for index in 0..connections {
+            let mut connection =
+                Connection::to(address).with_context(|| format!("there is no server at {address} to be loaded"))?;
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            poll.registry().register(connection.socket(), Token(index), interest).context("watching a connection")?;
+            made.push(connection);
+        }
+        Ok(Self {
+            poll,
+            connections: made,
+            source,
+            format: Format::of(load.value_bytes)?,
+            depth: load.depth,
+            clock: Clock::new(),
+            outcome: Outcome { operations: 0, misses: 0, seconds: 0.0, latency_ns: histogram() },
+        })
+    }
+
+    /// Keeps all connections busy until nothing is left to ask for and nothing is outstanding.
+    fn run(&mut self, phase_at: impl Fn(u64) -> Phase) -> Result<()> {
+        let start = self.clock.raw();
+        for index in 0..self.connections.len() {
+            self.ask(index, self.depth)?;
+        }
+        let mut events = Events::with_capacity(256);
+        while self.connections.iter().any(Connection::is_outstanding) {
+            match self.poll.poll(&mut events, Some(PATIENCE)) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                other => other.context("waiting for replies")?,
+            }
+            if events.is_empty() {
+                bail!("the server has not answered for {} s", PATIENCE.as_secs());
+            }
+            let mut phase = phase_at(self.clock.delta_as_nanos(start, self.clock.raw()));
+            for event in &events {
+                let Token(index) = event.token();
+                let replies = self.take(index, event.is_read_closed(), phase)?;
+                phase = phase_at(self.clock.delta_as_nanos(start, self.clock.raw()));
+                self.ask(index, if phase == Phase::Over && !self.source.has_end() { 0 } else { replies })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the replies that have come; how many.
+    fn take(&mut self, index: usize, to_the_end: bool, phase: Phase) -> Result<usize> {
+        let Self { connections, format, clock, outcome, .. } = self;
+        let connection = &mut connections[index];
+        connection.receive(to_the_end)?;
+        let now = clock.raw();
+        let mut replies = 0;
+        while let Some(reply) = connection.next_reply(format)? {
+            replies += 1;
+            if phase == Phase::Counted {
+                outcome.operations += 1;
+                outcome.misses += u64::from(reply.is_miss);
+                outcome.latency_ns.saturating_record(clock.delta_as_nanos(reply.began, now));
+            }
+        }
+        Ok(replies)
+    }
+
+    /// Makes up to so many requests, and sends what can be sent.
+    fn ask(&mut self, index: usize, requests: usize) -> Result<()> {
+        let connection = &mut self.connections[index];
+        let now = self.clock.raw();
+        for _ in 0..requests {
+            let Some(operation) = self.source.next(now) else { break };
+            connection.ask(&self.format, operation);
+        }
+        connection.send()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read, Write},
+        net::TcpListener,
+    };
+
+    use super::*;
+    use crate::pick::Dist;
+
+    /// A server that answers whatever comes first on each connection with these bytes and closes it.
+    fn against(reply: &'static [u8], keys: u32) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let load = Load {
+            threads: 1,
+            connections: 1,
+            depth: 2,
+            value_bytes: VALUE_BYTES_MIN,
+            keys,
+            mix: Mix::C,
+            picks: Picks::new(Dist::Uniform, keys as usize, 1, 1),
+            warm_up: Duration::ZERO,
+            measured: Duration::from_millis(1),
+            seed: 1,
+        };
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let (mut client, _) = listener.accept().unwrap();
+                let read = client.read(&mut [0; 4096]).unwrap();
+                assert!(read > 0);
+                client.write_all(reply).unwrap();
+            });
+            format!("{:#}", load.fill(address).unwrap_err())
+        })
+    }
+
+    #[test]
+    fn what_a_server_does_wrong_is_said() {
+        assert!(against(b"STORED\r\n", 2).contains("closed the connection after 1 replies, 1 requests outstanding"));
+        assert!(against(b"SERVER_ERROR out of memory storing object\r\n", 2).contains("out of memory"));
+        assert!(against(b"STORED\r\nSTORNO\r\n", 2).contains("STORNO"));
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_said() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let format = Connection::to(address).map(|_| ()).unwrap_err().to_string();
+        assert!(format.contains("refused"), "{format}");
+    }
+}

@@ -1,0 +1,143 @@
+//! `kv`: key-value stores (thesis 2.6.3, figures 10 to 13; figures 27 and 28): the tables alone, and servers under load.
+//!
+//! record.rs says what keys and values of the tables are, tables/ which tables there are and how they are measured; load/ is
+//! the load generator, servers/ what it is pointed at.
+
+mod load;
+mod record;
+mod servers;
+mod tables;
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use serde::Serialize;
+use serde_json::Value;
+
+use self::load::{Mix, VALUE_BYTES_MIN};
+use crate::{
+    machine::Machine,
+    options::Common,
+    pick::{Dist, MARK},
+    plot::Picture,
+    report::Report,
+    targets::{Verdict, print_verdicts},
+};
+
+/// Options of `kv`.
+#[derive(Clone, Debug, Args, Serialize)]
+pub struct Kv {
+    /// The tables alone, without sockets.
+    #[arg(long)]
+    pub tables: bool,
+    /// Load the server at this address, whatever it is, instead of starting some. Its table is filled first.
+    #[arg(long, conflicts_with = "tables")]
+    pub address: Option<SocketAddr>,
+    /// Threads of the tables' run, clients and trustees together; or of each server.
+    #[arg(long, default_value_t = 2)]
+    pub threads: usize,
+    /// Keys; a point each [default: 1 to 10,000,000 for tables, 1,000 and 1,000,000 for servers].
+    #[arg(long, value_delimiter = ',')]
+    pub keys: Vec<usize>,
+    /// How keys are picked; a series each.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "uniform,zipf")]
+    pub dist: Vec<Dist>,
+    /// Writes in a hundred operations, or a workload of YCSB (A, B, C, D, F; servers only); a series each
+    /// [default: 5 for tables, 5 and 50 for servers].
+    #[arg(long, value_delimiter = ',')]
+    pub mix: Vec<Mix>,
+    /// Servers: client threads.
+    #[arg(long, default_value_t = 2)]
+    pub client_threads: usize,
+    /// Servers: connections, spread over the client threads.
+    #[arg(long, default_value_t = 16)]
+    pub connections: usize,
+    /// Servers: requests that each connection keeps outstanding.
+    #[arg(long, default_value_t = 48)]
+    pub depth: usize,
+    /// Servers: bytes of a value.
+    #[arg(long, default_value_t = VALUE_BYTES_MIN)]
+    pub value_bytes: usize,
+    /// Servers: how long a run is counted, in milliseconds; it warms up for a quarter of it.
+    #[arg(long, default_value_t = 1000)]
+    pub load_millis: u64,
+    /// Exit with an error where a target is missed or was not measured.
+    #[arg(long)]
+    pub strict: bool,
+    /// What all commands share.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// What the file of results holds: one of the two, and the verdicts.
+#[derive(Debug, Serialize)]
+struct Results {
+    tables: Vec<tables::TableSeries>,
+    servers: servers::Measured,
+    targets: Vec<Verdict>,
+}
+
+/// Measures, prints and writes.
+///
+/// # Errors
+/// Options out of range; a server that cannot be loaded; wrong answers; a file that cannot be written; with `--strict`, a
+/// target that is missed or was not measured.
+pub fn command(mut options: Kv) -> Result<()> {
+    options.common = options.common.prepare()?;
+    prepare(&mut options)?;
+    let machine = Machine::here();
+    println!("{machine}");
+    let mut results = Results { tables: Vec::new(), servers: servers::Measured::default(), targets: Vec::new() };
+    if options.tables {
+        results.tables = tables::measure(&options)?;
+        results.targets = tables::judge(&results.tables);
+    } else {
+        results.servers = servers::measure(&options)?;
+        results.targets = servers::judge(&results.servers);
+    }
+    print_verdicts(&results.targets);
+    let missed = results.targets.iter().filter(|verdict| verdict.met != Some(true)).count();
+    Report::write("kv", &machine, &options, results, options.common.json.as_deref())?;
+    ensure!(!options.strict || missed == 0, "{missed} targets are missed or were not measured");
+    Ok(())
+}
+
+fn prepare(options: &mut Kv) -> Result<()> {
+    if options.common.smoke {
+        options.keys = vec![1, 1000];
+        options.load_millis = options.load_millis.min(50);
+    }
+    if options.keys.is_empty() {
+        let tables = [1, 100, 1000, 10_000, 100_000, 1_000_000, 10_000_000];
+        options.keys = if options.tables { tables.to_vec() } else { vec![1000, 1_000_000] };
+    }
+    if options.mix.is_empty() {
+        options.mix = if options.tables { vec![Mix::Writes(5)] } else { vec![Mix::Writes(5), Mix::Writes(50)] };
+    }
+    for &keys in &options.keys {
+        ensure!((1..MARK as usize).contains(&keys), "--keys {keys}: 1 to {} are possible", MARK - 1);
+    }
+    ensure!(options.threads > 0, "--threads 0: at least one thread is needed");
+    ensure!(options.depth > 0, "--depth 0: a connection needs an outstanding request");
+    ensure!(options.load_millis > 0, "--load-millis 0: a run needs some time");
+    ensure!(options.client_threads > 0, "--client-threads 0: at least one is needed");
+    ensure!(
+        options.connections >= options.client_threads,
+        "--connections {} for --client-threads {}: each thread needs one",
+        options.connections,
+        options.client_threads
+    );
+    Ok(())
+}
+
+/// The pictures of a file of results.
+///
+/// # Errors
+/// Results of another shape.
+pub fn pictures(results: &Value) -> Result<Vec<Picture>> {
+    let part = |name: &str| results.get(name).cloned().with_context(|| format!("there are no {name}"));
+    let mut pictures = tables::pictures(serde_json::from_value(part("tables")?)?);
+    pictures.extend(servers::pictures(serde_json::from_value(part("servers")?)?));
+    Ok(pictures)
+}

@@ -1,0 +1,127 @@
+//! A server as a child process: found, started, waited for, ended. What cannot be had here is skipped, with the reason.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    net::{SocketAddr, TcpListener, TcpStream},
+    process::{Child as Process, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::machine::program;
+
+/// A server that takes longer than this to start does not start.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(10);
+/// What memcached keeps beside a key and its value, and some room.
+const ITEM_BYTES: usize = 256;
+const MEMORY_MIB_MIN: usize = 256;
+
+/// All servers that can be started, in the order they are shown in.
+const ALL: [&str; 1] = ["memcached"];
+
+/// Those with these names, all where there are none.
+///
+/// # Errors
+/// A name that no server has, with the names there are.
+pub fn names(only: &[String]) -> Result<Vec<&'static str>> {
+    if let Some(unknown) = only.iter().find(|name| !ALL.contains(&name.as_str())) {
+        bail!("no server is called {unknown:?}; there are {}", ALL.join(", "));
+    }
+    Ok(ALL.into_iter().filter(|name| only.is_empty() || only.iter().any(|chosen| chosen == name)).collect())
+}
+
+/// A server that runs; it is ended when this is dropped.
+pub struct Child {
+    process: Process,
+    address: SocketAddr,
+}
+
+impl Child {
+    /// Starts a server of so many threads, with memory for so many items; or says why it cannot be had here.
+    ///
+    /// # Errors
+    /// One that is here but does not start.
+    pub fn start(name: &str, threads: usize, keys: usize, value_bytes: usize) -> Result<Result<Self, String>> {
+        let memory_mib = ((keys * (value_bytes + ITEM_BYTES)) >> 20).max(MEMORY_MIB_MIN).to_string();
+        let threads = threads.to_string();
+        match name {
+            "memcached" => {
+                let Some(program) = program("memcached") else {
+                    return Ok(Err("there is no `memcached` (on Debian: apt-get install memcached)".to_owned()));
+                };
+                let address = free_address()?;
+                let port = address.port().to_string();
+                let mut command = Command::new(program);
+                command.args(["-l", "127.0.0.1", "-U", "0", "-u", "root", "-c", "4096"]);
+                command.args(["-p", &port, "-t", &threads, "-m", &memory_mib]);
+                Self::spawn(command, Some(address)).map(Ok)
+            }
+            other => bail!("no server is called {other:?}"),
+        }
+    }
+
+    /// Starts it and waits until it takes connections, at this address or at the one that ends its first line of output.
+    fn spawn(mut command: Command, address: Option<SocketAddr>) -> Result<Self> {
+        command.stdin(Stdio::null()).stderr(Stdio::inherit());
+        command.stdout(if address.is_some() { Stdio::null() } else { Stdio::piped() });
+        let process = command.spawn().with_context(|| format!("{command:?} cannot be started"))?;
+        let unspecified = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut child = Self { process, address: address.unwrap_or(unspecified) };
+        if address.is_none() {
+            let stdout = child.process.stdout.take().context("the output of a server")?;
+            let mut line = String::new();
+            BufReader::new(stdout).read_line(&mut line).context("the first line of a server")?;
+            let last = line.split_whitespace().next_back().unwrap_or_default();
+            child.address = last.parse().with_context(|| format!("{command:?} said {line:?} and no address"))?;
+        }
+        let begun = Instant::now();
+        while TcpStream::connect(child.address).is_err() {
+            if let Some(status) = child.process.try_wait().context("the server")? {
+                bail!("{command:?} ended at once: {status}");
+            }
+            ensure!(begun.elapsed() < PATIENCE, "{command:?} takes no connections");
+            thread::sleep(PAUSE);
+        }
+        Ok(child)
+    }
+
+    /// Where it takes connections.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// For how long its threads have run so far.
+    ///
+    /// # Errors
+    /// It has ended, or the kernel does not tell.
+    pub fn cpu_seconds(&self) -> Result<f64> {
+        let folder = format!("/proc/{}/task", self.process.id());
+        let mut nanoseconds = 0;
+        for thread in fs::read_dir(&folder).with_context(|| format!("{folder} cannot be read"))? {
+            let path = thread.with_context(|| folder.clone())?.path().join("schedstat");
+            // A thread that has ended since is no fault.
+            let Ok(text) = fs::read_to_string(&path) else { continue };
+            let first = text.split_whitespace().next().and_then(|time| time.parse::<u64>().ok());
+            nanoseconds += first.with_context(|| format!("{} does not say how long a thread ran", path.display()))?;
+        }
+        Ok(nanoseconds as f64 / 1e9)
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // It may have ended by itself; nothing it holds is to be kept.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// An address of this host that nobody listens at just now.
+fn free_address() -> Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("a free port")?;
+    listener.local_addr().context("its number")
+}

@@ -1,0 +1,330 @@
+//! Servers under the same load, each a process of its own, interleaved: which there are, what a point is, and the verdicts.
+//!
+//! child.rs starts and ends them.
+
+mod child;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
+use serde::{Deserialize, Serialize};
+
+use self::child::Child;
+use super::{
+    Kv,
+    load::{Load, Mix},
+};
+use crate::{
+    pick::{Dist, Picks},
+    plot::{Dot, Picture},
+    report::median,
+    targets::{Verdict, verdict_at_least},
+};
+
+/// Ours, in the tables.
+const OURS: &str = "kv";
+/// Its reference from outside.
+const MEMCACHED: &str = "memcached";
+/// Servers that the targets measure ours against, beside memcached: the same server with another table.
+const OTHERS: [&str; 4] = ["dashmap", "papaya", "mutex", "rwlock"];
+
+/// What came of all runs.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Measured {
+    series: Vec<ServerSeries>,
+    /// Servers that did not run, and why.
+    skipped: BTreeMap<String, String>,
+}
+
+/// One server at one point.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ServerSeries {
+    /// Its name, or its address where it was there already.
+    pub server: String,
+    /// How keys were picked.
+    pub dist: Dist,
+    /// Keys of its table.
+    pub keys: usize,
+    /// Writes in a hundred, or a workload of YCSB.
+    pub mix: Mix,
+    /// Medians over the rounds: thousand operations a second,
+    pub median_kops: f64,
+    /// thousand operations for each second of the server's CPU time (none where it is not our child),
+    pub median_kops_per_cpu_second: Option<f64>,
+    /// and latencies.
+    pub p50_us: f64,
+    pub p99_us: f64,
+    pub p999_us: f64,
+    /// All runs in the order of their rounds.
+    pub samples: Vec<Sample>,
+}
+
+/// One run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Sample {
+    /// Thousand operations a second.
+    pub kops: f64,
+    /// CPU time of the server meanwhile, user and system.
+    pub cpu_seconds: Option<f64>,
+    /// How long it was counted.
+    pub seconds: f64,
+    /// Reads of keys that were just being inserted.
+    pub misses: u64,
+    /// Quantiles of the latency.
+    pub p50_us: f64,
+    pub p99_us: f64,
+    pub p999_us: f64,
+}
+
+impl Sample {
+    fn kops_per_cpu_second(&self) -> Option<f64> {
+        self.cpu_seconds.filter(|seconds| *seconds > 0.0).map(|cpu| self.kops * self.seconds / cpu)
+    }
+}
+
+/// A server that is there.
+struct Server {
+    name: String,
+    address: SocketAddr,
+    child: Option<Child>,
+    samples: Vec<Sample>,
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// As `kv`.
+pub fn measure(options: &Kv) -> Result<Measured> {
+    let mut measured = Measured::default();
+    for &dist in &options.dist {
+        for &keys in &options.keys {
+            let picks = Picks::new(dist, keys, options.client_threads, options.common.seed);
+            for &mix in &options.mix {
+                let load = Load {
+                    threads: options.client_threads,
+                    connections: options.connections,
+                    depth: options.depth,
+                    value_bytes: options.value_bytes,
+                    keys: keys as u32,
+                    mix,
+                    picks: picks.clone(),
+                    warm_up: Duration::from_millis(options.load_millis / 4),
+                    measured: Duration::from_millis(options.load_millis),
+                    seed: options.common.seed,
+                };
+                let mut servers = start(options, keys, &mut measured.skipped)?;
+                if servers.is_empty() {
+                    continue;
+                }
+                let title = format!("servers, {keys} keys, {dist}, mix {mix}");
+                rounds(options, &load, &mut servers, &title)?;
+                let series: Vec<_> = servers.into_iter().map(|server| summed_up(server, dist, keys, mix)).collect();
+                print(&title, &series);
+                measured.series.extend(series);
+            }
+        }
+    }
+    Ok(measured)
+}
+
+fn start(options: &Kv, keys: usize, skipped: &mut BTreeMap<String, String>) -> Result<Vec<Server>> {
+    if let Some(address) = options.address {
+        let name = address.to_string();
+        return Ok(vec![Server { name, address, child: None, samples: Vec::new() }]);
+    }
+    let mut servers = Vec::new();
+    for name in child::names(&options.common.only)? {
+        match Child::start(name, options.threads, keys, options.value_bytes)? {
+            Ok(child) => servers.push(Server {
+                name: name.to_owned(),
+                address: child.address(),
+                child: Some(child),
+                samples: Vec::new(),
+            }),
+            Err(why) => {
+                if skipped.insert(name.to_owned(), why.clone()).is_none() {
+                    println!("SKIPPED: {name}: {why}");
+                }
+            }
+        }
+    }
+    Ok(servers)
+}
+
+fn rounds(options: &Kv, load: &Load, servers: &mut [Server], title: &str) -> Result<()> {
+    for server in &*servers {
+        eprintln!("{title}: filling {}", server.name);
+        load.fill(server.address).with_context(|| format!("filling {}", server.name))?;
+    }
+    let mut order: Vec<usize> = (0..servers.len()).collect();
+    let mut rng = StdRng::seed_from_u64(options.common.seed);
+    for round in 1..=options.common.rounds {
+        order.shuffle(&mut rng);
+        for &index in &order {
+            let server = &mut servers[index];
+            let sample = run(load, server).with_context(|| format!("loading {}", server.name))?;
+            eprintln!("{title}: round {round}/{} {} {:.0} kops/s", options.common.rounds, server.name, sample.kops);
+            server.samples.push(sample);
+        }
+    }
+    Ok(())
+}
+
+fn run(load: &Load, server: &Server) -> Result<Sample> {
+    let mut marks = Vec::new();
+    let outcome = load.run(server.address, || marks.push(server.child.as_ref().map(Child::cpu_seconds)))?;
+    let mut cpu = Vec::new();
+    for mark in marks.into_iter().flatten() {
+        cpu.push(mark.context("the CPU time of the server")?);
+    }
+    let us = |quantile: f64| outcome.latency_ns.value_at_quantile(quantile) as f64 / 1e3;
+    Ok(Sample {
+        kops: outcome.operations as f64 / outcome.seconds / 1e3,
+        cpu_seconds: if let [from, until] = cpu[..] { Some(until - from) } else { None },
+        seconds: outcome.seconds,
+        misses: outcome.misses,
+        p50_us: us(0.5),
+        p99_us: us(0.99),
+        p999_us: us(0.999),
+    })
+}
+
+fn summed_up(server: Server, dist: Dist, keys: usize, mix: Mix) -> ServerSeries {
+    let Server { name, samples, .. } = server;
+    let middle = |value: fn(&Sample) -> f64| median(&samples.iter().map(value).collect::<Vec<_>>());
+    let per_cpu: Vec<f64> = samples.iter().filter_map(Sample::kops_per_cpu_second).collect();
+    ServerSeries {
+        server: name,
+        dist,
+        keys,
+        mix,
+        median_kops: middle(|sample| sample.kops),
+        median_kops_per_cpu_second: (!per_cpu.is_empty()).then(|| median(&per_cpu)),
+        p50_us: middle(|sample| sample.p50_us),
+        p99_us: middle(|sample| sample.p99_us),
+        p999_us: middle(|sample| sample.p999_us),
+        samples,
+    }
+}
+
+fn print(title: &str, all: &[ServerSeries]) {
+    println!("\n{title}");
+    println!(
+        "  {:<22} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
+        "medians", "kops/s", "/ours", "kops/cpu-s", "p50 us", "p99 us", "p99.9 us"
+    );
+    let ours = all.iter().find(|series| series.server == OURS);
+    for series in all {
+        let over = ours.map_or("-".to_owned(), |ours| format!("{:.2}", series.median_kops / ours.median_kops));
+        let per_cpu = series.median_kops_per_cpu_second.map_or("-".to_owned(), |kops| format!("{kops:.1}"));
+        println!(
+            "  {:<22} {:>10.1} {over:>10} {per_cpu:>10} {:>10.0} {:>10.0} {:>10.0}",
+            series.server, series.median_kops, series.p50_us, series.p99_us, series.p999_us
+        );
+    }
+}
+
+type Rate = fn(&ServerSeries) -> Option<f64>;
+
+/// The targets of the servers: the worst point of each.
+pub fn judge(measured: &Measured) -> Vec<Verdict> {
+    let points: BTreeSet<_> =
+        measured.series.iter().map(|series| (series.dist == Dist::Zipf, series.keys, series.mix.to_string())).collect();
+    // The least of ours over the best of some others, over the points that are chosen.
+    let least = |others: &[&str], rate: Rate, is_chosen: fn(&ServerSeries) -> bool| {
+        let ratio = |point: &(bool, usize, String)| {
+            let here: Vec<_> = measured
+                .series
+                .iter()
+                .filter(|series| {
+                    (series.dist == Dist::Zipf, series.keys, series.mix.to_string()) == *point && is_chosen(series)
+                })
+                .collect();
+            let ours = here.iter().find(|series| series.server == OURS).and_then(|series| rate(series));
+            let best = here.iter().filter(|series| others.contains(&series.server.as_str()));
+            Some(ours? / best.filter_map(|series| rate(series)).max_by(f64::total_cmp)?)
+        };
+        points.iter().filter_map(ratio).min_by(f64::total_cmp)
+    };
+    let per_second: Rate = |series| Some(series.median_kops);
+    let per_cpu: Rate = |series| series.median_kops_per_cpu_second;
+    let is_contended: fn(&ServerSeries) -> bool = |series| series.dist == Dist::Zipf && series.mix == Mix::Writes(50);
+    vec![
+        verdict_at_least(
+            "servers: kv over the best other table, the worst point",
+            1.0,
+            least(&OTHERS, per_second, |_| true),
+        ),
+        verdict_at_least("servers: the same, zipf, 50% writes", 1.3, least(&OTHERS, per_second, is_contended)),
+        verdict_at_least("servers: kv over memcached, the worst point", 1.2, least(&[MEMCACHED], per_second, |_| true)),
+        verdict_at_least(
+            "servers: the same for each second of the server's CPU time",
+            1.2,
+            least(&[MEMCACHED], per_cpu, |_| true),
+        ),
+    ]
+}
+
+/// For each distribution and mix, throughput over the number of keys.
+pub fn pictures(measured: Measured) -> Vec<Picture> {
+    let mut pictures: BTreeMap<String, Picture> = BTreeMap::new();
+    for series in measured.series {
+        let (dist, mix) = (series.dist, series.mix);
+        let name = format!("kv-servers-{dist}-{mix}");
+        let picture = pictures.entry(name.clone()).or_insert_with(|| Picture {
+            name,
+            title: match mix {
+                Mix::Writes(writes) => format!("Servers, {dist}, {writes}% writes"),
+                letter => format!("Servers, {dist}, YCSB {letter}"),
+            },
+            x: "keys",
+            y: "thousand operations a second (median, min to max)",
+            lines: BTreeMap::new(),
+        });
+        let rates = series.samples.iter().map(|sample| sample.kops);
+        let (low, high) = rates.fold((f64::INFINITY, 0.0f64), |(low, high), rate| (low.min(rate), high.max(rate)));
+        let dot = Dot { x: series.keys as f64, y: series.median_kops, low, high };
+        picture.lines.entry(series.server).or_default().push(dot);
+    }
+    pictures.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(server: &str, dist: Dist, writes: u32, median_kops: f64, per_cpu: Option<f64>) -> ServerSeries {
+        ServerSeries {
+            server: server.to_owned(),
+            dist,
+            keys: 1000,
+            mix: Mix::Writes(writes),
+            median_kops,
+            median_kops_per_cpu_second: per_cpu,
+            p50_us: 1.0,
+            p99_us: 2.0,
+            p999_us: 3.0,
+            samples: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn targets_are_judged_at_the_worst_point() {
+        let series = vec![
+            at("kv", Dist::Uniform, 5, 100.0, Some(50.0)),
+            at("papaya", Dist::Uniform, 5, 80.0, None),
+            at("mutex", Dist::Uniform, 5, 125.0, None),
+            at("memcached", Dist::Uniform, 5, 50.0, Some(100.0)),
+            at("kv", Dist::Zipf, 50, 100.0, None),
+            at("mutex", Dist::Zipf, 50, 50.0, None),
+        ];
+        let reached: Vec<_> =
+            judge(&Measured { series, skipped: BTreeMap::new() }).into_iter().map(|verdict| verdict.reached).collect();
+        assert_eq!(reached, [Some(0.8), Some(2.0), Some(2.0), Some(0.5)]);
+    }
+}

@@ -1,0 +1,180 @@
+//! The delegated table: a shard a worker, entrusted to it; every operation is one `apply_then`.
+
+use std::{
+    cell::{Cell, RefCell},
+    hash::BuildHasher,
+    panic,
+    rc::Rc,
+    sync::{Arc, Barrier},
+    time::Instant,
+};
+
+use anyhow::Result;
+use trust::{Threadpool, Trust};
+
+use super::{
+    kinds::Map,
+    ledger::{Answers, Ledger},
+};
+use crate::{
+    budget::Budget,
+    contender::{ClientRun, Contender, Kind, Run, Workload},
+    kv::record::{Hashing, Stamps, Value, key_of, shard_of},
+    pick::{MARK, Picks},
+};
+
+/// The contender.
+pub struct Delegated {
+    dedicated: bool,
+    operations: Picks,
+    /// The table, filled, once it has been needed, and what happened to it since.
+    built: RefCell<Option<(Table, Ledger)>>,
+}
+
+impl Delegated {
+    /// Shards on all workers, or on dedicated ones; marked operations are writes.
+    pub fn boxed(dedicated: bool, operations: &Picks) -> Box<dyn Contender> {
+        Box::new(Self { dedicated, operations: operations.clone(), built: RefCell::default() })
+    }
+}
+
+impl Contender for Delegated {
+    fn name(&self) -> &'static str {
+        if self.dedicated { "apply_then-dedicated" } else { "apply_then" }
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Trust
+    }
+
+    fn least_threads(&self) -> usize {
+        if self.dedicated { 2 } else { 1 }
+    }
+
+    fn run(&self, workload: &Workload) -> Result<Run> {
+        let clients = if self.dedicated { workload.clients() } else { workload.threads };
+        let mut built = self.built.borrow_mut();
+        let (table, ledger) = built
+            .get_or_insert_with(|| (Table::filled(workload, self.dedicated), Ledger::new(workload.objects, clients)));
+        let budget = Arc::new(Budget::new(workload.ops, clients, 1, workload.share));
+        let stamps = (0..clients).map(|client| ledger.stamps(client)).collect();
+        ledger.enter(table.run(&budget, &self.operations, stamps))
+    }
+
+    fn finish(&self) -> Result<()> {
+        let built = self.built.borrow();
+        let Some((table, ledger)) = &*built else { return Ok(()) };
+        ledger.check((0..).zip(table.values(ledger.keys())))
+    }
+}
+
+struct Table {
+    shards: Arc<[Trust<Map>]>,
+    pool: Threadpool,
+}
+
+impl Table {
+    fn filled(workload: &Workload, dedicated: bool) -> Self {
+        let dedicated = if dedicated { workload.dedicated } else { 0 };
+        let pool = Threadpool::builder().workers(workload.threads).dedicated(dedicated).pin(workload.pin).build();
+        let serving = if dedicated > 0 { dedicated } else { workload.threads };
+        let shards: Arc<[Trust<Map>]> = pool.trustees()[workload.threads - serving..]
+            .iter()
+            .map(|trustee| trustee.entrust(Map::default()))
+            .collect();
+        let (count, keys) = (shards.len(), workload.objects as u32);
+        for (index, shard) in shards.iter().enumerate() {
+            // Each trustee fills its own.
+            shard.apply(move |map| {
+                map.reserve(keys as usize / count);
+                let own = (0..keys).map(key_of).filter(|&key| shard_of(hash(key), count) == index);
+                map.extend(own.map(|key| (key, Value::first(key))));
+            });
+        }
+        Self { shards, pool }
+    }
+
+    fn run(&self, budget: &Arc<Budget>, operations: &Picks, stamps: Vec<Stamps>) -> Vec<(ClientRun, Stamps, Answers)> {
+        let start = Arc::new(Barrier::new(stamps.len()));
+        let spawn = |(client, stamps): (usize, Stamps)| {
+            let (start, shards, budget) = (start.clone(), self.shards.clone(), budget.clone());
+            let operations = operations.clone();
+            self.pool.spawn_on(client, move || {
+                start.wait();
+                run_client(client, &shards, &budget, &operations, stamps)
+            })
+        };
+        let handles: Vec<_> = stamps.into_iter().enumerate().map(spawn).collect();
+        handles.into_iter().map(|handle| handle.join().unwrap_or_else(|panic| panic::resume_unwind(panic))).collect()
+    }
+
+    /// The values of all keys, in the order of their objects.
+    fn values(&self, keys: u32) -> Vec<Option<Value>> {
+        let shards = self.shards.clone();
+        let reader = self.pool.spawn_on(0, move || {
+            let values = Rc::new(RefCell::new(vec![None; keys as usize]));
+            let left = Rc::new(Cell::new(keys));
+            for object in 0..keys {
+                let (key, values, left) = (key_of(object), values.clone(), left.clone());
+                shards[shard_of(hash(key), shards.len())].apply_then(
+                    move |map| map.get(&key).copied(),
+                    move |value| {
+                        values.borrow_mut()[object as usize] = value;
+                        left.set(left.get() - 1);
+                    },
+                );
+            }
+            while left.get() > 0 {
+                trust::yield_now();
+            }
+            values.take()
+        });
+        reader.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
+    }
+}
+
+#[inline(always)]
+fn hash(key: u64) -> u64 {
+    Hashing::default().hash_one(key)
+}
+
+fn run_client(
+    client: usize,
+    shards: &[Trust<Map>],
+    budget: &Budget,
+    operations: &Picks,
+    mut stamps: Stamps,
+) -> (ClientRun, Stamps, Answers) {
+    ANSWERS.set(Answers::default());
+    let start = Instant::now();
+    let mut ops = 0;
+    while let Some(claim) = budget.claim(client) {
+        ops += claim.end - claim.start;
+        for &operation in operations.slice(client, &claim) {
+            let key = key_of(operation & !MARK);
+            let shard = &shards[shard_of(hash(key), shards.len())];
+            if operation & MARK == 0 {
+                shard.apply_then(move |map| map.get(&key).copied(), move |found| answer(|to| to.read(key, found)));
+            } else {
+                let value = Value::new(key, stamps.next());
+                shard.apply_then(move |map| map.insert(key, value), move |old| answer(|to| to.wrote(key, old)));
+            }
+        }
+    }
+    while ANSWERS.get().right + ANSWERS.get().wrong < ops {
+        trust::yield_now();
+    }
+    (ClientRun { start, end: Instant::now(), ops, fetched: 0 }, stamps, ANSWERS.get())
+}
+
+thread_local! {
+    /// What this thread's client was answered; callbacks run on its thread.
+    static ANSWERS: Cell<Answers> = const { Cell::new(Answers { right: 0, wrong: 0, replaced: 0 }) };
+}
+
+#[inline(always)]
+fn answer(enter: impl FnOnce(&mut Answers)) {
+    let mut answers = ANSWERS.get();
+    enter(&mut answers);
+    ANSWERS.set(answers);
+}

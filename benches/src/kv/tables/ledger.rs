@@ -1,0 +1,165 @@
+//! The proof that a table did what it was asked: every read found a whole value of its key, every write replaced one, and in
+//! the end nothing was lost or kept twice: what has been written, and not been returned as replaced, is what the table holds.
+
+use anyhow::{Result, ensure};
+
+use crate::{
+    contender::{ClientRun, Run, Tally, fold},
+    kv::record::{FIRST_STAMP, Stamps, Value, key_of},
+};
+
+/// What one client was answered in one run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Answers {
+    /// Answers that were a whole value of the key that was asked for.
+    pub right: u64,
+    /// Answers that were not.
+    pub wrong: u64,
+    /// Stamps of the values that writes replaced, summed.
+    pub replaced: u64,
+}
+
+impl Answers {
+    /// What a read found.
+    #[inline(always)]
+    pub fn read(&mut self, key: u64, found: Option<Value>) {
+        match found {
+            Some(value) if value.belongs_to(key) => self.right += 1,
+            _ => self.wrong += 1,
+        }
+    }
+
+    /// What a write replaced.
+    #[inline(always)]
+    pub fn wrote(&mut self, key: u64, replaced: Option<Value>) {
+        self.read(key, replaced);
+        self.replaced = self.replaced.wrapping_add(replaced.map_or(0, Value::stamp));
+    }
+}
+
+/// What happened to a table since it was filled.
+#[derive(Debug)]
+pub struct Ledger {
+    keys: u32,
+    /// For each client, the stamps it has left.
+    stamps: Vec<Stamps>,
+    /// Stamps of the values that were written and not replaced since, summed.
+    held: u64,
+}
+
+impl Ledger {
+    /// Of a table that holds the first value of so many keys, for so many clients.
+    pub fn new(keys: usize, clients: usize) -> Self {
+        Self {
+            keys: keys as u32,
+            stamps: (0..clients).map(Stamps::of).collect(),
+            held: (keys as u64).wrapping_mul(FIRST_STAMP),
+        }
+    }
+
+    /// Keys of the table.
+    pub fn keys(&self) -> u32 {
+        self.keys
+    }
+
+    /// The next stamps of a client.
+    pub fn stamps(&self, client: usize) -> Stamps {
+        self.stamps[client]
+    }
+
+    /// Enters a run: for each client when it ran, the stamps it has left, and what it was answered.
+    ///
+    /// # Errors
+    /// An answer that was wrong.
+    pub fn enter(&mut self, clients: Vec<(ClientRun, Stamps, Answers)>) -> Result<Run> {
+        let mut right = 0;
+        for (client, (run, stamps, answers)) in clients.iter().enumerate() {
+            ensure!(
+                answers.wrong == 0 && answers.right == run.ops,
+                "of {} answers to client {client} {} were right and {} were no value, or a torn one, or another key's",
+                run.ops,
+                answers.right,
+                answers.wrong
+            );
+            right += answers.right;
+            let written = self.stamps[client].sum_until(*stamps);
+            self.held = self.held.wrapping_add(written).wrapping_sub(answers.replaced);
+            self.stamps[client] = *stamps;
+        }
+        let runs: Vec<ClientRun> = clients.into_iter().map(|(run, ..)| run).collect();
+        Ok(fold(&runs, Tally { total: right, fetched: 0 }))
+    }
+
+    /// Compares with what the table holds: each object, and its value.
+    ///
+    /// # Errors
+    /// A value that is missing or another key's; writes that were lost or made twice.
+    pub fn check(&self, values: impl Iterator<Item = (u32, Option<Value>)>) -> Result<()> {
+        let (mut seen, mut held) = (0, 0u64);
+        for (object, value) in values {
+            let value = value.filter(|value| value.belongs_to(key_of(object)));
+            ensure!(value.is_some(), "the table holds no value of key {object}, or another key's");
+            seen += 1;
+            held = held.wrapping_add(value.map_or(0, Value::stamp));
+        }
+        ensure!(seen == self.keys, "{seen} keys of {} were looked at", self.keys);
+        ensure!(
+            held == self.held,
+            "the table's values do not add up to what was written and not replaced: writes were lost or made twice"
+        );
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    fn run(ledger: &mut Ledger, ops: u64, stamps: Stamps, answers: Answers) -> Result<Run> {
+        let now = Instant::now();
+        ledger.enter(vec![(ClientRun { start: now, end: now, ops, fetched: 0 }, stamps, answers)])
+    }
+
+    /// Two keys; the second is written twice and read once.
+    fn story() -> (Ledger, [Option<Value>; 2]) {
+        let mut ledger = Ledger::new(2, 1);
+        let (mut stamps, mut answers) = (ledger.stamps(0), Answers::default());
+        let mut table = [0, 1].map(|object| Some(Value::first(key_of(object))));
+        for _ in 0..2 {
+            let replaced = table[1].replace(Value::new(key_of(1), stamps.next()));
+            answers.wrote(key_of(1), replaced);
+        }
+        answers.read(key_of(1), table[1]);
+        run(&mut ledger, 3, stamps, answers).unwrap().verify(3).unwrap();
+        (ledger, table)
+    }
+
+    #[test]
+    fn a_table_that_did_what_it_was_asked_passes() {
+        let (ledger, table) = story();
+        ledger.check((0..).zip(table)).unwrap();
+    }
+
+    #[test]
+    fn lost_writes_missing_keys_and_strange_values_are_found() {
+        let (ledger, table) = story();
+        let faults =
+            [[table[0], Some(Value::first(key_of(1)))], [table[0], None], [table[0], Some(Value::first(key_of(0)))]];
+        for fault in faults {
+            assert!(ledger.check((0..).zip(fault)).is_err());
+        }
+        assert!(ledger.check((0..).zip([table[0]])).is_err());
+    }
+
+    #[test]
+    fn wrong_answers_fail_their_run() {
+        let mut ledger = Ledger::new(2, 1);
+        let stamps = ledger.stamps(0);
+        let mut answers = Answers::default();
+        answers.read(key_of(1), Some(Value::first(key_of(0))));
+        assert!(run(&mut ledger, 1, stamps, answers).is_err());
+        assert!(run(&mut ledger, 1, stamps, Answers::default()).is_err(), "an answer is missing");
+    }
+}

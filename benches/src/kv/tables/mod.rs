@@ -1,0 +1,200 @@
+//! The tables alone: which there are, one point for each number of keys, distribution and share of writes, and the verdicts.
+//!
+//! shared.rs and delegated.rs hold the two kinds of client, kinds.rs the tables in shared memory, ledger.rs the proof that
+//! all of them answered rightly.
+
+#[cfg(feature = "trust")]
+mod delegated;
+mod kinds;
+mod ledger;
+mod shared;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, RwLock},
+};
+
+use anyhow::{Result, bail};
+use serde::{Deserialize, Serialize};
+
+use self::{
+    kinds::{Dash, Map, Papaya, Sharded},
+    shared::SharedTable,
+};
+use super::{Kv, load::Mix};
+use crate::{
+    contender::{Contender, Kind},
+    harness::{Entry, interleave},
+    pick::{Dist, Picks},
+    plot::{Dot, Picture},
+    report::Series,
+    targets::{Verdict, verdict_at_least},
+};
+
+/// A series with its workload.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TableSeries {
+    /// How keys were picked.
+    pub dist: Dist,
+    /// Writes in a hundred operations.
+    pub writes: u32,
+    /// The samples; `objects` are keys.
+    #[serde(flatten)]
+    pub series: Series,
+}
+
+/// All tables, in the order they are shown in.
+fn contenders(operations: &Picks) -> Vec<Box<dyn Contender>> {
+    let mut all = vec![
+        SharedTable::<Sharded<Mutex<Map>>>::boxed("mutex-std", Kind::Lock, operations),
+        SharedTable::<Sharded<parking_lot::Mutex<Map>>>::boxed("mutex-parking_lot", Kind::Lock, operations),
+        SharedTable::<Sharded<RwLock<Map>>>::boxed("rwlock-std", Kind::Lock, operations),
+        SharedTable::<Sharded<parking_lot::RwLock<Map>>>::boxed("rwlock-parking_lot", Kind::Lock, operations),
+        SharedTable::<Dash>::boxed("dashmap", Kind::Table, operations),
+        SharedTable::<Papaya>::boxed("papaya", Kind::Table, operations),
+    ];
+    #[cfg(feature = "trust")]
+    all.extend([delegated::Delegated::boxed(false, operations), delegated::Delegated::boxed(true, operations)]);
+    all
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// As `kv`.
+pub fn measure(options: &Kv) -> Result<Vec<TableSeries>> {
+    let mut results = Vec::new();
+    for &dist in &options.dist {
+        for &keys in &options.keys {
+            let workload = options.common.workload(options.threads, keys, dist)?;
+            for mix in &options.mix {
+                let Mix::Writes(writes) = *mix else {
+                    bail!("--mix {mix}: with --tables it is a number of writes in a hundred");
+                };
+                let title = format!("tables, {} threads, {keys} keys, {dist}, {writes}% writes", options.threads);
+                let operations = workload.picks.marked(writes, options.common.seed);
+                let entries = chosen(contenders(&operations), options)?.into_iter();
+                let entries =
+                    entries.map(|contender| Entry { group: String::new(), contender, workload: workload.clone() });
+                let series = interleave(entries.collect(), &options.common, &title)?;
+                print(&title, &series);
+                results.extend(series.into_iter().map(|series| TableSeries { dist, writes, series }));
+            }
+        }
+    }
+    Ok(results)
+}
+
+/// Those that `--only` names, if it does, and that have threads enough.
+fn chosen(all: Vec<Box<dyn Contender>>, options: &Kv) -> Result<Vec<Box<dyn Contender>>> {
+    let only = &options.common.only;
+    if let Some(unknown) = only.iter().find(|name| all.iter().all(|contender| contender.name() != *name)) {
+        let known: Vec<_> = all.iter().map(|contender| contender.name()).collect();
+        bail!("no table is called {unknown:?}; there are {}", known.join(", "));
+    }
+    let is_chosen = |contender: &dyn Contender| {
+        (only.is_empty() || only.iter().any(|name| name == contender.name()))
+            && contender.least_threads() <= options.threads
+    };
+    Ok(all.into_iter().filter(|contender| is_chosen(&**contender)).collect())
+}
+
+/// The best table that is not delegated.
+fn best_other<'a>(series: impl Iterator<Item = &'a Series>) -> Option<&'a Series> {
+    series.filter(|series| series.kind != Kind::Trust).max_by(|a, b| a.median_mops.total_cmp(&b.median_mops))
+}
+
+fn print(title: &str, all: &[Series]) {
+    let dashmap = all.iter().find(|series| series.contender == "dashmap");
+    let best = best_other(all.iter());
+    println!("\n{title}");
+    println!("  {:<22} {:>9} {:>9} {:>9} {:>9} {:>9}", "Mops/s", "median", "min", "max", "/dashmap", "/best");
+    for series in all {
+        let over = |base: Option<&Series>| {
+            base.map_or("-".to_owned(), |base| format!("{:.2}", series.median_mops / base.median_mops))
+        };
+        println!(
+            "  {:<22} {:>9.2} {:>9.2} {:>9.2} {:>9} {:>9}",
+            series.contender,
+            series.median_mops,
+            series.min_mops,
+            series.max_mops,
+            over(dashmap),
+            over(best)
+        );
+    }
+}
+
+/// The targets of the tables alone, at 5% writes.
+pub fn judge(results: &[TableSeries]) -> Vec<Verdict> {
+    let verdict = |keys: usize, dist: Dist, wanted: f64| {
+        let mops = |contender: &str| {
+            let is_it = |point: &&TableSeries| {
+                (point.dist, point.writes, point.series.objects) == (dist, 5, keys)
+                    && point.series.contender == contender
+            };
+            results.iter().find(is_it).map(|point| point.series.median_mops)
+        };
+        let ratio = mops("apply_then").zip(mops("dashmap")).map(|(ours, theirs)| ours / theirs);
+        verdict_at_least(format!("tables: apply_then over DashMap, {keys} keys, {dist}, 5% writes"), wanted, ratio)
+    };
+    vec![verdict(1000, Dist::Zipf, 1.5), verdict(1_000_000, Dist::Uniform, 1.0)]
+}
+
+/// Throughput over the number of keys, a picture for each distribution and share of writes.
+pub fn pictures(results: Vec<TableSeries>) -> Vec<Picture> {
+    let mut pictures: BTreeMap<(u32, String), Picture> = BTreeMap::new();
+    for TableSeries { dist, writes, series } in results {
+        let dist = dist.to_string();
+        let picture = pictures.entry((writes, dist.clone())).or_insert_with(|| Picture {
+            name: format!("kv-tables-{dist}-{writes}-writes"),
+            title: format!("Tables alone, {} threads, {dist}, {writes}% writes", series.threads),
+            x: "keys",
+            y: "million operations a second (median, min to max)",
+            lines: BTreeMap::new(),
+        });
+        picture.lines.entry(series.contender).or_default().push(Dot {
+            x: series.objects as f64,
+            y: series.median_mops,
+            low: series.min_mops,
+            high: series.max_mops,
+        });
+    }
+    pictures.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(contender: &str, keys: usize, dist: Dist, median_mops: f64) -> TableSeries {
+        let kind = if contender == "dashmap" { Kind::Table } else { Kind::Trust };
+        let series = Series {
+            group: String::new(),
+            contender: contender.to_owned(),
+            kind,
+            threads: 2,
+            dedicated: 1,
+            objects: keys,
+            padded: false,
+            ops: 1,
+            median_mops,
+            min_mops: median_mops,
+            max_mops: median_mops,
+            samples: Vec::new(),
+        };
+        TableSeries { dist, writes: 5, series }
+    }
+
+    #[test]
+    fn targets_are_judged_at_their_points() {
+        let results = [
+            point("apply_then", 1000, Dist::Zipf, 30.0),
+            point("dashmap", 1000, Dist::Zipf, 10.0),
+            point("dashmap", 1000, Dist::Uniform, 50.0),
+            point("apply_then", 1_000_000, Dist::Uniform, 5.0),
+        ];
+        let reached: Vec<_> = judge(&results).into_iter().map(|verdict| verdict.reached).collect();
+        assert_eq!(reached, [Some(3.0), None]);
+    }
+}
