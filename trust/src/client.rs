@@ -12,9 +12,11 @@ use std::ptr;
 use std::sync::Arc;
 
 use crate::buffer::Block;
-use crate::config::SLOTS;
+use crate::config::{OVERFLOW_BYTES, SLOTS};
 use crate::fiber::FiberQueue;
+use crate::homes::Homes;
 use crate::park::{Parker, Presence};
+use crate::prefetch;
 use crate::property::Header;
 use crate::registry::{Shared, TrusteeId};
 use crate::request::{
@@ -98,6 +100,11 @@ impl Outgoing {
             waiters: FiberQueue::new(),
             listed: Cell::new(false),
         }
+    }
+
+    /// Where the trustee's properties lie.
+    pub(crate) fn homes(&self) -> &Arc<Homes> {
+        &self.peer.homes
     }
 
     /// Is there a request that has not been answered?
@@ -277,6 +284,8 @@ impl Outgoing {
             return false;
         }
         self.made_in_primary.set(self.made.get());
+        // The trustee's core has read these lines last: to ask for them one by one would be to wait for each.
+        prefetch::will_write(overflow.cast(), OVERFLOW_BYTES / prefetch::LINE_BYTES);
         self.at.set(overflow.cast());
         self.end.set(overflow.wrapping_add(1).cast());
         true

@@ -31,6 +31,8 @@ pub(crate) const FAR_KEPT_BYTES_MAX: usize = 64 << 10;
 pub(crate) const STACK_BYTES: usize = 256 * 1024;
 /// Calls on its own trustee after which a thread looks whether others wait to be served.
 pub(crate) const GIVE_WAY_EVERY: u64 = 256;
+/// A trustee with so many properties fetches them ahead of the requests that it runs.
+pub(crate) const SPREAD_FROM: usize = 1024;
 /// How long an idle worker polls before it begins to give its core away.
 pub(crate) const SPIN_NS: u64 = 20_000;
 /// How often it then gives its core away before it sleeps.

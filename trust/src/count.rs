@@ -45,6 +45,7 @@ use std::cell::{Ref, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
 
+use crate::config::SPREAD_FROM;
 use crate::far::FarClient;
 use crate::property::{self, Header};
 use crate::registry::TrusteeId;
@@ -246,6 +247,11 @@ impl<C: Client> Estate<C> {
         while let Some(property) = { self.owned.borrow_mut().pop() } {
             destroy(property);
         }
+    }
+
+    /// Are there more properties than the caches near the core hold?
+    pub(crate) fn is_large(&self) -> bool {
+        self.owned.borrow().len() >= SPREAD_FROM
     }
 
     pub(crate) fn is_empty(&self) -> bool {

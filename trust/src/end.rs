@@ -42,6 +42,7 @@ impl Worker {
             self.settle();
         }
         self.refuse_and_close();
+        self.shared.homes.close();
         registry::unregister(self.id);
 
         // Dropped properties may have held trusts of others.

@@ -30,7 +30,7 @@ where
     let outcome = worker::with(|worker| {
         worker.assert_may_wait("entrust");
         if worker.home.get() == trustee {
-            let property = Property::allocate(make());
+            let property = Property::allocate(&worker.shared.homes, make());
             worker.adopt(property);
             return Ok(property.expose_provenance());
         }
@@ -50,8 +50,12 @@ impl<T: 'static, F: FnOnce() -> T> Request for Make<F> {
     const ON_PROPERTY: bool = false;
 
     unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
-        let property = Property::allocate((self.make)());
-        worker::with(|worker| worker.adopt(property));
+        let value = (self.make)();
+        let property = worker::with(|worker| {
+            let property = Property::allocate(&worker.shared.homes, value);
+            worker.adopt(property);
+            property
+        });
         serving.out.put(property.expose_provenance());
     }
 }

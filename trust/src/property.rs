@@ -1,4 +1,5 @@
-//! A property in memory: a 16-byte header, then the value. What counts its trusts is in `count.rs`.
+//! A property in memory: an 8-byte header, then the value, or a box of it where it is large. Where that lies, and what its
+//! type is, is in `homes.rs`; what counts its trusts in `count.rs`.
 //!
 //! A property is touched by its trustee's thread alone, from the moment its trust is first used there. The
 //! thread that entrusts it to another trustee writes it before, and hands it over with the request or the
@@ -6,12 +7,27 @@
 
 #![allow(unsafe_code)]
 
+use std::alloc::Layout;
 use std::cell::{Cell, UnsafeCell};
+use std::ptr;
+use std::sync::Arc;
+
+use crate::homes::{self, Homes, SLOT_BYTES_MAX};
 
 /// What a trustee must know of a property's type.
 pub(crate) struct PropertyType {
-    /// Drops the value and frees the memory.
+    /// Drops the value.
     drop: unsafe fn(*mut Header),
+    slot: Layout,
+}
+
+impl PropertyType {
+    pub(crate) fn slot_bytes(&self) -> usize {
+        self.slot.size()
+    }
+    pub(crate) fn slot_align(&self) -> usize {
+        self.slot.align()
+    }
 }
 
 const POISONED: u32 = 1;
@@ -24,14 +40,13 @@ pub(crate) const PLACE_MAX: u32 = (1 << (32 - MARK_BITS)) - 1;
 /// The part of a property that does not depend on its type.
 #[repr(C)]
 pub(crate) struct Header {
-    kind: &'static PropertyType,
     /// Marks in the low bits, place in the trustee's list above them.
     marks: Cell<u32>,
     /// Trusts that the trustee knows of. May be negative for a while: see `count.rs`.
     count: Cell<i32>,
 }
 
-const _: () = assert!(size_of::<Header>() == 16);
+const _: () = assert!(size_of::<Header>() == 8);
 
 impl Header {
     #[inline(always)]
@@ -83,27 +98,50 @@ impl Header {
     }
 }
 
-/// A property of type `T`.
-#[repr(C)]
+/// A property of type `T`, or of type `Box<T>` where [`IS_BOXED`](Property::IS_BOXED).
+#[repr(C, align(8))]
 pub(crate) struct Property<T> {
     header: Header,
     value: UnsafeCell<T>,
 }
 
 impl<T> Property<T> {
-    const KIND: &'static PropertyType = &PropertyType { drop: Self::drop };
+    /// Does a property of this type not fit a slot?
+    const IS_BOXED: bool = size_of::<Self>() > SLOT_BYTES_MAX || align_of::<Self>() > SLOT_BYTES_MAX;
+    const KIND: &'static PropertyType = &PropertyType { drop: Self::drop, slot: Self::SLOT };
+    /// A power of two up to a cache line: then a property lies in one line.
+    const SLOT: Layout = {
+        let (size, align) = if Self::IS_BOXED { (16, 8) } else { (size_of::<Self>(), align_of::<Self>()) };
+        match Layout::from_size_align(if size <= 64 { size.next_power_of_two() } else { size }, align) {
+            Ok(slot) => slot,
+            Err(_) => panic!("slot layout"),
+        }
+    };
 
-    /// A new property with one trust.
-    pub(crate) fn allocate(value: T) -> *mut Header {
-        let header = Header { kind: Self::KIND, marks: Cell::new(0), count: Cell::new(1) };
-        let property = Box::into_raw(Box::new(Property { header, value: UnsafeCell::new(value) })).cast();
-        assert!(crate::slot::fits(property), "this platform's addresses are longer than 48 bits");
+    /// A new property with one trust, in one of these homes.
+    pub(crate) fn allocate(homes: &Arc<Homes>, value: T) -> *mut Header {
+        let property = homes.allocate(Self::KIND);
+        let header = Header { marks: Cell::new(0), count: Cell::new(1) };
+        // SAFETY: the room is for this type (`SLOT`), and ours.
+        unsafe {
+            if const { Self::IS_BOXED } {
+                property.cast::<Property<Box<T>>>().write(Property { header, value: UnsafeCell::new(Box::new(value)) });
+            } else {
+                property.cast::<Property<T>>().write(Property { header, value: UnsafeCell::new(value) });
+            }
+        }
         property
     }
 
     unsafe fn drop(header: *mut Header) {
-        // SAFETY: the caller's promise; `allocate` made it as this box.
-        drop(unsafe { Box::from_raw(header.cast::<Property<T>>()) });
+        // SAFETY: the caller's promise; `allocate` made it so.
+        unsafe {
+            if const { Self::IS_BOXED } {
+                ptr::drop_in_place(header.cast::<Property<Box<T>>>());
+            } else {
+                ptr::drop_in_place(header.cast::<Property<T>>());
+            }
+        }
     }
 
     /// The value.
@@ -113,7 +151,13 @@ impl<T> Property<T> {
     #[inline(always)]
     pub(crate) unsafe fn value<'a>(header: *mut Header) -> &'a mut T {
         // SAFETY: the caller's promise; the header is the first field.
-        unsafe { &mut *(*header.cast::<Property<T>>()).value.get() }
+        unsafe {
+            if const { Self::IS_BOXED } {
+                &mut *(*header.cast::<Property<Box<T>>>()).value.get()
+            } else {
+                &mut *(*header.cast::<Property<T>>()).value.get()
+            }
+        }
     }
 }
 
@@ -123,6 +167,15 @@ impl<T> Property<T> {
 /// It is live, no trust or request refers to it any more, and this is its trustee's thread (or the trustee
 /// never came to know of it).
 pub(crate) unsafe fn destroy(header: *mut Header) {
+    struct Free(*mut Header);
+    impl Drop for Free {
+        fn drop(&mut self) {
+            // SAFETY: the value has been dropped, and nobody knows the property any more.
+            unsafe { homes::free(self.0) }
+        }
+    }
+    // The destructor of the value may panic.
+    let _free = Free(header);
     // SAFETY: live; the kind is of the type it was allocated with.
-    unsafe { ((*header).kind.drop)(header) }
+    unsafe { (homes::kind_of(header).drop)(header) }
 }

@@ -3,8 +3,10 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::count::Adopt;
+use crate::homes::Homes;
 use crate::property::{self, Header, Property};
 use crate::registry::{self, TrusteeId};
 use crate::request::{Fault, Response, Resuming};
@@ -37,34 +39,36 @@ impl TrusteeReference {
     /// ```
     pub fn entrust<T: Send + 'static>(&self, value: T) -> Trust<T> {
         worker::with(|worker| {
-            let is_home = worker.home.get() == self.id;
-            if !is_home && !self.is_known(worker) {
+            if worker.home.get() == self.id {
+                let property = Property::allocate(&worker.shared.homes, value);
+                worker.adopt(property);
+                return Trust::of(property, self.id);
+            }
+            let Some(homes) = self.homes(worker) else {
                 drop(value);
                 return Trust::of(std::ptr::null_mut(), TrusteeId::vacant());
-            }
-            let property = Property::allocate(value);
-            if is_home {
-                worker.adopt(property);
-            } else {
-                worker.submit(self.id, property, Adopt, AdoptRefused(property), false);
-            }
+            };
+            let property = Property::allocate(&homes, value);
+            worker.submit(self.id, property, Adopt, AdoptRefused(property), false);
             Trust::of(property, self.id)
         })
     }
 
-    /// Is there such a trustee on this machine, or was there? A trust that names another one, with a property that only this
-    /// machine has, would be followed there, or by whoever gets that id later.
-    fn is_known(&self, worker: &Worker) -> bool {
+    /// The homes of this trustee, if it is on this machine, or was. A trust that names another one, with a property that only
+    /// this machine has, would be followed there, or by whoever gets that id later.
+    fn homes(&self, worker: &Worker) -> Option<Arc<Homes>> {
         if self.id.machine() != registry::machine() {
             crate::unwind::tell(format_args!(
                 "a value cannot be entrusted to {:?} of another machine, for it may hold pointers: it was dropped; \
                  use `gossamer::entrust_with` to make it there",
                 self.id
             ));
-            return false;
+            return None;
         }
-        worker.at(self.id.index()).is_some_and(|outgoing| outgoing.trustee == self.id)
-            || registry::find(self.id).is_some()
+        let known = worker.at(self.id.index()).filter(|outgoing| outgoing.trustee == self.id);
+        known
+            .map(|outgoing| Arc::clone(outgoing.homes()))
+            .or_else(|| registry::find(self.id).map(|trustee| Arc::clone(&trustee.homes)))
     }
 
     /// Its id.
@@ -100,7 +104,7 @@ pub fn local_trustee() -> TrusteeReference {
 /// Entrusts a value to the calling thread's trustee; it never leaves the thread, so it need not be `Send`. Legal everywhere.
 pub fn entrust_here<T: 'static>(value: T) -> Trust<T> {
     worker::with(|worker| {
-        let property = Property::allocate(value);
+        let property = Property::allocate(&worker.shared.homes, value);
         worker.adopt(property);
         Trust::of(property, worker.id)
     })

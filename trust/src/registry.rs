@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::fiber::FiberRef;
+use crate::homes::Homes;
 use crate::park::Parker;
 use crate::property::Header;
 use crate::slot::Pair;
@@ -60,6 +61,7 @@ pub(crate) struct Shared {
     pub(crate) parker: Parker,
     pub(crate) counters: Counters,
     pub(crate) quiet: crate::pool::Quiet,
+    pub(crate) homes: Arc<Homes>,
     inbox: Mutex<Inbox>,
     has_mail: AtomicBool,
 }
@@ -188,6 +190,7 @@ pub(crate) fn register() -> Arc<Shared> {
         parker: Parker::new(),
         counters: Counters::default(),
         quiet: crate::pool::Quiet::default(),
+        homes: Arc::default(),
         inbox: Mutex::default(),
         has_mail: AtomicBool::new(false),
     });

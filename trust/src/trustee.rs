@@ -4,11 +4,14 @@
 
 use std::any::Any;
 use std::cell::Cell;
+use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
 
 use crate::client::for_each_request;
+use crate::config::OVERFLOW_BYTES;
+use crate::prefetch;
 use crate::registry::{Shared, TrusteeId};
 use crate::request::{Fault, Serving};
 use crate::slot::{Body, Pair, TrusteeSide, Writer};
@@ -101,12 +104,20 @@ unsafe fn serve_batch(
 ) -> (u32, bool) {
     // SAFETY: the caller owns both bodies.
     let (head, primary, overflow) =
-        unsafe { ((*requests).head, (&raw mut (*requests).primary).cast(), (&raw mut (*requests).overflow).cast()) };
+        unsafe { ((*requests).head, &raw mut (*requests).primary, &raw mut (*requests).overflow) };
     let (in_primary, made) = (head as u32, (head >> 32) as u32);
+    if made > in_primary {
+        let lines = ((made - in_primary) as usize * 8).min(OVERFLOW_BYTES).div_ceil(prefetch::LINE_BYTES);
+        prefetch::will_read(overflow.cast(), lines);
+        // SAFETY: as above. The client's core has read these lines last.
+        prefetch::will_write(unsafe { (&raw const (*responses).overflow).cast() }, lines);
+    }
+    let spread = worker.estate().is_large();
+    let (primary, overflow) = (Part::of(primary), Part::of(overflow));
     let mut serving = Serving {
         // SAFETY: the caller owns the response body.
         out: unsafe { Writer::new(responses) },
-        next: primary,
+        next: primary.start,
         index: 0,
         property: ptr::null_mut(),
         client,
@@ -116,11 +127,11 @@ unsafe fn serve_batch(
         let ran = catch_unwind(AssertUnwindSafe(|| {
             // SAFETY: requests were written as `client.rs` says: `in_primary` of them, then the rest.
             unsafe {
-                run_until(pair, &mut serving, in_primary.min(made));
+                run_until(pair, &mut serving, in_primary.min(made), spread.then_some(primary.end));
                 if serving.index == in_primary && in_primary < made {
-                    serving.next = overflow;
+                    serving.next = overflow.start;
                 }
-                run_until(pair, &mut serving, made);
+                run_until(pair, &mut serving, made, spread.then_some(overflow.end));
             }
         }));
         match ran {
@@ -128,7 +139,7 @@ unsafe fn serve_batch(
             Err(payload) => {
                 after_panic(worker, &mut serving, payload);
                 if serving.index == in_primary {
-                    serving.next = overflow;
+                    serving.next = overflow.start;
                 }
             }
         }
@@ -137,18 +148,42 @@ unsafe fn serve_batch(
     (made, serving.out.finish())
 }
 
-/// Runs requests, one behind the other, up to the one with this index.
+/// One part of a body.
+#[derive(Clone, Copy)]
+struct Part {
+    start: *mut u8,
+    end: *mut u8,
+}
+
+impl Part {
+    fn of<const BYTES: usize>(part: *mut [MaybeUninit<u8>; BYTES]) -> Self {
+        Part { start: part.cast(), end: part.wrapping_add(1).cast() }
+    }
+}
+
+/// Requests between the one that runs and the one whose property is fetched.
+const AHEAD: usize = 8;
+
+/// Runs requests, one behind the other, up to the one with this index. Where the properties are spread over much memory, the
+/// end of the part is given: then they are fetched ahead.
 ///
 /// # Safety
 /// That many requests lie behind `serving.next` in the same part of a slot of this pair.
 #[inline(always)]
-unsafe fn run_until(pair: &Pair, serving: &mut Serving, end: u32) {
+unsafe fn run_until(pair: &Pair, serving: &mut Serving, end: u32, spread: Option<*mut u8>) {
     while serving.index < end {
         let at = serving.next;
         // SAFETY: a request lies at `next` (E3); E1.
         unsafe {
             let (operation, property, captures) = pair.read_head(at);
             (operation.run)(captures, property, serving);
+            if let Some(part_end) = spread {
+                // As if all requests were as long as this one: if they are not, some line is fetched in vain.
+                let ahead = serving.next.wrapping_add((AHEAD - 1) * (serving.next.addr() - at.addr()));
+                if ahead.addr() < part_end.addr() {
+                    prefetch::will_follow(ahead.cast::<MaybeUninit<u64>>().read());
+                }
+            }
         }
         serving.index += 1;
     }

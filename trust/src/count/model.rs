@@ -83,7 +83,7 @@ impl Held {
     fn first() -> Held {
         let tally = Arc::new(Tally::default());
         let value = Witness { tally: Arc::clone(&tally), watch: UnsafeCell::new(()) };
-        Held { property: Property::allocate(value), tally }.alive()
+        Held { property: Property::allocate(&Arc::default(), value), tally }.alive()
     }
     fn alive(self) -> Held {
         self.tally.alive.fetch_add(1, SeqCst);

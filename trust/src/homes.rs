@@ -1,0 +1,271 @@
+//! Where properties lie. Each trustee has pages of its own, so no cache line holds properties of two trustees, and small
+//! properties of a type lie close together.
+//!
+//! A page is aligned to its size, so a property's address tells its page, and the page tells the property's type. A
+//! page goes back to the allocator when its last property has gone and another page of the type has room, or its
+//! trustee has ended; so it may outlive its trustee, and keeps the trustee's `Homes` alive as long.
+//!
+//! Invariants: (H1) a page has a share of its `Homes`, whose lock guards all fields of the page that change; (H2) a page is
+//! in the list of its type exactly while it has a free slot, at the place that it knows; (H3) a slot is given out once until
+//! it is given back.
+
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::collections::HashMap;
+use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::property::{Header, PropertyType};
+
+/// Bytes of a page, and what it is aligned to.
+const PAGE_BYTES: usize = 16 << 10;
+/// The largest slot, and the strictest alignment of one.
+pub(crate) const SLOT_BYTES_MAX: usize = 1 << 10;
+
+/// The homes of one trustee's properties.
+#[derive(Default)]
+pub(crate) struct Homes(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// Pages with room, by type.
+    open: HashMap<*const PropertyType, Vec<*mut Page>>,
+    /// The trustee has ended.
+    closed: bool,
+}
+
+// SAFETY: the pages belong to the state, by H1 and H2; no thread is special to them.
+unsafe impl Send for State {}
+
+/// The beginning of a page; its slots follow.
+struct Page {
+    kind: &'static PropertyType,
+    homes: Arc<Homes>,
+    /// Slots that were given back, linked through their first word.
+    free: *mut u8,
+    /// Slots from here on have never been given out.
+    fresh: *mut u8,
+    used: u32,
+    place: u32,
+}
+
+impl Page {
+    const LAYOUT: Layout = match Layout::from_size_align(PAGE_BYTES, PAGE_BYTES) {
+        Ok(layout) => layout,
+        Err(_) => panic!("page layout"),
+    };
+
+    fn new(homes: &Arc<Homes>, kind: &'static PropertyType, place: u32) -> *mut Page {
+        // SAFETY: the layout has a size.
+        let page = unsafe { alloc(Self::LAYOUT) };
+        if page.is_null() {
+            handle_alloc_error(Self::LAYOUT);
+        }
+        assert!(crate::slot::fits(page.cast()), "this platform's addresses are longer than 48 bits");
+        let first = page.wrapping_add(size_of::<Page>().next_multiple_of(kind.slot_align().max(64)));
+        let homes = Arc::clone(homes);
+        // SAFETY: the memory is that of a page, which is larger than its beginning, and aligned to more.
+        unsafe { page.cast::<Page>().write(Page { kind, homes, free: ptr::null_mut(), fresh: first, used: 0, place }) };
+        page.cast()
+    }
+
+    /// The page of a property.
+    fn of(property: *mut Header) -> *mut Page {
+        property.map_addr(|address| address & !(PAGE_BYTES - 1)).cast()
+    }
+
+    fn is_full(&self) -> bool {
+        let end = ptr::from_ref(self).addr() + PAGE_BYTES;
+        self.free.is_null() && self.fresh.addr() + self.kind.slot_bytes() > end
+    }
+}
+
+impl Homes {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Room for a property of this type.
+    pub(crate) fn allocate(self: &Arc<Self>, kind: &'static PropertyType) -> *mut Header {
+        let mut state = self.lock();
+        let open = state.open.entry(kind).or_default();
+        if open.is_empty() {
+            open.push(Page::new(self, kind, 0));
+        }
+        let at = open[open.len() - 1];
+        // SAFETY: pages in the list live, and the lock is held (H1). A slot that was given back holds the link.
+        unsafe {
+            let page = &mut *at;
+            let slot = if page.free.is_null() {
+                let slot = page.fresh;
+                page.fresh = slot.wrapping_add(kind.slot_bytes());
+                slot
+            } else {
+                let slot = page.free;
+                page.free = slot.cast::<*mut u8>().read();
+                slot
+            };
+            page.used += 1;
+            if page.is_full() {
+                open.pop();
+            }
+            slot.cast()
+        }
+    }
+
+    /// The trustee has ended: no page is kept for what may come.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        let empty: Vec<_> = state
+            .open
+            .values_mut()
+            // SAFETY: as in `allocate`.
+            .flat_map(|open| open.iter().copied().filter(|page| unsafe { (**page).used == 0 }).collect::<Vec<_>>())
+            .collect();
+        // SAFETY: in the list and empty; the caller has a share of `self`, so these are not the last.
+        empty.into_iter().for_each(|page| drop(unsafe { state.remove(page) }));
+    }
+}
+
+impl State {
+    /// Frees an empty page. What it returns is to be dropped after the lock has been released.
+    ///
+    /// # Safety
+    /// The page is in the list of its type and has no property.
+    unsafe fn remove(&mut self, page: *mut Page) -> Arc<Homes> {
+        // SAFETY: the caller's promise, H1, H2; nobody else knows the page.
+        unsafe {
+            if let Some(open) = self.open.get_mut(&ptr::from_ref((*page).kind)) {
+                let place = (*page).place;
+                open.swap_remove(place as usize);
+                if let Some(&moved) = open.get(place as usize) {
+                    (*moved).place = place;
+                }
+            }
+            let Page { homes, .. } = page.read();
+            dealloc(page.cast(), Page::LAYOUT);
+            homes
+        }
+    }
+}
+
+/// The type of a property.
+///
+/// # Safety
+/// It is live.
+pub(crate) unsafe fn kind_of(property: *mut Header) -> &'static PropertyType {
+    // SAFETY: the page of a live property lives; this field never changes.
+    unsafe { (*Page::of(property)).kind }
+}
+
+/// Gives a property's room back.
+///
+/// # Safety
+/// [`Homes::allocate`] gave it out; nobody uses it any more.
+pub(crate) unsafe fn free(property: *mut Header) {
+    let at = Page::of(property);
+    // SAFETY: the page lives as long as it has properties, and its homes as long as the page (H1), or `last`, which is
+    // dropped after the lock has been released.
+    unsafe {
+        let homes = Arc::as_ptr(&(*at).homes);
+        let mut state = (*homes).lock();
+        let closed = state.closed;
+        let page = &mut *at;
+        let open = state.open.entry(page.kind).or_default();
+        if page.is_full() {
+            page.place = open.len() as u32;
+            open.push(at);
+        }
+        property.cast::<*mut u8>().write(page.free);
+        page.free = property.cast();
+        page.used -= 1;
+        let last = (page.used == 0 && (closed || open.len() > 1)).then(|| state.remove(at));
+        drop(state);
+        drop(last);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::property::{self, Property};
+
+    fn pages(homes: &Homes) -> usize {
+        homes.lock().open.values().map(Vec::len).sum()
+    }
+
+    fn page_of(property: *mut Header) -> usize {
+        Page::of(property).addr()
+    }
+
+    #[test]
+    fn request_homes_are_used_again_and_pages_given_back() {
+        let homes = Arc::new(Homes::default());
+        let many: Vec<_> = (0..10_000u64).map(|n| Property::allocate(&homes, n)).collect();
+        assert_eq!(many.iter().collect::<HashSet<_>>().len(), many.len());
+        for (n, &property) in many.iter().enumerate() {
+            // SAFETY: live, and used here alone.
+            assert_eq!(unsafe { *Property::<u64>::value(property) }, n as u64);
+            assert_eq!(property.addr() % 16, 0, "header and value share a line");
+        }
+        assert!(many.iter().map(|&property| page_of(property)).collect::<HashSet<_>>().len() <= 10);
+        // SAFETY: each is destroyed once.
+        many.iter().for_each(|&property| unsafe { property::destroy(property) });
+        assert_eq!(pages(&homes), 1, "one page is kept");
+        let again = Property::allocate(&homes, 1u64);
+        assert!(many.contains(&again));
+        homes.close();
+        assert_eq!(pages(&homes), 1, "a page with a property stays");
+        // SAFETY: as above.
+        unsafe { property::destroy(again) };
+        assert_eq!((pages(&homes), Arc::strong_count(&homes)), (0, 1));
+    }
+
+    #[test]
+    fn request_homes_of_two_trustees_and_two_types_are_apart() {
+        let (one, two) = (Arc::new(Homes::default()), Arc::new(Homes::default()));
+        let all =
+            [Property::allocate(&one, 1u64), Property::allocate(&one, Box::new(2u64)), Property::allocate(&two, 3u64)];
+        assert_eq!(all.iter().map(|&property| page_of(property)).collect::<HashSet<_>>().len(), 3);
+        // A property outlives its trustee.
+        drop((one, two));
+        // SAFETY: each is destroyed once.
+        all.iter().for_each(|&property| unsafe { property::destroy(property) });
+    }
+
+    #[test]
+    fn request_homes_fit_every_size_and_alignment() {
+        #[repr(align(4096))]
+        struct Strict(u8);
+        #[repr(align(256))]
+        struct Line(u8);
+        thread_local!(static DROPPED: Cell<u32> = const { Cell::new(0) });
+        struct Large([u8; 100_000]);
+        impl Drop for Large {
+            fn drop(&mut self) {
+                DROPPED.set(DROPPED.get() + 1);
+            }
+        }
+        let homes = Arc::new(Homes::default());
+        for _ in 0..3 {
+            let (strict, line) = (Property::allocate(&homes, Strict(1)), Property::allocate(&homes, Line(2)));
+            let (large, nothing) = (Property::allocate(&homes, Large([3; 100_000])), Property::allocate(&homes, ()));
+            // SAFETY: live, of these types, each destroyed once.
+            unsafe {
+                let strict_value = Property::<Strict>::value(strict);
+                assert_eq!((ptr::from_ref(strict_value).addr() % 4096, strict_value.0), (0, 1));
+                let line_value = Property::<Line>::value(line);
+                assert_eq!((ptr::from_ref(line_value).addr() % 256, line_value.0), (0, 2));
+                assert!(Property::<Large>::value(large).0.iter().all(|&byte| byte == 3));
+                let () = Property::<()>::value(nothing);
+                [strict, line, large, nothing].into_iter().for_each(|property| property::destroy(property));
+            }
+        }
+        assert_eq!(DROPPED.get(), 3);
+    }
+}
