@@ -21,6 +21,8 @@ mod parts;
 mod pick;
 mod plot;
 mod report;
+#[cfg(feature = "trust")]
+mod sssp;
 mod targets;
 
 use anyhow::Result;
@@ -47,6 +49,12 @@ enum Command {
     EchoRack(echo::EchoRack),
     /// Hash tables: delegated shards beside DashMap, papaya and shards under locks (thesis 2.6.3)
     Kv(kv::Kv),
+    /// Shortest paths in a large graph, over threads, shm and tcp, beside MPI and Dijkstra's algorithm (thesis 3.3.3)
+    #[cfg(feature = "trust")]
+    Sssp(sssp::Sssp),
+    /// The example `sssp`, for itself
+    #[cfg(feature = "trust")]
+    SsspRun(gossamer_examples::sssp::options::Options),
     /// One request beside the least it could cost: transfers, an uncontended lock, bare slots
     Parts(parts::Parts),
     /// A JSON file of results as SVG, one file a series
@@ -64,6 +72,10 @@ fn main() -> Result<()> {
         #[cfg(feature = "trust")]
         Command::EchoRack(options) => echo::rack_command(options),
         Command::Kv(options) => kv::command(options),
+        #[cfg(feature = "trust")]
+        Command::Sssp(options) => sssp::command(options),
+        #[cfg(feature = "trust")]
+        Command::SsspRun(options) => sssp::run_command(&options),
         Command::Parts(options) => parts::command(options),
         Command::Plot(options) => plot::command(options),
         Command::Targets(options) => targets::command(options),

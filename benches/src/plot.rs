@@ -19,7 +19,7 @@ use crate::{fetch_add::FetchAddSeries, latency::Point, machine::Machine, report:
 /// Options of `plot`.
 #[derive(Debug, Args)]
 pub struct Plot {
-    /// A file that `echo`, `fetch-add`, `kv`, `latency`, `parts` or `targets` wrote.
+    /// A file that `echo`, `fetch-add`, `kv`, `latency`, `parts`, `sssp` or `targets` wrote.
     #[arg(long)]
     json: PathBuf,
     /// Folder for the SVG files; made if it is not there.
@@ -71,6 +71,11 @@ pub fn command(options: Plot) -> Result<()> {
             crate::echo::pictures(&serde_json::from_value::<Vec<crate::echo::Series>>(series).with_context(shape)?)
         }
         "kv" => crate::kv::pictures(&file.results).with_context(shape)?,
+        #[cfg(feature = "trust")]
+        "sssp" => {
+            let series = file.results.get("series").cloned().ok_or_else(|| anyhow!(shape()))?;
+            crate::sssp::pictures(&serde_json::from_value::<Vec<crate::sssp::Series>>(series).with_context(shape)?)
+        }
         "parts" | "targets" => {
             let series = file.results.get("series").cloned().ok_or_else(|| anyhow!(shape()))?;
             bars(&serde_json::from_value::<Vec<Series>>(series).with_context(shape)?, &file, &options.out)?;

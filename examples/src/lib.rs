@@ -3,8 +3,12 @@
 //! - `counter`, `table`, `launch`: a tutorial for `trust`, one short program each
 //! - `wordcount`: the words of all texts under a folder, counted across the processes of a rack ([`wordcount`])
 //! - `kv`: a key-value store that speaks memcached's text protocol, on one machine or a rack ([`kv`])
+//! - `sssp`: shortest paths in large graphs, over all workers of a rack ([`sssp`])
 
 pub mod kv;
+pub mod machines;
+pub mod progress;
+pub mod sssp;
 pub mod wordcount;
 
 /// The Rust blocks of README.md, compiled and run as documentation tests.

@@ -6,17 +6,14 @@
 //!
 //! Here: how bytes get from rank to rank. Not here: what is exchanged and checked (the package `exchange`).
 
-mod outbox;
-
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use clap::Parser;
+use echo_mpi::outbox::{Outbox, SLOT_BYTES};
 use exchange::{Meter, Peers, Plan, Point, Tally, answer, mark, marked, now_ns, number};
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::*;
-
-use outbox::{Outbox, SLOT_BYTES};
 
 /// Marks of a message's kind, in the low bit of its head; the rest of the head is the number of the request it belongs to.
 const REQUEST: u64 = 0;

@@ -15,6 +15,7 @@ pub const SLOT_BYTES: usize = 1152;
 /// Sends that may be under way before the oldest is waited for.
 const UNDER_WAY_MAX: usize = 8192;
 
+/// What a rank has to send, and what is on its way.
 pub struct Outbox {
     open: Vec<Vec<u64>>,
     under_way: VecDeque<(ffi::MPI_Request, Vec<u64>)>,
@@ -25,6 +26,7 @@ pub struct Outbox {
 }
 
 impl Outbox {
+    /// For messages of so many words, gathered in buffers of so many.
     pub fn new(ranks: usize, gathered: usize, message: usize) -> Self {
         let open = (0..ranks).map(|_| Vec::with_capacity(gathered)).collect();
         Outbox { open, under_way: VecDeque::new(), free: Vec::new(), gathered, message }

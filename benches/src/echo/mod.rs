@@ -4,7 +4,7 @@
 //! anew every round. rack.rs is the program of `threads`, `shm` and `tcp`; the others are packages with workspaces of their
 //! own, which are built when they are asked for (programs.rs). Not here: what is exchanged (the package `exchange`).
 
-mod programs;
+pub mod programs;
 mod rack;
 
 use std::collections::BTreeMap;

@@ -67,10 +67,7 @@ impl Program {
     /// OpenMPI on this host alone, over its shared-memory or its TCP transport.
     fn of_mpi(contender: &str, processes: usize, mpirun: PathBuf, built: &Path) -> Program {
         let transport = if contender.contains("tcp") { "self,tcp" } else { "self,vader" };
-        let options = ["--allow-run-as-root", "--oversubscribe", "--mca", "btl", transport, "--mca", "pml", "ob1"];
-        let loopback = ["--mca", "btl_tcp_if_include", "lo", "--mca", "oob_tcp_if_include", "lo"];
-        let mut arguments: Vec<String> = options.into_iter().chain(loopback).map(str::to_owned).collect();
-        arguments.extend(["-n".to_owned(), processes.to_string(), built.display().to_string()]);
+        let mut arguments = mpi_arguments(transport, processes, built);
         arguments.extend(contender.ends_with("aggregated").then(|| "--aggregated".to_owned()));
         Program { contender: contender.to_owned(), processes, program: mpirun, arguments }
     }
@@ -90,12 +87,22 @@ impl Program {
     }
 }
 
-fn own() -> Result<PathBuf> {
+/// The arguments of `mpirun` for so many processes of a program on this host alone.
+pub fn mpi_arguments(transport: &str, processes: usize, program: &Path) -> Vec<String> {
+    let options = ["--allow-run-as-root", "--oversubscribe", "--mca", "btl", transport, "--mca", "pml", "ob1"];
+    let loopback = ["--mca", "btl_tcp_if_include", "lo", "--mca", "oob_tcp_if_include", "lo"];
+    let mut arguments: Vec<String> = options.into_iter().chain(loopback).map(str::to_owned).collect();
+    arguments.extend(["-n".to_owned(), processes.to_string(), program.display().to_string()]);
+    arguments
+}
+
+/// This program.
+pub fn own() -> Result<PathBuf> {
     env::current_exe().context("where this program is")
 }
 
 /// What the child writes until it ends well; it is ended where it takes too long.
-fn finish(mut child: Child, limit: Duration) -> Result<String> {
+pub fn finish(mut child: Child, limit: Duration) -> Result<String> {
     let Some(mut stdout) = child.stdout.take() else { bail!("the child has no output to read") };
     let (send, receive) = mpsc::channel();
     thread::spawn(move || {
@@ -115,7 +122,7 @@ fn finish(mut child: Child, limit: Duration) -> Result<String> {
 }
 
 /// Builds one of the packages that have a workspace of their own, beside this program's build.
-fn build(package: &str, binary: &str) -> Result<std::result::Result<PathBuf, String>> {
+pub fn build(package: &str, binary: &str) -> Result<std::result::Result<PathBuf, String>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(package);
     let Some(cargo) = program("cargo") else {
         return Ok(Err("there is no `cargo` to build it with".to_owned()));

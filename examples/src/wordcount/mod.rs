@@ -6,14 +6,13 @@
 //! 4. [`text`]: from bytes to words
 //! 5. [`delegated`]: each word to the worker that has its table: this is where `gossamer` is used
 //! 6. [`table`]: the counts
-//! 7. [`report`]: what is printed; [`progress`]: the bar meanwhile
+//! 7. [`report`]: what is printed; [`progress`](crate::progress): the bar meanwhile
 //!
 //! Beside it [`single`], the same count on one thread, to compare with.
 
 pub mod delegated;
 pub mod files;
 pub mod options;
-pub mod progress;
 pub mod report;
 pub mod single;
 pub mod start;

@@ -10,15 +10,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use clap::Parser;
-use gossamer_daemon::launch::{self, LaunchConfig};
 use indicatif::ProgressBar;
 
 use super::files::Wanted;
 use super::options::Options;
 use super::report::Report;
-use super::{delegated, files, progress, single, table};
+use super::{delegated, files, single, table};
+use crate::machines::{self, Machines};
+use crate::progress;
 
 /// Runs `wordcount` with the arguments of this process.
 pub fn main() -> ExitCode {
@@ -43,7 +44,13 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
             return Ok(status(count_single(options)?));
         }
         if options.machines() > 1 {
-            return launch(options);
+            let (machines, threads) = (options.machines(), options.threads);
+            return machines::launch(&Machines {
+                machines,
+                threads,
+                args: machine_args(options),
+                ..Machines::of("wordcount")
+            });
         }
     }
     // The first fiber of the rack runs on machine 0, the only one where `gossamer::main` returns.
@@ -67,27 +74,6 @@ fn status(is_good: bool) -> ExitCode {
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Starts this program once for each machine, and waits for its end.
-fn launch(options: &Options) -> anyhow::Result<ExitCode> {
-    let machines = options.machines();
-    if let Some(threads) = options.threads.filter(|threads| *threads < usize::from(machines)) {
-        bail!(
-            "--threads {threads} is not enough for {machines} processes: give one for each, or fewer processes with --local"
-        );
-    }
-    let program = env::current_exe().context("where this program is")?.into();
-    let config = LaunchConfig {
-        threads: options.threads.map(|threads| u32::try_from(threads).unwrap_or(u32::MAX)),
-        prefix: false, // machine 0 alone prints
-        ..LaunchConfig::new(program, machine_args(options), machines)
-    };
-    let outcome = launch::run(&config)?;
-    if let Some(message) = outcome.message() {
-        complain(format_args!("{message}"));
-    }
-    Ok(ExitCode::from(outcome.status()))
-}
-
 /// The arguments for a machine: what was asked for, without what concerns the start.
 fn machine_args(options: &Options) -> Vec<OsString> {
     let mut args: Vec<OsString> = vec!["--top".into(), options.top.to_string().into()];
@@ -107,7 +93,7 @@ fn machine_args(options: &Options) -> Vec<OsString> {
 /// The program of the rack. Whether all is well, once it is printed.
 fn count_delegated(options: &Options) -> anyhow::Result<bool> {
     let found = files::find(&options.folder(), &options.wanted())?;
-    let bar = progress::bar(bytes(&found), options.progress_on.as_deref());
+    let bar = progress::bar(bytes(&found), progress::BYTES, options.progress_on.as_deref());
     let again = options.verify.then(|| found.clone());
     let (mut report, tables) = delegated::count(found, options.top, &bar)?;
     if let Some(found) = again {
@@ -120,7 +106,7 @@ fn count_delegated(options: &Options) -> anyhow::Result<bool> {
 
 fn count_single(options: &Options) -> anyhow::Result<bool> {
     let found = files::find(&options.folder(), &options.wanted())?;
-    let bar = progress::bar(bytes(&found), options.progress_on.as_deref());
+    let bar = progress::bar(bytes(&found), progress::BYTES, options.progress_on.as_deref());
     let report = single::count(found, options.top, &bar);
     bar.finish_and_clear();
     print(&report, options)

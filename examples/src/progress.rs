@@ -1,9 +1,9 @@
-//! The progress bar: where it is drawn, if at all. What it shows is set by who counts.
+//! Progress bars of the larger examples: where they are drawn, if at all. What they show is set by who does the work.
 //!
 //! A machine of a rack has a pipe as its standard error, which the launcher passes on line by line, so a bar cannot be
 //! drawn there. Who starts the rack has the terminal and tells machine 0 its name ([`terminal`]).
 //!
-//! Invariant: without a terminal nothing is drawn, and nothing that fails here stops the count.
+//! Invariant: without a terminal nothing is drawn, and nothing that fails here stops the work.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, IsTerminal};
@@ -13,21 +13,24 @@ use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 const DRAWS_A_SECOND: u8 = 10;
-const TEMPLATE: &str = "{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {msg}";
+/// What a bar looks like that counts bytes.
+pub const BYTES: &str = "{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {msg}";
+/// What a bar looks like that counts other things.
+pub const NUMBERS: &str = "{msg} {bar:40} {human_pos}/{human_len} {per_sec}";
 
 /// The terminal behind this process's standard error, if there is one.
 pub fn terminal() -> Option<PathBuf> {
     io::stderr().is_terminal().then(|| fs::read_link("/proc/self/fd/2").ok()).flatten()
 }
 
-/// A bar for so many bytes, on the terminal given, or else on standard error if that is one.
-pub fn bar(bytes: u64, terminal: Option<&Path>) -> ProgressBar {
+/// A bar for so many of what its template counts, on the terminal given, or else on standard error if that is one.
+pub fn bar(all: u64, template: &str, terminal: Option<&Path>) -> ProgressBar {
     let target = match terminal {
         Some(terminal) => open(terminal).unwrap_or_else(|_| ProgressDrawTarget::hidden()),
         None => ProgressDrawTarget::stderr_with_hz(DRAWS_A_SECOND), // hidden unless it is a terminal
     };
-    let bar = ProgressBar::with_draw_target(Some(bytes), target);
-    match ProgressStyle::with_template(TEMPLATE) {
+    let bar = ProgressBar::with_draw_target(Some(all), target);
+    match ProgressStyle::with_template(template) {
         Ok(style) => bar.with_style(style),
         Err(_) => bar, // the plain one
     }
@@ -50,7 +53,7 @@ mod tests {
     fn nothing_is_drawn_on_what_is_no_terminal() {
         let file = tempfile::NamedTempFile::new().unwrap();
         for path in [file.path(), Path::new("/no/such/terminal")] {
-            let bar = bar(10, Some(path));
+            let bar = bar(10, BYTES, Some(path));
             bar.set_position(5);
             bar.finish_and_clear();
             assert!(bar.is_hidden());
