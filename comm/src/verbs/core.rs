@@ -173,6 +173,7 @@ impl Core {
             sum.posts += counts.posts;
             sum.signed += counts.signed;
             sum.bells += counts.bells;
+            sum.late_bells += counts.late_bells;
         }
         sum
     }

@@ -238,6 +238,7 @@ impl Lane {
             sum.posts += counts.posts;
             sum.signed += counts.signed;
             sum.bells += counts.bells;
+            sum.late_bells += counts.late_bells;
         }
         sum
     }

@@ -42,6 +42,8 @@ pub struct Counts {
     pub signed: u64,
     /// Bells sent to peers that slept.
     pub bells: u64,
+    /// Those of them that were found missing only by the look twice a second: each has cost up to half a second.
+    pub late_bells: u64,
     /// Bells received.
     pub bells_received: u64,
     /// Bytes of registered memory.
@@ -240,15 +242,14 @@ impl Link {
             // What was rung for is posted already: a signed request behind it tells when it is done.
             self.try_write(&[1; WORD_BYTES], self.spare())?;
         }
-        let is_all_done = self.made == self.done;
-        if is_check_due && !is_all_done && self.works.len() > 0 {
+        if is_check_due && self.made == self.done {
+            // Nothing is under way: whoever was rung for what is done by now is looked after at once.
+            std::mem::swap(&mut self.checks, &mut self.later);
+            self.check();
+        } else if is_check_due && self.works.len() > 0 {
             std::mem::swap(&mut self.checks, &mut self.later);
             self.checked_at = Some(self.made);
             return self.post(true);
-        }
-        if is_check_due && is_all_done {
-            // Nothing is under way: the look just made was the second one.
-            self.later.clear();
         }
         let (request, staged) = self.signed;
         let bytes = self.staged - staged;
@@ -295,14 +296,19 @@ impl Link {
         }
         if self.checked_at.is_some_and(|at| at <= request) {
             self.checked_at = None;
-            for index in 0..self.checks.len() {
-                let offset = self.checks[index];
-                if self.add_bells(offset) == Bells::NoRoom {
-                    note(&mut self.later, offset);
-                }
-            }
-            self.checks.clear();
+            self.check();
         }
+    }
+
+    /// The second look at those in `checks`.
+    fn check(&mut self) {
+        for index in 0..self.checks.len() {
+            let offset = self.checks[index];
+            if self.add_bells(offset) == Bells::NoRoom {
+                note(&mut self.later, offset);
+            }
+        }
+        self.checks.clear();
     }
 
     /// Whether something waits to be posted.
@@ -317,6 +323,7 @@ impl Link {
 
     /// Looks once more after all who were rung lately; see the top of this file.
     pub(super) fn look_again(&mut self) -> Result<(), Error> {
+        let bells = self.counts.bells;
         for index in 0..self.recent.len() {
             let offset = self.recent[index];
             if self.add_bells(offset) == Bells::NoRoom {
@@ -324,6 +331,7 @@ impl Link {
             }
         }
         self.recent.clear();
+        self.counts.late_bells += self.counts.bells - bells;
         self.flush()
     }
 
