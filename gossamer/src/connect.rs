@@ -9,6 +9,7 @@
 //!
 //! Invariant: all machines compute workers and layout from the same plan and the same cards; the hello would tell.
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -25,7 +26,7 @@ use crate::bootstrap::{FabricChoice, Plan};
 use crate::control::{Control, MAX_CARD_BYTES, Message};
 use crate::error::StartError;
 use crate::fate::News;
-use crate::over_verbs::{Offer, Place, Post, better_ways};
+use crate::over_verbs::{Offer, Place, Post, Reached, better_ways};
 use crate::rack::Way;
 use crate::remote::{Hello, Image, Layout, Slots, exchange};
 use crate::workers;
@@ -86,16 +87,15 @@ pub(crate) fn connect(
     let cores: Vec<u16> = cards.iter().map(|card| card.cores).collect();
     let offers: Vec<Option<Offer>> = cards.iter().map(|card| card.verbs.clone()).collect();
     let ways = better_ways(plan, own, &ways, &offers);
-    let listener = listener.filter(|_| ways.contains(&Way::Tcp));
     let post = post.filter(|_| ways.contains(&Way::Verbs));
     let layout = Arc::new(Layout::new(workers::divide(plan, &cores, threads)?, Slots::of(plan)));
     let (own, ways, workers) = (MachineId(own), &ways[..], layout.workers());
     let place = Place { own, ways, offers: &offers, workers, deadline: Instant::now() + deadline.left() };
-    let parts = Parts { own, plan, ways, region_bytes: layout.region_bytes(own.0), place, deadline };
-    let fabric = parts.open(memory, listener, post, &cards, key).map_err(|error| StartError::fabric(error, plan))?;
+    let parts = Parts { own, plan, region_bytes: layout.region_bytes(own.0), place, deadline };
+    let opened = parts.open(memory, listener, post, &cards, key);
+    let (fabric, ways) = opened.map_err(|error| StartError::fabric(error, plan))?;
     let name = plan.host_of(own.0).name.clone();
     let hellos = exchange(&*fabric, &layout, image.id(), name, parts.deadline.left())?;
-    let ways = ways.to_vec();
     Ok(Connected { fabric, layout, hellos, ways })
 }
 
@@ -180,15 +180,15 @@ fn listen(own: u16, plan: &Plan) -> Result<Listener, StartError> {
 struct Parts<'a> {
     own: MachineId,
     plan: &'a Plan,
-    ways: &'a [Way],
     region_bytes: usize,
+    /// With the ways that are hoped for.
     place: Place<'a>,
     deadline: Deadline,
 }
 
 impl Parts<'_> {
-    /// One fabric where all others are reached in the same way; else one for each way, put together. All machines open
-    /// shared memory first, so nobody waits in a circle.
+    /// One fabric where all others are reached in the same way; else one for each way, put together; and the ways. All
+    /// machines open shared memory first, then RDMA, so nobody waits in a circle.
     fn open(
         &self,
         memory: Option<shm::Bootstrap>,
@@ -196,52 +196,71 @@ impl Parts<'_> {
         post: Option<Post>,
         cards: &[Card],
         key: Key,
-    ) -> Result<Arc<dyn Fabric>, comm::Error> {
+    ) -> Result<(Arc<dyn Fabric>, Vec<Way>), comm::Error> {
         let memory = memory.map(|memory| self.open_shm(memory)).transpose()?;
         let region = match &memory {
             Some(memory) => memory.shared_region(),
             None => Arc::new(Region::anonymous(self.region_bytes)?),
         };
+        let reached = post.map(|post| post.connect(&self.place, key.clone(), Arc::clone(&region))).transpose()?;
+        let Reached { fabric: verbs, missing } = reached.unwrap_or_default();
+        let mut ways = self.place.ways.to_vec();
+        missing.iter().for_each(|(peer, _)| ways[usize::from(peer.0)] = Way::Tcp);
+        self.warn(&missing);
+        let peers =
+            |way: Way| (0u16..).zip(&ways).filter(move |(_, found)| **found == way).map(|(peer, _)| MachineId(peer));
+        let part = |fabric: Box<dyn Fabric>, way| Part { fabric, peers: peers(way).collect() };
         let mut parts = Vec::new();
         if let Some(memory) = memory {
-            parts.push(self.part(memory, Way::Shm));
+            parts.push(part(Box::new(memory), Way::Shm));
         }
-        if let Some(listener) = listener {
-            parts.push(self.part(self.open_tcp(listener, cards, key.clone(), Arc::clone(&region))?, Way::Tcp));
+        if let Some(verbs) = verbs {
+            parts.push(part(Box::new(verbs), Way::Verbs));
         }
-        if let Some(post) = post {
-            parts.push(self.part(post.connect(&self.place, key, region)?, Way::Verbs));
+        if let Some(listener) = listener.filter(|_| ways.contains(&Way::Tcp)) {
+            parts.push(part(Box::new(self.open_tcp(listener, &ways, cards, key, region)?), Way::Tcp));
         }
-        match parts.pop() {
-            Some(only) if parts.is_empty() => Ok(Arc::from(only.fabric)),
-            last => Ok(Arc::new(MixedFabric::new(parts.into_iter().chain(last).collect())?)),
-        }
+        let fabric: Arc<dyn Fabric> = match parts.pop() {
+            Some(only) if parts.is_empty() => Arc::from(only.fabric),
+            last => Arc::new(MixedFabric::new(parts.into_iter().chain(last).collect())?),
+        };
+        Ok((fabric, ways))
     }
 
-    fn part(&self, fabric: impl Fabric + 'static, way: Way) -> Part {
-        Part { fabric: Box::new(fabric), peers: self.peers(way) }
+    /// Says in one line who is reached by TCP although both have devices; of two machines the first says it.
+    fn warn(&self, missing: &[(MachineId, comm::Error)]) {
+        let told: Vec<String> = missing
+            .iter()
+            .filter(|(peer, _)| *peer > self.own)
+            .map(|(peer, error)| format!("{} ({error})", name(self.plan, peer.0)))
+            .collect();
+        if !told.is_empty() {
+            let (own, told) = (name(self.plan, self.own.0), told.join(", "));
+            let line = format!(
+                "gossamer: {own} and these have RDMA devices that do not reach one another, and take TCP: {told}; name \
+                 the right devices under `rdma:` in rack.yaml, or write `fabric: tcp`\n"
+            );
+            let _ = std::io::stderr().write_all(line.as_bytes()); // nobody reads it: the program runs all the same
+        }
     }
 
     fn open_shm(&self, memory: shm::Bootstrap) -> Result<ShmFabric, comm::Error> {
         let group: Vec<MachineId> = self.plan.memory_group(self.own.0).into_iter().map(MachineId).collect();
-        let machines = self.ways.len() as u16;
+        let machines = self.place.ways.len() as u16;
         ShmFabric::open_group(memory, &group, machines, self.region_bytes, self.deadline.left())
     }
 
     fn open_tcp(
         &self,
         listener: Listener,
+        ways: &[Way],
         cards: &[Card],
         key: Key,
         region: Arc<Region>,
     ) -> Result<TcpFabric, comm::Error> {
         let address = |(way, card): (&Way, &Card)| card.tcp.filter(|_| *way == Way::Tcp);
-        let addresses = self.ways.iter().zip(cards).map(address).collect();
+        let addresses = ways.iter().zip(cards).map(address).collect();
         TcpFabric::open(listener, self.own, addresses, key, region, self.deadline.left())
-    }
-
-    fn peers(&self, way: Way) -> Vec<MachineId> {
-        (0u16..).zip(self.ways).filter(|(_, found)| **found == way).map(|(machine, _)| MachineId(machine)).collect()
     }
 }
 

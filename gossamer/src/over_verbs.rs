@@ -5,7 +5,11 @@
 //! second card over connections with the program's key, which are closed when all queue pairs are up. Keys for memory
 //! never travel in the clear.
 //!
-//! Invariant: whether a pair uses `verbs` follows from the plan and the two cards alone, so both come to the same.
+//! A device that is up may lead to another network than the peer's. So once everyone's queue pairs are ready, each machine
+//! tries to reach each peer, and tells it by mail whether that went well. `auto` takes TCP for a pair where it did not.
+//!
+//! Invariant: whether a pair uses `verbs` follows from the plan, the two cards, and what both have told one another, so both
+//! come to the same.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,8 +32,8 @@ const POSTMAN: WorkerId = WorkerId(0);
 /// Park word of who waits for mail; the letter boxes follow, one for each machine.
 const BELL: usize = 0;
 const BOXES: usize = 64;
-/// A card, and behind it the word that says how long it is, which is the flag.
-const BOX_BYTES: usize = MAX_CARD_BYTES + WORD_BYTES;
+/// A card, and behind it the word that says how long it is, which is the flag; then a word for each `Note`.
+const BOX_BYTES: usize = MAX_CARD_BYTES + 3 * WORD_BYTES;
 /// How often somebody who waits looks whether the others still live.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -47,6 +51,17 @@ pub(crate) struct Post {
     listener: Listener,
     settings: Settings,
     network: String,
+    /// How long peers may take to answer over RDMA before TCP is taken; `None`: there is no other way.
+    patience: Option<Duration>,
+}
+
+/// Who is reached by RDMA.
+#[derive(Default)]
+pub(crate) struct Reached {
+    /// `None` if nobody is.
+    pub(crate) fabric: Option<VerbsFabric>,
+    /// Those who are not, though both have devices, and why.
+    pub(crate) missing: Vec<(MachineId, Error)>,
 }
 
 /// The place of this machine in the program, once everyone's is known.
@@ -71,13 +86,18 @@ impl Post {
         listen: impl FnOnce() -> Result<Listener, StartError>,
     ) -> Result<Option<Post>, StartError> {
         let is_asked_for = ways.contains(&Way::Verbs);
-        let is_welcome = plan.fabric == FabricChoice::Auto && ways.contains(&Way::Tcp);
+        let is_welcome =
+            plan.fabric == FabricChoice::Auto && ways.contains(&Way::Tcp) && !plan.host_of(own).is_tcp_only;
         if !is_asked_for && !is_welcome {
             return Ok(None);
         }
         let found = settings(own, plan).and_then(|settings| Ok((verbs::network(&settings)?, settings)));
         match found {
-            Ok((network, settings)) => Ok(Some(Post { listener: listen()?, settings, network })),
+            Ok((network, settings)) => {
+                // Twice the time in which a peer that is there and can be reached must have answered.
+                let patience = (!is_asked_for).then(|| Duration::from_millis(2 * plan.silence_ms));
+                Ok(Some(Post { listener: listen()?, settings, network, patience }))
+            }
             Err(error) if is_asked_for => Err(StartError::fabric(error, plan)),
             Err(_) => Ok(None), // `auto` takes TCP
         }
@@ -87,8 +107,11 @@ impl Post {
         Offer { network: self.network.clone(), mail: self.listener.address() }
     }
 
-    /// Connects to all peers that are reached by RDMA.
-    pub(crate) fn connect(self, place: &Place<'_>, key: Key, region: Arc<Region>) -> Result<VerbsFabric, Error> {
+    /// Connects to all peers that are to be reached by RDMA.
+    ///
+    /// # Errors
+    /// Where RDMA was asked for by name, also that a peer is not reached.
+    pub(crate) fn connect(self, place: &Place<'_>, key: Key, region: Arc<Region>) -> Result<Reached, Error> {
         let machines = place.ways.len() as u16;
         let peers: Vec<MachineId> = (0..machines).map(MachineId).filter(|peer| place.is_peer(*peer)).collect();
         let party = Party {
@@ -98,10 +121,33 @@ impl Post {
             peers: peers.iter().map(|peer| (*peer, place.workers[usize::from(peer.0)])).collect(),
         };
         let prepared = VerbsFabric::prepare(&self.settings, party, region)?;
-        let mail = Mail::open(self.listener, place, peers, key)?;
+        let mut mail = Mail::open(self.listener, place, peers.clone(), key)?;
         let cards = mail.exchange(prepared.card(), place.deadline)?;
-        // When this returns every peer has all it needs: each connected after it had all its mail.
-        prepared.open(&cards, place.left())
+        let mut connected = prepared.connect(&cards)?;
+        // Nobody is tried before it is ready, so who is there answers at once.
+        mail.tell(Note::Ready, |_| YES)?;
+        mail.hear(Note::Ready, place.deadline)?;
+        let unanswered =
+            connected.greet(self.patience.map_or(place.left(), |patience| patience.min(place.left() / 2)))?;
+        let is_reached = |peer| !unanswered.iter().any(|(missing, _)| *missing == peer);
+        mail.tell(Note::Reached, |peer| if is_reached(peer) { YES } else { NO })?;
+        let answers = mail.hear(Note::Reached, place.deadline)?;
+        let mut missing = unanswered;
+        for (peer, answer) in answers {
+            if answer != YES && missing.iter().all(|(other, _)| *other != peer) {
+                let (own, reason) = (place.own, "does not reach it by RDMA, though it is reached from there");
+                missing.push((peer, Error::Verbs { reason: format!("{peer} {reason} ({own})") }));
+            }
+        }
+        if self.patience.is_none()
+            && let Some((_, error)) = missing.pop()
+        {
+            return Err(error);
+        }
+        let without: Vec<MachineId> = missing.iter().map(|(peer, _)| *peer).collect();
+        let is_any_reached = peers.iter().any(|peer| !without.contains(peer));
+        let fabric = if is_any_reached { Some(connected.open(&without)?) } else { None };
+        Ok(Reached { fabric, missing })
     }
 }
 
@@ -144,10 +190,22 @@ fn timeout(silence_ms: u64, retries: u8) -> u8 {
     (units.ilog2() as u8).clamp(8, 22)
 }
 
+/// What is told by mail after the cards, in a word of its own each.
+#[derive(Clone, Copy)]
+enum Note {
+    /// The own queue pairs are ready for this peer's.
+    Ready,
+    /// Whether this peer has answered over RDMA.
+    Reached,
+}
+
+const YES: u64 = 1;
+const NO: u64 = 2;
+
 /// Connections for second cards.
 struct Mail {
     fabric: TcpFabric,
-    peers: Vec<MachineId>,
+    connections: Vec<Box<dyn Connection>>,
 }
 
 impl Mail {
@@ -157,35 +215,60 @@ impl Mail {
         let addresses = machines.map(|peer| address(&peer).filter(|_| place.is_peer(peer))).collect();
         let region = Arc::new(Region::anonymous(BOXES + BOX_BYTES * place.ways.len())?);
         let fabric = TcpFabric::open(listener, place.own, addresses, key, region, place.left())?;
-        Ok(Mail { fabric, peers })
+        let connections = peers.into_iter().map(|peer| fabric.connect(peer, POSTMAN)).collect::<Result<_, _>>()?;
+        Ok(Mail { fabric, connections })
     }
 
     fn flag_of(machine: MachineId) -> usize {
         BOXES + BOX_BYTES * usize::from(machine.0) + MAX_CARD_BYTES
     }
 
+    fn note_of(machine: MachineId, note: Note) -> usize {
+        Self::flag_of(machine) + WORD_BYTES * (1 + note as usize)
+    }
+
     /// Sends the own card to all, and waits for theirs.
-    fn exchange(&self, card: &[u8], deadline: Instant) -> Result<Vec<(MachineId, Vec<u8>)>, Error> {
+    fn exchange(&mut self, card: &[u8], deadline: Instant) -> Result<Vec<(MachineId, Vec<u8>)>, Error> {
         let mut letter = card.to_vec();
         letter.resize(card.len().next_multiple_of(WORD_BYTES), 0);
         letter.extend((card.len() as u64).to_ne_bytes());
         let to = Self::flag_of(self.fabric.machine()) + WORD_BYTES - letter.len();
-        let mut connections: Vec<Box<dyn Connection>> = Vec::new();
-        for peer in &self.peers {
-            let mut connection = self.fabric.connect(*peer, POSTMAN)?;
-            connection.write(&letter, to)?;
-            connection.ring(BELL)?;
-            connection.flush()?;
-            connections.push(connection);
+        for connection in &mut self.connections {
+            send(&mut **connection, &letter, to)?;
         }
         let start = Instant::now();
-        let receive = |peer: &MachineId| Ok((*peer, self.receive(*peer, start, deadline)?));
-        self.peers.iter().map(receive).collect()
+        let peers = self.connections.iter().map(|connection| connection.peer());
+        peers.map(|peer| Ok((peer, self.receive(peer, start, deadline)?))).collect()
+    }
+
+    /// Tells each peer what `of` says of it.
+    fn tell(&mut self, note: Note, of: impl Fn(MachineId) -> u64) -> Result<(), Error> {
+        let to = Self::note_of(self.fabric.machine(), note);
+        self.connections.iter_mut().try_for_each(|connection| {
+            let word = of(connection.peer()).to_ne_bytes();
+            send(&mut **connection, &word, to)
+        })
+    }
+
+    /// Waits until all peers have told.
+    fn hear(&self, note: Note, deadline: Instant) -> Result<Vec<(MachineId, u64)>, Error> {
+        let start = Instant::now();
+        let peers = self.connections.iter().map(|connection| connection.peer());
+        peers.map(|peer| Ok((peer, self.wait(peer, Self::note_of(peer, note), start, deadline)?))).collect()
     }
 
     fn receive(&self, peer: MachineId, start: Instant, deadline: Instant) -> Result<Vec<u8>, Error> {
-        let region = self.fabric.region();
-        let flag = region.word(Self::flag_of(peer))?;
+        // A length from elsewhere, so checked before it is used.
+        let bytes = self.wait(peer, Self::flag_of(peer), start, deadline)?;
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(MAX_CARD_BYTES);
+        let mut card = vec![0; bytes];
+        self.fabric.region().read(Self::flag_of(peer) - bytes.next_multiple_of(WORD_BYTES), &mut card)?;
+        Ok(card)
+    }
+
+    /// Waits until `peer` has written this word.
+    fn wait(&self, peer: MachineId, offset: usize, start: Instant, deadline: Instant) -> Result<u64, Error> {
+        let flag = self.fabric.region().word(offset)?;
         // Acquire of pair W (`comm::fabric`), with the Release of the peer's `Connection::write`.
         let is_idle = || flag.load(Ordering::Acquire) == 0;
         while is_idle() {
@@ -199,12 +282,15 @@ impl Mail {
             self.fabric.poll(POSTMAN)?;
             self.fabric.park(POSTMAN, BELL, LOOK_INTERVAL, &mut || is_idle())?;
         }
-        // Relaxed: seen above. A length from elsewhere, so checked before it is used.
-        let bytes = usize::try_from(flag.load(Ordering::Relaxed)).unwrap_or(usize::MAX).min(MAX_CARD_BYTES);
-        let mut card = vec![0; bytes];
-        region.read(Self::flag_of(peer) - bytes.next_multiple_of(WORD_BYTES), &mut card)?;
-        Ok(card)
+        // Relaxed: seen above.
+        Ok(flag.load(Ordering::Relaxed))
     }
+}
+
+fn send(connection: &mut dyn Connection, letter: &[u8], to: usize) -> Result<(), Error> {
+    connection.write(letter, to)?;
+    connection.ring(BELL)?;
+    connection.flush()
 }
 
 #[cfg(test)]
@@ -255,10 +341,15 @@ mod tests {
                     let deadline = Instant::now() + LONG;
                     let place = Place { own: MachineId(own), ways: &ways, offers, workers: &[1, 1, 1], deadline };
                     let peers: Vec<_> = (0..3).filter(|peer| *peer != own).map(MachineId).collect();
-                    let mail = Mail::open(listener, &place, peers.clone(), Key::from_bytes([7; 32])).unwrap();
+                    let mut mail = Mail::open(listener, &place, peers.clone(), Key::from_bytes([7; 32])).unwrap();
                     let cards = mail.exchange(&card_of(own), deadline).unwrap();
-                    let expected: Vec<_> = peers.into_iter().map(|peer| (peer, card_of(peer.0))).collect();
+                    let expected: Vec<_> = peers.iter().map(|peer| (*peer, card_of(peer.0))).collect();
                     assert_eq!(cards, expected);
+                    // Everyone but machine 2 has reached machine 1.
+                    let verdict = |from: u16, to: MachineId| if (from, to.0) == (2, 1) { NO } else { YES };
+                    mail.tell(Note::Reached, |peer| verdict(own, peer)).unwrap();
+                    let told: Vec<_> = peers.iter().map(|peer| (*peer, verdict(peer.0, MachineId(own)))).collect();
+                    assert_eq!(mail.hear(Note::Reached, deadline).unwrap(), told);
                 });
             }
         });

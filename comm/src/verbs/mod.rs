@@ -13,7 +13,7 @@
 //! reader's side the flag is read by an `Acquire` load (pair W); the `Release` is the device's.
 //!
 //! A machine has a card before it knows its peers: `VerbsFabric::prepare`, exchange of cards,
-//! `Prepared::open`.
+//! `Prepared::open`; or, to find out which peers are reached, `Prepared::connect`, `Connected::greet` and `Connected::open`.
 
 mod attendant;
 mod board;
@@ -29,7 +29,7 @@ mod survey;
 
 pub use card::REGION_KEY_AT;
 pub use link::Counts;
-pub use open::Prepared;
+pub use open::{Connected, Prepared};
 pub use settings::{Flag, Settings};
 pub use survey::{Gid, GidKind, PortReport, network, survey};
 

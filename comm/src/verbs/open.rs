@@ -207,13 +207,142 @@ impl Prepared {
         &self.card
     }
 
+    /// Makes the queue pairs ready by the peers' cards: from here on peers can reach this machine.
+    ///
+    /// # Errors
+    /// [`Error::Verbs`]: a card is missing or does not fit. That the way to a peer cannot be made ready is told by
+    /// [`Connected::greet`].
+    pub fn connect(self, cards: &[(MachineId, Vec<u8>)]) -> Result<Connected, Error> {
+        let mut routes = Vec::with_capacity(self.ways.len());
+        for way in self.ways {
+            let card = cards.iter().find(|(machine, _)| *machine == way.peer);
+            let card = card.ok_or_else(|| Error::verbs(format!("{} has sent no card", way.peer)))?;
+            let card = Card::decode(way.peer, &card.1)?;
+            let line = matching(&card, &self.party, &way, &self.choice)?;
+            let far = far(&card, line, &way, &self.settings)?;
+            let path = path(&card, &self.settings, &self.choice);
+            let mut queues = way.queues.iter().zip(&line.queue_pairs[1..]);
+            let ready =
+                queues.try_for_each(|(queue, number)| queue.connect(&Path { peer_queue_pair: *number, ..path }));
+            let path = Path { peer_queue_pair: line.queue_pairs[0], ..path };
+            let trouble = ready.and_then(|()| way.heartbeat.connect(&path)).err();
+            let works = Works::new(way.beat_memory, 1, 0, Beat::tag(way.peer));
+            let (queue, board) = (way.heartbeat, far.board);
+            let beat = Beat { peer: way.peer, queue, works, board, is_in_flight: false, is_dead: false, beats: 0 };
+            routes.push(Route { far, beat, path, trouble, queues: way.queues, staging: way.staging });
+        }
+        Ok(Connected {
+            routes,
+            sends: self.sends,
+            queue: self.queue,
+            channel: self.channel,
+            memory: self.memory,
+            board: self.board,
+            board_memory: self.board_memory,
+            choice: self.choice,
+            party: self.party,
+            settings: self.settings,
+            registered_bytes: self.registered_bytes,
+        })
+    }
+
     /// Connects to the peers by their cards, and waits until all of them have connected as well.
     ///
     /// # Errors
-    /// [`Error::Verbs`]: a card is missing or does not fit, or the device refuses;
-    /// [`Error::PeerMissing`]: a peer did not connect within `timeout`.
+    /// As [`Prepared::connect`]; and what [`Connected::greet`] tells of the first peer that is not reached within `timeout`:
+    /// [`Error::PeerMissing`] where it does not answer.
     pub fn open(self, cards: &[(MachineId, Vec<u8>)], timeout: Duration) -> Result<VerbsFabric, Error> {
+        let mut connected = self.connect(cards)?;
+        match connected.greet(timeout)?.pop() {
+            Some((_, error)) => Err(error),
+            None => connected.open(&[]),
+        }
+    }
+}
+
+/// The way to one peer, once its card is known.
+struct Route {
+    far: Far,
+    beat: Beat,
+    /// Of the heartbeats' queue pair.
+    path: Path,
+    /// Why it cannot be reached.
+    trouble: Option<Error>,
+    /// As in [`Way`].
+    queues: Vec<Arc<QueuePair>>,
+    staging: Vec<Arc<MemoryRegion>>,
+}
+
+/// A machine whose queue pairs are ready, and that may find out which of its peers it reaches.
+pub struct Connected {
+    routes: Vec<Route>,
+    sends: Vec<Arc<CompletionQueue>>,
+    queue: Arc<CompletionQueue>,
+    channel: Arc<CompletionChannel>,
+    memory: Arc<MemoryRegion>,
+    board: Arc<Board>,
+    board_memory: Arc<MemoryRegion>,
+    choice: Choice,
+    party: Party,
+    settings: Settings,
+    registered_bytes: u64,
+}
+
+impl Connected {
+    /// Sends every peer its first heartbeat until it is acknowledged, at most for `timeout`; tells which peers were not
+    /// reached, and why. A peer that is not ready yet does not answer; then the queue pair, which has given up, begins anew.
+    ///
+    /// # Errors
+    /// The own device fails.
+    pub fn greet(&mut self, timeout: Duration) -> Result<Vec<(MachineId, Error)>, Error> {
         let deadline = Instant::now() + timeout;
+        let mut failures: BTreeMap<MachineId, u32> = BTreeMap::new();
+        let is_missing = |route: &Route| route.trouble.is_none() && route.beat.beats == 0;
+        while Instant::now() < deadline && self.routes.iter().any(is_missing) {
+            for route in self.routes.iter_mut().filter(|route| is_missing(route) && !route.beat.is_in_flight) {
+                route.beat.write(HEARTBEAT, 1)?;
+            }
+            self.queue.arm()?;
+            let mut again = Vec::new();
+            let routes = &mut self.routes;
+            self.queue.poll(&mut |completion: Completion| {
+                let found = routes.iter_mut().enumerate().find(|(_, route)| Beat::tag(route.far.peer) == completion.id);
+                let Some((index, route)) = found else { return };
+                route.beat.is_in_flight = false;
+                if completion.status == 0 {
+                    route.beat.beats = 1;
+                } else {
+                    failures.insert(route.far.peer, completion.status);
+                    again.push(index);
+                }
+            })?;
+            for index in again {
+                let Route { beat, path, .. } = &self.routes[index];
+                beat.queue.reset()?;
+                beat.queue.initialise(path.port)?;
+                beat.queue.connect(path)?;
+            }
+            if self.routes.iter().any(is_missing) {
+                wait(&self.channel)?;
+            }
+        }
+        let told = self.routes.iter_mut().filter_map(|route| {
+            let peer = route.far.peer;
+            let trouble = match (route.trouble.take(), route.beat.beats) {
+                (Some(trouble), _) => Error::verbs(format!("{peer} cannot be reached: {trouble}")),
+                (None, 0) => unanswered(peer, failures.get(&peer).copied().unwrap_or(0), timeout),
+                (None, _) => return None,
+            };
+            Some((peer, trouble))
+        });
+        Ok(told.collect())
+    }
+
+    /// The fabric with all peers but these, which must not be connected to.
+    ///
+    /// # Errors
+    /// [`Error::System`] where there can be no further thread.
+    pub fn open(self, without: &[MachineId]) -> Result<VerbsFabric, Error> {
         let fates = Arc::new(Fates::new(Arc::clone(&self.board)));
         let machines = usize::from(self.party.machines);
         let mut links: Vec<Vec<Option<Link>>> =
@@ -221,38 +350,19 @@ impl Prepared {
         let mut receivers = HashMap::new();
         let mut region_bytes = BTreeMap::new();
         let mut beats = Vec::new();
-        let mut paths = Vec::new();
-        for way in self.ways {
-            let card = cards.iter().find(|(machine, _)| *machine == way.peer);
-            let card = card.ok_or_else(|| Error::verbs(format!("{} has sent no card", way.peer)))?;
-            let card = Card::decode(way.peer, &card.1)?;
-            let line = matching(&card, &self.party, &way, &self.choice)?;
-            let path = path(&card, &self.settings, &self.choice);
-            let far = far(&card, line, &way, &self.settings)?;
-            region_bytes.insert(way.peer, far.region_bytes);
-            for (lane, queue) in way.queues.iter().enumerate() {
-                queue.connect(&Path { peer_queue_pair: line.queue_pairs[1 + lane], ..path })?;
-                receivers.insert(queue.number(), (way.peer, Arc::clone(queue)));
+        let bounds = bounds(&self.settings, &self.choice);
+        for route in self.routes.into_iter().filter(|route| !without.contains(&route.far.peer)) {
+            let Far { peer, region_bytes: bytes, .. } = route.far;
+            region_bytes.insert(peer, bytes);
+            for (lane, staging) in route.staging.into_iter().enumerate() {
+                let queue = &route.queues[lane];
+                let chain = (self.settings.queue_depth / 4).max(1) as usize;
+                let works = Works::new(staging, chain, queue.inline_bytes(), tag_of(peer));
+                let link = Link::new(route.far, Arc::clone(queue), works, Arc::clone(&self.board), bounds);
+                links[lane][usize::from(peer.0)] = Some(link);
             }
-            for (lane, staging) in way.staging.into_iter().enumerate() {
-                let queue = &way.queues[lane];
-                let bounds = bounds(&self.settings, &self.choice);
-                let works = Works::new(
-                    staging,
-                    (self.settings.queue_depth / 4).max(1) as usize,
-                    queue.inline_bytes(),
-                    tag_of(way.peer),
-                );
-                let link = Link::new(far, Arc::clone(queue), works, Arc::clone(&self.board), bounds);
-                links[lane][usize::from(way.peer.0)] = Some(link);
-            }
-            let path = Path { peer_queue_pair: line.queue_pairs[0], ..path };
-            way.heartbeat.connect(&path)?;
-            paths.push(path);
-            let works = Works::new(way.beat_memory, 1, 0, Beat::tag(way.peer));
-            let (is_in_flight, is_dead) = (false, false);
-            let (peer, queue, board) = (way.peer, way.heartbeat, far.board);
-            beats.push(Beat { peer, queue, works, board, is_in_flight, is_dead, beats: 0 });
+            receivers.extend(route.queues.into_iter().map(|queue| (queue.number(), (peer, queue))));
+            beats.push(route.beat);
         }
         let lanes = links.into_iter().zip(self.sends).enumerate();
         let lanes = lanes.map(|(index, (links, sends))| Mutex::new(Lane::new(index, sends, links, Arc::clone(&fates))));
@@ -275,10 +385,18 @@ impl Prepared {
             bells_received: AtomicU64::new(0),
             registered_bytes: self.registered_bytes,
         };
-        greet(&mut beats, &paths, &self.queue, &self.channel, deadline, timeout)?;
         let core = Arc::new(core);
         VerbsFabric::start(Attendant { core, channel: self.channel, queue: self.queue, beats })
     }
+}
+
+/// Why a peer was not reached: other failures than silence have a cause of their own.
+fn unanswered(peer: MachineId, status: u32, timeout: Duration) -> Error {
+    if status != 0 && status != 12 {
+        return Error::verbs(format!("{peer} cannot be reached: {}", failure(status)));
+    }
+    let step = "connect its queue pairs (is UDP port 4791 open between the hosts?)";
+    Error::PeerMissing { machine: peer, step, waited_ms: timeout.as_millis() }
 }
 
 /// The peer's line about this machine, once it is clear that both fit together.
@@ -342,56 +460,6 @@ fn bounds(settings: &Settings, choice: &Choice) -> Bounds {
         queue_depth: u64::from(settings.queue_depth),
         signal_every: u64::from(settings.signal_every.min(settings.queue_depth / 4).max(1)),
         message_bytes: choice.message_bytes.max(4096),
-    }
-}
-
-/// Sends every peer its first heartbeat until it is acknowledged. A peer that is not ready yet does
-/// not answer; then the queue pair, which has given up, begins anew.
-fn greet(
-    beats: &mut [Beat],
-    paths: &[Path],
-    queue: &CompletionQueue,
-    channel: &CompletionChannel,
-    deadline: Instant,
-    timeout: Duration,
-) -> Result<(), Error> {
-    let mut last_failure = 0;
-    loop {
-        for beat in beats.iter_mut().filter(|beat| beat.beats == 0 && !beat.is_in_flight) {
-            beat.write(HEARTBEAT, 1)?;
-        }
-        queue.arm()?;
-        let mut again = Vec::new();
-        queue.poll(&mut |completion: Completion| {
-            let found = beats.iter_mut().enumerate().find(|(_, beat)| Beat::tag(beat.peer) == completion.id);
-            if let Some((index, beat)) = found {
-                beat.is_in_flight = false;
-                if completion.status == 0 {
-                    beat.beats = 1;
-                } else {
-                    last_failure = completion.status;
-                    again.push(index);
-                }
-            }
-        })?;
-        for index in again {
-            let pair = &beats[index].queue;
-            pair.reset()?;
-            pair.initialise(paths[index].port)?;
-            pair.connect(&paths[index])?;
-        }
-        let Some(missing) = beats.iter().find(|beat| beat.beats == 0).map(|beat| beat.peer) else {
-            return Ok(());
-        };
-        if Instant::now() >= deadline {
-            // Other failures than silence have a cause of their own.
-            if last_failure != 0 && last_failure != 12 {
-                return Err(Error::verbs(format!("{missing} cannot be reached: {}", failure(last_failure))));
-            }
-            let step = "connect its queue pairs (is UDP port 4791 open between the hosts?)";
-            return Err(Error::PeerMissing { machine: missing, step, waited_ms: timeout.as_millis() });
-        }
-        wait(channel)?;
     }
 }
 

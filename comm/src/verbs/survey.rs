@@ -166,50 +166,46 @@ pub(super) struct Choice {
 /// Chooses by the settings, and by what is fit where they leave it open.
 pub(super) fn choose(settings: &Settings) -> Result<Choice, Error> {
     let reports = survey()?;
+    let (chosen, gid) = pick(settings, &reports)?;
+    let device = Device::open(&chosen.device)?;
+    let limits = device.limits()?;
+    let state = device.port(chosen.port)?;
+    let mtu = settings.mtu.map_or(Ok(state.mtu), mtu_number)?;
+    let (lid, is_ethernet) = (state.lid, state.is_ethernet);
+    let (port, message_bytes) = (chosen.port, state.message_bytes as usize);
+    Ok(Choice { device, limits, port, gid, lid, is_ethernet, mtu, message_bytes })
+}
+
+/// The port and address of a host with these ports.
+fn pick<'a>(settings: &Settings, reports: &'a [PortReport]) -> Result<(&'a PortReport, Gid), Error> {
+    settings.check()?;
     let wanted = |report: &&PortReport| {
         settings.device.as_ref().is_none_or(|device| *device == report.device)
             && settings.port.is_none_or(|port| port == report.port)
     };
     let candidates: Vec<&PortReport> = reports.iter().filter(wanted).collect();
     let Some(chosen) = candidates.iter().find(|report| report.problem.is_none()) else {
-        return Err(Error::verbs(none_fit(settings, &reports, &candidates)));
+        return Err(Error::verbs(none_fit(settings, reports, &candidates)));
     };
-    let device = Device::open(&chosen.device)?;
-    let limits = device.limits()?;
-    let state = device.port(chosen.port)?;
+    let (device, port) = (&chosen.device, chosen.port);
     let gid = match settings.gid_index {
         Some(index) => chosen.gids.iter().copied().find(|gid| gid.index == index).ok_or_else(|| {
             let known: Vec<String> =
                 chosen.gids.iter().map(|gid| format!("{} = {}", gid.index, shown(gid.address))).collect();
-            let (device, port, known) = (&chosen.device, chosen.port, known.join(", "));
-            Error::verbs(format!("gid_index is {index}, but {device} port {port} has {known}"))
+            Error::verbs(format!("gid_index is {index}, but {device} port {port} has {}", known.join(", ")))
         })?,
         None => {
             best(&chosen.gids).unwrap_or(Gid { index: 0, address: Ipv6Addr::UNSPECIFIED, kind: GidKind::InfiniBand })
         }
     };
-    let mtu = match settings.mtu {
-        Some(bytes) if u32::from(bytes) > chosen.mtu_bytes => {
-            let (device, port, limit) = (&chosen.device, chosen.port, chosen.mtu_bytes);
-            return Err(Error::verbs(format!(
-                "mtu is {bytes}, but {device} port {port} carries {limit} bytes: raise the MTU of its network \
-                 interface, or leave mtu out"
-            )));
-        }
-        Some(bytes) => mtu_number(bytes)?,
-        None => state.mtu,
-    };
-    let (lid, is_ethernet) = (state.lid, state.is_ethernet);
-    Ok(Choice {
-        device,
-        limits,
-        port: chosen.port,
-        gid,
-        lid,
-        is_ethernet,
-        mtu,
-        message_bytes: state.message_bytes as usize,
-    })
+    let limit = chosen.mtu_bytes;
+    if let Some(bytes) = settings.mtu.filter(|bytes| u32::from(*bytes) > limit) {
+        return Err(Error::verbs(format!(
+            "mtu is {bytes}, but {device} port {port} carries {limit} bytes: raise the MTU of its network interface, or leave \
+             mtu out"
+        )));
+    }
+    Ok((chosen, gid))
 }
 
 /// What kind of network a fabric with these settings would use, in words that are equal on machines that can reach
@@ -238,9 +234,9 @@ fn none_fit(settings: &Settings, reports: &[PortReport], candidates: &[&PortRepo
             .to_owned();
     }
     if candidates.is_empty() {
-        let device = settings.device.as_deref().unwrap_or("any device");
-        let port = settings.port.map_or(String::new(), |port| format!(" port {port}"));
-        return format!("there is no {device}{port} on this host; it has {}", listed(&mut reports.iter()));
+        let wanted = [settings.device.clone(), settings.port.map(|port| format!("port {port}"))];
+        let wanted: Vec<String> = wanted.into_iter().flatten().collect();
+        return format!("there is no {} on this host; it has {}", wanted.join(" "), listed(&mut reports.iter()));
     }
     format!("no port can be used: {}", listed(&mut candidates.iter().copied()))
 }
@@ -302,6 +298,41 @@ mod tests {
         let message = none_fit(&settings, std::slice::from_ref(&report), &[]);
         assert!(message.starts_with("there is no mlx5_1 on this host; it has mlx5_0 port 1"), "{message}");
         assert!(none_fit(&settings, &[], &[]).contains("no RDMA device"));
+    }
+
+    /// docs/rdma.md has a table of what `rack.yaml` can say, and of what each wrong value says.
+    #[test]
+    fn wrong_settings_say_what_the_documentation_says() {
+        let port = |state: &'static str, mtu_bytes, problem: Option<&str>| PortReport {
+            device: "mlx5_0".to_owned(),
+            port: 1,
+            state,
+            is_ethernet: true,
+            mtu_bytes,
+            gids: vec![gid(3, "::ffff:192.0.2.1", GidKind::RoceV2)],
+            problem: problem.map(str::to_owned),
+        };
+        let whole = [port("active", 4096, None)];
+        let narrow = [port("active", 1024, None)];
+        let down =
+            [port("down", 4096, Some("the port is down: is its network interface up (`ip link`), its cable in?"))];
+        let plain = Settings::default;
+        let cases = [
+            (Settings { device: Some("mlx5_9".to_owned()), ..plain() }, &whole[..]),
+            (Settings { port: Some(2), ..plain() }, &whole),
+            (Settings { port: Some(0), ..plain() }, &whole),
+            (Settings { gid_index: Some(200), ..plain() }, &whole),
+            (Settings { mtu: Some(4096), ..plain() }, &narrow),
+            (plain(), &down),
+            (plain(), &[]),
+        ];
+        let told = include_str!("../../../docs/rdma.md");
+        for (settings, ports) in cases {
+            let said = pick(&settings, ports).map(drop).unwrap_err().to_string();
+            let reason = said.split_once(": ").map_or(&*said, |(_, reason)| reason).replace('`', "");
+            assert!(told.contains(&format!("`{reason}`")), "docs/rdma.md does not have `{reason}`");
+        }
+        assert!(pick(&plain(), &whole).is_ok());
     }
 
     #[test]

@@ -60,7 +60,10 @@ fn wrong_values_are_named_with_their_place() {
     for cores in ["7-2", "x", "''", "[]", "5000", "-1"] {
         refused(&SMALL.replace("10.0.0.1}", &format!("10.0.0.1, cores: {cores}}}")), &[":3", "cores"]);
     }
-    refused(&SMALL.replace("10.0.0.1}", "10.0.0.1, rdma: {mtu_bytes: 1500}}"), &["mtu_bytes", "1500", "4096"]);
+    // As docs/rdma.md has it.
+    let mtu = "host a: rdma.mtu_bytes is 256, 512, 1024, 2048 or 4096, not 1500";
+    refused(&SMALL.replace("10.0.0.1}", "10.0.0.1, rdma: {mtu_bytes: 1500}}"), &[mtu]);
+    assert!(include_str!("../../../docs/rdma.md").contains(&format!("`{mtu}`")));
 }
 
 #[test]

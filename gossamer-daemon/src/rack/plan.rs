@@ -89,6 +89,7 @@ pub fn make(run: &RackRun, chosen: &[Host]) -> Result<Plan, RackError> {
             bind: address.ip(),
             cores: host.cores.as_ref().map(|cores| cores.numbers().iter().map(|core| *core as u16).collect()),
             verbs: host.rdma.clone(),
+            is_tcp_only: run.fabric.is_none() && host.fabric == Some(FabricChoice::Tcp),
         });
         for machine in 0..each {
             // What is not said here is the program's to say, or follows from the cores that its machines find.
@@ -104,11 +105,18 @@ pub fn make(run: &RackRun, chosen: &[Host]) -> Result<Plan, RackError> {
     Ok(plan)
 }
 
-/// The fabric that all these hosts are to use; where they differ, tcp, which every host has.
+/// The fabric that all these hosts are to use. Where some say `auto` and the others `tcp`, it is `auto`, and the pairs with
+/// one of the others take TCP; where they differ otherwise, `tcp`, which every host has.
 fn common_fabric(rack: &RackConfig, chosen: &[Host]) -> FabricChoice {
-    let mut wanted = chosen.iter().map(|host| host.fabric.unwrap_or(rack.fabric));
-    let first = wanted.next().unwrap_or_default();
-    if wanted.all(|other| other == first) { first } else { FabricChoice::Tcp }
+    let wanted: Vec<FabricChoice> = chosen.iter().map(|host| host.fabric.unwrap_or(rack.fabric)).collect();
+    let first = wanted.first().copied().unwrap_or_default();
+    if wanted.iter().all(|other| *other == first) {
+        first
+    } else if wanted.iter().all(|one| [FabricChoice::Auto, FabricChoice::Tcp].contains(one)) {
+        FabricChoice::Auto
+    } else {
+        FabricChoice::Tcp
+    }
 }
 
 /// What goes before each line of each machine's output.
@@ -241,7 +249,12 @@ mod tests {
         assert_eq!(chosen.len(), 3);
         let plan = make(&run, &chosen).unwrap();
         assert!(plan.machines.iter().all(|machine| machine.workers.is_none()) && plan.threads == Some(9));
-        assert_eq!(plan.fabric, FabricChoice::Tcp, "the hosts differ");
+        assert_eq!(plan.fabric, FabricChoice::Auto);
+        let tcp_only: Vec<bool> = plan.hosts.iter().map(|host| host.is_tcp_only).collect();
+        assert_eq!(tcp_only, [false, false, true], "host c says so");
+        run.rack.hosts[1].fabric = Some(FabricChoice::Verbs);
+        let differing = choose(&run.rack, &run.hosts).unwrap();
+        assert_eq!(make(&run, &differing).unwrap().fabric, FabricChoice::Tcp);
         run.fabric = Some(FabricChoice::Shm);
         assert!(make(&run, &chosen).unwrap_err().to_string().contains("--fabric auto or tcp"));
         (run.fabric, run.threads) = (None, Some(5));

@@ -93,6 +93,8 @@ pub struct HostPlan {
     pub cores: Option<Vec<u16>>,
     /// For the fabrics `verbs` and `auto`.
     pub verbs: Option<VerbsSettings>,
+    /// With the fabric `auto`: other hosts reach this one by TCP, though it may have an RDMA device.
+    pub is_tcp_only: bool,
 }
 
 /// A machine of the program.
@@ -137,7 +139,7 @@ impl Plan {
     #[must_use]
     pub fn local(machines: u16, fabric: FabricChoice, threads: Option<u32>) -> Plan {
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let host = HostPlan { name, bind: Ipv4Addr::LOCALHOST.into(), cores: None, verbs: None };
+        let host = HostPlan { name, bind: Ipv4Addr::LOCALHOST.into(), cores: None, verbs: None, is_tcp_only: false };
         Plan {
             fabric,
             threads,
