@@ -56,7 +56,11 @@ enum What {
     /// AddressSanitizer over the tests of `trust`
     Asan,
     /// The verbs fabric in virtual machines with soft-RoCE devices (no RDMA card, no root needed)
-    Rdma,
+    Rdma {
+        /// One part alone
+        #[arg(value_enum)]
+        only: Option<rdma::Part>,
+    },
     /// Miri over the parts of `trust` that switch no stacks
     Miri,
     /// Programs on a rack of hosts, which are network namespaces (root, iproute2; GOSSAMER_KILLS, GOSSAMER_SEED)
@@ -88,7 +92,7 @@ const CI: [What; 11] = [
     What::Loom,
     What::Fallback,
     What::Asan,
-    What::Rdma,
+    What::Rdma { only: None },
     What::Miri,
 ];
 
@@ -103,7 +107,7 @@ impl What {
             What::Loom => "loom",
             What::Fallback => "fallback",
             What::Asan => "asan",
-            What::Rdma => "rdma",
+            What::Rdma { .. } => "rdma",
             What::Miri => "miri",
             What::Rack => "rack",
             What::BenchSmoke => "bench-smoke",
@@ -129,7 +133,7 @@ impl What {
             What::Stress => loom::stress(context),
             What::Fallback => fallback::check(context),
             What::Asan => sanitize::asan(context),
-            What::Rdma => rdma::check(context),
+            What::Rdma { only } => rdma::check(context, *only),
             What::Miri => sanitize::miri(context),
             What::Bench => bench::figures(context),
             What::Unsafe => house::check(context),

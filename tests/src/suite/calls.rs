@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use gossamer::{Error, Place, Shared};
 
-use super::ground::{far, is_rack, places, spots};
+use super::ground::{effort, far, is_rack, places, spots};
 
 pub fn apply_gives_the_result() {
     for place in spots() {
@@ -43,14 +43,14 @@ pub fn everyone_applies_to_everyone() {
 
 pub fn no_increment_is_lost() {
     const FIBERS: u64 = 8;
-    const ROUNDS: u64 = 300;
+    let rounds = effort(300);
     let number = gossamer::entrust_on(far(), 0u64);
     let mut fibers = Vec::new();
     for place in places() {
         for fiber in 0..FIBERS {
             let number = number.clone();
             fibers.push(gossamer::spawn_on(place, move || {
-                for round in 0..ROUNDS {
+                for round in 0..rounds {
                     match (fiber + round) % 3 {
                         0 => number.apply(|n| *n += 1),
                         1 => number.apply_then(|n| *n += 1, |()| {}),
@@ -62,7 +62,7 @@ pub fn no_increment_is_lost() {
         }
     }
     fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
-    assert_eq!(number.apply(|n| *n), FIBERS * ROUNDS * places().len() as u64);
+    assert_eq!(number.apply(|n| *n), FIBERS * rounds * places().len() as u64);
 }
 
 pub fn properties_live_where_they_were_put() {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use gossamer::Place;
 
-use super::ground::{Gate, far, places, spots, text, until};
+use super::ground::{Gate, effort, far, places, spots, text, until};
 
 pub fn fibers_run_where_they_were_put() {
     let fibers: Vec<_> = places().into_iter().map(|place| (place, gossamer::spawn_on(place, gossamer::here))).collect();
@@ -54,9 +54,9 @@ pub fn a_panic_of_a_fiber_reaches_who_joins_it() {
 }
 
 pub fn ten_thousand_fibers() {
-    const FIBERS: u64 = 10_000;
+    let many = effort(10_000);
     let sum = gossamer::entrust_on(far(), 0u64);
-    let fibers: Vec<_> = (0..FIBERS)
+    let fibers: Vec<_> = (0..many)
         .map(|number| {
             let sum = sum.clone();
             gossamer::spawn(move || {
@@ -69,7 +69,7 @@ pub fn ten_thousand_fibers() {
     for (number, fiber) in (0..).zip(fibers) {
         assert_eq!(fiber.join().unwrap(), number);
     }
-    assert_eq!(sum.apply(|sum| *sum), FIBERS * (FIBERS - 1) / 2);
+    assert_eq!(sum.apply(|sum| *sum), many * (many - 1) / 2);
     // Hundreds at once on another machine, all of which wait.
     let gate = Gate::at(far());
     let fibers: Vec<_> = (0..300)

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use gossamer::file::{self, PIECE_BYTES};
 
-use super::ground::{far, places, spots};
+use super::ground::{effort, far, places, spots};
 
 fn bytes(len: usize) -> Vec<u8> {
     (0..len as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
@@ -49,11 +49,11 @@ pub fn files_of_every_size_are_read() {
 }
 
 pub fn files_are_read_line_by_line_by_many() {
-    const LINES: usize = 20_000;
+    let lines = effort(20_000);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("lines");
     let text: String =
-        (0..LINES).map(|n| format!("line {n} of many, each a little longer than it need be\n")).collect();
+        (0..lines).map(|n| format!("line {n} of many, each a little longer than it need be\n")).collect();
     fs::write(&path, &text).unwrap();
     // One handle, sent to everyone; the file stays open after its name is gone.
     let open = file::open(far(), &path).unwrap();
@@ -68,7 +68,7 @@ pub fn files_are_read_line_by_line_by_many() {
             })
         })
         .collect();
-    fibers.into_iter().for_each(|fiber| assert_eq!(fiber.join().unwrap(), LINES as u64));
+    fibers.into_iter().for_each(|fiber| assert_eq!(fiber.join().unwrap(), lines));
     assert_eq!(open.len().unwrap(), text.len() as u64);
 }
 

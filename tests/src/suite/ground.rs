@@ -5,6 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use gossamer::{Place, Promise, Trust, promise};
 
+/// How often something is done that is only repeated: a tenth of `full` with `SUITE_EFFORT=small`, for emulated processors.
+pub fn effort(full: u64) -> u64 {
+    let is_small = std::env::var("SUITE_EFFORT").is_ok_and(|effort| effort == "small");
+    if is_small { full / 10 } else { full }
+}
+
 /// The last place of the rack: on another machine if there is one.
 pub fn far() -> Place {
     gossamer::rack().places().last().expect("a rack has a worker")

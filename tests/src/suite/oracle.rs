@@ -10,9 +10,9 @@ use gossamer::{Error, Place, Trust};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::ground::{Witness, ended, panic_of, places, until};
+use super::ground::{Witness, effort, ended, panic_of, places, until};
 
-const STEPS: usize = 1500;
+const STEPS: u64 = 1500;
 const PROPERTIES_MAX: usize = 12;
 
 /// A property.
@@ -77,7 +77,7 @@ impl Program {
     }
 
     fn run(mut self) {
-        for step in 0..STEPS {
+        for step in 0..effort(STEPS) {
             if self.accounts.is_empty() {
                 self.make();
             }
@@ -85,7 +85,7 @@ impl Program {
             match self.random.random_range(0..100) {
                 0..4 => self.make(),
                 4..30 => self.apply(chosen),
-                30..55 => self.apply_then(chosen, step as u64),
+                30..55 => self.apply_then(chosen, step),
                 55..70 => self.apply_with(chosen),
                 70..80 => self.clone_trust(chosen),
                 80..90 => self.drop_trust(chosen),
@@ -211,7 +211,7 @@ impl Program {
         assert!(self.counter.apply(|ended| *ended) <= self.ended, "a property has ended while there are trusts of it");
     }
 
-    fn panic(&mut self, chosen: usize, step: usize) {
+    fn panic(&mut self, chosen: usize, step: u64) {
         let trust = self.trust(chosen);
         let panic = format!("at step {step}");
         let expected = match &self.accounts[chosen].poisoned {

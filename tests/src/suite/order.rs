@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use gossamer::Trust;
 
-use super::ground::{far, spots, until};
+use super::ground::{effort, far, spots, until};
 
 pub fn apply_then_keeps_order() {
     const ROUNDS: u64 = 3000; // more than a batch holds
@@ -121,21 +121,21 @@ fn resident_bytes() -> u64 {
 
 /// Requests are made faster than they are served, and many more than could all be kept.
 pub fn back_pressure_bounds_memory() {
-    const REQUESTS: u64 = 16_000;
+    let requests = effort(16_000);
     const BYTES: usize = 4000;
     let there = gossamer::entrust_on(far(), 0u64);
     let before = resident_bytes();
     let mut most = 0;
-    for request in 0..REQUESTS {
+    for request in 0..requests {
         let bytes = [request as u8; BYTES];
         there.apply_then(move |sum| *sum += u64::from(bytes[BYTES / 2]), |()| {});
         if request % 100 == 0 {
             most = most.max(resident_bytes().saturating_sub(before));
         }
     }
-    let expected: u64 = (0..REQUESTS).map(|request| u64::from(request as u8)).sum();
+    let expected: u64 = (0..requests).map(|request| u64::from(request as u8)).sum();
     assert_eq!(there.apply(|sum| *sum), expected);
-    let all = REQUESTS * BYTES as u64;
+    let all = requests * BYTES as u64;
     assert!(most < all / 2, "{most} bytes in memory for requests of {all} bytes");
 }
 

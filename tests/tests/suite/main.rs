@@ -2,7 +2,8 @@
 //! `shm3::apply_then_keeps_order`. One program runs all behaviours of a rack, one after the other; it is started when the
 //! first of its tests is. A behaviour that hangs is named, and fails alone with those behind it.
 //!
-//! `SUITE_SEED` chooses the random programs of `oracle`. `test-suite NAME`, alone or under the launcher, runs one behaviour.
+//! `SUITE_WAYS` chooses racks by name, `SUITE_SEED` the random programs of `oracle`; with `SUITE_EFFORT=small`, for emulated
+//! processors, what is only repeated is repeated a tenth as often. `test-suite NAME`, alone or under the launcher, runs one behaviour.
 
 mod program;
 
@@ -17,7 +18,7 @@ use program::{Report, Way};
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut trials = Vec::new();
-    for way in Way::ALL {
+    for way in Way::chosen() {
         let report: Arc<OnceLock<Report>> = Arc::default();
         for behaviour in ALL {
             let report = Arc::clone(&report);

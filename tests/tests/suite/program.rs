@@ -22,14 +22,30 @@ pub struct Way {
 }
 
 impl Way {
-    pub const ALL: [Way; 6] = [
+    const ALL: [Way; 7] = [
         Way { name: "alone", machines: 0, options: &[] },
         Way { name: "shm2", machines: 2, options: &["--fabric", "shm"] },
         Way { name: "shm3", machines: 3, options: &["--fabric", "shm"] },
         Way { name: "tcp2", machines: 2, options: &["--fabric", "tcp"] },
         Way { name: "tcp3", machines: 3, options: &["--fabric", "tcp"] },
         Way { name: "auto3", machines: 3, options: &["--fabric", "auto"] },
+        // Needs an RDMA device: `cargo dev rdma`.
+        Way {
+            name: "verbs2",
+            machines: 2,
+            options: &["--fabric", "verbs", "--threads", "4", "--start-timeout", "200"],
+        },
     ];
+
+    /// Those that `SUITE_WAYS` names (such as `shm2,verbs2`), or all that need no device.
+    pub fn chosen() -> Vec<Way> {
+        let names = std::env::var("SUITE_WAYS").ok();
+        let is_chosen = |way: &Way| match &names {
+            Some(names) => names.split(',').any(|name| name == way.name),
+            None => !way.name.starts_with("verbs"),
+        };
+        Way::ALL.into_iter().filter(is_chosen).collect()
+    }
 
     fn command(&self) -> Command {
         let suite = env!("CARGO_BIN_EXE_test-suite");

@@ -1,136 +1,73 @@
 //! The verbs fabric on real queue pairs: soft-RoCE devices in virtual machines, so that any x86-64 Debian
 //! can run these tests, without a network card for RDMA, without root, without changing the host.
 //!
-//! Here: what is built, which machines run it, what their output means. Not here: what the machines are
-//! made of (`kit`), and how one is started (`machine`).
+//! Here: which parts there are, what the output of a machine means. Not here: what a part builds and runs (`parts`), what
+//! the machines are made of (`kit`), and how one is started (`machine`).
 //!
 //! Invariant: a machine that does not say how its tests ended has failed.
 
 mod kit;
 mod machine;
+mod parts;
 
 use crate::command::Context;
 use crate::count;
-use crate::tier::{State, Verdict};
+use crate::tier::Verdict;
 use anyhow::Context as _;
+use clap::ValueEnum;
 use kit::{Kit, NoKit};
-use machine::{Ended, Machine, Plan};
+use machine::{Ended, Plan};
+use parts::Bench;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-/// The networks of the machines, as shell scripts.
-const PAIR: &str = include_str!("pair.sh");
-const HOST: &str = include_str!("host.sh");
-const PROGRAMS: &str = include_str!("programs.sh");
+use std::path::PathBuf;
+use std::time::Instant;
 
 /// How long one machine may take, in seconds: four times what it takes on two busy cores.
 const LIMIT_S: u64 = 800;
 
-/// Where machines find what their command needs, inside.
-const INSIDE: &str = "\
-export PATH=/run/kit/host/usr/sbin:/run/kit/host/usr/bin:/run/kit/host/sbin:/run/kit/host/bin:/usr/sbin:/usr/bin:/sbin:/bin
-export LD_LIBRARY_PATH=/run/kit/host/usr/lib/x86_64-linux-gnu:/run/kit/host/lib/x86_64-linux-gnu
-export IBV_DRIVERS=/run/kit/host/usr/lib/x86_64-linux-gnu/libibverbs/librxe
-export HOME=/root RUST_TEST_THREADS=1
-ulimit -l unlimited
-set -e
-";
+/// What can be run alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Part {
+    /// `comm` in one machine with two devices: conformance, faults, counts
+    Pair,
+    /// `comm` between two machines, one of which is switched off
+    Hosts,
+    /// The behavioural suite over `verbs`, in one machine
+    Suite,
+    /// Whole programs in one machine: `wordcount` over `verbs`, and over `verbs` and `shm`
+    Programs,
+    /// A rack of two machines with daemons: `wordcount`, all fabrics in one program, a machine killed, a host switched off
+    Rack,
+}
 
-/// Builds the tests, then runs them in one machine with two devices, and in two machines with one each; then programs.
-pub fn check(context: &Context) -> anyhow::Result<Verdict> {
+impl Part {
+    fn run(self, bench: &Bench<'_>) -> anyhow::Result<Verdict> {
+        match self {
+            Part::Pair => bench.pair(),
+            Part::Hosts => bench.hosts(),
+            Part::Suite => bench.suite(),
+            Part::Programs => bench.programs(),
+            Part::Rack => bench.rack(),
+        }
+    }
+}
+
+/// Runs one part, or all of them, and says how long each took.
+pub fn check(context: &Context, only: Option<Part>) -> anyhow::Result<Verdict> {
     let kit = match Kit::get(context)? {
         Ok(kit) => kit,
         Err(NoKit(why)) => return Ok(Verdict::skipped(why)),
     };
-    let tests = built(context)?;
-    let folder = context.target.join("rdma");
-    let _ = fs::remove_dir_all(&folder);
-    let verdict = pair(&kit, &folder, &tests)?.and(hosts(&kit, &folder, &tests)?);
-    Ok(verdict.and(programs(context, &kit, &folder)?))
-}
-
-/// A program over two machines, and over four on what counts as two hosts, all in one virtual machine.
-fn programs(context: &Context, kit: &Kit, folder: &Path) -> anyhow::Result<Verdict> {
-    let built = context.cargo(&["build", "--package", "gossamer-daemon", "--package", "gossamer-examples"]).check()?;
-    if !matches!(built.state, State::Passed) {
-        return Ok(built);
-    }
-    let work = folder.join("programs");
-    fs::create_dir_all(work.join("text"))?;
-    for program in ["gossamer-launch", "wordcount"] {
-        let built = context.target.join("debug").join(program);
-        fs::copy(&built, work.join(program)).with_context(|| format!("copying {}", built.display()))?;
-    }
-    fs::copy(context.root.join("README.md"), work.join("text/README.md"))?;
-    fs::copy(context.root.join("docs/ARCHITECTURE.md"), work.join("text/ARCHITECTURE.md"))?;
-    let command = format!("{INSIDE}{PAIR}set +e\n{PROGRAMS}");
-    let plan = Plan { name: "programs", work, command, processors: 2, network: None };
-    let start = Instant::now();
-    let ended = Machine::start(kit, &plan, Duration::from_secs(LIMIT_S))?.wait()?;
-    show(&plan, &ended, start);
-    Ok(judge(&plan, &ended))
-}
-
-/// The test program of `comm`.
-fn built(context: &Context) -> anyhow::Result<PathBuf> {
-    let build = ["test", "--package", "comm", "--features", "conformance", "--test", "verbs", "--no-run"];
-    let done = context.cargo(&build).args(&["--message-format", "json"]).capture_aloud()?;
-    anyhow::ensure!(done.success, "the tests do not build:\n{}", done.stderr);
-    let messages = done.stdout.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let programs = messages.filter_map(|message| Some(message["executable"].as_str()?.to_owned()));
-    programs.reduce(|_, last| last).map(PathBuf::from).context("cargo names no test program")
-}
-
-/// A folder for a machine, with the test program in it.
-fn work(folder: &Path, name: &str, tests: &Path) -> anyhow::Result<PathBuf> {
-    let work = folder.join(name);
-    fs::create_dir_all(&work).with_context(|| format!("creating {}", work.display()))?;
-    fs::copy(tests, work.join("tests"))?;
-    Ok(work)
-}
-
-/// One machine, two devices.
-fn pair(kit: &Kit, folder: &Path, tests: &Path) -> anyhow::Result<Verdict> {
-    let work = work(folder, "pair", tests)?;
-    let command = format!("{INSIDE}{PAIR}exec /run/work/tests --show-output pair::\n");
-    let plan = Plan { name: "pair", work, command, processors: 2, network: None };
-    let start = Instant::now();
-    let ended = Machine::start(kit, &plan, Duration::from_secs(LIMIT_S))?.wait()?;
-    show(&plan, &ended, start);
-    Ok(judge(&plan, &ended))
-}
-
-/// Two machines, joined by a network; the second is switched off in the end.
-fn hosts(kit: &Kit, folder: &Path, tests: &Path) -> anyhow::Result<Verdict> {
-    let sockets = tempfolder()?;
-    let socket = |number: u8| sockets.join(format!("{number}"));
-    let names = ["host 1", "host 2"];
-    let start = Instant::now();
-    let mut plans = Vec::new();
-    for (index, name) in names.into_iter().enumerate() {
-        let number = index as u8 + 1;
-        let work = work(folder, &format!("host{number}"), tests)?;
-        let run = format!("COMM_VERBS_HOST={index} exec /run/work/tests --ignored --show-output hosts::");
-        let command = format!("{INSIDE}NUMBER={number}\n{HOST}{run}\n");
-        let network = Some((socket(number), socket(3 - number), number));
-        plans.push(Plan { name, work, command, processors: 1, network });
-    }
-    let limit = Duration::from_secs(LIMIT_S);
-    let machines = plans.iter().map(|plan| Machine::start(kit, plan, limit)).collect::<anyhow::Result<Vec<_>>>();
-    let ended =
-        machines.and_then(|machines| machines.into_iter().map(Machine::wait).collect::<anyhow::Result<Vec<_>>>());
-    let _ = fs::remove_dir_all(&sockets);
-    let ended = ended?;
+    let bench = Bench { context, kit, folder: context.target.join("rdma") };
     let mut verdict = Verdict::passed();
-    for (plan, ended) in plans.iter().zip(&ended) {
-        show(plan, ended, start);
+    let mut taken = String::new();
+    for part in Part::value_variants().iter().filter(|part| only.is_none_or(|only| only == **part)) {
+        let start = Instant::now();
+        let ended = part.run(&bench).unwrap_or_else(|error| Verdict::failed(format!("{part:?}: {error:#}")));
+        taken += &format!("  {part:?} {:.1} s\n", start.elapsed().as_secs_f64());
+        verdict = verdict.and(ended);
     }
-    verdict = verdict.and(judge(&plans[0], &ended[0]));
-    // The second tells of its first test only.
-    if !ended[1].output.contains("test hosts::conforms_between_hosts ... ok") || ended[1].status.is_some() {
-        verdict = verdict.and(Verdict::failed("host 2 did not conform, or was not switched off"));
-    }
+    print!("--- parts, with what each builds\n{taken}");
     Ok(verdict)
 }
 
@@ -173,6 +110,7 @@ fn last_words(console: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tier::State;
 
     fn judged(status: Option<i32>, output: &str, is_overdue: bool) -> Verdict {
         let plan = Plan { name: "x", work: PathBuf::new(), command: String::new(), processors: 1, network: None };

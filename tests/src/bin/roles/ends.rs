@@ -38,5 +38,27 @@ pub fn abort() {
     unreachable!("the program ends with its machine: {:?}", aborted.is_ok());
 }
 
+/// The last machine is killed; before that, the time is told in seconds since this host started.
+pub fn killed() {
+    use rustix::process::{Signal, getpid, kill_process};
+    gossamer::entrust_on(far(), 0u64).apply(|c| *c += 1);
+    println!("fault at {}", uptime());
+    let killed = gossamer::spawn_on(far(), || kill_process(getpid(), Signal::KILL).is_ok()).join();
+    unreachable!("the program ends with its machine: {killed:?}");
+}
+
+/// The host of the last machine is switched off, at once and without a word to anybody (as root).
+pub fn power_off() {
+    gossamer::entrust_on(far(), 0u64).apply(|c| *c += 1);
+    println!("fault at {}", uptime());
+    let off = gossamer::spawn_on(far(), || std::fs::write("/proc/sysrq-trigger", "b").is_ok()).join();
+    unreachable!("the program ends with its host: {off:?}");
+}
+
+fn uptime() -> String {
+    let text = std::fs::read_to_string("/proc/uptime").unwrap();
+    text.split(' ').next().unwrap_or_default().to_owned()
+}
+
 /// A program that has done its work before it started.
 pub fn nothing() {}

@@ -25,6 +25,8 @@ fn main() {
         ["wait"] => ends::wait,
         ["panic"] => ends::panic,
         ["abort"] => ends::abort,
+        ["killed"] => ends::killed,
+        ["power_off"] => ends::power_off,
         ["status", _] => ends::nothing,
         ["lines", _] => work::lines,
         ["leave-running"] => ends::leave_running,

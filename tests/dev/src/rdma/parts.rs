@@ -1,0 +1,170 @@
+//! The parts of the tier: what each builds, which machines run it, with which network and command.
+//!
+//! Here: the parts. Not here: what their output means (`mod`).
+
+use super::kit::Kit;
+use super::machine::{Machine, Plan};
+use super::{LIMIT_S, judge, show, tempfolder};
+use crate::command::Context;
+use crate::tier::Verdict;
+use anyhow::Context as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The networks of the machines, and what runs in them, as shell scripts.
+const PAIR: &str = include_str!("pair.sh");
+const HOST: &str = include_str!("host.sh");
+const PROGRAMS: &str = include_str!("programs.sh");
+const RACK: &str = include_str!("rack.sh");
+
+/// Where machines find what their command needs, inside.
+const INSIDE: &str = "\
+export PATH=/run/kit/host/usr/sbin:/run/kit/host/usr/bin:/run/kit/host/sbin:/run/kit/host/bin:/usr/sbin:/usr/bin:/sbin:/bin
+export LD_LIBRARY_PATH=/run/kit/host/usr/lib/x86_64-linux-gnu:/run/kit/host/lib/x86_64-linux-gnu
+export IBV_DRIVERS=/run/kit/host/usr/lib/x86_64-linux-gnu/libibverbs/librxe
+export HOME=/root RUST_TEST_THREADS=1
+ulimit -l unlimited
+set -e
+";
+
+/// Builds all programs, and the behavioural suite, with what `cargo test` builds.
+const ALL: [&str; 4] = ["build", "--bins", "--test", "suite"];
+
+/// Where parts run.
+pub struct Bench<'a> {
+    pub context: &'a Context,
+    pub kit: Kit,
+    pub folder: PathBuf,
+}
+
+impl Bench<'_> {
+    /// Builds, and gives the executables of that kind ("bin", "test") by the names of their targets.
+    fn build(&self, arguments: &[&str], kind: &str) -> anyhow::Result<Vec<(String, PathBuf)>> {
+        let build = self.context.cargo(arguments).args(&["--message-format", "json"]);
+        let done = build.capture_aloud()?;
+        anyhow::ensure!(done.success, "it does not build:\n{}", done.stderr);
+        let messages = done.stdout.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let built = messages.filter(|message| message["target"]["kind"][0] == kind).filter_map(|message| {
+            let (name, path) = (message["target"]["name"].as_str()?, message["executable"].as_str()?);
+            Some((name.to_owned(), PathBuf::from(path)))
+        });
+        Ok(built.collect())
+    }
+
+    /// A new folder for a machine, with these executables in it.
+    fn work(&self, name: &str, executables: &[(String, PathBuf)]) -> anyhow::Result<PathBuf> {
+        let work = self.folder.join(name);
+        let _ = fs::remove_dir_all(&work);
+        fs::create_dir_all(&work).with_context(|| format!("creating {}", work.display()))?;
+        for (name, path) in executables {
+            fs::copy(path, work.join(name)).with_context(|| format!("copying {}", path.display()))?;
+        }
+        Ok(work)
+    }
+
+    /// One machine with two devices, which runs `command`.
+    fn one(&self, name: &str, work: PathBuf, command: &str) -> anyhow::Result<Verdict> {
+        let command = format!("{INSIDE}{PAIR}set +e\n{command}\n");
+        let plan = Plan { name, work, command, processors: 2, network: None };
+        let start = Instant::now();
+        let ended = Machine::start(&self.kit, &plan, Duration::from_secs(LIMIT_S))?.wait()?;
+        show(&plan, &ended, start);
+        Ok(judge(&plan, &ended))
+    }
+
+    /// Two machines with a device each and a network between, which run `command` with their numbers. The second is
+    /// switched off in the end, after it has said `last_words`.
+    fn two(&self, name: &str, works: [PathBuf; 2], command: &str, last_words: &str) -> anyhow::Result<Verdict> {
+        let sockets = tempfolder()?;
+        let socket = |number: u8| sockets.join(format!("{number}"));
+        let names = [1, 2].map(|number| format!("{name} {number}"));
+        let start = Instant::now();
+        let plans: Vec<Plan<'_>> = (1u8..)
+            .zip(works)
+            .map(|(number, work)| Plan {
+                name: &names[usize::from(number) - 1],
+                work,
+                command: format!("{INSIDE}NUMBER={number}\n{HOST}set +e\n{command}\n"),
+                processors: 1,
+                network: Some((socket(number), socket(3 - number), number)),
+            })
+            .collect();
+        let limit = Duration::from_secs(LIMIT_S);
+        let machines =
+            plans.iter().map(|plan| Machine::start(&self.kit, plan, limit)).collect::<anyhow::Result<Vec<_>>>();
+        let ended =
+            machines.and_then(|machines| machines.into_iter().map(Machine::wait).collect::<anyhow::Result<Vec<_>>>());
+        let _ = fs::remove_dir_all(&sockets);
+        let ended = ended?;
+        for (plan, ended) in plans.iter().zip(&ended) {
+            show(plan, ended, start);
+        }
+        let verdict = judge(&plans[0], &ended[0]);
+        if !ended[1].output.contains(last_words) || ended[1].status.is_some() {
+            let why = format!("{} did not say {last_words:?}, or was not switched off", names[1]);
+            return Ok(verdict.and(Verdict::failed(why)));
+        }
+        Ok(verdict)
+    }
+
+    /// The test program of `comm`, as `tests`.
+    fn comm_tests(&self) -> anyhow::Result<Vec<(String, PathBuf)>> {
+        let build = ["test", "--package", "comm", "--features", "conformance", "--test", "verbs", "--no-run"];
+        let tests = self.build(&build, "test")?;
+        Ok(tests.into_iter().map(|(_, path)| ("tests".to_owned(), path)).collect())
+    }
+
+    pub fn pair(&self) -> anyhow::Result<Verdict> {
+        self.one("pair", self.work("pair", &self.comm_tests()?)?, "exec /run/work/tests --show-output pair::")
+    }
+
+    pub fn hosts(&self) -> anyhow::Result<Verdict> {
+        let tests = self.comm_tests()?;
+        let works = [self.work("host1", &tests)?, self.work("host2", &tests)?];
+        let command = "COMM_VERBS_HOST=$((NUMBER - 1)) exec /run/work/tests --ignored --show-output hosts::";
+        self.two("host", works, command, "test hosts::conforms_between_hosts ... ok")
+    }
+
+    pub fn suite(&self) -> anyhow::Result<Verdict> {
+        let work = self.work("suite", &self.build(&ALL, "test")?)?;
+        // It knows the launcher and the suite by where they were built, which machines see as well.
+        self.one("suite", work, "SUITE_WAYS=verbs2 SUITE_EFFORT=small exec /run/work/suite")
+    }
+
+    pub fn programs(&self) -> anyhow::Result<Verdict> {
+        let work = self.work("programs", &self.programs_built()?)?;
+        text(self.context, &work)?;
+        self.one("programs", work, PROGRAMS)
+    }
+
+    pub fn rack(&self) -> anyhow::Result<Verdict> {
+        let programs = self.programs_built()?;
+        let works = [self.work("rack1", &programs)?, self.work("rack2", &programs)?];
+        let launcher = works[0].join("gossamer-launch");
+        let (launcher, key) = (launcher.to_string_lossy(), works[0].join("rack.key"));
+        let done = self.context.command(&launcher, &["keygen", &key.to_string_lossy()]).capture()?;
+        anyhow::ensure!(done.success, "no key for the rack: {}", done.stderr);
+        fs::copy(&key, works[1].join("rack.key"))?;
+        works.iter().try_for_each(|work| text(self.context, work))?;
+        self.two("rack", works, RACK, "the daemon listens")
+    }
+
+    /// Launcher, daemon, and two programs for them.
+    fn programs_built(&self) -> anyhow::Result<Vec<(String, PathBuf)>> {
+        let mut built = self.build(&ALL, "bin")?;
+        let wanted = ["gossamer-launch", "gossamer-daemon", "wordcount", "test-roles"];
+        built.retain(|(name, _)| wanted.contains(&name.as_str()));
+        anyhow::ensure!(built.len() == wanted.len(), "cargo has not built all of {}", wanted.join(", "));
+        Ok(built)
+    }
+}
+
+/// Something to count the words of.
+fn text(context: &Context, work: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(work.join("text"))?;
+    for file in ["README.md", "docs/ARCHITECTURE.md"] {
+        fs::copy(context.root.join(file), work.join("text").join(file.rsplit('/').next().unwrap_or(file)))?;
+    }
+    Ok(())
+}
