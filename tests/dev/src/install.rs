@@ -30,7 +30,7 @@ pub struct Install {
 const PRIVATE_LIBRARIES: &str = "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc";
 
 /// Headers, under `trust/include`.
-const HEADERS: [&str; 1] = ["trust.h"];
+const HEADERS: [&str; 2] = ["trust.h", "trust.hpp"];
 
 /// Builds and installs.
 pub fn install(context: &Context, install: &Install) -> anyhow::Result<Verdict> {

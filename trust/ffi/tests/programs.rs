@@ -20,9 +20,11 @@ struct Program {
     slow_arguments: &'static [&'static str],
 }
 
-const PROGRAMS: [Program; 4] = [
+const PROGRAMS: [Program; 6] = [
     Program { source: "examples/c/counter.c", arguments: &[], slow_arguments: &[] },
     Program { source: "examples/c/table.c", arguments: &[], slow_arguments: &[] },
+    Program { source: "examples/c/server.c", arguments: &["--self-test"], slow_arguments: &["--self-test"] },
+    Program { source: "examples/c/accounts.cpp", arguments: &[], slow_arguments: &[] },
     Program { source: "trust/ffi/tests/c/errors.c", arguments: &[], slow_arguments: &[] },
     Program { source: "trust/ffi/tests/c/stress.c", arguments: &["20000"], slow_arguments: &["300"] },
 ];
