@@ -50,9 +50,19 @@ impl Worker {
                 }
             }
             if trustee.machine() != self.id.machine() {
-                let (request, response) = (ManuallyDrop::into_inner(request), ManuallyDrop::into_inner(response));
-                let sent = self.far.submit(self, trustee, property, request, response, may_wait);
-                return sent.unwrap_or_else(|(response, fault)| self.fail(response, fault));
+                // In places of their own: those above can be registers if their addresses stay here.
+                let (mut request, mut response) = (
+                    ManuallyDrop::new(ManuallyDrop::into_inner(request)),
+                    ManuallyDrop::new(ManuallyDrop::into_inner(response)),
+                );
+                let (from, then) = (&raw mut *request, &raw mut *response);
+                // SAFETY: if it is sent both were moved out; they are not used again.
+                if let Err(fault) = unsafe { self.far.submit(self, trustee, property, from, then, may_wait) } {
+                    self.fail(ManuallyDrop::into_inner(response), fault);
+                    // Last, for it may panic.
+                    drop(ManuallyDrop::into_inner(request));
+                }
+                return;
             }
             match self.find_room::<C, R>(trustee, may_wait) {
                 Room::Made => {}

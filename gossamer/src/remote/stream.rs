@@ -30,6 +30,9 @@ use super::slot::{self, Kind, TRAILER_BYTES, Trailer, Violation};
 /// single message at [`FAR_MESSAGE_BYTES_MAX`].
 const FRAME_BYTES_MAX: usize = u32::MAX as usize;
 
+/// The most memory that is taken for a frame before its bytes have come.
+const RESERVED_BYTES_MAX: usize = 1 << 20;
+
 const _: () = assert!(FAR_MESSAGE_BYTES_MAX < FRAME_BYTES_MAX);
 
 /// Where a way's slots and words lie.
@@ -157,24 +160,40 @@ impl Way {
                 "a batch came to {bytes} bytes; no more than {FRAME_BYTES_MAX} can travel"
             )));
         }
-        if bytes <= self.room() && self.find_room(region)? {
-            return self.write(connection, frame, 0, note).map(|_| ());
+        let sent = self.write_while_room(region, connection, frame, 0, note)?;
+        // A frame of no bytes is written all the same.
+        if sent.is_none_or(|sent| sent < bytes) {
+            self.sending = Some(Sending { frame: std::mem::take(frame), sent: sent.unwrap_or(0), note });
         }
-        self.sending = Some(Sending { frame: std::mem::take(frame), sent: 0, note });
-        self.go_on(region, connection)
+        Ok(())
     }
 
     /// Writes more of the frame that waits for room.
     pub(super) fn go_on(&mut self, region: &Region, connection: &Connection) -> Result<(), Violation> {
         let Some(mut sending) = self.sending.take() else { return Ok(()) };
-        while self.find_room(region)? {
-            sending.sent = self.write(connection, &mut sending.frame, sending.sent, sending.note)?;
-            if sending.sent == sending.frame.len() {
-                return Ok(());
-            }
+        let sent = self.write_while_room(region, connection, &mut sending.frame, sending.sent, sending.note)?;
+        if sent.is_none_or(|sent| sent < sending.frame.len()) {
+            sending.sent = sent.unwrap_or(sending.sent);
+            self.sending = Some(sending);
         }
-        self.sending = Some(sending);
         Ok(())
+    }
+
+    /// Writes as much of a frame, from `sent` on, as there is room for; returns how much of it is written then, or `None` if
+    /// there is no room at all.
+    fn write_while_room(
+        &mut self,
+        region: &Region,
+        connection: &Connection,
+        frame: &mut Buffer,
+        sent: usize,
+        note: u32,
+    ) -> Result<Option<usize>, Violation> {
+        let mut written = None;
+        while written.is_none_or(|sent| sent < frame.len()) && self.find_room(region)? {
+            written = Some(self.write(connection, frame, written.unwrap_or(sent), note)?);
+        }
+        Ok(written)
     }
 
     /// Writes the next piece of a frame, from `sent` on; returns how much of the frame is written then.
@@ -230,6 +249,8 @@ impl Way {
             }
             (Kind::Piece, None) => {
                 let mut buffer = Buffer::default();
+                // What is said of the rest is believed when it has come.
+                buffer.reserve((trailer.total as usize).min(RESERVED_BYTES_MAX));
                 slot::take(region, slot, room, &trailer, &mut buffer)?;
                 self.partial = Some((trailer.total, buffer));
             }

@@ -44,6 +44,8 @@ pub(super) struct FarTrustee {
     answered: Cell<u64>,
     /// Fibers that wait for their turn to make a request.
     line: FiberQueue,
+    /// Is it full, or does anybody stand in line?
+    crowded: Cell<bool>,
 }
 
 struct Batch {
@@ -101,6 +103,7 @@ impl FarTrustee {
             submitted: Cell::new(0),
             answered: Cell::new(0),
             line: FiberQueue::new(),
+            crowded: Cell::new(false),
         }
     }
 
@@ -113,15 +116,19 @@ impl FarTrustee {
         !self.in_flight.borrow().is_empty() || self.open.borrow().thens.count > 0 || !self.waiting.borrow().is_empty()
     }
 
-    #[inline(always)]
     fn is_full(&self) -> bool {
         self.waiting.borrow().len() >= FAR_WAITING_MAX
+    }
+
+    /// To be called when a batch or a fiber has come to those that wait, or gone.
+    fn note_crowd(&self) {
+        self.crowded.set(self.is_full() || !self.line.is_empty());
     }
 
     /// Returns when it is the caller's turn to make one request.
     #[inline(always)]
     pub(super) fn wait_for_place(&self, worker: &Worker) {
-        if self.is_full() || !self.line.is_empty() {
+        if self.crowded.get() {
             self.stand_in_line(worker);
         }
     }
@@ -131,6 +138,7 @@ impl FarTrustee {
         match worker.fiber() {
             Some(fiber) => {
                 self.line.push(fiber);
+                self.note_crowd();
                 worker.scheduler.suspend();
             }
             // The loop's own thread cannot stand in line: it goes on with room or after the next answer.
@@ -144,6 +152,7 @@ impl FarTrustee {
     /// Lets the first of the line go on.
     fn call_next(&self, worker: &Worker) {
         if let Some(fiber) = self.line.pop() {
+            self.note_crowd();
             worker.scheduler.ready(fiber);
         }
     }
@@ -217,7 +226,7 @@ impl FarTrustee {
     pub(super) fn note_submitted(&self, worker: &Worker, peers: &Peers) {
         self.submitted.set(self.submitted.get() + 1);
         peers.list(self);
-        if !self.line.is_empty() && !self.is_full() {
+        if self.crowded.get() && !self.is_full() {
             self.call_next(worker);
         }
     }
@@ -229,6 +238,7 @@ impl FarTrustee {
         let thens = peers.thens.borrow_mut().pop().unwrap_or_default();
         let full = self.open.replace(Batch { writer, thens });
         self.waiting.borrow_mut().push_back(full);
+        self.note_crowd();
         peers.list(self);
         self.send_waiting(worker, peers);
     }
@@ -238,6 +248,7 @@ impl FarTrustee {
         while !self.waiting.borrow().is_empty() && peers.carrier.borrow_mut().can_send(self.place) {
             let next = self.waiting.borrow_mut().pop_front();
             let Some(Batch { mut writer, thens }) = next else { return };
+            self.note_crowd();
             self.send(worker, peers, &mut writer, thens);
             peers.writers.borrow_mut().push(writer);
         }

@@ -17,7 +17,6 @@ pub(crate) use fault::RemoteFault;
 pub(crate) use server::FarClient;
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::mem::ManuallyDrop;
 use std::rc::Rc;
 use std::sync::OnceLock;
 
@@ -188,31 +187,36 @@ impl Far {
     }
 
     /// Adds a request for a trustee of another machine, or says why it cannot be sent.
+    ///
+    /// # Safety
+    /// If it is sent the values behind `request` and `response` have been moved out. The response must fit what the request
+    /// puts (see [`Response`]).
     #[inline(never)]
-    pub(crate) fn submit<C: Request, R: Response + 'static>(
+    pub(crate) unsafe fn submit<C: Request, R: Response + 'static>(
         &self,
         worker: &Worker,
         trustee: TrusteeId,
         property: *mut Header,
-        request: C,
-        response: R,
+        request: *mut C,
+        response: *mut R,
         may_wait: bool,
-    ) -> Result<(), (R, Fault)> {
+    ) -> Result<(), Fault> {
         let Some((peers, far)) = self.peers.get().and_then(|peers| Some((peers, peers.trustee(trustee)?))) else {
-            return Err((response, Fault::Refused(self.why_not(trustee))));
+            return Err(Fault::Refused(self.why_not(trustee)));
         };
         if may_wait {
             far.wait_for_place(worker);
         }
         if const { C::IS_FLAT } {
-            let (mut request, mut response) = (ManuallyDrop::new(request), ManuallyDrop::new(response));
-            // SAFETY: on true both were moved out; they are not used again.
-            while !unsafe { far.try_push(peers, property, &raw mut *request, &raw mut *response) } {
+            // SAFETY: the caller's promise; nothing is moved as long as it does not fit.
+            while !unsafe { far.try_push(peers, property, request, response) } {
                 far.close(worker, peers);
             }
         } else {
             let mut packed = peers.scratch.take();
             packed.clear();
+            // SAFETY: the caller's promise; each is read once.
+            let (request, response) = unsafe { (request.read(), response.read()) };
             request.pack(&mut packed);
             far.push_packed(worker, peers, property, OperationOf::<C>::INLINE, &packed, response);
             peers.put_back(packed);
