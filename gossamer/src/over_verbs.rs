@@ -51,8 +51,10 @@ pub(crate) struct Post {
     listener: Listener,
     settings: Settings,
     network: String,
-    /// How long peers may take to answer over RDMA before TCP is taken; `None`: there is no other way.
-    patience: Option<Duration>,
+    /// How long peers that are ready may take to answer over RDMA.
+    patience: Duration,
+    /// Whether there is no other way.
+    is_asked_for: bool,
 }
 
 /// Who is reached by RDMA.
@@ -94,9 +96,10 @@ impl Post {
         let found = settings(own, plan).and_then(|settings| Ok((verbs::network(&settings)?, settings)));
         match found {
             Ok((network, settings)) => {
-                // Twice the time in which a peer that is there and can be reached must have answered.
-                let patience = (!is_asked_for).then(|| Duration::from_millis(2 * plan.silence_ms));
-                Ok(Some(Post { listener: listen()?, settings, network, patience }))
+                // Twice the time in which a peer that is there and can be reached must have answered; longer where the
+                // program cannot start without.
+                let patience = Duration::from_millis(if is_asked_for { 4 } else { 2 } * plan.silence_ms);
+                Ok(Some(Post { listener: listen()?, settings, network, patience, is_asked_for }))
             }
             Err(error) if is_asked_for => Err(StartError::fabric(error, plan)),
             Err(_) => Ok(None), // `auto` takes TCP
@@ -127,19 +130,19 @@ impl Post {
         // Nobody is tried before it is ready, so who is there answers at once.
         mail.tell(Note::Ready, |_| YES)?;
         mail.hear(Note::Ready, place.deadline)?;
-        let unanswered =
-            connected.greet(self.patience.map_or(place.left(), |patience| patience.min(place.left() / 2)))?;
-        let is_reached = |peer| !unanswered.iter().any(|(missing, _)| *missing == peer);
+        let mut missing = connected.greet(self.patience.min(place.left() / 2))?;
+        let is_reached = |peer| !missing.iter().any(|(other, _)| *other == peer);
         mail.tell(Note::Reached, |peer| if is_reached(peer) { YES } else { NO })?;
-        let answers = mail.hear(Note::Reached, place.deadline)?;
-        let mut missing = unanswered;
-        for (peer, answer) in answers {
-            if answer != YES && missing.iter().all(|(other, _)| *other != peer) {
-                let (own, reason) = (place.own, "does not reach it by RDMA, though it is reached from there");
-                missing.push((peer, Error::Verbs { reason: format!("{peer} {reason} ({own})") }));
+        if !self.is_asked_for || missing.is_empty() {
+            for (peer, answer) in mail.hear(Note::Reached, place.deadline)? {
+                if answer != YES && missing.iter().all(|(other, _)| *other != peer) {
+                    let reason =
+                        format!("{peer} does not reach {} by RDMA, though it is reached from there", place.own);
+                    missing.push((peer, Error::Verbs { reason }));
+                }
             }
         }
-        if self.patience.is_none()
+        if self.is_asked_for
             && let Some((_, error)) = missing.pop()
         {
             return Err(error);

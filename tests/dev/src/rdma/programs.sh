@@ -17,6 +17,25 @@ program() {
     cat /run/said
     echo "$(($(packets) - before)) packets"
 }
+# Under load 25 requests of 32 bytes or more share a batch, which is one write.
+load() {
+    before=$(packets)
+    /run/work/gossamer-launch run --start-timeout 200 --local 2 --threads 4 --fabric verbs /run/work/test-roles load >/run/said 2>&1
+    status=$?
+    cat /run/said
+    sent=$(($(packets) - before))
+    if [ $status = 0 ] && awk -v sent=$sent '/ requests to other machines/ {
+            for (n = 1; n < NF; n++) if ($(n + 1) == "requests") requests = $n; else if ($(n + 1) == "batches:") batches = $n
+            printf "%d batches and %d packets for 1,000 requests\n", 1000 * batches / requests, 1000 * sent / requests
+        } END { exit !(batches > 0 && requests >= 25 * batches) }' /run/said; then
+        echo "test programs::requests_share_writes ... ok"
+        passed=$((passed + 1))
+    else
+        echo "test programs::requests_share_writes ... FAILED"
+        failed=$((failed + 1))
+    fi
+}
+load
 program words_over_verbs --local 2 --threads 4 --fabric verbs
 program words_over_verbs_and_shared_memory --local 4 --pretend-hosts 2 --threads 4 --fabric auto
 echo "test result: done. $passed passed; $failed failed; 0 ignored"

@@ -22,6 +22,7 @@ fn main() {
         ["places"] => lives::places,
         ["spawn"] => work::spawn,
         ["everyone"] => work::everyone,
+        ["load"] => work::load,
         ["wait"] => ends::wait,
         ["panic"] => ends::panic,
         ["abort"] => ends::abort,

@@ -81,6 +81,43 @@ pub fn everyone() {
     assert!(counters.iter().all(|counter| counter.apply(|c| *c) == each));
 }
 
+/// Every worker sends requests of 32 bytes to the workers of other machines as fast as it may; how many share a batch?
+pub fn load() {
+    const REQUESTS: u64 = 2000;
+    let counters = counters();
+    let places: Vec<Place> = gossamer::rack().places().collect();
+    let sent = || {
+        let all = places.iter().map(|&place| {
+            let of_worker = || {
+                let stats = trust::stats(trust::local_trustee()).unwrap_or_default();
+                (stats.requests_sent_far, stats.batches_sent)
+            };
+            gossamer::spawn_on(place, of_worker).join().unwrap()
+        });
+        all.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    };
+    let before = sent();
+    let mut fibers = Vec::new();
+    for &place in &places {
+        for (there, counter) in places.iter().zip(&counters).filter(|(there, _)| there.machine != place.machine) {
+            let (counter, start) = (counter.clone(), u64::from(there.worker));
+            fibers.push(gossamer::spawn_on(place, move || {
+                for round in 0..REQUESTS {
+                    let values = [1, round, start, !round];
+                    counter.apply_then(move |c| *c += values[0] + (values[1] & values[3]), |()| {});
+                }
+                counter.apply(|_| {}); // those before it have been served
+            }));
+        }
+    }
+    let clients = fibers.len() as u64;
+    fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+    let (after, served) = (sent(), counters.iter().map(|counter| counter.apply(|c| *c)).sum::<u64>());
+    assert_eq!(served, clients * REQUESTS, "a request is lost, or was run twice");
+    let (requests, batches) = (after.0 - before.0, after.1 - before.1);
+    println!("{requests} requests to other machines in {batches} batches: {} a batch", requests / batches.max(1));
+}
+
 /// Each machine prints so many lines, each with its number and a text whose bytes and length follow from it.
 pub fn lines() {
     let lines: usize = std::env::args().nth(2).and_then(|count| count.parse().ok()).expect("how many");
