@@ -17,6 +17,7 @@ impl Worker {
     /// Ends this worker. Called once, on its thread, outside any fiber.
     pub(crate) fn end(&self) {
         let deadline = Instant::now() + Duration::from_millis(EXIT_WAIT_MS);
+        self.outside.close(self);
         self.finish_own(deadline);
 
         self.shared.parker.begin_closing();

@@ -10,7 +10,7 @@
 //! What was rung is counted (`rung`) before it is written. So a poll knows without a system call whether there is something
 //! to read; a count whose write is still to come is read by a later poll, which the write itself brings about.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -90,13 +90,28 @@ impl AsFd for EventBell {
 
 /// A worker whose thread sleeps outside the library; empty in all others.
 #[derive(Default)]
-pub(crate) struct Outside(OnceCell<Arc<EventBell>>);
+pub(crate) struct Outside {
+    bell: OnceCell<Arc<EventBell>>,
+    /// The worker ends: what it says of itself from here on is that it closes.
+    closed: Cell<bool>,
+}
 
 impl Outside {
+    #[inline(always)]
+    fn bell(&self) -> Option<&Arc<EventBell>> {
+        self.bell.get().filter(|_| !self.closed.get())
+    }
+
+    /// The worker ends, and looks for work itself until then.
+    pub(crate) fn close(&self, worker: &Worker) {
+        self.leave(worker);
+        self.closed.set(true);
+    }
+
     /// The thread goes on outside: from here on whoever makes work for it rings.
     #[inline(always)]
     pub(crate) fn enter(&self, worker: &Worker) {
-        if let Some(bell) = self.0.get()
+        if let Some(bell) = self.bell()
             && !worker.shared.parker.arm(|| worker.has_work())
         {
             bell.ring();
@@ -106,7 +121,7 @@ impl Outside {
     /// The end of a call that did not wait: fibers that it has made ready are work that nobody rings for.
     #[inline(always)]
     pub(super) fn look(&self, worker: &Worker) {
-        if self.0.get().is_some() && worker.scheduler.has_ready() && worker.is_outside_loop() {
+        if self.bell().is_some() && worker.scheduler.has_ready() && worker.is_outside_loop() {
             self.enter(worker);
         }
     }
@@ -114,7 +129,7 @@ impl Outside {
     /// A call that waits looks for work itself.
     #[inline(always)]
     pub(crate) fn leave(&self, worker: &Worker) {
-        if let Some(bell) = self.0.get() {
+        if let Some(bell) = self.bell() {
             worker.shared.parker.disarm();
             bell.drain();
         }
@@ -145,7 +160,7 @@ pub fn attach(is_polled: bool) -> Result<Option<RawFd>> {
     worker::try_with(|worker| {
         let bell = bell?;
         worker.shared.parker.set_bell(Box::new(Arc::clone(&bell)));
-        let bell = worker.outside.0.get_or_init(|| bell);
+        let bell = worker.outside.bell.get_or_init(|| bell);
         worker.outside.enter(worker);
         Some(bell.descriptor.as_raw_fd())
     })
