@@ -1,57 +1,53 @@
 //! Real traffic changed at random, for the tests of whatever takes bytes from a network. How often
 //! is said by `GOSSAMER_FUZZ` (a number of inputs), the seed by `GOSSAMER_SEED`; what fails prints
 //! both.
+//!
+//! The same tests are targets for a fuzzer (`tests/fuzz`, behind the feature `fuzz`): there its input is what a peer sends,
+//! or takes the place of the random numbers ([`Script`]), so that what it learns about the code decides on the changes.
 
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
+#[cfg(test)]
+mod runner;
 
-/// Inputs where nothing else is said.
-const INPUTS: u64 = 2_000;
-/// Inputs that cost a key exchange each are this many times fewer.
-const SLOW: u64 = 10;
+use rand::{Rng, RngCore};
 
-fn number(variable: &str, default: u64) -> u64 {
-    match std::env::var(variable) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}, not a number")),
-        Err(_) => default,
+#[cfg(test)]
+pub(crate) use runner::{run, run_slow};
+
+pub use crate::secure::fuzz::{frames as secure_frames, handshake};
+pub use crate::tcp::fuzz::frames as tcp_frames;
+
+/// What a fuzzer calls, with each of its inputs.
+pub type Target = Box<dyn FnMut(&[u8])>;
+
+/// Where a test gets its decisions from.
+pub(crate) type Random<'a> = &'a mut dyn RngCore;
+
+/// A fuzzer's input in the place of random numbers; zeros when it is at its end.
+pub(crate) struct Script<'a>(pub(crate) &'a [u8]);
+
+impl RngCore for Script<'_> {
+    fn next_u32(&mut self) -> u32 {
+        let mut bytes = [0; 4];
+        self.fill_bytes(&mut bytes);
+        u32::from_le_bytes(bytes)
     }
-}
 
-/// Calls `test` once for each input, with its own random numbers.
-pub(crate) fn run(name: &str, test: impl FnMut(&mut SmallRng)) {
-    repeat(name, number("GOSSAMER_FUZZ", INPUTS), test);
-}
-
-/// As [`run`], for tests that take long.
-pub(crate) fn run_slow(name: &str, test: impl FnMut(&mut SmallRng)) {
-    repeat(name, number("GOSSAMER_FUZZ", INPUTS).div_ceil(SLOW), test);
-}
-
-fn repeat(name: &str, inputs: u64, mut test: impl FnMut(&mut SmallRng)) {
-    let seed = number("GOSSAMER_SEED", 1);
-    for input in 0..inputs {
-        let failing = Failing { name, seed, input };
-        test(&mut SmallRng::seed_from_u64(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ input));
-        std::mem::forget(failing);
+    fn next_u64(&mut self) -> u64 {
+        let mut bytes = [0; 8];
+        self.fill_bytes(&mut bytes);
+        u64::from_le_bytes(bytes)
     }
-    println!("{name}: {inputs} inputs, seed {seed}");
-}
 
-/// Prints which input it was, when it is dropped by a panic.
-struct Failing<'a> {
-    name: &'a str,
-    seed: u64,
-    input: u64,
-}
-
-impl Drop for Failing<'_> {
-    fn drop(&mut self) {
-        println!("{}: input {} of GOSSAMER_SEED={} failed", self.name, self.input, self.seed);
+    fn fill_bytes(&mut self, bytes: &mut [u8]) {
+        let (taken, rest) = self.0.split_at(bytes.len().min(self.0.len()));
+        bytes[..taken.len()].copy_from_slice(taken);
+        bytes[taken.len()..].fill(0);
+        self.0 = rest;
     }
 }
 
 /// `real` with one to four changes, now and then with none.
-pub(crate) fn mutate(real: &[u8], random: &mut SmallRng) -> Vec<u8> {
+pub(crate) fn mutate(real: &[u8], random: Random<'_>) -> Vec<u8> {
     let mut bytes = real.to_vec();
     for _ in 0..random.random_range(0..5) {
         let at = random.random_range(0..=bytes.len());

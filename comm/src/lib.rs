@@ -64,8 +64,8 @@
 pub mod conformance;
 mod error;
 mod fabric;
-#[cfg(test)]
-mod fuzz;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 #[cfg(target_os = "linux")]
 mod losses;
 mod memory;

@@ -4,6 +4,7 @@
 //! hosts. What the values do is not here. Invariant: a [`RackConfig`] that came out of [`RackConfig::read`] has passed
 //! `RackConfig::check`; every error names the file, where possible the line, the field and what would be right.
 
+use std::io::Read;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,6 +20,8 @@ pub use cores::Cores;
 
 /// TCP port of a daemon where nothing else is said.
 pub const DEFAULT_PORT: u16 = 7117;
+/// The most that `limits.environment_bytes` may be: with all else that a host is told it has to fit a message.
+const ENVIRONMENT_BYTES_MAX: u32 = 768 << 10;
 /// Longer files are refused before they are parsed.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The most hosts in a rack.
@@ -99,7 +102,8 @@ pub struct Limits {
     pub programs: u16,
     /// Machines of one program on one host.
     pub machines_per_host: u16,
-    /// Connections to a daemon at the same time, those not yet authenticated included; besides one for each host.
+    /// Connections to a daemon at the same time, besides one for each host; and as many more of those who have not shown the
+    /// key yet.
     pub connections: u16,
     /// Arguments and environment of a program together, in bytes.
     pub environment_bytes: u32,
@@ -230,12 +234,14 @@ impl RackConfig {
     /// When it cannot be read or is not valid.
     pub fn read(path: &Path) -> Result<RackConfig, ConfigError> {
         let failed = |source| ConfigError::Read { path: path.to_owned(), source };
-        let size = std::fs::metadata(path).map_err(failed)?.len();
-        if size > MAX_FILE_BYTES {
-            let what = format!("{size} bytes are too many for a rack.yaml (at most {MAX_FILE_BYTES})");
+        let mut text = String::new();
+        // What is read counts, not what the system says of it: of a pipe that is nothing.
+        let mut file = std::fs::File::open(path).map_err(failed)?.take(MAX_FILE_BYTES + 1);
+        if file.read_to_string(&mut text).map_err(failed)? as u64 > MAX_FILE_BYTES {
+            let what = format!("it is too long for a rack.yaml: more than {MAX_FILE_BYTES} bytes");
             return Err(ConfigError::Invalid { path: path.to_owned(), place: String::new(), what });
         }
-        RackConfig::parse(&std::fs::read_to_string(path).map_err(failed)?, path)
+        RackConfig::parse(&text, path)
     }
 
     /// Parses the text of a file; `path` is for messages, and where a relative key file starts.
@@ -297,6 +303,15 @@ impl RackConfig {
         }
         if self.timeouts.connect_ms == 0 || self.timeouts.start_ms == 0 {
             return fail("timeouts", "timeouts: connect_ms and start_ms must not be 0".into());
+        }
+        let Limits { environment_bytes, binary_bytes, cache_bytes, .. } = self.limits;
+        if environment_bytes > ENVIRONMENT_BYTES_MAX {
+            let what = format!("limits.environment_bytes: at most {ENVIRONMENT_BYTES_MAX}, not {environment_bytes}");
+            return fail("environment_bytes", what);
+        }
+        if binary_bytes > cache_bytes {
+            let what = format!("limits.binary_bytes: {binary_bytes} is more than limits.cache_bytes, {cache_bytes}");
+            return fail("binary_bytes", format!("{what}: such a program could not be kept"));
         }
         if [self.limits.programs, self.limits.machines_per_host, self.limits.connections].contains(&0) {
             return fail("limits", "limits: programs, machines_per_host and connections must not be 0".into());

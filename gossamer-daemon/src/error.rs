@@ -56,6 +56,9 @@ fn start_hint(program: &OsString, error: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied => {
             "it is a folder, not executable (chmod +x), or in a folder closed to the user it runs as"
         }
+        io::ErrorKind::ArgumentListTooLong => {
+            "an argument or a variable is longer than 128 KiB, or all of them are too long: see ulimit -s"
+        }
         io::ErrorKind::WouldBlock => "too many processes: see ulimit -u",
         _ => "is it a program for this machine?",
     }

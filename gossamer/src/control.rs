@@ -1,10 +1,9 @@
-//! The control channel between a machine and whoever started it: the messages, their bytes, and the socket.
+//! The control channel between a machine and whoever started it: the messages and their bytes; the socket is in `channel`.
 //!
 //! Both sides use this file: a machine holds the [`Control`] that its [`Bootstrap`](crate::bootstrap::Bootstrap)
 //! carried, the launcher holds the other end. What either side *does* on a message is not here.
 //!
-//! Invariants: one message is one packet of a `SOCK_SEQPACKET` pair, so there are no partial messages and no buffer
-//! between calls; a packet is at most [`MAX_MESSAGE_BYTES`] long; its first byte is the protocol's version and its
+//! Invariants: one message is one packet, at most [`MAX_MESSAGE_BYTES`] long; its first byte is the protocol's version and its
 //! second the kind. The order of a healthy program is
 //!
 //! ```text
@@ -26,12 +25,13 @@
 //! The *starter* is whoever started the process: `gossamer-launch`, or a host's daemon. It passes cards and the key on and
 //! looks inside neither. End of file on either side means that the other process is gone.
 
+mod channel;
+
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use comm::secure::Key;
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+pub use channel::Control;
 
 /// Version of the messages and of the bootstrap variables. Both sides must have the same.
 pub const PROTOCOL_VERSION: u8 = 3;
@@ -245,195 +245,5 @@ fn push_text(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend_from_slice(&text.as_bytes()[..end]);
 }
 
-/// One end of a control channel. All calls take `&self`: one thread may wait in [`Control::receive`] while others send.
-#[derive(Debug)]
-pub struct Control {
-    socket: OwnedFd,
-}
-
-impl Control {
-    /// A new channel: both its ends, closed on exec.
-    ///
-    /// # Errors
-    /// When the process has no file descriptors left.
-    pub fn pair() -> io::Result<(Control, Control)> {
-        let flags = SocketFlags::CLOEXEC;
-        let (a, b) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        Ok((Control { socket: a }, Control { socket: b }))
-    }
-
-    /// The end behind a descriptor that another process passed on.
-    #[must_use]
-    pub fn from_socket(socket: OwnedFd) -> Control {
-        Control { socket }
-    }
-
-    /// Sends one message; waits while the channel is full.
-    ///
-    /// # Errors
-    /// [`ControlError::Socket`]; of kind `BrokenPipe` when the other process is gone (no signal is raised).
-    pub fn send(&self, message: &Message) -> Result<(), ControlError> {
-        self.send_packet(message, SendFlags::NOSIGNAL)
-    }
-
-    /// Sends one message if the channel has room for it now: an error of kind `WouldBlock` when it has not. For starters,
-    /// which must not be held up by a machine that does not read.
-    ///
-    /// # Errors
-    /// As [`Control::send`], and `WouldBlock`.
-    pub fn try_send(&self, message: &Message) -> Result<(), ControlError> {
-        self.send_packet(message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
-    }
-
-    fn send_packet(&self, message: &Message, flags: SendFlags) -> Result<(), ControlError> {
-        let packet = message.encode();
-        loop {
-            match rustix::net::send(&self.socket, &packet, flags) {
-                Ok(_) => return Ok(()), // a packet goes whole or not at all
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(io::Error::from(error).into()),
-            }
-        }
-    }
-
-    /// Waits for the next message; `None` when the other process is gone.
-    ///
-    /// # Errors
-    /// As [`Message::decode`], and [`ControlError::Socket`].
-    pub fn receive(&self) -> Result<Option<Message>, ControlError> {
-        self.receive_packet(RecvFlags::empty())
-    }
-
-    /// The next message if there is one now: an error of kind `WouldBlock` when there is none, `Ok(None)` when the
-    /// other process is gone.
-    ///
-    /// # Errors
-    /// As [`Control::receive`], and `WouldBlock`.
-    pub fn try_receive(&self) -> Result<Option<Message>, ControlError> {
-        self.receive_packet(RecvFlags::DONTWAIT)
-    }
-
-    fn receive_packet(&self, flags: RecvFlags) -> Result<Option<Message>, ControlError> {
-        let mut packet = [0u8; MAX_MESSAGE_BYTES + 1];
-        loop {
-            match rustix::net::recv(&self.socket, &mut packet[..], flags) {
-                Ok((0, _)) | Err(Errno::CONNRESET) => return Ok(None),
-                Ok((bytes, _)) => return Message::decode(&packet[..bytes]).map(Some),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(io::Error::from(error).into()),
-            }
-        }
-    }
-}
-
-impl AsFd for Control {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use comm::secure::KEY_BYTES;
-
-    fn all() -> [Message; 8] {
-        [
-            Message::Card { bytes: (0..=255).cycle().take(MAX_CARD_BYTES).collect() },
-            Message::Secret { key: Key::from_bytes([7; KEY_BYTES]) },
-            Message::Peer { machine: 0x1234, card: vec![] },
-            Message::Ready { pid: 0x1234_5678, slots_bytes: 1 << 40 },
-            Message::Finished { status: 255 },
-            Message::Failed { reason: "the fabric broke: größer".into() },
-            Message::Lost { machine: 3, reason: "reset".into() },
-            Message::End { reason: String::new() },
-        ]
-    }
-
-    #[test]
-    fn messages_survive_the_wire() {
-        let (machine, launcher) = Control::pair().unwrap();
-        for message in all() {
-            machine.send(&message).unwrap();
-        }
-        drop(machine);
-        for message in all() {
-            assert_eq!(launcher.receive().unwrap(), Some(message));
-        }
-        assert_eq!(launcher.receive().unwrap(), None);
-        match launcher.send(&Message::End { reason: "late".into() }) {
-            Err(ControlError::Socket(error)) => assert_eq!(error.kind(), io::ErrorKind::BrokenPipe),
-            other => panic!("a send to nobody gave {other:?}"),
-        }
-    }
-
-    #[test]
-    fn a_key_is_not_printed() {
-        let text = format!("{:?}", Message::Secret { key: Key::from_bytes([77; KEY_BYTES]) });
-        assert!(!text.contains("77"), "{text}");
-    }
-
-    #[test]
-    fn who_does_not_read_holds_nobody_up() {
-        let (_machine, starter) = Control::pair().unwrap();
-        let message = Message::Peer { machine: 1, card: vec![0; MAX_CARD_BYTES] };
-        let full = (0..1_000_000).find_map(|_| starter.try_send(&message).err());
-        match full {
-            Some(ControlError::Socket(error)) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
-            other => panic!("a channel without end: {other:?}"),
-        }
-    }
-
-    #[test]
-    fn nothing_there_is_would_block() {
-        let (_machine, launcher) = Control::pair().unwrap();
-        match launcher.try_receive() {
-            Err(ControlError::Socket(error)) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
-            other => panic!("an empty channel gave {other:?}"),
-        }
-    }
-
-    #[test]
-    fn long_reasons_are_cut_at_a_character() {
-        let reason = "ü".repeat(MAX_MESSAGE_BYTES);
-        let packet = Message::Failed { reason: reason.clone() }.encode();
-        assert!(packet.len() <= MAX_TEXT_BYTES + 2);
-        match Message::decode(&packet).unwrap() {
-            Message::Failed { reason: cut } => assert!(!cut.is_empty() && reason.starts_with(&cut)),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn damaged_packets_are_errors() {
-        for message in all() {
-            let packet = message.encode();
-            for len in 0..2 {
-                assert!(Message::decode(&packet[..len]).is_err());
-            }
-            let mut other = packet.clone();
-            other[0] = PROTOCOL_VERSION + 1;
-            assert!(matches!(Message::decode(&other), Err(ControlError::Version(_))));
-        }
-        let v = PROTOCOL_VERSION;
-        let too_long = vec![v; MAX_MESSAGE_BYTES + 1];
-        let long_card = [&[v, CARD][..], &[0; MAX_CARD_BYTES + 1]].concat();
-        let bad: [&[u8]; 11] = [
-            &[v, 0],
-            &[v, 99],
-            &[v, READY, 1],
-            &[v, READY, 1, 2, 3, 4, 5],
-            &[v, READY, 1, 2, 3, 4, 1, 2, 3, 4, 5, 6, 7, 8, 9],
-            &[v, FINISHED],
-            &[v, SECRET, 1],
-            &[v, PEER, 1],
-            &[v, LOST],
-            &long_card,
-            &too_long,
-        ];
-        for bad in bad {
-            assert!(matches!(Message::decode(bad), Err(ControlError::Malformed { .. })), "{bad:?}");
-        }
-        assert!(Message::decode(&[v, FAILED, 0xff, 0xfe]).is_err());
-    }
-}
+mod tests;

@@ -1,18 +1,53 @@
 //! Real traffic, changed at random: no change makes anything panic, hang, or keep more than it
-//! should, and none is taken for the real thing.
+//! should, and none is taken for the real thing. Each test here is one input's; `crate::fuzz` says where inputs come from.
 
 use super::frame::{self, FRAME_BYTES_MAX};
-use super::handshake::tests::{content, sessions};
-use super::handshake::{self, Initiator, MESSAGE_BYTES_MAX, Responder};
+use super::handshake::{self, Initiator, MESSAGE_BYTES_MAX, Responder, Session};
 use super::key::Key;
-use crate::fuzz;
+use crate::fuzz::{self, Random, Script, Target};
 use rand::Rng;
 
-#[test]
-fn mutated_handshakes_are_refused() {
+const LIMIT_BYTES: usize = 4096;
+
+/// A message without its length.
+pub(crate) fn content(message: &[u8]) -> &[u8] {
+    let (content, bytes) = handshake::first_message(message).unwrap().expect("a whole message");
+    assert_eq!(bytes, message.len());
+    content
+}
+
+/// Both ends of a connection.
+pub(crate) fn sessions() -> (Session, Session) {
+    let key = Key::generate().unwrap();
+    let (initiator, first) = Initiator::new(&key, "test", b"claim").unwrap();
+    let (responder, claim) = Responder::new(&key, "test", content(&first)).unwrap();
+    assert_eq!(claim, b"claim");
+    let (confirming, second) = responder.answer(b"answer").unwrap();
+    let (session, answer, third) = initiator.finish(content(&second)).unwrap();
+    assert_eq!(answer, b"answer");
+    (session, confirming.confirm(content(&third)).unwrap())
+}
+
+/// For a fuzzer: its input from a stranger, and as changes to real messages of the handshake.
+pub fn handshake() -> Target {
+    let key = Key::generate().unwrap();
+    let (mut first, mut later) = (first_messages(), later_messages());
+    Box::new(move |input| {
+        if let Ok(Some((content, _))) = handshake::first_message(input) {
+            let (initiator, real) = Initiator::new(&key, "test", b"").unwrap();
+            let (responder, _) = Responder::new(&key, "test", self::content(&real)).unwrap();
+            assert!(responder.answer(b"").unwrap().0.confirm(content).is_err(), "a stranger is let in");
+            assert!(initiator.finish(content).is_err() && Responder::new(&key, "test", content).is_err());
+        }
+        first(&mut Script(input));
+        later(&mut Script(input));
+    })
+}
+
+fn first_messages() -> impl FnMut(Random<'_>) {
     let key = Key::generate().unwrap();
     let (_, real) = Initiator::new(&key, "test", b"machine 3").unwrap();
-    fuzz::run("handshake, first message", |random| {
+    move |random| {
         let mutated = fuzz::mutate(&real, random);
         match handshake::first_message(&mutated) {
             Ok(Some((content, _))) => {
@@ -22,13 +57,12 @@ fn mutated_handshakes_are_refused() {
             Ok(None) => assert!(mutated.len() < MESSAGE_BYTES_MAX + 2, "waits for more than it would keep"),
             Err(_) => {}
         }
-    });
+    }
 }
 
-#[test]
-fn mutated_answers_are_refused() {
+fn later_messages() -> impl FnMut(Random<'_>) {
     let key = Key::generate().unwrap();
-    fuzz::run_slow("handshake, later messages", |random| {
+    move |random| {
         let (initiator, first) = Initiator::new(&key, "test", b"").unwrap();
         let (responder, _) = Responder::new(&key, "test", content(&first)).unwrap();
         let (confirming, second) = responder.answer(b"answer").unwrap();
@@ -46,15 +80,22 @@ fn mutated_answers_are_refused() {
                 Err(_) => assert!(!is_real),
             }
         }
-    });
+    }
 }
 
-#[test]
-fn mutated_frames_do_not_open() {
-    const LIMIT_BYTES: usize = 4096;
+/// For a fuzzer: its input as changes to real frames, and as what one who has the key seals.
+pub fn frames() -> Target {
+    let (mut mutated, mut nonsense) = (mutated_frames(), sealed_nonsense());
+    Box::new(move |input| {
+        mutated(&mut Script(input));
+        nonsense(input);
+    })
+}
+
+fn mutated_frames() -> impl FnMut(Random<'_>) {
     let (ours, theirs) = sessions();
     let ((_, mut sealer), (mut opener, _)) = (frame::split(ours), frame::split(theirs));
-    fuzz::run("frames", |random| {
+    move |random| {
         let message = vec![random.random(); random.random_range(0..600)];
         let mut real = Vec::new();
         sealer.seal(&message, &mut real).unwrap();
@@ -73,5 +114,64 @@ fn mutated_frames_do_not_open() {
         }
         assert!(opener.kept_bytes() <= FRAME_BYTES_MAX + LIMIT_BYTES + mutated.len());
         opener.rejoin(&sealer);
-    });
+    }
+}
+
+/// Frames that open, whatever is in them.
+fn sealed_nonsense() -> impl FnMut(&[u8]) {
+    let (ours, theirs) = sessions();
+    let ((_, mut sealer), (mut opener, _)) = (frame::split(ours), frame::split(theirs));
+    move |input| {
+        let pieces = 1 + usize::from(input.first().copied().unwrap_or_default());
+        let mut sealed = Vec::new();
+        input.chunks(pieces).for_each(|piece| sealer.seal_as_it_is(piece, &mut sealed));
+        opener.feed(&sealed);
+        while let Ok(Some(message)) = opener.next(LIMIT_BYTES) {
+            assert!(message.len() <= LIMIT_BYTES.min(input.len()));
+        }
+        assert!(opener.kept_bytes() <= sealed.len() + LIMIT_BYTES);
+        opener.rejoin(&sealer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mutated_handshakes_are_refused() {
+        fuzz::run("handshake, first message", first_messages());
+    }
+
+    #[test]
+    fn mutated_answers_are_refused() {
+        fuzz::run_slow("handshake, later messages", later_messages());
+    }
+
+    #[test]
+    fn mutated_frames_do_not_open() {
+        fuzz::run("frames", mutated_frames());
+    }
+
+    #[test]
+    fn nonsense_of_those_with_the_key_is_refused() {
+        let mut body = sealed_nonsense();
+        fuzz::run("sealed nonsense", |random| {
+            let length = random.random_range(0..3 * LIMIT_BYTES);
+            let mut input: Vec<u8> = (0..length).map(|_| random.random_range(0..3)).collect();
+            input.iter_mut().take(1).for_each(|first| *first = random.random());
+            body(&input);
+        });
+    }
+
+    /// What a fuzzer calls holds for input of all kinds.
+    #[test]
+    fn the_targets_take_everything() {
+        let (mut handshake, mut frames) = (handshake(), frames());
+        let (_, real) = Initiator::new(&Key::generate().unwrap(), "test", b"").unwrap();
+        for input in [&[][..], &[0], &[0xff; 3000], &real, b"GET / HTTP/1.1\r\n\r\n"] {
+            handshake(input);
+            frames(input);
+        }
+    }
 }

@@ -227,27 +227,9 @@ fn unusable(error: snow::Error) -> Error {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
+    use super::super::fuzz::content;
     use super::*;
-
-    /// A message without its length.
-    pub(crate) fn content(message: &[u8]) -> &[u8] {
-        let (content, bytes) = first_message(message).unwrap().expect("a whole message");
-        assert_eq!(bytes, message.len());
-        content
-    }
-
-    /// Both ends of a connection.
-    pub(crate) fn sessions() -> (Session, Session) {
-        let key = Key::generate().unwrap();
-        let (initiator, first) = Initiator::new(&key, "test", b"claim").unwrap();
-        let (responder, claim) = Responder::new(&key, "test", content(&first)).unwrap();
-        assert_eq!(claim, b"claim");
-        let (confirming, second) = responder.answer(b"answer").unwrap();
-        let (session, answer, third) = initiator.finish(content(&second)).unwrap();
-        assert_eq!(answer, b"answer");
-        (session, confirming.confirm(content(&third)).unwrap())
-    }
 
     #[test]
     fn longest_messages_fit() {

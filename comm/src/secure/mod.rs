@@ -15,8 +15,8 @@
 //! All who have the key are equal: whoever can read its file can do what any of them can.
 
 mod frame;
-#[cfg(test)]
-mod fuzz;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz;
 pub(crate) mod handshake;
 mod key;
 mod stream;

@@ -24,6 +24,8 @@ mod attendant;
 mod descriptors;
 mod duty;
 mod frame;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz;
 mod greeting;
 mod links;
 mod sender;

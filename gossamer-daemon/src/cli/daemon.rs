@@ -67,16 +67,23 @@ pub fn main() -> ExitCode {
     if let Some(Command::Part) = cli.command {
         return part::main();
     }
-    let last_lines = LastLines::start(cli.log_format);
+    let log = match LastLines::start(cli.log_format) {
+        Ok(log) => log,
+        Err(error) => return fail(format_args!("no thread for the log: {error}")),
+    };
     let settings = |rack| Settings { rack, host: cli.host, user: cli.user, cache: cli.cache };
     let outcome = RackConfig::find(cli.rack.as_deref()).map_err(Into::into).map(settings);
-    match outcome.and_then(|settings| daemon::run(settings, last_lines)) {
+    let ended = outcome.and_then(|settings| daemon::run(settings, log.last.clone()));
+    drop(log);
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "gossamer-daemon: {error}"); // nobody reads it: the status still tells
-            ExitCode::from(FAILURE_STATUS)
-        }
+        Err(error) => fail(format_args!("{error}")),
     }
+}
+
+fn fail(what: std::fmt::Arguments<'_>) -> ExitCode {
+    let _ = writeln!(std::io::stderr(), "gossamer-daemon: {what}"); // nobody reads it: the status still tells
+    ExitCode::from(FAILURE_STATUS)
 }
 
 #[cfg(test)]

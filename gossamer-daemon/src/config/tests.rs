@@ -31,6 +31,18 @@ fn the_example_at_the_root_is_valid() {
 }
 
 #[test]
+fn what_is_read_has_a_bound_whatever_it_is() {
+    let endless = RackConfig::read(Path::new("/dev/zero")).unwrap_err().to_string();
+    assert!(endless.contains("more than 1048576 bytes"), "{endless}");
+    assert!(RackConfig::read(Path::new("/")).unwrap_err().to_string().starts_with("cannot read /: "));
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    std::io::Write::write_all(&mut writer, SMALL.as_bytes()).unwrap();
+    drop(writer);
+    let pipe = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader));
+    assert_eq!(RackConfig::read(Path::new(&pipe)).unwrap().hosts.len(), 2);
+}
+
+#[test]
 fn little_is_enough() {
     let config = parse(SMALL).unwrap();
     assert_eq!((config.port_of(&config.hosts[0]), config.fabric), (7117, FabricChoice::Auto));
@@ -50,6 +62,8 @@ fn wrong_values_are_named_with_their_place() {
     refused(&format!("{SMALL}port: 70000\n"), &[":5:"]);
     refused(&format!("{SMALL}timeouts: {{silence_ms: 100}}\n"), &[":5", "silence_ms", "1500"]);
     refused(&format!("{SMALL}limits: {{programs: 0}}\n"), &[":5", "programs"]);
+    refused(&format!("{SMALL}limits: {{environment_bytes: 1048576}}\n"), &[":5", "environment_bytes", "786432"]);
+    refused(&format!("{SMALL}limits: {{cache_bytes: 1000}}\n"), &["binary_bytes", "cache_bytes, 1000", "kept"]);
     refused(&SMALL.replace("name: b", "name: a"), &["two are named a"]);
     refused(&SMALL.replace("10.0.0.2", "10.0.0.1"), &[":4", "a and b", "10.0.0.1:7117"]);
     refused(&SMALL.replace("name: b", "name: 'b c'"), &["\"b c\"", "letters"]);

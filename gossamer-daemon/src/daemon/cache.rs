@@ -52,8 +52,19 @@ fn is_out_of_reach(path: &Path) -> bool {
     path.is_absolute() && path.ancestors().all(|part| fs::symlink_metadata(part).is_ok_and(|found| is_safe(&found)))
 }
 
+/// Makes a folder from which others may execute, whatever the umask is; one that is there stays as it is.
 fn make_folder(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o755).create(path)
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        make_folder(parent)?;
+    }
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()), // another program comes in too
+        Err(error) => Err(error),
+        Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(0o755)),
+    }
 }
 
 impl Cache {
@@ -299,6 +310,27 @@ mod tests {
         assert!(cache.find_kept(Path::new("kept"), &binary(content)).is_none());
         let refused = take(&cache, "kept", content, binary(content)).unwrap_err().to_string();
         assert!(refused.contains("chmod go-w"), "{refused}");
+    }
+
+    /// The umask belongs to the whole process, so it is changed in one of its own.
+    #[test]
+    fn others_may_execute_what_is_kept_whatever_the_umask_is() {
+        const FOLDER: &str = "GOSSAMER_TEST_CACHE";
+        if let Some(folder) = std::env::var_os(FOLDER) {
+            rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+            let cache = Cache::new(PathBuf::from(folder).join("a/cache"), 1000);
+            take(&cache, "p", b"abc", binary(b"abc")).unwrap();
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let name = "daemon::cache::tests::others_may_execute_what_is_kept_whatever_the_umask_is";
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        assert!(again.args(["--exact", name]).env(FOLDER, folder.path()).status().unwrap().success());
+        let cache = Cache::new(folder.path().join("a/cache"), 1000);
+        let kept = cache.find_kept(Path::new("p"), &binary(b"abc")).unwrap();
+        for part in kept.ancestors().take_while(|part| *part != folder.path()) {
+            assert_eq!(fs::metadata(part).unwrap().mode() & 0o777, 0o755, "{}", part.display());
+        }
     }
 
     #[test]

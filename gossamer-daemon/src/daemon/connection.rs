@@ -4,7 +4,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Counted, Daemon, STACK_BYTES, neighbours, session};
+use super::guests::Place;
+use super::{Daemon, STACK_BYTES, neighbours, session};
 use crate::wire::link::{self, Link};
 use crate::wire::{Receiver, Reply, Request, Sender, WireError};
 
@@ -36,17 +37,20 @@ fn complain(daemon: &Daemon, what: &'static str, peer: &str, trouble: &str) {
 }
 
 fn take(daemon: &Arc<Daemon>, tcp: TcpStream, peer: SocketAddr) {
-    let Some(counted) = Counted::new(daemon) else {
-        let trouble = "limits.connections of rack.yaml is reached";
-        return complain(daemon, "a connection was closed", &peer.to_string(), trouble);
+    let (place, gone) = match daemon.guests.admit(&tcp, peer, daemon.connections().0) {
+        Ok(admitted) => admitted,
+        Err(error) => return complain(daemon, "a connection was closed", &peer.to_string(), &error.to_string()),
     };
+    if let Some(gone) = gone {
+        let trouble = "too many have not shown the key yet, and it has the most: limits.connections of rack.yaml";
+        complain(daemon, "a connection was closed", &gone.to_string(), trouble);
+    }
     let daemon_of_thread = Arc::clone(daemon);
     let serve = move || {
         let daemon = daemon_of_thread;
-        if let Err(error) = serve(&daemon, tcp) {
+        if let Err(error) = serve(&daemon, tcp, place) {
             complain(&daemon, "a connection ended early", &peer.to_string(), &error.to_string());
         }
-        drop(counted);
     };
     let name = format!("from {peer}");
     if let Err(error) = std::thread::Builder::new().name(name).stack_size(STACK_BYTES).spawn(serve) {
@@ -54,8 +58,13 @@ fn take(daemon: &Arc<Daemon>, tcp: TcpStream, peer: SocketAddr) {
     }
 }
 
-fn serve(daemon: &Arc<Daemon>, tcp: TcpStream) -> Result<(), WireError> {
+fn serve(daemon: &Arc<Daemon>, tcp: TcpStream, mut place: Place) -> Result<(), WireError> {
     let mut link = link::accept(tcp, &daemon.key, &daemon.greeting(), daemon.rack.timeouts.connect())?;
+    let (_, most) = daemon.connections();
+    if !place.is_known(most) {
+        let cure = "wait for some to end, or raise limits.connections in rack.yaml";
+        return answer(link, &Reply::Refused(format!("{most} connections are open here, and no more may: {cure}")));
+    }
     match link.receiver.receive_message()? {
         Request::Run(start) => session::run(daemon, link, *start),
         Request::Neighbour => {

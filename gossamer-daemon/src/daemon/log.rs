@@ -1,8 +1,13 @@
 //! The daemon's log: structured lines on standard error (which systemd's journal keeps), and the last of them in memory,
 //! for `gossamer-launch logs`.
+//!
+//! A thread of its own writes to standard error, from a queue: if nobody reads that, lines are lost, and counted, but no
+//! thread of the daemon waits.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,15 +27,85 @@ pub enum LogFormat {
     Json,
 }
 
+/// Lines that may wait to be written.
+const QUEUED_LINES: usize = 1000;
+/// How long a daemon that ends waits for them.
+const FLUSH_LIMIT: Duration = Duration::from_secs(1);
+
 /// The last lines.
 #[derive(Clone, Default)]
 pub struct LastLines(Arc<Mutex<VecDeque<String>>>);
 
+/// The way to the thread that writes.
+#[derive(Clone)]
+struct Queue {
+    pieces: SyncSender<Piece>,
+    lost: Arc<AtomicU64>,
+}
+
+enum Piece {
+    Line(Vec<u8>),
+    /// All before it is written: drop this.
+    Flush(#[expect(dead_code, reason = "that it is dropped is what counts")] SyncSender<()>),
+}
+
+impl Queue {
+    fn start(target: impl Write + Send + 'static) -> io::Result<Queue> {
+        let (pieces, queued) = mpsc::sync_channel(QUEUED_LINES);
+        let lost = Arc::new(AtomicU64::new(0));
+        let lost_lines = Arc::clone(&lost);
+        std::thread::Builder::new().name("log".into()).spawn(move || write_all(target, &queued, &lost_lines))?;
+        Ok(Queue { pieces, lost })
+    }
+
+    fn push(&self, line: &[u8]) {
+        if self.pieces.try_send(Piece::Line(line.to_vec())).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed); // a count alone
+        }
+    }
+
+    /// Waits until all is written, or for a while.
+    fn flush(&self) {
+        let (done, written) = mpsc::sync_channel(0);
+        if self.pieces.try_send(Piece::Flush(done)).is_ok() {
+            let _ = written.recv_timeout(FLUSH_LIMIT); // nobody reads: the daemon ends nevertheless
+        }
+    }
+}
+
+fn write_all(mut target: impl Write, queued: &Receiver<Piece>, lost: &AtomicU64) {
+    for piece in queued {
+        let Piece::Line(line) = piece else { continue };
+        let _ = target.write_all(&line); // nobody reads it: the daemon goes on
+        let count = lost.swap(0, Ordering::Relaxed);
+        if count > 0 {
+            let _ = writeln!(target, "gossamer-daemon: {count} lines of the log were lost, for nobody read it");
+        }
+    }
+}
+
+/// The log of this process. What waits to be written is written when it is dropped, if somebody reads it.
+pub struct Log {
+    /// The last lines of it.
+    pub last: LastLines,
+    queue: Queue,
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.queue.flush();
+    }
+}
+
 impl LastLines {
     /// Starts logging for this process, of `info` and what is more urgent.
-    pub fn start(format: LogFormat) -> LastLines {
-        let last = LastLines::default();
-        let builder = tracing_subscriber::fmt().with_writer(last.clone()).with_ansi(false).with_target(false);
+    ///
+    /// # Errors
+    /// When the system has no threads left.
+    pub fn start(format: LogFormat) -> io::Result<Log> {
+        let (last, queue) = (LastLines::default(), Queue::start(io::stderr())?);
+        let writer = Writer { last: last.clone(), queue: queue.clone() };
+        let builder = tracing_subscriber::fmt().with_writer(writer).with_ansi(false).with_target(false);
         let outcome = match format {
             LogFormat::Text => builder.try_init(),
             LogFormat::Json => builder.json().flatten_event(true).try_init(),
@@ -38,7 +113,7 @@ impl LastLines {
         if let Err(error) = outcome {
             eprintln!("gossamer-daemon: no log: {error}"); // a second daemon in one process: a test's
         }
-        last
+        Ok(Log { last, queue })
     }
 
     /// The last `most` lines that contain `text`, oldest first.
@@ -62,13 +137,17 @@ impl LastLines {
     }
 }
 
-/// Writes one event.
-pub struct EventWriter(LastLines);
+/// Takes events, each in one write.
+#[derive(Clone)]
+struct Writer {
+    last: LastLines,
+    queue: Queue,
+}
 
-impl Write for EventWriter {
+impl Write for Writer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.push(&String::from_utf8_lossy(bytes));
-        let _ = io::stderr().write_all(bytes); // nobody reads it: the daemon goes on
+        self.last.push(&String::from_utf8_lossy(bytes));
+        self.queue.push(bytes);
         Ok(bytes.len())
     }
 
@@ -77,10 +156,10 @@ impl Write for EventWriter {
     }
 }
 
-impl<'a> MakeWriter<'a> for LastLines {
-    type Writer = EventWriter;
-    fn make_writer(&'a self) -> EventWriter {
-        EventWriter(self.clone())
+impl<'a> MakeWriter<'a> for Writer {
+    type Writer = Writer;
+    fn make_writer(&'a self) -> Writer {
+        self.clone()
     }
 }
 
@@ -128,6 +207,26 @@ mod tests {
         assert_eq!(last.get("even", 2), ["line 2006 of even", "line 2008 of even"]);
         last.push(&"ü".repeat(KEPT_BYTES));
         assert!(last.get("ü", 1)[0].len() <= KEPT_BYTES);
+    }
+
+    #[test]
+    fn a_reader_that_does_not_read_holds_nobody_up() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let queue = Queue::start(writer).unwrap();
+        let line = [b'x', b'\n'].repeat(500);
+        let lines = QUEUED_LINES + 2000; // more than queue and pipe hold
+        (0..lines).for_each(|_| queue.push(&line));
+        let read = std::thread::spawn(move || {
+            let mut text = String::new();
+            io::Read::read_to_string(&mut reader, &mut text).map(|_| text)
+        });
+        queue.flush();
+        drop(queue);
+        let text = read.join().unwrap().unwrap();
+        let told = text.lines().filter_map(|line| line.strip_prefix("gossamer-daemon: ")?.split_once(" lines"));
+        let told: u64 = told.map(|(count, _)| count.parse::<u64>().unwrap()).sum();
+        let written = text.matches("x\n").count() as u64 / 500;
+        assert!(told > 0 && told + written == lines as u64, "{told} lost, {written} written");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 pub mod cache;
 mod connection;
+mod guests;
 pub mod log;
 mod neighbours;
 mod programs;
@@ -16,7 +17,6 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use comm::secure::Key;
@@ -27,6 +27,7 @@ use crate::signals::Signals;
 use crate::wire::HostStatus;
 use crate::wire::link::greeting;
 use cache::Cache;
+use guests::Guests;
 use log::{LastLines, RateLimit};
 use neighbours::Neighbours;
 use programs::Programs;
@@ -116,7 +117,7 @@ pub struct Daemon {
     neighbours: Neighbours,
     last_lines: LastLines,
     strangers: RateLimit,
-    connections: AtomicU16,
+    guests: Arc<Guests>,
     since: Instant,
 }
 
@@ -146,7 +147,7 @@ pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError>
         neighbours: Neighbours::default(),
         last_lines,
         strangers: RateLimit::start(),
-        connections: AtomicU16::new(0),
+        guests: Arc::default(),
         since: Instant::now(),
     });
     let address = listener.local_addr().map_err(system("listen"))?;
@@ -231,25 +232,10 @@ impl Daemon {
     fn greeting(&self) -> crate::wire::Hello {
         greeting(&self.rack, &self.host.name, self.cores())
     }
-}
 
-/// Counts a connection for as long as it lives.
-struct Counted(Arc<Daemon>);
-
-impl Counted {
-    /// `None` when there are too many.
-    fn new(daemon: &Arc<Daemon>) -> Option<Counted> {
-        let neighbours = u16::try_from(daemon.rack.hosts.len()).unwrap_or(u16::MAX);
-        let most = daemon.rack.limits.connections.saturating_add(neighbours);
-        let add = |count: u16| (count < most).then_some(count + 1);
-        // A count alone: nothing else is ordered by it.
-        daemon.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
-        Some(Counted(Arc::clone(daemon)))
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    /// How many connections may come of those who have not shown the key, and how many more of those who have.
+    fn connections(&self) -> (usize, usize) {
+        let most = usize::from(self.rack.limits.connections);
+        (most, most + self.rack.hosts.len())
     }
 }

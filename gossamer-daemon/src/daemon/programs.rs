@@ -1,9 +1,10 @@
 //! The programs that run on this host, as its daemon knows them.
 //!
-//! Invariant: a part is started and entered, or its orphans are ended, by one thread at a time ([`Programs::starting`]):
+//! Invariants: programs that run, and those that are only coming (their executable is on its way), are counted together,
+//! against one limit. A part is started and entered, or its orphans are ended, by one thread at a time ([`Programs::starting`]):
 //! so no part is ever taken for an orphan.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -46,10 +47,34 @@ pub struct Machine {
 #[derive(Default)]
 pub struct Programs {
     list: Mutex<BTreeMap<ProgramId, Program>>,
+    coming: Mutex<BTreeSet<ProgramId>>,
     starting: Mutex<()>,
 }
 
+/// Room for a program that is coming; it ends when that runs, or was refused.
+pub struct Reserved<'a> {
+    programs: &'a Programs,
+    id: ProgramId,
+}
+
+impl Reserved<'_> {
+    /// The program runs: its part was started under `starting`.
+    pub fn enter(self, program: Program) {
+        self.programs.list().insert(self.id, program);
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.programs.coming().remove(&self.id);
+    }
+}
+
 impl Programs {
+    fn coming(&self) -> MutexGuard<'_, BTreeSet<ProgramId>> {
+        self.coming.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn list(&self) -> MutexGuard<'_, BTreeMap<ProgramId, Program>> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -59,25 +84,22 @@ impl Programs {
         self.starting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether one more may be started.
+    /// Reserves room for one more.
     ///
     /// # Errors
     /// Why not, in words.
-    pub fn has_room(&self, id: ProgramId, most: u16) -> Result<(), String> {
-        let list = self.list();
-        if list.contains_key(&id) {
+    pub fn reserve(&self, id: ProgramId, most: u16) -> Result<Reserved<'_>, String> {
+        let mut coming = self.coming();
+        let running = self.list();
+        if running.contains_key(&id) || coming.contains(&id) {
             return Err(format!("program {id} runs here already"));
         }
-        if list.len() >= usize::from(most) {
+        if running.len() + coming.len() >= usize::from(most) {
             let cure = "wait for one to end, or raise limits.programs in rack.yaml";
-            return Err(format!("{most} programs run here, and no more may: {cure}"));
+            return Err(format!("{most} programs run here or are coming, and no more may: {cure}"));
         }
-        Ok(())
-    }
-
-    /// Enters a program whose part was started under `starting`.
-    pub fn enter(&self, id: ProgramId, program: Program) {
-        self.list().insert(id, program);
+        coming.insert(id);
+        Ok(Reserved { programs: self, id })
     }
 
     /// A machine of it has been started.
@@ -163,6 +185,24 @@ fn memory_of(pid: u32) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn programs_that_are_coming_are_counted() {
+        let programs = Programs::default();
+        let refused = |id, most| programs.reserve(ProgramId(id), most).err().unwrap_or_default();
+        let first = programs.reserve(ProgramId(1), 2).unwrap();
+        assert!(refused(1, 2).contains("00000001 runs here already"));
+        let second = programs.reserve(ProgramId(2), 2).unwrap();
+        assert!(refused(3, 2).contains("2 programs run here or are coming"));
+        drop(first);
+        assert_eq!(refused(3, 2), "");
+        let (channel, _) = UnixStream::pair().unwrap();
+        let (path, owner, machines) = (String::new(), String::new(), BTreeMap::new());
+        let part = rustix::process::getpid();
+        second.enter(Program { path, owner, since: Instant::now(), part, channel, machines, ended_by: None });
+        assert!(refused(2, 9).contains("already") && refused(3, 1).contains("1 programs"));
+        assert!(programs.coming().is_empty());
+    }
 
     #[test]
     fn memory_of_this_process_is_known() {

@@ -58,12 +58,7 @@ pub fn run(daemon: &Arc<Daemon>, mut link: Link, start: Start) {
 /// Up to the running part; an error is for the launcher.
 fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, UnixStream), String> {
     let (limits, link_limit) = (&daemon.rack.limits, daemon.rack.timeouts.connect());
-    let bytes: usize = start.args.iter().map(Vec::len).sum::<usize>()
-        + start.env.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
-    if bytes > limits.environment_bytes as usize {
-        let most = limits.environment_bytes;
-        return Err(format!("arguments and environment have {bytes} bytes, limits.environment_bytes is {most}"));
-    }
+    start.check_environment(limits.environment_bytes)?;
     if !SILENCE_MS.contains(&start.silence_ms) {
         return Err(format!("a silence of {} ms is not possible", start.silence_ms));
     }
@@ -75,7 +70,7 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, UnixS
         let most = limits.machines_per_host;
         return Err(format!("{machines} machines on this host; limits.machines_per_host is {most}"));
     }
-    daemon.programs.has_room(start.program, limits.programs)?;
+    let reserved = daemon.programs.reserve(start.program, limits.programs)?;
     let Link { receiver, sender, .. } = &mut *link;
     let file = while_beating(sender, |say| executable(daemon, receiver, &start, say))?;
     until_all_are_ready(link).map_err(|error| format!("the launcher does not say that it may start: {error}"))?;
@@ -89,11 +84,10 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, UnixS
     let kept = channel.try_clone().map_err(|error| error.to_string())?;
     channel.set_write_timeout(Some(link_limit)).map_err(|error| error.to_string())?;
     let one_at_a_time = daemon.programs.starting();
-    daemon.programs.has_room(id, limits.programs)?; // others may have come meanwhile
     let child = spawn(daemon, theirs).map_err(|error| format!("the daemon cannot start a process: {error}"))?;
     let (since, part) = (Instant::now(), Pid::from_child(&child));
     let (machines, ended_by) = (Default::default(), None);
-    daemon.programs.enter(id, Program { path, owner, since, part, channel: kept, machines, ended_by });
+    reserved.enter(Program { path, owner, since, part, channel: kept, machines, ended_by });
     drop(one_at_a_time); // a part that does not read holds up nobody else
     let said = channel.send_message(&setup).and_then(|()| link.sender.send_message(&Reply::Accepted));
     if said.is_err() {

@@ -56,6 +56,7 @@ fn ask_one(rack: &RackConfig, host: &Host, key: &Key, request: &Request) -> Resu
         receiver.receive_message()
     };
     match talk() {
+        Ok(Reply::Refused(reason)) => Err(Unanswered { kind: "busy", reason }),
         Ok(reply) => Ok((theirs, reply)),
         Err(error) => Err(Unanswered { kind: "silent", reason: error.to_string() }),
     }

@@ -11,7 +11,7 @@ use super::{RackError, RackRun, new_id};
 use crate::config::{Host, RackConfig};
 use crate::daemon::cache::{check_executable, hash_file};
 use crate::error::LaunchError;
-use crate::wire::{Binary, Start};
+use crate::wire::{Binary, MAX_MESSAGE_BYTES, Request, Start, Wire};
 
 /// Variables that belong to the launcher's host or session, and are not passed on; a `*` stands for any ending.
 const OWN_VARIABLES: [&str; 24] = [
@@ -173,7 +173,7 @@ pub fn start(run: &RackRun, plan: &Plan, path: &Path, binary: Option<Binary>) ->
     };
     let folder = folder.map_err(LaunchError::system("find the working folder"))?;
     let variables = std::env::vars_os().filter(|(name, _)| is_passed_on(name));
-    Ok(Start {
+    let start = Start {
         program: new_id()?,
         owner: owner(),
         plan: serde_json::to_string(plan).map_err(LaunchError::system("write the plan"))?,
@@ -184,7 +184,24 @@ pub fn start(run: &RackRun, plan: &Plan, path: &Path, binary: Option<Binary>) ->
         env: variables.map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect(),
         folder: folder.into_os_string().into_encoded_bytes(),
         silence_ms: run.rack.timeouts.silence_ms,
-    })
+    };
+    check_length(start, run.rack.limits.environment_bytes)
+}
+
+/// The hosts would refuse what has more than `most` bytes of arguments and environment, and could not even take what fits no
+/// message.
+fn check_length(start: Start, most: u32) -> Result<Start, RackError> {
+    start.check_environment(most).map_err(|cause| {
+        RackError::Plan(format!("{cause}: raise it, on all hosts, or say `env -i` before gossamer-launch"))
+    })?;
+    let bytes = Request::Run(Box::new(start.clone())).to_bytes().len();
+    if bytes > MAX_MESSAGE_BYTES {
+        return Err(RackError::Plan(format!(
+            "what each host is told to start the program has {bytes} bytes, with arguments, environment and plan; at most \
+             {MAX_MESSAGE_BYTES} are possible: `env -i` before gossamer-launch, fewer arguments, or fewer machines"
+        )));
+    }
+    Ok(start)
 }
 
 /// Who this is: user and host.
@@ -268,6 +285,20 @@ mod tests {
         assert!(message.contains("no host d in rack.yaml: it has a, b, c"), "{message}");
         let twice = choose(&run.rack, &["a".into(), "a".into()]).unwrap_err().to_string();
         assert!(twice.contains("--machines-per-host"), "{twice}");
+    }
+
+    #[test]
+    fn too_much_to_say_is_refused_before_it_is_sent() {
+        let run = run(&[]);
+        let plan = make(&run, &run.rack.hosts).unwrap();
+        let mut start = start(&run, &plan, Path::new("/p"), None).unwrap();
+        start.args = vec![vec![b'x'; 300_000]];
+        let refused = check_length(start.clone(), 200_000).unwrap_err().to_string();
+        assert!(refused.contains("limits.environment_bytes is 200000") && refused.contains("env -i"), "{refused}");
+        // Little in themselves, but many: each has a length of its own on the wire.
+        start.args = vec![vec![b'x']; 600_000];
+        let refused = check_length(start, 700_000).unwrap_err().to_string();
+        assert!(refused.contains("at most 1048576 are possible"), "{refused}");
     }
 
     #[test]

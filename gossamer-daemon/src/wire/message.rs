@@ -15,6 +15,8 @@
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use bincode::{Decode, Encode};
 
+use super::status::HostStatus;
+
 /// Version of everything in this file. Both sides must have the same.
 pub const VERSION: u16 = 2;
 /// The longest message, in bytes.
@@ -231,6 +233,21 @@ pub struct Start {
     pub silence_ms: u32,
 }
 
+impl Start {
+    /// Whether arguments and environment are no longer than `limits.environment_bytes` allows.
+    ///
+    /// # Errors
+    /// Their length and the limit, in words.
+    pub fn check_environment(&self, most: u32) -> Result<(), String> {
+        let bytes: usize = self.args.iter().map(Vec::len).sum::<usize>()
+            + self.env.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+        if bytes > most as usize {
+            return Err(format!("arguments and environment have {bytes} bytes, limits.environment_bytes is {most}"));
+        }
+        Ok(())
+    }
+}
+
 /// A program by its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Binary {
@@ -365,65 +382,6 @@ pub enum FromPart {
     Gone(String),
     /// All machines of this host have gone, and all they wrote is sent.
     Done,
-}
-
-/// How a host is.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, serde::Serialize)]
-pub struct HostStatus {
-    /// Process id of the daemon.
-    pub pid: u32,
-    /// Whom programs run as.
-    pub user: String,
-    /// Since when it runs, in seconds.
-    pub uptime_seconds: u64,
-    /// What runs there.
-    pub programs: Vec<ProgramStatus>,
-    /// The other hosts, as this one sees them.
-    pub neighbours: Vec<Neighbour>,
-    /// Each fabric, and whether it can be used there: a device's name, or why not.
-    pub fabrics: Vec<(String, String)>,
-    /// Carried programs that are kept, in bytes.
-    pub cache_bytes: u64,
-}
-
-/// A program, on one host.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, serde::Serialize)]
-pub struct ProgramStatus {
-    /// Which.
-    pub id: String,
-    /// Its path on the launcher's host.
-    pub path: String,
-    /// Who started it.
-    pub owner: String,
-    /// For how long it runs, in seconds.
-    pub seconds: u64,
-    /// Its machines on this host.
-    pub machines: Vec<MachineStatus>,
-}
-
-/// A machine of a program.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, serde::Serialize)]
-pub struct MachineStatus {
-    /// Number in the program.
-    pub machine: u16,
-    /// Process id.
-    pub pid: u32,
-    /// Memory of its slots, in bytes, as it has computed it from the layout of the program; `None` until it is ready.
-    pub slots_bytes: Option<u64>,
-    /// Memory in use, in bytes.
-    pub resident_bytes: u64,
-    /// What of it is shared with other processes of the host: over `shm`, the touched slots. Slots that `tcp` or `verbs`
-    /// writes are not told apart.
-    pub shared_bytes: u64,
-}
-
-/// Another host, as a daemon sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, serde::Serialize)]
-pub struct Neighbour {
-    /// Its name.
-    pub name: String,
-    /// Empty when it is up; else why not.
-    pub trouble: String,
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 
 pub mod link;
 pub mod message;
+pub mod status;
 pub mod stream;
 
 pub use message::*;
+pub use status::*;
 pub use stream::{Receiver, Sender, WireError};

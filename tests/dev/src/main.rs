@@ -1,7 +1,7 @@
 //! `cargo dev <what>`: the one way to run any check of this project; CI runs the same.
 //!
 //! Here: the command line, and the order in which `ci` runs the tiers. Not here: what a tier does
-//! (`basic`, `loom`, `fallback`, `sanitize`, `rdma`, `bench`, `house`, `install`), how a program is run (`command`), how
+//! (`basic`, `loom`, `fallback`, `fuzz`, `sanitize`, `rdma`, `bench`, `house`, `install`), how a program is run (`command`), how
 //! libtest's output is counted (`count`), how verdicts are reported (`tier`).
 //!
 //! Invariant: a tier ends as passed, failed or SKIPPED with its reason, and only the first counts as
@@ -12,6 +12,7 @@ mod bench;
 mod command;
 mod count;
 mod fallback;
+mod fuzz;
 mod hosts;
 mod house;
 mod install;
@@ -71,6 +72,8 @@ enum What {
     Bench,
     /// The stress tests in release mode (STRESS_SEED, STRESS_SECONDS for each test; default: clock, 60)
     Stress,
+    /// The fuzzer over whatever takes bytes from others (nightly, cargo-fuzz; FUZZ_SECONDS for each target; default: 60)
+    Fuzz,
     /// House rules: SAFETY comments, Release beside Acquire, file sizes, opening lines, unfinished marks
     Unsafe,
     /// Lines of code, comments and tests of each file
@@ -113,6 +116,7 @@ impl What {
             What::BenchSmoke => "bench-smoke",
             What::Bench => "bench",
             What::Stress => "stress",
+            What::Fuzz => "fuzz",
             What::Unsafe => "unsafe",
             What::Size => "size",
             What::Install(_) => "install",
@@ -136,6 +140,7 @@ impl What {
             What::Rdma { only } => rdma::check(context, *only),
             What::Miri => sanitize::miri(context),
             What::Bench => bench::figures(context),
+            What::Fuzz => fuzz::targets(context),
             What::Unsafe => house::check(context),
             What::Size => house::size(context),
             What::Install(what) => install::install(context, what),

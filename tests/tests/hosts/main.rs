@@ -6,6 +6,7 @@
 mod ends;
 mod faults;
 mod network;
+mod newcomer;
 mod process;
 mod rack;
 mod refusals;

@@ -1,0 +1,179 @@
+//! Secure connections over loopback: halves, refusals, limits of time and length, ends.
+
+use super::*;
+use std::net::TcpListener;
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+const PURPOSE: &str = "test";
+
+fn tcp_pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connected = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (connected, listener.accept().unwrap().0)
+}
+
+/// Both sides of a handshake, run at once.
+fn shake<A: Send, B>(connect: impl FnOnce(TcpStream) -> A + Send, accept: impl FnOnce(TcpStream) -> B) -> (A, B) {
+    let (connected, accepted) = tcp_pair();
+    std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| connect(connected));
+        let accepted = accept(accepted);
+        (connecting.join().unwrap(), accepted)
+    })
+}
+
+fn streams() -> (SecureStream, SecureStream) {
+    let key = Key::generate().unwrap();
+    let (a, b) = shake(
+        |tcp| SecureStream::connect(tcp, &key, PURPOSE, TIMEOUT).unwrap(),
+        |tcp| SecureStream::accept(tcp, &key, PURPOSE, TIMEOUT).unwrap(),
+    );
+    (a, b)
+}
+
+#[test]
+fn halves_work_from_several_threads_at_once() {
+    let (a, b) = streams();
+    let messages = || (0..200_usize).map(|number| vec![number as u8; number * number]);
+    std::thread::scope(|scope| {
+        for (mut reader, mut writer) in [a.split(), b.split()] {
+            scope.spawn(move || messages().for_each(|message| writer.send(&message).unwrap()));
+            scope.spawn(move || {
+                for expected in messages() {
+                    assert!(reader.receive(40_000).unwrap().unwrap() == expected);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn wrong_keys_and_purposes_are_told_to_both_sides() {
+    let (ours, theirs) = (Key::generate().unwrap(), Key::generate().unwrap());
+    let (a, b) = shake(
+        |tcp| SecureStream::connect(tcp, &ours, PURPOSE, TIMEOUT).err().unwrap(),
+        |tcp| SecureStream::accept(tcp, &theirs, PURPOSE, TIMEOUT).err().unwrap(),
+    );
+    assert!(matches!((&a, &b), (Error::WrongKey { .. }, Error::WrongKey { .. })), "{a:?} {b:?}");
+    let (a, b) = shake(
+        |tcp| SecureStream::connect(tcp, &ours, "another", TIMEOUT).err().unwrap(),
+        |tcp| SecureStream::accept(tcp, &ours, PURPOSE, TIMEOUT).err().unwrap(),
+    );
+    assert!(matches!((&a, &b), (Error::OtherPurpose { .. }, Error::OtherPurpose { .. })), "{a:?} {b:?}");
+}
+
+#[test]
+fn claims_are_answered_or_refused() {
+    let key = Key::generate().unwrap();
+    let connect = |tcp| SecureStream::connect_claiming(tcp, &key, PURPOSE, b"host 7", TIMEOUT);
+    let ((_, answer), _) = shake(
+        |tcp| connect(tcp).unwrap(),
+        |tcp| {
+            let accepting = SecureStream::accept_claim(tcp, &key, PURPOSE, TIMEOUT).unwrap();
+            assert_eq!(accepting.claim(), b"host 7");
+            accepting.answer(b"welcome").unwrap()
+        },
+    );
+    assert_eq!(answer, b"welcome");
+    let (refused, ()) = shake(connect, |tcp| SecureStream::accept_claim(tcp, &key, PURPOSE, TIMEOUT).unwrap().refuse());
+    assert!(matches!(refused, Err(Error::Unwanted { .. })));
+}
+
+#[test]
+fn other_protocols_and_silence_end_in_time() {
+    let key = Key::generate().unwrap();
+    let (connected, accepted) = tcp_pair();
+    (&connected).write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let refused = SecureStream::accept(accepted, &key, PURPOSE, TIMEOUT).err().unwrap();
+    assert!(matches!(refused, Error::NotGossamer { .. }), "{refused:?}");
+
+    let (silent, accepted) = tcp_pair();
+    let refused = SecureStream::accept(accepted, &key, PURPOSE, Duration::from_millis(20)).err().unwrap();
+    assert!(matches!(refused, Error::TimedOut { .. }), "{refused:?}");
+    drop(silent);
+
+    let (connected, accepted) = tcp_pair();
+    drop(connected);
+    let refused = SecureStream::accept(accepted, &key, PURPOSE, TIMEOUT).err().unwrap();
+    assert!(matches!(refused, Error::Closed { .. }), "{refused:?}");
+}
+
+/// One byte now and then does not stretch the time limit of the handshake.
+#[test]
+fn a_drip_does_not_stretch_the_limit() {
+    let key = Key::generate().unwrap();
+    let (connected, accepted) = tcp_pair();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Ends when the other side has given up and closed.
+            while (&connected).write_all(&[1]).is_ok() {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        let refused = SecureStream::accept(accepted, &key, PURPOSE, Duration::from_millis(100)).err().unwrap();
+        assert!(matches!(refused, Error::TimedOut { .. }), "{refused:?}");
+    });
+}
+
+#[test]
+fn a_receive_out_of_time_may_be_tried_again() {
+    let (mut a, mut b) = streams();
+    b.set_timeout(Some(Duration::from_millis(10))).unwrap();
+    assert!(matches!(b.receive(100), Err(Error::TimedOut { .. })));
+    // The first half of a message, then the rest.
+    let mut sealed = Vec::new();
+    a.writer.sealer.seal(b"in two parts", &mut sealed).unwrap();
+    a.tcp().try_clone().unwrap().write_all(&sealed[..9]).unwrap();
+    assert!(matches!(b.receive(100), Err(Error::TimedOut { .. })));
+    a.tcp().try_clone().unwrap().write_all(&sealed[9..]).unwrap();
+    b.set_timeout(Some(TIMEOUT)).unwrap();
+    assert_eq!(b.receive(100).unwrap().unwrap(), b"in two parts");
+}
+
+#[test]
+fn the_end_is_told_from_a_cut() {
+    let (mut a, mut b) = streams();
+    a.send(b"last").unwrap();
+    drop(a);
+    assert_eq!(b.receive(100).unwrap().unwrap(), b"last");
+    assert!(b.receive(100).unwrap().is_none());
+
+    let (mut a, mut b) = streams();
+    let mut sealed = Vec::new();
+    a.writer.sealer.seal(b"cut", &mut sealed).unwrap();
+    a.tcp().try_clone().unwrap().write_all(&sealed[..5]).unwrap();
+    drop(a);
+    assert!(matches!(b.receive(100), Err(Error::Closed { .. })));
+}
+
+#[test]
+fn a_long_message_is_refused_and_stays_so() {
+    let (mut a, mut b) = streams();
+    a.send(&[0; 1000]).unwrap();
+    a.send(b"short").unwrap();
+    for _ in 0..2 {
+        assert!(matches!(b.receive(999), Err(Error::MessageTooLong { limit_bytes: 999, .. })));
+    }
+}
+
+#[test]
+fn a_writer_is_not_held_up_for_ever() {
+    let (mut a, b) = streams();
+    a.set_timeout(Some(Duration::from_millis(20))).unwrap();
+    // More than the sockets hold, and nobody reads.
+    let sent = a.send(&vec![0; 64 << 20]);
+    assert!(matches!(sent, Err(Error::TimedOut { .. })), "{sent:?}");
+    assert!(matches!(a.send(b"more"), Err(Error::Closed { .. })));
+    drop(b);
+}
+
+#[test]
+fn a_reader_that_waits_is_woken_by_shutting_down() {
+    let (a, _b) = streams();
+    let (mut reader, writer) = a.split();
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(move || reader.receive(100));
+        writer.shut_down();
+        assert!(matches!(reading.join().unwrap(), Ok(None) | Err(Error::Closed { .. })));
+    });
+}

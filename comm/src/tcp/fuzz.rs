@@ -1,0 +1,88 @@
+//! Frames of data connections, real and changed at random: none makes anything panic or store outside the region. Each test
+//! here is one input's; `crate::fuzz` says where inputs come from.
+
+use super::frame::{Intake, head};
+use crate::fuzz::{self, Random, Script, Target};
+use crate::memory::Region;
+use rand::Rng;
+
+pub(super) const REGION_BYTES: usize = 4096;
+
+/// A few frames as a machine would send them, carried out on `expected` too; gives the rings.
+pub(super) fn real_frames(random: Random<'_>, expected: &Region) -> (Vec<u8>, Vec<usize>) {
+    let (mut wire, mut rings) = (Vec::new(), Vec::new());
+    for _ in 0..random.random_range(1..6) {
+        if random.random_bool(0.3) {
+            let offset = random.random_range(0..REGION_BYTES / 4) * 4;
+            wire.extend(head(offset, 0));
+            rings.push(offset);
+        } else {
+            let words = random.random_range(1..40);
+            let offset = random.random_range(0..=REGION_BYTES / 8 - words) * 8;
+            let body: Vec<u8> = (0..words * 8).map(|_| random.random()).collect();
+            expected.publish(offset, &body).unwrap();
+            wire.extend(head(offset, body.len()));
+            wire.extend(body);
+        }
+    }
+    (wire, rings)
+}
+
+/// For a fuzzer: its input as what comes by a connection, and as changes to real frames.
+pub fn frames() -> Target {
+    let region = Region::anonymous(REGION_BYTES).unwrap();
+    let mut mutated = mutated_frames();
+    Box::new(move |input| {
+        let pieces = 1 + usize::from(input.first().copied().unwrap_or_default());
+        takes_or_refuses(input.chunks(pieces), &region);
+        mutated(&mut Script(input));
+    })
+}
+
+/// Whether a piece was refused.
+fn mutated_frames() -> impl FnMut(Random<'_>) -> bool {
+    let (region, scrap) = (Region::anonymous(REGION_BYTES).unwrap(), Region::anonymous(REGION_BYTES).unwrap());
+    move |random| {
+        let (wire, _) = real_frames(random, &scrap);
+        let mutated = fuzz::mutate(&wire, random);
+        takes_or_refuses(mutated.chunks(random.random_range(1..200)), &region)
+    }
+}
+
+fn takes_or_refuses<'a>(pieces: impl Iterator<Item = &'a [u8]>, region: &Region) -> bool {
+    let mut intake = Intake::default();
+    for piece in pieces {
+        let taken = intake.take(piece, region, &mut |offset| {
+            assert!(region.word32(offset).is_ok(), "a ring outside the region");
+        });
+        if let Err(violation) = taken {
+            assert!(!violation.to_string().is_empty());
+            return true;
+        }
+        let (offset, left_bytes) = intake.progress();
+        assert!(left_bytes <= REGION_BYTES && offset <= REGION_BYTES);
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mutated_frames_stay_within_the_region() {
+        let mut violations: u64 = 0;
+        let mut body = mutated_frames();
+        fuzz::run("tcp frames", |random| violations += u64::from(body(random)));
+        assert!(violations > 0, "no mutation hit a head, so nothing was tested");
+    }
+
+    /// What a fuzzer calls holds for input of all kinds.
+    #[test]
+    fn the_target_takes_everything() {
+        let mut frames = frames();
+        for input in [&[][..], &[0], &[0xff; 3000], &[7, 0, 0, 0, 0, 0, 0, 0], &head(8, 16)] {
+            frames(input);
+        }
+    }
+}

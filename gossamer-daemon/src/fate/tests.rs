@@ -1,0 +1,131 @@
+//! Stories of programs: what happens to their machines, and what is said about it.
+
+use std::os::unix::process::ExitStatusExt;
+
+use super::*;
+
+struct Story {
+    fate: Fate,
+    now: Instant,
+}
+
+/// Three machines at work.
+fn story() -> Story {
+    let mut fate = Fate::new(3, Bounds::default());
+    let now = Instant::now();
+    for machine in 0..3 {
+        fate.introduce(machine, 100 + u32::from(machine), None);
+        fate.on_event(Event::Said { machine, message: Message::Ready { pid: 1, slots_bytes: 0 } }, now);
+    }
+    Story { fate, now }
+}
+
+impl Story {
+    fn says(&mut self, machine: u16, message: Message) {
+        self.fate.on_event(Event::Said { machine, message }, self.now);
+    }
+
+    fn exits(&mut self, machine: u16, raw: i32) {
+        self.fate.on_event(Event::Exited { machine, status: ExitStatus::from_raw(raw) }, self.now);
+    }
+
+    fn later(&mut self, by: Duration) {
+        self.now += by;
+        self.fate.on_time(self.now);
+    }
+
+    fn lost(&mut self, machine: u16, peer: u16) {
+        self.says(machine, Message::Lost { machine: peer, reason: "connection reset".into() });
+    }
+
+    #[track_caller]
+    fn ends(self, status: u8, words: &str) {
+        assert!(self.fate.is_over());
+        let outcome = self.fate.outcome();
+        let message = outcome.message().unwrap_or_default();
+        assert!(outcome.status() == status && message.contains(words), "{outcome:?}: {message}");
+    }
+}
+
+#[test]
+fn a_death_explains_the_loss_that_was_told_before_it() {
+    let mut story = story();
+    story.lost(1, 2);
+    story.lost(0, 2);
+    assert_eq!(story.fate.orders(), []);
+    story.exits(1, 70 << 8); // it did not wait
+    story.exits(2, 9);
+    assert!(matches!(&story.fate.orders()[..], [Order::End(reason)] if reason.contains("machine 2 (pid 102)")));
+    story.exits(0, 0);
+    story.ends(137, "machine 2 (pid 102) was killed by signal 9");
+}
+
+#[test]
+fn a_loss_that_nothing_explains_is_the_cause() {
+    let mut story = story();
+    story.fate.introduce(2, 102, Some("gamma".into()));
+    story.lost(1, 2);
+    story.lost(2, 1);
+    let wait = story.fate.deadline().unwrap() - story.now;
+    assert_eq!(wait, Bounds::default().after_loss);
+    story.later(wait);
+    assert!(matches!(&story.fate.orders()[..], [Order::End(_)]));
+    (0..3).for_each(|machine| story.exits(machine, 0));
+    story.ends(70, "machine 1 (pid 101) lost machine 2 on gamma: connection reset");
+}
+
+#[test]
+fn who_stands_still_is_the_cause_of_being_lost() {
+    let mut story = story();
+    story.lost(0, 2);
+    story.fate.on_event(Event::Stood { machine: 2, signal: 19 }, story.now);
+    assert!(matches!(&story.fate.orders()[..], [Order::End(_)]));
+    (0..2).for_each(|machine| story.exits(machine, 0));
+    story.exits(2, 9);
+    story.ends(70, "machine 2 (pid 102) stands still, stopped by signal 19 (SIGSTOP);");
+}
+
+#[test]
+fn losses_count_when_nobody_is_left_to_explain_them() {
+    let mut story = story();
+    story.lost(1, 2);
+    story.lost(2, 1);
+    (1..3).for_each(|machine| story.exits(machine, 70 << 8));
+    story.lost(0, 2);
+    story.exits(0, 70 << 8);
+    story.ends(70, "machine 1 (pid 101) lost machine 2");
+}
+
+#[test]
+fn who_leaves_when_the_program_has_finished_is_not_missed() {
+    let mut story = story();
+    story.lost(1, 0); // machine 0 was faster at leaving than its word at arriving
+    story.says(0, Message::Finished { status: 3 });
+    story.lost(2, 0);
+    story.exits(0, 3 << 8);
+    assert_eq!(story.fate.orders(), [Order::End("the program has finished".into())]);
+    story.exits(1, 0);
+    story.exits(2, 0);
+    story.ends(3, "");
+}
+
+#[test]
+fn who_stays_is_killed_and_given_up_in_the_end() {
+    let mut story = story();
+    story.fate.on_signal(Signal::INT, story.now);
+    assert_eq!(story.fate.orders(), [Order::Signal(Signal::INT)]);
+    story.later(Bounds::default().after_signal);
+    assert_eq!(story.fate.orders(), [Order::Kill]);
+    assert!(!story.fate.is_over());
+    story.later(AFTER_KILL);
+    story.ends(130, "SIGINT");
+}
+
+#[test]
+fn a_host_is_named_where_there_is_one() {
+    let mut story = story();
+    story.fate.introduce(2, 7, Some("beta".into()));
+    story.says(2, Message::Failed { reason: "no memory".into() });
+    (0..3).for_each(|machine| story.exits(machine, 70 << 8));
+    story.ends(70, "machine 2 (pid 7 on beta) failed: no memory");
+}

@@ -1,0 +1,62 @@
+//! How a host is: the answer to `Request::Status`, as it travels and as `--json` shows it.
+
+use bincode::{Decode, Encode};
+
+/// How a host is.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, serde::Serialize)]
+pub struct HostStatus {
+    /// Process id of the daemon.
+    pub pid: u32,
+    /// Whom programs run as.
+    pub user: String,
+    /// Since when it runs, in seconds.
+    pub uptime_seconds: u64,
+    /// What runs there.
+    pub programs: Vec<ProgramStatus>,
+    /// The other hosts, as this one sees them.
+    pub neighbours: Vec<Neighbour>,
+    /// Each fabric, and whether it can be used there: a device's name, or why not.
+    pub fabrics: Vec<(String, String)>,
+    /// Carried programs that are kept, in bytes.
+    pub cache_bytes: u64,
+}
+
+/// A program, on one host.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, serde::Serialize)]
+pub struct ProgramStatus {
+    /// Which.
+    pub id: String,
+    /// Its path on the launcher's host.
+    pub path: String,
+    /// Who started it.
+    pub owner: String,
+    /// For how long it runs, in seconds.
+    pub seconds: u64,
+    /// Its machines on this host.
+    pub machines: Vec<MachineStatus>,
+}
+
+/// A machine of a program.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, serde::Serialize)]
+pub struct MachineStatus {
+    /// Number in the program.
+    pub machine: u16,
+    /// Process id.
+    pub pid: u32,
+    /// Memory of its slots, in bytes, as it has computed it from the layout of the program; `None` until it is ready.
+    pub slots_bytes: Option<u64>,
+    /// Memory in use, in bytes.
+    pub resident_bytes: u64,
+    /// What of it is shared with other processes of the host: over `shm`, the touched slots. Slots that `tcp` or `verbs`
+    /// writes are not told apart.
+    pub shared_bytes: u64,
+}
+
+/// Another host, as a daemon sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, serde::Serialize)]
+pub struct Neighbour {
+    /// Its name.
+    pub name: String,
+    /// Empty when it is up; else why not.
+    pub trouble: String,
+}

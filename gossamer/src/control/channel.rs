@@ -1,0 +1,99 @@
+//! The socket between a machine and its starter. What goes over it is in `control.rs`.
+//!
+//! Invariant: one message is one packet of a `SOCK_SEQPACKET` pair, so there are no partial messages and no buffer between
+//! calls.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+use super::{ControlError, MAX_MESSAGE_BYTES, Message};
+
+/// One end of a control channel. All calls take `&self`: one thread may wait in [`Control::receive`] while others send.
+#[derive(Debug)]
+pub struct Control {
+    socket: OwnedFd,
+}
+
+impl Control {
+    /// A new channel: both its ends, closed on exec.
+    ///
+    /// # Errors
+    /// When the process has no file descriptors left.
+    pub fn pair() -> io::Result<(Control, Control)> {
+        let flags = SocketFlags::CLOEXEC;
+        let (a, b) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        Ok((Control { socket: a }, Control { socket: b }))
+    }
+
+    /// The end behind a descriptor that another process passed on.
+    #[must_use]
+    pub fn from_socket(socket: OwnedFd) -> Control {
+        Control { socket }
+    }
+
+    /// Sends one message; waits while the channel is full.
+    ///
+    /// # Errors
+    /// [`ControlError::Socket`]; of kind `BrokenPipe` when the other process is gone (no signal is raised).
+    pub fn send(&self, message: &Message) -> Result<(), ControlError> {
+        self.send_packet(message, SendFlags::NOSIGNAL)
+    }
+
+    /// Sends one message if the channel has room for it now: an error of kind `WouldBlock` when it has not. For starters,
+    /// which must not be held up by a machine that does not read.
+    ///
+    /// # Errors
+    /// As [`Control::send`], and `WouldBlock`.
+    pub fn try_send(&self, message: &Message) -> Result<(), ControlError> {
+        self.send_packet(message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+    }
+
+    fn send_packet(&self, message: &Message, flags: SendFlags) -> Result<(), ControlError> {
+        let packet = message.encode();
+        loop {
+            match rustix::net::send(&self.socket, &packet, flags) {
+                Ok(_) => return Ok(()), // a packet goes whole or not at all
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(io::Error::from(error).into()),
+            }
+        }
+    }
+
+    /// Waits for the next message; `None` when the other process is gone.
+    ///
+    /// # Errors
+    /// As [`Message::decode`], and [`ControlError::Socket`].
+    pub fn receive(&self) -> Result<Option<Message>, ControlError> {
+        self.receive_packet(RecvFlags::empty())
+    }
+
+    /// The next message if there is one now: an error of kind `WouldBlock` when there is none, `Ok(None)` when the
+    /// other process is gone.
+    ///
+    /// # Errors
+    /// As [`Control::receive`], and `WouldBlock`.
+    pub fn try_receive(&self) -> Result<Option<Message>, ControlError> {
+        self.receive_packet(RecvFlags::DONTWAIT)
+    }
+
+    fn receive_packet(&self, flags: RecvFlags) -> Result<Option<Message>, ControlError> {
+        let mut packet = [0u8; MAX_MESSAGE_BYTES + 1];
+        loop {
+            match rustix::net::recv(&self.socket, &mut packet[..], flags) {
+                Ok((0, _)) | Err(Errno::CONNRESET) => return Ok(None),
+                Ok((bytes, _)) => return Message::decode(&packet[..bytes]).map(Some),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(io::Error::from(error).into()),
+            }
+        }
+    }
+}
+
+impl AsFd for Control {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

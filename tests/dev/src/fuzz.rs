@@ -1,0 +1,44 @@
+//! The fuzzer over whatever takes bytes from a network or another process.
+//!
+//! Here: whether it can run on this machine, and its command. Not here: the targets (`tests/fuzz`).
+//!
+//! Invariant: without cargo-fuzz or a nightly the tier is SKIPPED with the reason, before anything is built.
+
+use crate::command::Context;
+use crate::tier::Verdict;
+
+/// The programs of `tests/fuzz`.
+const TARGETS: [&str; 5] = ["secure_frames", "handshake", "tcp_frames", "daemon_messages", "control_messages"];
+
+/// How long each target runs, in seconds.
+const SECONDS: &str = "60";
+
+/// Each target, one after the other, for `FUZZ_SECONDS`. What was found out about the code is kept in `tests/fuzz/corpus`,
+/// input that breaks something in `tests/fuzz/artifacts`.
+pub fn targets(context: &Context) -> anyhow::Result<Verdict> {
+    let listed = context.command("rustup", &["toolchain", "list", "--quiet"]).capture();
+    let installed = listed.map_or_else(|_| Vec::new(), |listed| crate::tools::toolchains(&listed.stdout));
+    let Some(nightly) = installed.into_iter().find(|toolchain| toolchain.starts_with("nightly")) else {
+        return Ok(Verdict::skipped("no nightly: `rustup toolchain install nightly`"));
+    };
+    let cargo_fuzz = ["run", &nightly, "cargo", "fuzz"];
+    if !context.command("rustup", &cargo_fuzz).args(&["--version"]).capture()?.success {
+        return Ok(Verdict::skipped("no cargo-fuzz: `cargo install cargo-fuzz`"));
+    }
+    let seconds = std::env::var("FUZZ_SECONDS").unwrap_or_else(|_| SECONDS.to_owned());
+    let target_dir = context.target.join("fuzz");
+    let mut verdict = Verdict::passed();
+    for target in TARGETS {
+        let run = context
+            .command("rustup", &cargo_fuzz)
+            .args(&["run", "--fuzz-dir", "tests/fuzz", "--target-dir", &target_dir.to_string_lossy(), target, "--"])
+            .args(&[
+                &format!("-max_total_time={seconds}"),
+                "-timeout=30",
+                "-rss_limit_mb=2048",
+                "-print_final_stats=1",
+            ]);
+        verdict = verdict.and(run.check()?);
+    }
+    Ok(verdict)
+}
