@@ -77,6 +77,7 @@ impl Newcomer {
             .env("HOST_FILES", &files)
             .env("ALL_FILES", self.folder.path())
             .env("HOME", files.join("home"));
+        command.env("CACHE_DIRECTORY", files.join("cache")); // that of root would be this very machine's
         command.env("BUILT_LAUNCH", LAUNCH).env("BUILT_DAEMON", DAEMON).env("BUILT_WORDCOUNT", WORDCOUNT);
         let path = format!("{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", self.folder.path().join("bin").display());
         command
