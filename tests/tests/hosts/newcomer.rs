@@ -44,7 +44,9 @@ struct Newcomer {
 impl Newcomer {
     fn new() -> Newcomer {
         let folder = tempfile::tempdir().unwrap();
-        ["bin", "work", "alpha/work/project"].map(|part| fs::create_dir_all(folder.path().join(part)).unwrap());
+        for part in ["bin", "work", "alpha/work/project"] {
+            fs::create_dir_all(folder.path().join(part)).unwrap();
+        }
         for (name, script) in [("scp", SCP), ("ssh", SSH), ("cargo", CARGO)] {
             let path = folder.path().join("bin").join(name);
             fs::write(&path, script).unwrap();
