@@ -201,6 +201,7 @@ fn a_newcomer_gets_from_nothing_to_a_running_program() {
     assert!(on_beta.end().status.success());
     newcomer.does(ALPHA, "scp -p /etc/gossamer/rack.key beta:/etc/gossamer/rack.key");
     let on_beta = start(BETA);
+    on_alpha.wait_for_error("a host of the rack is there"); // the daemons try again each second
 
     let checked = newcomer.does(ALPHA, &check).stdout;
     assert!(checked.starts_with("/etc/gossamer/rack.yaml: valid, 2 hosts\n"), "{checked}");
