@@ -55,6 +55,9 @@ enum Command {
     /// The example `sssp`, for itself
     #[cfg(feature = "trust")]
     SsspRun(gossamer_examples::sssp::options::Options),
+    /// The server of `kv` with one of the tables behind it, for itself
+    #[cfg(feature = "trust")]
+    KvServer(kv::KvServer),
     /// One request beside the least it could cost: transfers, an uncontended lock, bare slots
     Parts(parts::Parts),
     /// A JSON file of results as SVG, one file a series
@@ -76,6 +79,8 @@ fn main() -> Result<()> {
         Command::Sssp(options) => sssp::command(options),
         #[cfg(feature = "trust")]
         Command::SsspRun(options) => sssp::run_command(&options),
+        #[cfg(feature = "trust")]
+        Command::KvServer(options) => kv::serve(options),
         Command::Parts(options) => parts::command(options),
         Command::Plot(options) => plot::command(options),
         Command::Targets(options) => targets::command(options),

@@ -197,10 +197,17 @@ fn kv_tables() {
 fn kv_servers() {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("kv.json");
-    let stdout = succeed(&["kv", "--smoke", "--dist", "zipf", "--mix", "5,D,F", "--json", json.to_str().unwrap()]);
+    let arguments = ["kv", "--smoke", "--dist", "zipf", "--mix", "50,D,F", "--json", json.to_str().unwrap()];
+    let stdout = succeed(&arguments);
     let file: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     let servers = &file["results"]["servers"];
-    for series in servers["series"].as_array().unwrap() {
+    let series = servers["series"].as_array().unwrap();
+    let of_trust = ["kv", "kv-dedicated", "dashmap", "papaya", "mutex", "rwlock"];
+    for server in of_trust.iter().filter(|_| cfg!(feature = "trust")) {
+        // Two numbers of keys, three mixes.
+        assert_eq!(series.iter().filter(|series| series["server"] == *server).count(), 6, "{server}");
+    }
+    for series in series {
         assert_eq!(series["samples"].as_array().unwrap().len(), 2);
         let us = |name: &str| series[name].as_f64().unwrap();
         assert!(us("median_kops") > 0.0 && us("p50_us") <= us("p99_us") && us("p99_us") <= us("p999_us"), "{series}");

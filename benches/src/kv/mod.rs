@@ -16,6 +16,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use self::load::{Mix, VALUE_BYTES_MIN};
+#[cfg(feature = "trust")]
+pub use self::servers::{KvServer, serve};
 use crate::{
     machine::Machine,
     options::Common,

@@ -3,10 +3,10 @@
 
 use std::num::NonZeroU64;
 
-use rustc_hash::FxBuildHasher;
+use foldhash::fast::FixedState;
 
 /// The hash function of every table.
-pub type Hashing = FxBuildHasher;
+pub type Hashing = FixedState;
 
 /// The stamp of each key's first value.
 pub const FIRST_STAMP: u64 = 1;

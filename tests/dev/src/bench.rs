@@ -13,13 +13,14 @@ const FOLDER: &str = "docs/benchmarks";
 
 /// The measurements: name of the JSON file, and the arguments that make it. `targets` says of each target
 /// of the crate whether it was met, and does not fail over it: a busy machine is no mistake of the code.
-const MEASUREMENTS: [(&str, &[&str]); 6] = [
+const MEASUREMENTS: [(&str, &[&str]); 7] = [
     ("fetch-add", &["fetch-add", "--threads", "2", "--objects", "1,16,64,1024,1000000", "--dist", "uniform,zipf"]),
     ("latency", &["latency"]),
     ("parts", &["parts"]),
     ("targets", &["targets"]),
     ("echo", &["echo"]),
     ("kv-tables", &["kv", "--tables"]),
+    ("kv-servers", &["kv"]),
 ];
 
 /// Measures, then draws.

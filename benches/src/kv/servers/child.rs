@@ -1,7 +1,7 @@
 //! A server as a child process: found, started, waited for, ended. What cannot be had here is skipped, with the reason.
 
 use std::{
-    fs,
+    env, fs,
     io::{BufRead, BufReader},
     net::{SocketAddr, TcpListener, TcpStream},
     process::{Child as Process, Command, Stdio},
@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::MEMCACHED;
 use crate::machine::program;
 
 /// A server that takes longer than this to start does not start.
@@ -21,7 +22,10 @@ const ITEM_BYTES: usize = 256;
 const MEMORY_MIB_MIN: usize = 256;
 
 /// All servers that can be started, in the order they are shown in.
-const ALL: [&str; 1] = ["memcached"];
+#[cfg(feature = "trust")]
+const ALL: &[&str] = &["kv", "kv-dedicated", "dashmap", "papaya", "mutex", "rwlock", MEMCACHED];
+#[cfg(not(feature = "trust"))]
+const ALL: &[&str] = &[MEMCACHED];
 
 /// Those with these names, all where there are none.
 ///
@@ -31,7 +35,7 @@ pub fn names(only: &[String]) -> Result<Vec<&'static str>> {
     if let Some(unknown) = only.iter().find(|name| !ALL.contains(&name.as_str())) {
         bail!("no server is called {unknown:?}; there are {}", ALL.join(", "));
     }
-    Ok(ALL.into_iter().filter(|name| only.is_empty() || only.iter().any(|chosen| chosen == name)).collect())
+    Ok(ALL.iter().copied().filter(|name| only.is_empty() || only.iter().any(|chosen| chosen == name)).collect())
 }
 
 /// A server that runs; it is ended when this is dropped.
@@ -48,8 +52,11 @@ impl Child {
     pub fn start(name: &str, threads: usize, keys: usize, value_bytes: usize) -> Result<Result<Self, String>> {
         let memory_mib = ((keys * (value_bytes + ITEM_BYTES)) >> 20).max(MEMORY_MIB_MIN).to_string();
         let threads = threads.to_string();
+        if name == "kv-dedicated" && threads == "1" {
+            return Ok(Err("of one thread none can be for the table alone".to_owned()));
+        }
         match name {
-            "memcached" => {
+            MEMCACHED => {
                 let Some(program) = program("memcached") else {
                     return Ok(Err("there is no `memcached` (on Debian: apt-get install memcached)".to_owned()));
                 };
@@ -60,7 +67,12 @@ impl Child {
                 command.args(["-p", &port, "-t", &threads, "-m", &memory_mib]);
                 Self::spawn(command, Some(address)).map(Ok)
             }
-            other => bail!("no server is called {other:?}"),
+            table => {
+                let mut command = Command::new(env::current_exe().context("where this program is")?);
+                command.args(["kv-server", "--table", table, "--threads", &threads]);
+                command.args(["--keys", &keys.to_string(), "--memory-mib", &memory_mib]);
+                Self::spawn(command, None).map(Ok)
+            }
         }
     }
 

@@ -1,8 +1,12 @@
 //! Servers under the same load, each a process of its own, interleaved: which there are, what a point is, and the verdicts.
 //!
-//! child.rs starts and ends them.
+//! child.rs starts and ends them; serve.rs is what such a process does, maps.rs the tables behind it that are not its own.
 
 mod child;
+#[cfg(feature = "trust")]
+mod maps;
+#[cfg(feature = "trust")]
+mod serve;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,6 +19,8 @@ use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 use serde::{Deserialize, Serialize};
 
 use self::child::Child;
+#[cfg(feature = "trust")]
+pub use self::serve::{KvServer, command as serve};
 use super::{
     Kv,
     load::{Load, Mix},

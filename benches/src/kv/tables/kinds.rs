@@ -15,7 +15,8 @@ use crate::kv::record::{Hashing, Value, shard_of};
 /// A standard map with the hash function of all.
 pub type Map = HashMap<u64, Value, Hashing>;
 
-const SHARDS: usize = 512;
+/// Shards of the tables under locks.
+pub const SHARDS: usize = 512;
 
 /// A lock that a shard lies behind.
 pub trait Lock<T>: Sync + 'static {

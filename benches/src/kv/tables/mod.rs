@@ -5,7 +5,7 @@
 
 #[cfg(feature = "trust")]
 mod delegated;
-mod kinds;
+pub mod kinds;
 mod ledger;
 mod shared;
 

@@ -1,0 +1,248 @@
+//! Tables in shared memory for the server of `kv`: whichever worker has read a command runs it itself, where the server's own
+//! table sends it to the worker that has the key. Keys and values of up to 16 bytes lie in the table, without allocations.
+//!
+//! What a command does to an item is the business of `gossamer_examples::kv::item`, the same for all tables. There is no limit
+//! of memory and no order of last use, which the server's own table has.
+
+use std::{borrow::Cow, cell::Cell, convert::Infallible, sync::Arc};
+
+use crossbeam_utils::CachePadded;
+use dashmap::{DashMap, Entry};
+use gossamer_examples::kv::{
+    clock,
+    item::{self, Change, Found},
+    table::{self, Answer, Command, Counts, Op},
+};
+use papaya::Operation;
+use smallvec::SmallVec;
+
+use crate::kv::{
+    record::{Hashing, shard_of},
+    tables::kinds::{Lock, SHARDS},
+};
+
+/// Bytes, in place if they are few.
+pub type Text = SmallVec<[u8; 16]>;
+
+/// A standard map of items.
+pub type ItemMap = std::collections::HashMap<Text, Item, Hashing>;
+
+/// What a key has.
+#[derive(Clone)]
+pub struct Item {
+    flags: u32,
+    expires: u32,
+    unique: u64,
+    value: Text,
+}
+
+impl Item {
+    fn found(&self) -> Option<Found<'_>> {
+        let Self { flags, expires, unique, ref value } = *self;
+        (!clock::has_passed(expires)).then_some(Found { flags, expires, unique, value })
+    }
+}
+
+/// What becomes of an item.
+pub enum Fate {
+    /// As it was.
+    Kept,
+    /// This is there instead.
+    Put(Item),
+    /// It is gone.
+    Removed,
+}
+
+/// A concurrent map of items.
+pub trait Map: Send + Sync + 'static {
+    /// An empty one, for so many keys.
+    fn with_capacity(keys: usize) -> Self;
+    /// A copy of the item.
+    fn get(&self, key: &[u8]) -> Option<Item>;
+    /// Changes an item, of which nothing else sees the state between; `change` may be called again where others come between.
+    fn change<R>(&self, key: &[u8], change: impl FnMut(Option<&Item>) -> (Fate, R)) -> R;
+    /// Forgets all.
+    fn clear(&self);
+    /// How many there are.
+    fn len(&self) -> usize;
+}
+
+/// 512 shards under a lock each.
+pub struct Sharded<L>(Box<[CachePadded<L>]>);
+
+impl<L> Sharded<L> {
+    #[inline]
+    fn shard(&self, key: &[u8]) -> &L {
+        &self.0[shard_of(std::hash::BuildHasher::hash_one(&Hashing::default(), key), SHARDS)]
+    }
+}
+
+impl<L: Lock<ItemMap> + Send> Map for Sharded<L> {
+    fn with_capacity(keys: usize) -> Self {
+        let shard = || ItemMap::with_capacity_and_hasher(keys / SHARDS, Hashing::default());
+        Self((0..SHARDS).map(|_| CachePadded::new(L::around(shard()))).collect())
+    }
+
+    fn get(&self, key: &[u8]) -> Option<Item> {
+        self.shard(key).read(|map| map.get(key).cloned())
+    }
+
+    fn change<R>(&self, key: &[u8], mut change: impl FnMut(Option<&Item>) -> (Fate, R)) -> R {
+        self.shard(key).write(|map| {
+            let item = map.get_mut(key);
+            let (fate, answer) = change(item.as_deref());
+            match (fate, item) {
+                (Fate::Kept, _) => {}
+                (Fate::Put(put), Some(item)) => *item = put,
+                (Fate::Put(put), None) => drop(map.insert(Text::from_slice(key), put)),
+                (Fate::Removed, _) => drop(map.remove(key)),
+            }
+            answer
+        })
+    }
+
+    fn clear(&self) {
+        self.0.iter().for_each(|shard| shard.write(ItemMap::clear));
+    }
+
+    fn len(&self) -> usize {
+        self.0.iter().map(|shard| shard.read(ItemMap::len)).sum()
+    }
+}
+
+impl Map for DashMap<Text, Item, Hashing> {
+    fn with_capacity(keys: usize) -> Self {
+        Self::with_capacity_and_hasher(keys, Hashing::default())
+    }
+
+    fn get(&self, key: &[u8]) -> Option<Item> {
+        self.get(key).map(|item| item.clone())
+    }
+
+    fn change<R>(&self, key: &[u8], mut change: impl FnMut(Option<&Item>) -> (Fate, R)) -> R {
+        match self.entry(Text::from_slice(key)) {
+            Entry::Occupied(mut item) => {
+                let (fate, answer) = change(Some(item.get()));
+                match fate {
+                    Fate::Kept => {}
+                    Fate::Put(put) => drop(item.insert(put)),
+                    Fate::Removed => drop(item.remove()),
+                }
+                answer
+            }
+            Entry::Vacant(room) => {
+                let (fate, answer) = change(None);
+                if let Fate::Put(put) = fate {
+                    room.insert(put);
+                }
+                answer
+            }
+        }
+    }
+
+    fn clear(&self) {
+        self.clear();
+    }
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+}
+
+impl Map for papaya::HashMap<Text, Item, Hashing> {
+    fn with_capacity(keys: usize) -> Self {
+        Self::with_capacity_and_hasher(keys, Hashing::default())
+    }
+
+    fn get(&self, key: &[u8]) -> Option<Item> {
+        self.pin().get(key).cloned()
+    }
+
+    fn change<R>(&self, key: &[u8], mut change: impl FnMut(Option<&Item>) -> (Fate, R)) -> R {
+        let mut answer = None;
+        let changed = |entry: Option<(&Text, &Item)>| {
+            let (fate, said) = change(entry.map(|(_, item)| item));
+            answer = Some(said);
+            match fate {
+                Fate::Put(put) => Operation::Insert(put),
+                Fate::Removed if entry.is_some() => Operation::Remove,
+                Fate::Kept | Fate::Removed => Operation::Abort(()),
+            }
+        };
+        self.pin().compute(Text::from_slice(key), changed);
+        answer.expect("`compute` has called the closure at least once")
+    }
+
+    fn clear(&self) {
+        self.pin().clear();
+    }
+
+    fn len(&self) -> usize {
+        self.pin().len()
+    }
+}
+
+/// A map as one worker's connections see it.
+pub struct Shared<M> {
+    map: Arc<M>,
+    /// The unique number of the next item that this worker stores; workers have numbers of their own.
+    unique: Cell<u64>,
+}
+
+impl<M> Shared<M> {
+    /// For worker number `worker`.
+    pub fn new(map: Arc<M>, worker: usize) -> Self {
+        Self { map, unique: Cell::new((worker as u64) << 48) }
+    }
+
+    fn item(&self, flags: u32, expires: u32, parts: [&[u8]; 2]) -> Fate {
+        self.unique.set(self.unique.get() + 1);
+        let mut value = Text::from_slice(parts[0]);
+        value.extend_from_slice(parts[1]);
+        Fate::Put(Item { flags, expires, unique: self.unique.get(), value })
+    }
+}
+
+impl<M: Map> table::Table for Shared<M> {
+    type Large = Infallible;
+
+    fn run<H>(&self, command: &Command<'_>, then: H)
+    where
+        H: FnOnce(Answer<'_>) + 'static,
+    {
+        let mut answer = Answer::Touched;
+        if command.op != Op::Get {
+            answer = self.map.change(command.key, |item| {
+                let found = item.and_then(Item::found);
+                let (change, answer) = item::decide(command, found);
+                let fate = match (change, item) {
+                    (Change::Store { flags, expires, value }, _) => self.item(flags, expires, value),
+                    (Change::Number(digits), Some(item)) => self.item(item.flags, item.expires, digits.parts()),
+                    (Change::Expire(expires), Some(item)) => Fate::Put(Item { expires, ..item.clone() }),
+                    (Change::Remove, _) => Fate::Removed,
+                    (Change::Nothing | Change::Number(_) | Change::Expire(_), _) => Fate::Kept,
+                };
+                (fate, answer)
+            });
+        }
+        if !matches!(command.op, Op::Get | Op::GetAndTouch) || answer != Answer::Touched {
+            return then(answer);
+        }
+        match self.map.get(command.key).as_ref().and_then(Item::found) {
+            Some(Found { flags, unique, value, .. }) => then(Answer::Value { flags, unique, value }),
+            None => then(Answer::NotFound),
+        }
+    }
+
+    /// Forgets all at once, whatever the time.
+    fn flush(&self, _at: u32) {
+        self.map.clear();
+    }
+
+    fn counts(&self) -> Counts {
+        vec![(Cow::Borrowed("curr_items"), self.map.len() as u64)]
+    }
+
+    /// The number of items is not counted, it is there.
+    fn reset_counts(&self) {}
+}
