@@ -12,7 +12,7 @@ use std::sync::Arc;
 use trust::net::TcpStream;
 
 use super::replies::{Form, Replies};
-use super::request::{self, Line, Request};
+use super::request::{self, Line, Request, Words};
 use super::server::Server;
 use super::table::{Command, Op, Table, VALUE_BYTES_MAX};
 
@@ -204,6 +204,10 @@ impl<T: Table> Connection<T> {
                 self.table.flush(at);
                 self.say("OK", quiet);
             }
+            Request::LimitMemory { mib, quiet } => {
+                self.table.limit_memory((mib as usize) << 20);
+                self.say("OK", quiet);
+            }
             Request::Stats(which) => self.stats(which),
             Request::Version => self.say(concat!("VERSION ", env!("CARGO_PKG_VERSION")), false),
             Request::Said { reply, quiet } => self.say(reply, quiet),
@@ -217,8 +221,8 @@ impl<T: Table> Connection<T> {
         }
     }
 
-    fn stats(&self, which: Option<&[u8]>) {
-        match which {
+    fn stats(&self, mut which: Words<'_>) {
+        match which.next() {
             None => {
                 let lines = self.server.stats(self.table.counts());
                 self.replies.say(&[lines.as_bytes(), b"END\r\n"]);
@@ -228,7 +232,9 @@ impl<T: Table> Connection<T> {
                 self.say("RESET", false);
             }
             Some(b"settings") => self.replies.say(&[self.server.settings().as_bytes(), b"END\r\n"]),
-            Some(b"items" | b"slabs" | b"conns") => self.say("END", false),
+            // Memory is not in slabs, so there is nothing to tell of them.
+            Some(b"cachedump") if which.count() < 2 => self.say("CLIENT_ERROR bad command line", false),
+            Some(b"items" | b"slabs" | b"conns" | b"cachedump") => self.say("END", false),
             Some(_) => self.say("ERROR", false),
         }
     }

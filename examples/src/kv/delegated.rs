@@ -86,12 +86,8 @@ struct Small<const N: usize> {
 
 impl<const N: usize> Small<N> {
     #[inline]
-    fn new(parts: [&[u8]; 2]) -> Self {
-        let (first, len) = (parts[0].len(), parts[0].len() + parts[1].len());
-        let mut bytes = [0; N];
-        bytes[..first].copy_from_slice(parts[0]);
-        bytes[first..len].copy_from_slice(parts[1]);
-        Small { len: len as u8, bytes }
+    fn new(bytes: &[u8]) -> Self {
+        Small { len: bytes.len() as u8, bytes: join([bytes, &[]]) }
     }
 
     #[inline]
@@ -100,20 +96,45 @@ impl<const N: usize> Small<N> {
     }
 }
 
-/// A command that stores, without key and value.
+/// Both parts, one behind the other, and zeros.
+#[inline]
+fn join<const N: usize>(parts: [&[u8]; 2]) -> [u8; N] {
+    let (first, len) = (parts[0].len(), parts[0].len() + parts[1].len());
+    let mut bytes = [0; N];
+    bytes[..first].copy_from_slice(parts[0]);
+    bytes[first..len].copy_from_slice(parts[1]);
+    bytes
+}
+
+/// A command that stores, without key and value. Of 16 bytes, all in use: see [`dense`].
 #[derive(Clone, Copy)]
 struct Head {
     hash: u32,
     flags: u32,
     expires: u32,
+    /// Bytes of the key.
     key_bytes: u8,
+    /// Bytes of key and value, if they are captured with this.
+    bytes: u8,
     op: Op,
+    _unused: u8,
+}
+
+const _: () = assert!(size_of::<Head>() == 16);
+
+/// A closure whose captures have so many bytes together, and so no padding: what lies in padding is anything, and a closure that
+/// holds what looks like the address of a function may not go to another machine.
+#[inline]
+fn dense<F>(bytes: usize, f: F) -> F {
+    assert_eq!(size_of::<F>(), bytes, "captures with padding");
+    f
 }
 
 impl Head {
     fn of(command: &Command<'_>, hash: u32) -> Self {
-        let Command { op, key, flags, expires, .. } = *command;
-        Head { hash, flags, expires, key_bytes: key.len() as u8, op }
+        let Command { op, key, value, flags, expires, .. } = *command;
+        let (key_bytes, bytes) = (key.len() as u8, (key.len() + value.len()) as u8);
+        Head { hash, flags, expires, key_bytes, bytes, op, _unused: 0 }
     }
 
     fn run(self, shard: &mut Shard, key_and_value: &[u8], number: u64) -> Verdict {
@@ -215,14 +236,14 @@ impl Table for Delegated {
         match command.op {
             Op::Get | Op::GetAndTouch => self.get(command, then),
             Op::Touch | Op::Delete | Op::Increment | Op::Decrement => match command.key.len() {
-                0..=23 => self.change::<23, H>(command, then),
-                _ => self.change::<255, H>(command, then),
+                0..=22 => self.change::<22, H>(command, then),
+                _ => self.change::<254, H>(command, then),
             },
             _ => match command.key.len() + command.value.len() {
-                0..=25 => self.store::<25, H>(command, then),
-                26..=57 => self.store::<57, H>(command, then),
-                58..=121 => self.store::<121, H>(command, then),
-                122..=225 => self.store::<225, H>(command, then),
+                0..=24 => self.store::<24, H>(command, then),
+                25..=56 => self.store::<56, H>(command, then),
+                57..=120 => self.store::<120, H>(command, then),
+                121..=224 => self.store::<224, H>(command, then),
                 _ => self.store_large(command, then),
             },
         }
@@ -231,6 +252,12 @@ impl Table for Delegated {
     fn flush(&self, at: u32) {
         for shard in &self.parts.shards {
             shard.apply(move |shard| shard.flush(at));
+        }
+    }
+
+    fn limit_memory(&self, bytes: usize) {
+        for shard in &self.parts.shards {
+            shard.apply(move |shard| shard.limit_memory(bytes));
         }
     }
 
@@ -278,7 +305,7 @@ impl Delegated {
     /// Looks for a key of up to `N` bytes, whose value comes back in place if it has up to `R`.
     fn get_into<const N: usize, const R: usize, H: FnOnce(Given<'_>) + 'static>(&self, command: &Command<'_>, then: H) {
         let (place, hash) = self.parts.place(command.key);
-        let key = Small::<N>::new([command.key, &[]]);
+        let key = Small::<N>::new(command.key);
         let parts = Rc::clone(&self.parts);
         let then = move |seen: Seen<R>| match seen {
             Seen::Nothing => then(Answer::NotFound),
@@ -295,43 +322,48 @@ impl Delegated {
         };
         let shard = &self.parts.shards[place];
         if command.op == Op::Get {
-            shard.apply_then(move |shard| look(shard, hash, key.get(), None), then);
+            let look = move |shard: &mut Shard| look(shard, hash, key.get(), None);
+            shard.apply_then(dense(4 + 1 + N, look), then);
         } else {
             let expires = command.expires;
-            shard.apply_then(move |shard| look(shard, hash, key.get(), Some(expires)), then);
+            let look = move |shard: &mut Shard| look(shard, hash, key.get(), Some(expires));
+            shard.apply_then(dense(4 + 4 + 1 + N, look), then);
         }
     }
 
     /// Changes the item on a key of up to `N` bytes without a value.
     fn change<const N: usize, H: FnOnce(Given<'_>) + 'static>(&self, command: &Command<'_>, then: H) {
         let (shard, hash) = self.parts.place(command.key);
-        let key = Small::<N>::new([command.key, &[]]);
+        let key = Small::<N>::new(command.key);
         let Command { op, expires, number, .. } = *command;
         let change = move |shard: &mut Shard| {
             let command = Command { expires, number, ..Command::on(op, key.get()) };
             Verdict::of(&shard.change(hash, &command))
         };
+        let change = dense(4 + 1 + 4 + 8 + 1 + N, change);
         self.parts.shards[shard].apply_then(change, |(verdict, number)| then(verdict.answer(number)));
     }
 
     /// Stores a value that has up to `N` bytes together with its key.
     fn store<const N: usize, H: FnOnce(Given<'_>) + 'static>(&self, command: &Command<'_>, then: H) {
         let (shard, hash) = self.parts.place(command.key);
-        let (head, item) = (Head::of(command, hash), Small::<N>::new([command.key, command.value]));
+        let (head, item) = (Head::of(command, hash), join::<N>([command.key, command.value]));
         let shard = &self.parts.shards[shard];
         let then = |verdict: Verdict| then(verdict.answer(0));
         if command.op == Op::CompareAndSet {
             let number = command.number;
-            shard.apply_then(move |shard| head.run(shard, item.get(), number), then);
+            let store = move |shard: &mut Shard| head.run(shard, &item[..usize::from(head.bytes)], number);
+            shard.apply_then(dense(16 + N + 8, store), then);
         } else {
-            shard.apply_then(move |shard| head.run(shard, item.get(), 0), then);
+            let store = move |shard: &mut Shard| head.run(shard, &item[..usize::from(head.bytes)], 0);
+            shard.apply_then(dense(16 + N, store), then);
         }
     }
 
     fn store_large<H: FnOnce(Given<'_>) + 'static>(&self, command: &Command<'_>, then: H) {
         let (shard, hash) = self.parts.place(command.key);
         let (head, number) = (Head::of(command, hash), command.number);
-        let run = move |shard: &mut Shard, item: ByteBuf| head.run(shard, &item, number);
+        let run = dense(16 + 8, move |shard: &mut Shard, item: ByteBuf| head.run(shard, &item, number));
         let item = ByteBuf::from([command.key, command.value].concat());
         self.parts.shards[shard].apply_with_then(run, item, |verdict| then(verdict.answer(0)));
     }
@@ -342,7 +374,7 @@ fn look<const R: usize>(shard: &mut Shard, hash: u32, key: &[u8], touch: Option<
     let found = shard.item(cell);
     let (flags, unique, bytes) = (found.flags, found.unique, found.value.len());
     if bytes <= R {
-        return Seen::Value { flags, unique, value: Small::new([found.value, &[]]) };
+        return Seen::Value { flags, unique, value: Small::new(found.value) };
     }
     Seen::Kept { flags, unique, ticket: shard.keep(cell), bytes: bytes as u32 }
 }

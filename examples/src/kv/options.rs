@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::net::IpAddr;
 
 use clap::Parser;
+use serde::{Deserialize, Serialize};
 
 /// A key-value store that speaks memcached's text protocol, its table entrusted to workers, on one host or across a rack.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Parser)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Parser, Serialize, Deserialize)]
 #[command(name = "kv", version, after_long_help = HELP)]
 pub struct Options {
     /// The port to listen at; 0 lets the system choose one. Of several machines on a host the second has the next one, and so on
@@ -51,8 +52,8 @@ Examples:
       one on each host of a rack
 
 Commands:
-  get gets gat gats set add replace append prepend cas incr decr touch delete flush_all stats version verbosity quit,
-  as memcached 1.6 has them: keys of up to 250 bytes, values of up to 1 MiB.
+  get gets gat gats set add replace append prepend cas incr decr touch delete flush_all stats cache_memlimit version
+  verbosity quit, as memcached 1.6 has them: keys of up to 250 bytes, values of up to 1 MiB.
 
 It ends at SIGINT or SIGTERM: requests that have come are answered, then connections are closed.
 

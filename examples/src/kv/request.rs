@@ -79,8 +79,15 @@ pub enum Request<'a> {
         /// No reply is wanted.
         quiet: bool,
     },
-    /// Counts; this word says which.
-    Stats(Option<&'a [u8]>),
+    /// Items may take so much memory.
+    LimitMemory {
+        /// In MiB.
+        mib: u32,
+        /// No reply is wanted.
+        quiet: bool,
+    },
+    /// Counts; these words say which.
+    Stats(Words<'a>),
     /// Which version is this?
     Version,
     /// Something that needs nothing but this reply.
@@ -94,7 +101,7 @@ pub enum Request<'a> {
     Quit,
 }
 
-use Request::{Change, FlushAll, Get, Quit, Said, Stats, Store, Version};
+use Request::{Change, FlushAll, Get, LimitMemory, Quit, Said, Stats, Store, Version};
 
 const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
 const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
@@ -140,7 +147,8 @@ pub fn parse(line: &[u8]) -> Request<'_> {
         b"delete" => delete(rest),
         b"flush_all" => flush_all(rest),
         b"verbosity" => verbosity(rest),
-        b"stats" => Stats(rest.next()),
+        b"cache_memlimit" => limit_memory(rest),
+        b"stats" => Stats(rest),
         b"version" => Version,
         b"quit" => Quit,
         b"mn" => Said { reply: "MN", quiet: false },
@@ -262,6 +270,17 @@ fn verbosity(rest: Words<'_>) -> Request<'_> {
         None => ERROR,
         Some(([level, _], _, quiet)) if unsigned(level).is_some() => Said { reply: "OK", quiet },
         Some((_, _, quiet)) => Said { reply: BAD_FORMAT, quiet },
+    }
+}
+
+fn limit_memory(rest: Words<'_>) -> Request<'_> {
+    let Some(([mib, _], _, quiet)) = words::<2>(rest, 1) else { return ERROR };
+    let refused = |reply| Said { reply, quiet };
+    match unsigned(mib) {
+        None => refused("ERROR"),
+        Some(0..8) => refused("MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m"),
+        Some(1_000_000_001..) => refused("MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes"),
+        Some(mib) => LimitMemory { mib, quiet },
     }
 }
 

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-use super::cells::{Body, Cells};
+use super::cells::{Body, Cells, NONE};
 use super::clock;
 use super::item::{Change, Found, decide};
 use super::table::{Answer, Command, Counts, Op};
@@ -62,6 +62,8 @@ pub struct Shard {
     unique: u64,
     bytes: usize,
     limit_bytes: usize,
+    /// Shards of this machine, this one included.
+    sharers: usize,
     /// All that there is by then is forgotten; 0 for never.
     flush_at: u32,
     /// Values that were found and wait to be fetched: bytes, and where the value begins in them.
@@ -77,15 +79,16 @@ fn spread(hash: u32) -> u64 {
 }
 
 impl Shard {
-    /// An empty one, whose items may take so much memory.
-    pub fn new(limit_bytes: usize) -> Self {
+    /// An empty one. The items of so many shards, of which this is one, may take so much memory together.
+    pub fn new(memory_bytes: usize, sharers: usize) -> Self {
         Shard {
             index: HashTable::new(),
             cells: Cells::default(),
             clock: 0,
             unique: 0,
             bytes: 0,
-            limit_bytes,
+            limit_bytes: memory_bytes / sharers,
+            sharers,
             flush_at: 0,
             kept: HashMap::new(),
             next_ticket: 0,
@@ -205,6 +208,14 @@ impl Shard {
             self.evict(cell);
         }
         true
+    }
+
+    /// From now on the items of this shard and its sharers may take so much memory together.
+    pub fn limit_memory(&mut self, memory_bytes: usize) {
+        self.limit_bytes = memory_bytes / self.sharers;
+        while self.bytes > self.limit_bytes {
+            self.evict(NONE);
+        }
     }
 
     /// Gives up the item that was not used for longest, but not the one in this cell.

@@ -16,6 +16,7 @@ use clap::Parser;
 use gossamer::{Place, Trust, TrusteeReference};
 use gossamer_daemon::launch::{self, LaunchConfig};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
@@ -67,6 +68,15 @@ fn launch(options: &Options, machines: u16) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(outcome.status()))
 }
 
+/// What each machine is to know.
+#[derive(Clone, Serialize, Deserialize)]
+struct Plan {
+    options: Options,
+    shards: Vec<Trust<Shard>>,
+    /// Decides which shard has a key.
+    seed: u64,
+}
+
 /// The program of the rack. Whether all machines have served.
 fn run(options: Options) -> bool {
     let rack = gossamer::rack();
@@ -82,17 +92,18 @@ fn run(options: Options) -> bool {
     for place in rack.places() {
         let sharers = table_workers(place.machine, options.dedicated);
         if sharers.contains(&place.worker) {
-            let limit_bytes = (options.memory as usize) * (1 << 20) / sharers.len();
-            shards.push(gossamer::entrust_with(place, move || Shard::new(limit_bytes)));
+            let (memory_bytes, sharers) = ((options.memory as usize) << 20, sharers.len());
+            shards.push(gossamer::entrust_with(place, move || Shard::new(memory_bytes, sharers)));
         }
     }
-    let shards = gossamer::local_trustee().entrust(shards);
+    let plan = gossamer::local_trustee().entrust(Plan { options, shards, seed });
     let machines = 0..rack.machines().len() as u16;
     let servers: Vec<_> = machines
         .clone()
         .map(|machine| {
-            let shards = shards.clone();
-            let serving = gossamer::spawn_on(Place::of(machine, 0), move || serve(options, &shards, seed));
+            let plan = plan.clone();
+            let serving =
+                gossamer::spawn_on(Place::of(machine, 0), move || serve(plan.apply_with(|plan, ()| plan.clone(), ())));
             // When one has ended, all end.
             trust::spawn(move || {
                 let served = serving.join().unwrap_or(false);
@@ -112,7 +123,7 @@ fn table_workers(machine: u16, dedicated: u16) -> std::ops::Range<u16> {
 }
 
 /// Serves on this machine until it is told to stop. False if it cannot listen.
-fn serve(options: Options, shards: &Trust<Vec<Trust<Shard>>>, seed: u64) -> bool {
+fn serve(Plan { options, shards, seed }: Plan) -> bool {
     let rack = gossamer::rack();
     let machine = &rack.machines()[usize::from(rack.machine())];
     let before = rack.machines()[..usize::from(rack.machine())].iter().filter(|other| other.host == machine.host);
@@ -144,7 +155,6 @@ fn serve(options: Options, shards: &Trust<Vec<Trust<Shard>>>, seed: u64) -> bool
     let connections = if options.dedicated == 0 { machine.workers } else { machine.workers - options.dedicated };
     let workers: Vec<TrusteeReference> =
         (0..connections).map(|worker| Place::of(rack.machine(), worker).trustee()).collect();
-    let shards = shards.apply_with(|shards, ()| shards.clone(), ());
     server.serve(&workers, move || Delegated::new(shards.clone(), seed));
     true
 }

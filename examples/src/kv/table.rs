@@ -145,6 +145,9 @@ pub trait Table: 'static {
     /// Forgets all that was stored before that time (in seconds since 1970; 0: all that there is). Waits until that is in force.
     fn flush(&self, at: u32);
 
+    /// From now on its items may take so much memory on each machine. Waits.
+    fn limit_memory(&self, bytes: usize);
+
     /// What it has counted. Waits.
     fn counts(&self) -> Counts;
 

@@ -239,6 +239,9 @@ impl<M: Map> table::Table for Shared<M> {
         self.map.clear();
     }
 
+    /// These maps have no limit.
+    fn limit_memory(&self, _bytes: usize) {}
+
     fn counts(&self) -> Counts {
         vec![(Cow::Borrowed("curr_items"), self.map.len() as u64)]
     }

@@ -93,9 +93,9 @@ fn trustees(places: &[Place]) -> Vec<TrusteeReference> {
 }
 
 fn entrusted(server: &Arc<Server>, clients: &[Place], with_shards: &[Place], memory_mib: usize) {
-    let limit_bytes = (memory_mib << 20) / with_shards.len();
-    let shards = with_shards.iter().map(|&place| gossamer::entrust_with(place, move || Shard::new(limit_bytes)));
-    let shards: Vec<_> = shards.collect();
+    let (memory_bytes, sharers) = (memory_mib << 20, with_shards.len());
+    let shard = |&place: &Place| gossamer::entrust_with(place, move || Shard::new(memory_bytes, sharers));
+    let shards: Vec<_> = with_shards.iter().map(shard).collect();
     server.serve(&trustees(clients), move || Delegated::new(shards.clone(), 1));
 }
 

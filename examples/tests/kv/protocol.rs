@@ -1,0 +1,74 @@
+//! What clients send comes in pieces of any size, and is not always what the protocol says.
+
+use gossamer_examples::kv::request::{Line, Request, first_line, parse};
+use proptest::prelude::*;
+
+use super::servers::Server;
+
+const SESSION: &str = "set a 1 0 5\r\nhello\r\nget a b\r\nset b 0 0 0 noreply\r\n\r\ngets b a\r\nappend a 0 0 2\r\n\r\n\r\nincr a 1\r\n\
+                       nonsense\r\nset n 0 0 2\r\n41\r\nincr n 1\r\ndecr n 50\r\nget n a\r\ndelete n\r\ntouch a 0\r\ndelete a\r\ndelete b\r\nget a\r\n";
+
+#[test]
+fn requests_may_come_in_pieces() {
+    let server = Server::kv("--threads 2", 1);
+    let whole = server.say(SESSION.as_bytes());
+    assert!(whole.ends_with(b"DELETED\r\nEND\r\n"), "{}", String::from_utf8_lossy(&whole));
+    let without_unique = |replies: Vec<u8>| {
+        let text = String::from_utf8(replies).unwrap();
+        text.lines()
+            .map(|line| if line.starts_with("VALUE") { &line[..11] } else { line })
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+    let whole = without_unique(whole);
+    for split in 1..SESSION.len() {
+        let mut client = server.connect(0);
+        let (first, second) = SESSION.as_bytes().split_at(split);
+        client.send(first);
+        assert_eq!(without_unique(client.say(second)), whole, "split at {split}");
+    }
+    let mut client = server.connect(0);
+    let (last, most) = SESSION.as_bytes().split_last().unwrap();
+    for byte in most {
+        client.send(&[*byte]);
+    }
+    assert_eq!(without_unique(client.say(&[*last])), whole, "byte by byte");
+}
+
+#[test]
+fn a_line_is_whole_or_waited_for_or_too_long() {
+    let whole = |bytes| match first_line(bytes) {
+        Line::Whole(line, taken) => (line, taken),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(whole(b"get a\r\nget b\r\n"), (&b"get a"[..], 7));
+    assert_eq!(whole(b"get a\nget b\r\n"), (&b"get a"[..], 6));
+    assert_eq!(whole(b"\r\n"), (&b"\r"[..], 2));
+    for waited_for in [&b""[..], b"get a\r", &[b'x'; 2048], &[&b"get "[..], &[b'k'; 5000]].concat()] {
+        assert!(matches!(first_line(waited_for), Line::Incomplete));
+    }
+    for too_long in
+        [&[b'x'; 2049][..], &[&b"set "[..], &[b'k'; 5000]].concat(), &[&b"get "[..], &[b'k'; 2 << 20]].concat()]
+    {
+        assert!(matches!(first_line(too_long), Line::TooLong));
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_line_is_too_strange(line in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = parse(&line);
+        let _ = first_line(&line);
+    }
+
+    #[test]
+    fn strange_words_behind_a_name_are_refused_or_understood(
+        name in "(get|gets|gat|set|cas|append|incr|touch|delete|flush_all|verbosity|cache_memlimit|stats)",
+        words in prop::collection::vec("[ -~]{0,12}", 0..7),
+    ) {
+        let line = format!("{name} {}", words.join(" "));
+        if let Request::Store { command, value_bytes, .. } = parse(line.as_bytes()) {
+            prop_assert!(command.key.len() <= 250 && value_bytes < 1 << 31);
+        }
+    }
+}
