@@ -2,9 +2,9 @@
 //! goes to the worker that has the key, as a closure. Here `trust` is used, and nowhere else in the server but for fibers
 //! and sockets.
 //!
-//! A closure carries its key, or its key and value, in an array of the next size up ([`Small`]), so a short command is copied
+//! A closure carries its key, or its key and value, in an array of the next size up (`Small`), so a short command is copied
 //! from the connection straight into the request slot, and no memory is allocated. Where key and value are longer they travel as
-//! a serialised argument. Likewise for values that are found ([`Seen`]): the array in which they come back has the size that
+//! a serialised argument. Likewise for values that are found (`Seen`): the array in which they come back has the size that
 //! the longest of the last few thousand needed. A value that does not fit is kept for the client, as it is, under a ticket,
 //! and the client fetches it when it is that answer's turn.
 

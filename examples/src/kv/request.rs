@@ -2,7 +2,7 @@
 //! here, and nothing of a request is kept.
 //!
 //! A request is a line; those that store something are followed by a block of data, whose length the line tells. What is
-//! wrong is a request too ([`Request::Refused`]), with the reply that memcached gives.
+//! wrong is a request too, with the reply that memcached gives.
 
 use memchr::memchr;
 

@@ -1,7 +1,7 @@
 //! One part of the table, used by one thread alone: items by key, the order in which they were used, and the memory they
 //! take. Knows nothing of delegation.
 //!
-//! An item lies in a [`Cell`] of 64 bytes (`cells.rs`), with key and value in place if they are short. The index has 8 bytes
+//! An item lies in a `Cell` of 64 bytes (`cells.rs`), with key and value in place if they are short. The index has 8 bytes
 //! for each item: its hash and the number of its cell. The cells of items are linked in the order of their last use; where
 //! the memory does not suffice, the item that was not used for longest goes. An item that is used again moves to the front
 //! only if the part of the list before it has grown beyond an eighth of all, so a much-used item costs no writes to links.

@@ -1,7 +1,7 @@
 //! One search over all shards. This is where the work is: each relaxation that concerns another shard is a delegated call to it.
 //!
 //! All workers go through the same buckets of distances together. A worker expands the vertices of its own shard, sends what
-//! others have to know with `apply_then`, and then tells the [`Round`] how far it is. Who is told that all have come, and that what
+//! others have to know with `apply_then`, and then tells the `Round` how far it is. Who is told that all have come, and that what
 //! was sent has arrived, goes on to the next bucket; everybody comes to the same conclusion from the same sums.
 
 use std::time::{Duration, Instant};

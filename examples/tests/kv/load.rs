@@ -99,7 +99,7 @@ fn cpu_ticks(pid: u32) -> u64 {
 fn soak(server: &Server, connections: usize, time: Duration) -> u64 {
     const THREADS: usize = 4;
     let begun = Instant::now();
-    let requests = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let run = |thread: usize| {
             move || {
                 let mut random = StdRng::seed_from_u64(thread as u64);
@@ -121,8 +121,7 @@ fn soak(server: &Server, connections: usize, time: Duration) -> u64 {
         };
         let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(run(thread))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
-    });
-    requests
+    })
 }
 
 /// A client of the soak, and what it knows to be stored.
