@@ -124,7 +124,9 @@ struct reply {
 };
 
 struct connection {
-    int socket, epoll, closed, waits_to_write;
+    struct connection *next, **link; /* its place among the thread's */
+    struct connection *next_done;
+    int socket, epoll, closed, waits_to_write, done;
     int outstanding; /* replies that are to come; it stays until there are none */
     size_t read, made, written;
     struct reply *first, **last;
@@ -134,17 +136,35 @@ struct connection {
 static trust_t shards[THREADS];
 static pthread_barrier_t barrier;
 static int listener;
+static _Thread_local struct connection *connections, *done;
 
+/* Not freed here: the events at hand may be of this connection too. */
 static void release(struct connection *connection) {
-    if (!connection->closed || connection->outstanding > 0) {
-        return;
+    if (connection->closed && connection->outstanding == 0 && !connection->done) {
+        connection->done = 1;
+        connection->next_done = done;
+        done = connection;
     }
+}
+
+static void forget(struct connection *connection) {
     for (struct reply *reply = connection->first, *next; reply; reply = next) {
         next = reply->next;
         free(reply->bytes);
         free(reply);
     }
+    *connection->link = connection->next;
+    if (connection->next) {
+        connection->next->link = connection->link;
+    }
     free(connection);
+}
+
+static void forget_done(void) {
+    for (struct connection *next; done; done = next) {
+        next = done->next_done;
+        forget(done);
+    }
 }
 
 static void hang_up(struct connection *connection) {
@@ -298,6 +318,12 @@ static void accept_all(int epoll) {
         connection->socket = socket;
         connection->epoll = epoll;
         connection->last = &connection->first;
+        connection->next = connections;
+        connection->link = &connections;
+        if (connections) {
+            connections->link = &connection->next;
+        }
+        connections = connection;
     }
 }
 
@@ -337,10 +363,15 @@ static void *serve(void *argument) {
             }
         }
         check(trust_poll(NULL), "trust_poll");
+        forget_done();
     }
     close(epoll);
     /* All threads have been told; those that ask this one still are told that it is gone. */
     check(trust_detach(), "trust_detach");
+    while (connections) {
+        hang_up(connections);
+        forget(connections);
+    }
     return NULL;
 }
 
@@ -358,38 +389,46 @@ static int dial(void) {
     return socket_;
 }
 
+static size_t write_batch(char *batch, int number, int round) {
+    size_t length = 0;
+    for (int i = 0; i < BATCH; i++) {
+        length += (size_t)sprintf(batch + length, "set %d.%d %0*d\nget %d.%d\n", number, i, 1 + i * 7, round, number, i);
+    }
+    return length;
+}
+
 static void *client(void *argument) {
     int number = (int)(intptr_t)argument;
-    FILE *stream = fdopen(dial(), "r+");
+    int socket = dial();
+    FILE *replies = fdopen(socket, "r");
     char line[LINE], wanted[LINE];
     for (int round = 0; round < ROUNDS; round++) {
         char batch[BATCH * 2 * LINE];
-        size_t length = 0;
-        for (int i = 0; i < BATCH; i++) {
-            length += (size_t)sprintf(batch + length, "set %d.%d %0*d\nget %d.%d\n", number, i, 1 + i * 7, round, number, i);
-        }
-        /* Goes away with all of it under way, and comes back. */
+        /* Another one goes away with half of it under way; with keys of its own, since nobody knows when they are set. */
         if (round % 7 == number) {
             int gone = dial();
-            if (send(gone, batch, length / 2, MSG_NOSIGNAL) < 0) {
+            if (send(gone, batch, write_batch(batch, CLIENTS + number, round) / 2, MSG_NOSIGNAL) < 0) {
                 fail("send");
             }
             close(gone);
         }
-        if (fwrite(batch, 1, length, stream) != length || fflush(stream) != 0) {
-            fail("write");
+        size_t length = write_batch(batch, number, round);
+        for (size_t sent = 0; sent < length;) {
+            ssize_t count = send(socket, batch + sent, length - sent, MSG_NOSIGNAL);
+            if (count < 0) {
+                fail("send");
+            }
+            sent += (size_t)count;
         }
         for (int i = 0; i < BATCH * 2; i++) {
             sprintf(wanted, i % 2 ? "VALUE %0*d\n" : "OK\n", 1 + i / 2 * 7, round);
-            if (!fgets(line, sizeof line, stream) || strcmp(line, wanted) != 0) {
+            if (!fgets(line, sizeof line, replies) || strcmp(line, wanted) != 0) {
                 fprintf(stderr, "client %d, round %d: %s instead of %s", number, round, line, wanted);
-                exit(1);
+                _exit(1);
             }
         }
-        /* Reading has to come to its end before the stream is written to again. */
-        fseek(stream, 0, SEEK_CUR);
     }
-    fclose(stream);
+    fclose(replies);
     return NULL;
 }
 
