@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -48,14 +49,19 @@ impl Way {
     }
 
     fn command(&self) -> Command {
-        let suite = env!("CARGO_BIN_EXE_test-suite");
+        let suite = program("test-suite", env!("CARGO_BIN_EXE_test-suite"));
         if self.machines == 0 {
             return Command::new(suite);
         }
-        let mut launcher = Command::new(env!("CARGO_BIN_EXE_test-launch"));
+        let mut launcher = Command::new(program("test-launch", env!("CARGO_BIN_EXE_test-launch")));
         launcher.args(["run", "--local", &self.machines.to_string()]).args(self.options).arg(suite);
         launcher
     }
+}
+
+/// Where it was built, or in the folder `SUITE_PROGRAMS`, for those who run the suite where no build is.
+fn program(name: &str, built: &str) -> PathBuf {
+    std::env::var_os("SUITE_PROGRAMS").map_or_else(|| PathBuf::from(built), |folder| PathBuf::from(folder).join(name))
 }
 
 /// What became of the behaviours.
