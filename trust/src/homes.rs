@@ -12,6 +12,7 @@
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,16 +39,17 @@ struct State {
 // SAFETY: the pages belong to the state, by H1 and H2; no thread is special to them.
 unsafe impl Send for State {}
 
-/// The beginning of a page; its slots follow.
+/// The beginning of a page; its slots follow. It is only ever borrowed shared: other threads read `kind` and `homes` while the
+/// one with the lock changes the rest.
 struct Page {
     kind: &'static PropertyType,
     homes: Arc<Homes>,
     /// Slots that were given back, linked through their first word.
-    free: *mut u8,
+    free: Cell<*mut u8>,
     /// Slots from here on have never been given out.
-    fresh: *mut u8,
-    used: u32,
-    place: u32,
+    fresh: Cell<*mut u8>,
+    used: Cell<u32>,
+    place: Cell<u32>,
 }
 
 impl Page {
@@ -65,8 +67,9 @@ impl Page {
         assert!(crate::slot::fits(page.cast()), "this platform's addresses are longer than 48 bits");
         let first = page.wrapping_add(size_of::<Page>().next_multiple_of(kind.slot_align().max(64)));
         let homes = Arc::clone(homes);
+        let (free, fresh, used) = (Cell::new(ptr::null_mut()), Cell::new(first), Cell::new(0));
         // SAFETY: the memory is that of a page, which is larger than its beginning, and aligned to more.
-        unsafe { page.cast::<Page>().write(Page { kind, homes, free: ptr::null_mut(), fresh: first, used: 0, place }) };
+        unsafe { page.cast::<Page>().write(Page { kind, homes, free, fresh, used, place: Cell::new(place) }) };
         page.cast()
     }
 
@@ -77,7 +80,7 @@ impl Page {
 
     fn is_full(&self) -> bool {
         let end = ptr::from_ref(self).addr() + PAGE_BYTES;
-        self.free.is_null() && self.fresh.addr() + self.kind.slot_bytes() > end
+        self.free.get().is_null() && self.fresh.get().addr() + self.kind.slot_bytes() > end
     }
 }
 
@@ -96,17 +99,13 @@ impl Homes {
         let at = open[open.len() - 1];
         // SAFETY: pages in the list live, and the lock is held (H1). A slot that was given back holds the link.
         unsafe {
-            let page = &mut *at;
-            let slot = if page.free.is_null() {
-                let slot = page.fresh;
-                page.fresh = slot.wrapping_add(kind.slot_bytes());
-                slot
+            let page = &*at;
+            let slot = if page.free.get().is_null() {
+                page.fresh.replace(page.fresh.get().wrapping_add(kind.slot_bytes()))
             } else {
-                let slot = page.free;
-                page.free = slot.cast::<*mut u8>().read();
-                slot
+                page.free.replace(page.free.get().cast::<*mut u8>().read())
             };
-            page.used += 1;
+            page.used.set(page.used.get() + 1);
             if page.is_full() {
                 open.pop();
             }
@@ -122,7 +121,9 @@ impl Homes {
             .open
             .values_mut()
             // SAFETY: as in `allocate`.
-            .flat_map(|open| open.iter().copied().filter(|page| unsafe { (**page).used == 0 }).collect::<Vec<_>>())
+            .flat_map(|open| {
+                open.iter().copied().filter(|page| unsafe { (**page).used.get() == 0 }).collect::<Vec<_>>()
+            })
             .collect();
         // SAFETY: in the list and empty; the caller has a share of `self`, so these are not the last.
         empty.into_iter().for_each(|page| drop(unsafe { state.remove(page) }));
@@ -138,10 +139,10 @@ impl State {
         // SAFETY: the caller's promise, H1, H2; nobody else knows the page.
         unsafe {
             if let Some(open) = self.open.get_mut(&ptr::from_ref((*page).kind)) {
-                let place = (*page).place;
+                let place = (*page).place.get();
                 open.swap_remove(place as usize);
                 if let Some(&moved) = open.get(place as usize) {
-                    (*moved).place = place;
+                    (*moved).place.set(place);
                 }
             }
             let Page { homes, .. } = page.read();
@@ -172,16 +173,15 @@ pub(crate) unsafe fn free(property: *mut Header) {
         let homes = Arc::as_ptr(&(*at).homes);
         let mut state = (*homes).lock();
         let closed = state.closed;
-        let page = &mut *at;
+        let page = &*at;
         let open = state.open.entry(page.kind).or_default();
         if page.is_full() {
-            page.place = open.len() as u32;
+            page.place.set(open.len() as u32);
             open.push(at);
         }
-        property.cast::<*mut u8>().write(page.free);
-        page.free = property.cast();
-        page.used -= 1;
-        let last = (page.used == 0 && (closed || open.len() > 1)).then(|| state.remove(at));
+        property.cast::<*mut u8>().write(page.free.replace(property.cast()));
+        page.used.set(page.used.get() - 1);
+        let last = (page.used.get() == 0 && (closed || open.len() > 1)).then(|| state.remove(at));
         drop(state);
         drop(last);
     }

@@ -432,7 +432,7 @@ impl<T: 'static> Trust<Latch<T>> {
         outcome.unwrap_or_else(|fault| fault.resume::<T>())
     }
 
-    pub(crate) fn launch_and_wait<J: Job<T>>(&self, call: &str, job: J) -> Result<J::Output, Fault> {
+    fn launch_and_wait<J: Job<T>>(&self, call: &str, job: J) -> Result<J::Output, Fault> {
         worker::with(|worker| {
             worker.assert_may_wait(call);
             let reply = Reply::new();
@@ -441,12 +441,7 @@ impl<T: 'static> Trust<Latch<T>> {
         })
     }
 
-    pub(crate) fn launch_on<J: Job<T>>(
-        &self,
-        worker: &Worker,
-        job: J,
-        then: Box<dyn FnOnce(Result<J::Output, Fault>)>,
-    ) {
+    fn launch_on<J: Job<T>>(&self, worker: &Worker, job: J, then: Box<dyn FnOnce(Result<J::Output, Fault>)>) {
         crate::launch::launch(worker, self.trustee, self.property, job, then);
     }
 }

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use clap::Parser;
-use echo_mpi::outbox::{Outbox, SLOT_BYTES};
+use echo_mpi::outbox::Outbox;
 use exchange::{Meter, Peers, Plan, Point, Tally, answer, mark, marked, now_ns, number};
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::*;
@@ -21,9 +21,12 @@ const REPLY: u64 = 1;
 
 #[derive(Parser)]
 struct Options {
-    /// Gather messages in buffers of the size of a slot.
+    /// Gather messages in buffers.
     #[arg(long)]
     aggregated: bool,
+    /// Bytes of such a buffer: as many as a slot of the remote path has.
+    #[arg(long, default_value_t = 8192)]
+    buffer_bytes: usize,
     #[command(flatten)]
     plan: Plan,
 }
@@ -37,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("start at least two ranks: mpirun -n 2".into());
     }
     for (bytes, outstanding) in options.plan.points() {
-        let mut rank = Rank::new(&world, bytes, options.aggregated);
+        let mut rank = Rank::new(&world, bytes, options.aggregated.then_some(options.buffer_bytes));
         world.barrier();
         let (tally, meter) = rank.run(&options.plan, outstanding);
         if let Some((all, meter)) = gather(&world, tally, &meter) {
@@ -62,11 +65,11 @@ struct Rank<'a> {
 }
 
 impl<'a> Rank<'a> {
-    fn new(world: &'a SimpleCommunicator, bytes: usize, aggregated: bool) -> Self {
+    fn new(world: &'a SimpleCommunicator, bytes: usize, buffer_bytes: Option<usize>) -> Self {
         let (own, ranks, words) = (world.rank() as usize, world.size() as usize, bytes / 8);
         // A head and the message.
         let message = words + 1;
-        let gathered = if aggregated { (SLOT_BYTES / 8).max(message) } else { message };
+        let gathered = buffer_bytes.map_or(message, |bytes| message.max(bytes / 8));
         Rank {
             world,
             own,

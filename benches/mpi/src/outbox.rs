@@ -10,8 +10,6 @@ use mpi::raw::AsRaw;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::*;
 
-/// Bytes of a buffer of gathered messages: as many as a slot of `trust` has.
-pub const SLOT_BYTES: usize = 1152;
 /// Sends that may be under way before the oldest is waited for.
 const UNDER_WAY_MAX: usize = 8192;
 
