@@ -1,10 +1,13 @@
 //! The client's half of one pair: the batch that is being filled, those in flight, and what to do with their
-//! responses. Encodes straight into the slot. Does not know fibers: who waits is `worker.rs`'s business.
+//! responses. Encodes straight into the slot. Requests that a closed trustee left unanswered: `gone`. Does not know fibers: who waits is `worker.rs`'s business.
 //!
 //! Requests of this client to this trustee run in the order they were pushed: batches are a ring in order, and
 //! while anything is queued for lack of a slot, later requests queue behind it.
 
 #![allow(unsafe_code)]
+
+mod gone;
+mod walk;
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::collections::VecDeque;
@@ -20,11 +23,11 @@ use crate::prefetch;
 use crate::property::Header;
 use crate::registry::{Shared, TrusteeId};
 use crate::request::{
-    CONTINUATION_HEAD, Continuation, ContinuationOf, Fault, Operation, OperationOf, Request, Response, Resuming,
+    CONTINUATION_HEAD, Continuation, ContinuationOf, Operation, OperationOf, Request, Response, Resuming,
     capture_bytes, travels_inline, write_captures,
 };
 use crate::slot::{Body, ClientSide, Pair, Reader, RequestHead};
-use crate::unwind::quietly;
+pub(crate) use walk::{for_each_request, resume_batch};
 
 /// What [`Outgoing::make_room`] found.
 #[must_use]
@@ -415,124 +418,10 @@ impl Outgoing {
         unsafe { (*self.thens[slot].get()).as_mut_ptr().cast() }
     }
 
-    /// The trustee is closed: refuses everything it did not answer.
-    #[cold]
-    fn abandon(&self) {
-        self.gone.set(true);
-        // SAFETY: closed (Acquire, in `collect`), and the oldest slot has no answer.
-        while let Some((slot, body)) = unsafe { self.side.reclaim() } {
-            self.refuse(slot, body);
-            self.side.release();
-        }
-        if !self.body.get().is_null() {
-            let made = self.made.replace(0);
-            let body = self.body.replace(ptr::null_mut());
-            // SAFETY: the open body is this client's.
-            unsafe {
-                let in_overflow = self.end.get() == (&raw mut (*body).overflow).wrapping_add(1).cast();
-                let in_primary = if in_overflow { self.made_in_primary.get() } else { made };
-                (*body).head = u64::from(in_primary) | (u64::from(made) << 32);
-            }
-            self.at.set(ptr::null_mut());
-            self.end.set(ptr::null_mut());
-            self.counts[self.slot.get()].set(made);
-            self.refuse(self.slot.get(), body);
-        }
-        while let Some(mut queued) = { self.queue.borrow_mut().pop_front() } {
-            let (captures, then) = ((&raw mut queued.captures).cast(), (&raw mut queued.then).cast());
-            // SAFETY: E1, E2: pointers to boxes, each given to its boxed form once.
-            quietly(|| unsafe {
-                (queued.operation.refuse)(captures);
-                let mut resuming = Resuming { responses: Reader::empty(), next: then };
-                (queued.continuation.resume)(then, &mut resuming, Some(Fault::Gone));
-            });
-        }
-    }
-
-    fn refuse(&self, slot: usize, body: *mut Body) {
-        let mut resuming = Resuming { responses: Reader::empty(), next: self.thens(slot) };
-        // SAFETY: E1: nobody will run these requests; the body is this client's again.
-        unsafe {
-            for_each_request(self.side.pair(), body, |operation, at| {
-                let next = (operation.refuse)(at);
-                // E2: the continuations of a batch lie in the order of its requests.
-                quietly(|| resume_next(&mut resuming, Some(Fault::Gone)));
-                next
-            });
-        }
-    }
-
     /// Tells the trustee that this client goes away. Nothing may be outstanding.
     pub(crate) fn leave(&self) {
         self.side.leave();
         Parker::publish_fence();
         let _ = self.peer.parker.wake();
-    }
-}
-
-/// Runs the continuations of a batch of `count` requests, of which some failed.
-///
-/// # Safety
-/// They lie one behind the other from `next` on (E2), in the order of the responses.
-pub(crate) unsafe fn resume_batch(resuming: &mut Resuming, faults: Vec<(u32, Fault)>, count: u32) {
-    let mut faults = faults.into_iter();
-    let mut failed = faults.next();
-    let mut index = 0;
-    while index < count {
-        let run = || {
-            // Up to the next fault; that one; and so on.
-            while index < count {
-                let until = failed.as_ref().map_or(count, |(index, _)| *index);
-                while index < until {
-                    index += 1;
-                    // SAFETY: the caller's promise.
-                    unsafe { resume_next(resuming, None) };
-                }
-                if let Some((_, fault)) = std::mem::replace(&mut failed, faults.next()) {
-                    index += 1;
-                    // SAFETY: as above.
-                    unsafe { resume_next(resuming, Some(fault)) };
-                }
-            }
-        };
-        // A callback that panicked has said so through the panic hook; the next ones run.
-        quietly(run);
-    }
-}
-
-/// Runs the continuation that lies at `next`.
-///
-/// # Safety
-/// There is one (E2), and the responses stand at its response unless there is a fault.
-#[inline(always)]
-unsafe fn resume_next(resuming: &mut Resuming, fault: Option<Fault>) {
-    let at = resuming.next;
-    // SAFETY: the caller's promise; `next` is moved on by the continuation (E3).
-    unsafe {
-        let continuation = *at.cast::<&'static Continuation>();
-        (continuation.resume)(at.add(CONTINUATION_HEAD), resuming, fault);
-    }
-}
-
-/// Walks the requests of a batch; `visit` says where the next one begins.
-///
-/// # Safety
-/// The caller owns the published request body.
-pub(crate) unsafe fn for_each_request(
-    pair: &Pair,
-    body: *mut Body,
-    mut visit: impl FnMut(&'static Operation, *mut u8) -> *mut u8,
-) {
-    // SAFETY: the caller's promise; the parts hold as many requests as the head says.
-    unsafe {
-        let (in_primary, made) = ((*body).head as u32, ((*body).head >> 32) as u32);
-        let mut at: *mut u8 = (&raw mut (*body).primary).cast();
-        for index in 0..made {
-            if index == in_primary {
-                at = (&raw mut (*body).overflow).cast();
-            }
-            let (operation, _, captures) = pair.read_head(at);
-            at = visit(operation, captures);
-        }
     }
 }

@@ -117,16 +117,11 @@ impl Homes {
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
-        let empty: Vec<_> = state
-            .open
-            .values_mut()
-            // SAFETY: as in `allocate`.
-            .flat_map(|open| {
-                open.iter().copied().filter(|page| unsafe { (**page).used.get() == 0 }).collect::<Vec<_>>()
-            })
-            .collect();
+        let pages: Vec<*mut Page> = state.open.values().flatten().copied().collect();
+        // SAFETY: as in `allocate`.
+        let empty = pages.into_iter().filter(|&page| unsafe { (*page).used.get() == 0 });
         // SAFETY: in the list and empty; the caller has a share of `self`, so these are not the last.
-        empty.into_iter().for_each(|page| drop(unsafe { state.remove(page) }));
+        empty.for_each(|page| drop(unsafe { state.remove(page) }));
     }
 }
 

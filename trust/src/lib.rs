@@ -57,6 +57,7 @@ mod inside;
 mod job;
 mod join;
 mod latch;
+mod latched;
 mod launch;
 #[doc(hidden)]
 pub mod link;

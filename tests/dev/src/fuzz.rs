@@ -2,7 +2,7 @@
 //!
 //! Here: whether it can run on this machine, and its command. Not here: the targets (`tests/fuzz`).
 //!
-//! Invariant: without cargo-fuzz or a nightly the tier is SKIPPED with the reason, before anything is built.
+//! Invariant: without cargo-fuzz the tier is SKIPPED with the reason, before anything is built.
 
 use crate::command::Context;
 use crate::tier::Verdict;
@@ -16,13 +16,7 @@ const SECONDS: &str = "60";
 /// Each target, one after the other, for `FUZZ_SECONDS`. What was found out about the code is kept in `tests/fuzz/corpus`,
 /// input that breaks something in `tests/fuzz/artifacts`.
 pub fn targets(context: &Context) -> anyhow::Result<Verdict> {
-    let listed = context.command("rustup", &["toolchain", "list", "--quiet"]).capture();
-    let installed = listed.map_or_else(|_| Vec::new(), |listed| crate::tools::toolchains(&listed.stdout));
-    let Some(nightly) = installed.into_iter().find(|toolchain| toolchain.starts_with("nightly")) else {
-        return Ok(Verdict::skipped("no nightly: `rustup toolchain install nightly`"));
-    };
-    let cargo_fuzz = ["run", &nightly, "cargo", "fuzz"];
-    if !context.command("rustup", &cargo_fuzz).args(&["--version"]).capture()?.success {
+    if !context.command("cargo", &["fuzz", "--version"]).capture()?.success {
         return Ok(Verdict::skipped("no cargo-fuzz: `cargo install cargo-fuzz`"));
     }
     let seconds = std::env::var("FUZZ_SECONDS").unwrap_or_else(|_| SECONDS.to_owned());
@@ -30,9 +24,14 @@ pub fn targets(context: &Context) -> anyhow::Result<Verdict> {
     let mut verdict = Verdict::passed();
     for target in TARGETS {
         let run = context
-            .command("rustup", &cargo_fuzz)
-            .args(&["run", "--fuzz-dir", "tests/fuzz", "--target-dir", &target_dir.to_string_lossy(), target, "--"])
+            .command(
+                "cargo",
+                &["fuzz", "run", "--fuzz-dir", "tests/fuzz", "--target-dir", &target_dir.to_string_lossy(), target],
+            )
+            // What cargo-fuzz asks of the compiler needs a nightly, or this.
+            .env("RUSTC_BOOTSTRAP", "1")
             .args(&[
+                "--",
                 &format!("-max_total_time={seconds}"),
                 "-timeout=30",
                 "-rss_limit_mb=2048",

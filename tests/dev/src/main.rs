@@ -72,7 +72,7 @@ enum What {
     Bench,
     /// The stress tests in release mode (STRESS_SEED, STRESS_SECONDS for each test; default: clock, 60)
     Stress,
-    /// The fuzzer over whatever takes bytes from others (nightly, cargo-fuzz; FUZZ_SECONDS for each target; default: 60)
+    /// The fuzzer over whatever takes bytes from others (cargo-fuzz; FUZZ_SECONDS for each target; default: 60)
     Fuzz,
     /// House rules: SAFETY comments, Release beside Acquire, file sizes, opening lines, unfinished marks
     Unsafe,

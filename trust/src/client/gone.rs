@@ -1,0 +1,58 @@
+//! What becomes of requests whose trustee has closed without an answer: each is refused, its continuation told so.
+
+use std::ptr;
+
+use super::Outgoing;
+use super::walk::{for_each_request, resume_next};
+use crate::request::{Fault, Resuming};
+use crate::slot::{Body, Reader};
+use crate::unwind::quietly;
+
+impl Outgoing {
+    /// The trustee is closed: refuses everything it did not answer.
+    #[cold]
+    pub(super) fn abandon(&self) {
+        self.gone.set(true);
+        // SAFETY: closed (Acquire, in `collect`), and the oldest slot has no answer.
+        while let Some((slot, body)) = unsafe { self.side.reclaim() } {
+            self.refuse(slot, body);
+            self.side.release();
+        }
+        if !self.body.get().is_null() {
+            let made = self.made.replace(0);
+            let body = self.body.replace(ptr::null_mut());
+            // SAFETY: the open body is this client's.
+            unsafe {
+                let in_overflow = self.end.get() == (&raw mut (*body).overflow).wrapping_add(1).cast();
+                let in_primary = if in_overflow { self.made_in_primary.get() } else { made };
+                (*body).head = u64::from(in_primary) | (u64::from(made) << 32);
+            }
+            self.at.set(ptr::null_mut());
+            self.end.set(ptr::null_mut());
+            self.counts[self.slot.get()].set(made);
+            self.refuse(self.slot.get(), body);
+        }
+        while let Some(mut queued) = { self.queue.borrow_mut().pop_front() } {
+            let (captures, then) = ((&raw mut queued.captures).cast(), (&raw mut queued.then).cast());
+            // SAFETY: E1, E2: pointers to boxes, each given to its boxed form once.
+            quietly(|| unsafe {
+                (queued.operation.refuse)(captures);
+                let mut resuming = Resuming { responses: Reader::empty(), next: then };
+                (queued.continuation.resume)(then, &mut resuming, Some(Fault::Gone));
+            });
+        }
+    }
+
+    fn refuse(&self, slot: usize, body: *mut Body) {
+        let mut resuming = Resuming { responses: Reader::empty(), next: self.thens(slot) };
+        // SAFETY: E1: nobody will run these requests; the body is this client's again.
+        unsafe {
+            for_each_request(self.side.pair(), body, |operation, at| {
+                let next = (operation.refuse)(at);
+                // E2: the continuations of a batch lie in the order of its requests.
+                quietly(|| resume_next(&mut resuming, Some(Fault::Gone)));
+                next
+            });
+        }
+    }
+}
