@@ -110,6 +110,11 @@ pub fn number(worker: usize, made: u64) -> u64 {
     ((worker as u64) << 48) | made
 }
 
+/// Does the worker that made this request note how long it takes?
+pub fn is_timed(number: u64) -> bool {
+    (number & ((1 << 48) - 1)).is_multiple_of(TIMED_EVERY)
+}
+
 /// What server `server` answers to the request with this number.
 pub fn answer(number: u64, server: usize) -> u64 {
     number.rotate_left(17) ^ (server as u64 + 1).wrapping_mul(0xa24b_aed4_963e_e407)
@@ -192,7 +197,7 @@ impl Meter {
     /// When the `made`-th request is sent: the time, if it is one of those that are timed.
     #[inline]
     pub fn start(made: u64) -> Option<Instant> {
-        made.is_multiple_of(TIMED_EVERY).then(Instant::now)
+        is_timed(made).then(Instant::now)
     }
 
     /// When its answer has come.

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use echo_mpi::outbox::Outbox;
-use exchange::{Meter, Peers, Plan, Point, Tally, answer, mark, marked, now_ns, number};
+use exchange::{Meter, Peers, Plan, Point, Tally, answer, is_timed, mark, marked, now_ns, number};
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::*;
 
@@ -102,7 +102,6 @@ impl<'a> Rank<'a> {
             self.outbox.add(world, peer, |message| {
                 // Numbers stay below 2^63: the bit of the kind has room.
                 message[0] = number << 1 | REQUEST;
-                message[1..=words].fill(0);
                 mark(&mut message[1..=words], number);
             });
             made += 1;
@@ -166,14 +165,15 @@ impl<'a> Rank<'a> {
             mark(&mut message[1..], answer(value, self.own));
             message[0] = number << 1 | REPLY;
             let world = self.world;
-            return self.outbox.add(world, from, |reply| reply.copy_from_slice(message));
+            return self.outbox.add_copy(world, from, message);
         }
         if value != Some(answer(number, from)) {
             self.tally.wrong += 1;
         }
         self.in_flight -= 1;
         // Replies of different peers may overtake one another; few are timed at a time.
-        if let Some(place) = self.timed.iter().position(|(timed, _)| *timed == number)
+        if is_timed(number)
+            && let Some(place) = self.timed.iter().position(|(timed, _)| *timed == number)
             && let Some((_, start)) = self.timed.remove(place)
         {
             self.meter.stop(Some(start));

@@ -35,13 +35,23 @@ impl Outbox {
         self.gathered < 2 * self.message
     }
 
-    /// Adds a message, which `fill` writes, and sends the buffer if there is no room for another.
+    /// Adds a message, which `fill` writes over zeros, and sends the buffer if there is no room for another.
     pub fn add(&mut self, world: &SimpleCommunicator, peer: usize, fill: impl FnOnce(&mut [u64])) {
         let open = &mut self.open[peer];
         let start = open.len();
         open.resize(start + self.message, 0);
         fill(&mut open[start..]);
-        if open.len() + self.message > self.gathered {
+        self.send_if_full(world, peer);
+    }
+
+    /// Adds a copy of a message, and sends the buffer if there is no room for another.
+    pub fn add_copy(&mut self, world: &SimpleCommunicator, peer: usize, message: &[u64]) {
+        self.open[peer].extend_from_slice(message);
+        self.send_if_full(world, peer);
+    }
+
+    fn send_if_full(&mut self, world: &SimpleCommunicator, peer: usize) {
+        if self.open[peer].len() + self.message > self.gathered {
             self.send(world, peer);
         }
     }
