@@ -212,8 +212,8 @@ trust_status trust_poll(bool *busy);
 
 /*
  Ends what trust_attach began: waits for the answers to the thread's requests (5 s at most), serves what was sent to it, drops the
- properties entrusted to it and closes the descriptor, which has to be out of the program's loop by then. Trusts of its properties fail
- from then on with TRUST_GONE. A thread that ends does all that by itself.
+ properties entrusted to it and closes the descriptor as soon as no other thread may want to ring it: it has to be out of the program's
+ loop by now. Trusts of its properties fail from then on with TRUST_GONE. A thread that ends does all that by itself.
 
  Errors: TRUST_NOT_ATTACHED; TRUST_MAY_NOT_WAIT inside delegated functions, callbacks and fibers.
  */
@@ -244,7 +244,8 @@ trust_status trust_pool_start(const trust_pool_options *options, trust_pool **po
  Waits until every fiber has ended and every request is answered, then ends the workers, each of which drops its properties. The calling
  thread's trustee, if it has one, serves meanwhile. The pool must not be used again. Nothing happens if it is null.
 
- Errors: TRUST_MAY_NOT_WAIT inside delegated functions and callbacks; the pool runs on.
+ Errors: TRUST_MAY_NOT_WAIT inside delegated functions and callbacks, in fibers of the pool itself, and in fibers of a thread that
+ is attached with a descriptor; the pool runs on.
  */
 trust_status trust_pool_stop(trust_pool *pool);
 
@@ -281,7 +282,8 @@ trust_status trust_join(trust_fiber *fiber);
 
 /*
  Entrusts a pointer to a trustee. From now on only functions that are applied to it may use what it points to; `destroy`, unless null, is
- called with it on the trustee's thread after the last trust was dropped, or when that thread ends. Does not wait.
+ called with it on the trustee's thread after the last trust was dropped, or when that thread ends (on this thread, if that one ends
+ before it has taken the property). Does not wait.
 
  Legal everywhere on attached threads. Errors: TRUST_INVALID, TRUST_NOT_ATTACHED, TRUST_GONE; the pointer is the caller's still.
  */

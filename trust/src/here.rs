@@ -79,23 +79,44 @@ impl Worker {
     #[inline(always)]
     pub(crate) unsafe fn run_here<T, U>(&self, property: *mut Header, f: impl FnOnce(&mut T) -> U) -> Result<U, Fault> {
         // SAFETY: the caller's promise.
+        let outcome = unsafe { self.run_alone(property, f) };
+        self.after_run_here();
+        outcome
+    }
+
+    /// As [`run_here`](Self::run_here), for callers who call back before anything else: what was put off meanwhile, with its
+    /// own callbacks, waits for [`after_run_here`](Self::after_run_here).
+    ///
+    /// # Safety
+    /// As [`run_here`](Self::run_here).
+    #[inline(always)]
+    pub(crate) unsafe fn run_alone<T, U>(
+        &self,
+        property: *mut Header,
+        f: impl FnOnce(&mut T) -> U,
+    ) -> Result<U, Fault> {
+        // SAFETY: the caller's promise.
         if unsafe { (*property).is_poisoned() } {
             return Err(Fault::Poisoned(self.poison_text(property)));
         }
-        let run_here = self.shared.counters.requests_run_here.add(1);
+        self.shared.counters.requests_run_here.add(1);
         self.context.set(Context::Delegated);
         // SAFETY: live, and no other closure runs (D1: the context was `Free`).
         let outcome = catch_unwind(AssertUnwindSafe(|| f(unsafe { Property::<T>::value(property) })));
         self.context.set(Context::Free);
-        let outcome = outcome.map_err(|payload| {
+        outcome.map_err(|payload| {
             self.poison(property, &*payload);
             Fault::Panicked(payload)
-        });
+        })
+    }
+
+    /// Does what was put off, and lets others have their turn now and then.
+    #[inline(always)]
+    pub(crate) fn after_run_here(&self) {
         self.settle();
-        if run_here.is_multiple_of(GIVE_WAY_EVERY) {
+        if self.shared.counters.requests_run_here.get().is_multiple_of(GIVE_WAY_EVERY) {
             self.give_way();
         }
-        outcome
     }
 
     /// A thread that only calls its own trustee serves others all the same: it lets the loop have its turn.

@@ -162,11 +162,11 @@ pub(crate) unsafe fn kind_of(property: *mut Header) -> &'static PropertyType {
 /// [`Homes::allocate`] gave it out; nobody uses it any more.
 pub(crate) unsafe fn free(property: *mut Header) {
     let at = Page::of(property);
-    // SAFETY: the page lives as long as it has properties, and its homes as long as the page (H1), or `last`, which is
-    // dropped after the lock has been released.
+    // SAFETY: the page lives as long as it has properties (H1); once the lock is released others may end it.
     unsafe {
-        let homes = Arc::as_ptr(&(*at).homes);
-        let mut state = (*homes).lock();
+        // Kept until the lock has been released for good: another thread may free the page and its share meanwhile.
+        let homes = Arc::clone(&(*at).homes);
+        let mut state = homes.lock();
         let closed = state.closed;
         let page = &*at;
         let open = state.open.entry(page.kind).or_default();

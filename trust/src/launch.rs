@@ -196,7 +196,6 @@ impl<T: 'static, J: Job<T>> Request for Launch<T, J> {
     };
 
     fn pack(self, to: &mut Vec<u8>) {
-        // The captures come first, where they are looked through.
         self.job.pack(to);
         to.extend_from_slice(&self.token.to_ne_bytes());
     }

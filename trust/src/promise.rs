@@ -265,17 +265,9 @@ impl<T: 'static> Pending<T> {
     pub fn wait_timeout(&self, time: Duration) -> Option<Result<T, Error>> {
         worker::with(|worker| {
             worker.assert_may_wait("Pending::wait_timeout");
-            let is_settled = || self.slot.is_settled.get();
-            match Instant::now().checked_add(time) {
-                Some(at) => worker.wait_until_or(at, &self.slot.waiter, is_settled),
-                // Beyond what a clock can say.
-                None if is_settled() => {}
-                None => {
-                    let earlier = self.slot.waiter.replace(worker.fiber());
-                    worker.wait_until(is_settled);
-                    worker.resume(earlier);
-                }
-            }
+            // Without an end where a clock cannot say it.
+            let end = Instant::now().checked_add(time);
+            worker.wait_until_or(end, &self.slot.waiter, || self.slot.is_settled.get());
         });
         self.try_take()
     }

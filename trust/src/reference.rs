@@ -38,19 +38,26 @@ impl TrusteeReference {
     /// assert_eq!(here.apply(|v| *v) + there.apply(|v| *v), 3);
     /// ```
     pub fn entrust<T: Send + 'static>(&self, value: T) -> Trust<T> {
+        self.try_entrust(value).unwrap_or_else(|value| {
+            drop(value);
+            Trust::of(std::ptr::null_mut(), TrusteeId::vacant())
+        })
+    }
+
+    /// As [`entrust`](Self::entrust); gives the value back where this trustee is known to be gone, or of another machine.
+    pub(crate) fn try_entrust<T: Send + 'static>(&self, value: T) -> Result<Trust<T>, T> {
         worker::with(|worker| {
             if worker.home.get() == self.id {
                 let property = Property::allocate(&worker.shared.homes, value);
                 worker.adopt(property);
-                return Trust::of(property, self.id);
+                return Ok(Trust::of(property, self.id));
             }
             let Some(homes) = self.homes(worker) else {
-                drop(value);
-                return Trust::of(std::ptr::null_mut(), TrusteeId::vacant());
+                return Err(value);
             };
             let property = Property::allocate(&homes, value);
             worker.submit(self.id, property, Adopt, AdoptRefused(property), false);
-            Trust::of(property, self.id)
+            Ok(Trust::of(property, self.id))
         })
     }
 

@@ -16,7 +16,8 @@ impl Counter {
         self.0.store(sum, Ordering::Relaxed);
         sum
     }
-    fn get(&self) -> u64 {
+    #[inline(always)]
+    pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -59,10 +59,11 @@ impl Timers {
 }
 
 impl Worker {
-    /// Waits until `done`, but not longer than up to `at`; whoever makes it done takes the waiter and lets it go on.
-    pub(crate) fn wait_until_or(&self, at: Instant, waiter: &Waiter, done: impl Fn() -> bool) {
-        let timer = self.timers.set(at, Rc::clone(waiter));
-        let over = || done() || Instant::now() >= at;
+    /// Waits until `done`, but not longer than up to `at`, if that is given; whoever makes it done takes the waiter and lets it
+    /// go on.
+    pub(crate) fn wait_until_or(&self, at: Option<Instant>, waiter: &Waiter, done: impl Fn() -> bool) {
+        let timer = at.map(|at| self.timers.set(at, Rc::clone(waiter)));
+        let over = || done() || at.is_some_and(|at| Instant::now() >= at);
         match self.fiber() {
             Some(fiber) => {
                 while !over() {
@@ -74,7 +75,9 @@ impl Worker {
             }
             None => self.wait_until(over),
         }
-        self.timers.cancel(timer);
+        if let Some(timer) = timer {
+            self.timers.cancel(timer);
+        }
     }
 }
 
@@ -91,9 +94,7 @@ impl Worker {
 pub fn sleep(time: Duration) {
     worker::with(|worker| {
         worker.assert_may_wait("sleep");
-        let Some(at) = Instant::now().checked_add(time) else {
-            return worker.wait_until(|| false);
-        };
-        worker.wait_until_or(at, &Waiter::default(), || false);
+        // Without an end where a clock cannot say it.
+        worker.wait_until_or(Instant::now().checked_add(time), &Waiter::default(), || false);
     });
 }

@@ -305,10 +305,10 @@ unsafe fn run_and_call_back<T, U>(
     then: impl FnOnce(Result<U, Fault>),
 ) {
     // SAFETY: the caller's promise.
-    let outcome = unsafe { worker.run_here(property, f) };
+    let outcome = unsafe { worker.run_alone(property, f) };
     // A callback that panics has said so through the panic hook; as when the response came by a slot.
     worker.call_back(|| quietly(|| then(outcome)));
-    worker.settle();
+    worker.after_run_here();
 }
 
 impl<T> Trust<T> {

@@ -213,6 +213,16 @@ fn t4_apply_then_is_legal_inside_closures_and_queues_there_in_order() {
 }
 
 #[test]
+fn t4_callbacks_of_the_own_trustee_come_in_order_too() {
+    thread_local!(static SEEN: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) });
+    let outer = trust::local_trustee().entrust(());
+    let inner = outer.clone();
+    let see = |number| SEEN.with_borrow_mut(|seen| seen.push(number));
+    outer.apply_then(move |()| inner.apply_then(|()| (), move |()| see(2)), move |()| see(1));
+    assert_eq!(SEEN.take(), [1, 2]);
+}
+
+#[test]
 fn t4_what_follows_queued_requests_runs_behind_them() {
     let _watch = watchdog!();
     let pool = pool();

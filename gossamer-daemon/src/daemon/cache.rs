@@ -10,6 +10,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::{Mode, OFlags};
+
 use crate::wire::Binary;
 
 /// How the name of a program on its way in begins.
@@ -52,7 +54,8 @@ fn is_out_of_reach(path: &Path) -> bool {
     path.is_absolute() && path.ancestors().all(|part| fs::symlink_metadata(part).is_ok_and(|found| is_safe(&found)))
 }
 
-/// Makes a folder from which others may execute, whatever the umask is; one that is there stays as it is.
+/// Makes a folder from which others may execute, whatever the umask is; one that is there stays as it is. It gets its name when
+/// others may already use it, for the daemon may be killed in between.
 fn make_folder(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -60,11 +63,21 @@ fn make_folder(path: &Path) -> io::Result<()> {
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         make_folder(parent)?;
     }
-    match DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()), // another program comes in too
-        Err(error) => Err(error),
-        Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(0o755)),
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let new = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    let _ = fs::remove_dir(&new); // of a daemon that was killed
+    DirBuilder::new().mode(0o700).create(&new)?;
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let made = rustix::fs::open(&new, flags, Mode::empty())
+        // By its descriptor: by its name something else could be meant by now.
+        .and_then(|folder| rustix::fs::fchmod(folder, Mode::from_raw_mode(0o755)))
+        .map_err(io::Error::from)
+        .and_then(|()| fs::rename(&new, path));
+    if made.is_err() {
+        let _ = fs::remove_dir(&new);
     }
+    // Another program comes in too.
+    if path.is_dir() { Ok(()) } else { made }
 }
 
 impl Cache {

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,8 @@ pub enum LogFormat {
 const QUEUED_LINES: usize = 1000;
 /// How long a daemon that ends waits for them.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
+/// How often it looks whether the queue has room.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// The last lines.
 #[derive(Clone, Default)]
@@ -67,9 +69,16 @@ impl Queue {
     /// Waits until all is written, or for a while.
     fn flush(&self) {
         let (done, written) = mpsc::sync_channel(0);
-        if self.pieces.try_send(Piece::Flush(done)).is_ok() {
-            let _ = written.recv_timeout(FLUSH_LIMIT); // nobody reads: the daemon ends nevertheless
+        let end = Instant::now() + FLUSH_LIMIT; // nobody reads: the daemon ends nevertheless
+        let mut flush = Piece::Flush(done);
+        while let Err(TrySendError::Full(back)) = self.pieces.try_send(flush) {
+            if Instant::now() >= end {
+                return;
+            }
+            flush = back;
+            std::thread::sleep(LOOK_EVERY);
         }
+        let _ = written.recv_timeout(end.saturating_duration_since(Instant::now()));
     }
 }
 

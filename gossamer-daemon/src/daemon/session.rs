@@ -25,7 +25,9 @@ use super::cache::{check_executable, path_of};
 use super::programs::Program;
 use crate::tie::tie;
 use crate::wire::link::Link;
-use crate::wire::{BEAT_MS, FromPart, ProgramId, Receiver, Reply, Request, Sender, Setup, Start, Wire, WireError};
+use crate::wire::{
+    BEAT_MS, FromPart, MAX_MESSAGE_BYTES, ProgramId, Receiver, Reply, Request, Sender, Setup, Start, Wire, WireError,
+};
 
 /// How long a part may take to end by itself once it is cut off.
 const PART_LIMIT: Duration = Duration::from_millis(500);
@@ -78,6 +80,13 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, UnixS
     let id = start.program;
     let mut setup = Setup { start, file: file.into_os_string().into_encoded_bytes() };
     setup.start.env = environment(daemon, std::mem::take(&mut setup.start.env), id);
+    // The launcher leaves room for what this host adds, but cannot know it.
+    let bytes = setup.to_bytes().len();
+    if bytes > MAX_MESSAGE_BYTES {
+        return Err(format!(
+            "with the environment that this host adds, what the program is told has {bytes} bytes; at most {MAX_MESSAGE_BYTES} are possible"
+        ));
+    }
     let (mut channel, theirs) = UnixStream::pair().map_err(|error| format!("no socket for the program: {error}"))?;
     let path = path_of(&setup.start.path).display().to_string();
     let owner = setup.start.owner.clone();

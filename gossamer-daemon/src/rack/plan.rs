@@ -13,6 +13,9 @@ use crate::daemon::cache::{check_executable, hash_file};
 use crate::error::LaunchError;
 use crate::wire::{Binary, MAX_MESSAGE_BYTES, Request, Start, Wire};
 
+/// Bytes of what a host is told: it adds some variables and the path of the program to it, and tells the program.
+const RUN_BYTES_MAX: usize = MAX_MESSAGE_BYTES - (16 << 10);
+
 /// Variables that belong to the launcher's host or session, and are not passed on; a `*` stands for any ending.
 const OWN_VARIABLES: [&str; 24] = [
     "HOME",
@@ -89,7 +92,7 @@ pub fn make(run: &RackRun, chosen: &[Host]) -> Result<Plan, RackError> {
             bind: address.ip(),
             cores: host.cores.as_ref().map(|cores| cores.numbers().iter().map(|core| *core as u16).collect()),
             verbs: host.rdma.clone(),
-            is_tcp_only: run.fabric.is_none() && host.fabric == Some(FabricChoice::Tcp),
+            is_tcp_only: run.fabric.is_none() && host.fabric.unwrap_or(run.rack.fabric) == FabricChoice::Tcp,
         });
         for machine in 0..each {
             // What is not said here is the program's to say, or follows from the cores that its machines find.
@@ -195,10 +198,10 @@ fn check_length(start: Start, most: u32) -> Result<Start, RackError> {
         RackError::Plan(format!("{cause}: raise it, on all hosts, or say `env -i` before gossamer-launch"))
     })?;
     let bytes = Request::Run(Box::new(start.clone())).to_bytes().len();
-    if bytes > MAX_MESSAGE_BYTES {
+    if bytes > RUN_BYTES_MAX {
         return Err(RackError::Plan(format!(
             "what each host is told to start the program has {bytes} bytes, with arguments, environment and plan; at most \
-             {MAX_MESSAGE_BYTES} are possible: `env -i` before gossamer-launch, fewer arguments, or fewer machines"
+             {RUN_BYTES_MAX} are possible: `env -i` before gossamer-launch, fewer arguments, or fewer machines"
         )));
     }
     Ok(start)
@@ -269,6 +272,11 @@ mod tests {
         assert_eq!(plan.fabric, FabricChoice::Auto);
         let tcp_only: Vec<bool> = plan.hosts.iter().map(|host| host.is_tcp_only).collect();
         assert_eq!(tcp_only, [false, false, true], "host c says so");
+        (run.rack.fabric, run.rack.hosts[1].fabric) = (FabricChoice::Tcp, Some(FabricChoice::Auto));
+        let inheriting = make(&run, &choose(&run.rack, &run.hosts).unwrap()).unwrap();
+        let tcp_only: Vec<bool> = inheriting.hosts.iter().map(|host| host.is_tcp_only).collect();
+        assert_eq!((inheriting.fabric, tcp_only), (FabricChoice::Auto, vec![true, false, true]), "the rack says so");
+        run.rack.fabric = FabricChoice::Auto;
         run.rack.hosts[1].fabric = Some(FabricChoice::Verbs);
         let differing = choose(&run.rack, &run.hosts).unwrap();
         assert_eq!(make(&run, &differing).unwrap().fabric, FabricChoice::Tcp);

@@ -72,7 +72,13 @@ pub unsafe extern "C" fn trust_pool_start(options: *const PoolOptions, pool: *mu
                 builder = builder.name(&unsafe { CStr::from_ptr(options.name) }.to_string_lossy());
             }
         }
+        let was_attached = ffi::local_trustee().is_ok();
         let built = builder.try_build().map_err(|error| {
+            if !was_attached {
+                // To end the workers that could be started it took a trustee. SAFETY: called from C, and not attached: no frame
+                // of this thread is inside `trust`, and none of its objects.
+                let _ = unsafe { ffi::detach() };
+            }
             let status = match error {
                 trust::BuildError::Setting(_) => Status::TRUST_INVALID,
                 _ => Status::TRUST_REFUSED,
@@ -88,7 +94,8 @@ pub unsafe extern "C" fn trust_pool_start(options: *const PoolOptions, pool: *mu
 /// Waits until every fiber has ended and every request is answered, then ends the workers, each of which drops its properties. The calling
 /// thread's trustee, if it has one, serves meanwhile. The pool must not be used again. Nothing happens if it is null.
 ///
-/// Errors: TRUST_MAY_NOT_WAIT inside delegated functions and callbacks; the pool runs on.
+/// Errors: TRUST_MAY_NOT_WAIT inside delegated functions and callbacks, in fibers of the pool itself, and in fibers of a thread that
+/// is attached with a descriptor; the pool runs on.
 // SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_pool_stop(pool: *mut Pool) -> Status {
@@ -96,10 +103,10 @@ pub unsafe extern "C" fn trust_pool_stop(pool: *mut Pool) -> Status {
         if pool.is_null() {
             return Ok(());
         }
-        ffi::while_waiting(|| {
-            // SAFETY: `trust_pool_start` made it, and the caller gives it up.
-            drop(unsafe { Box::from_raw(pool) });
-        })
+        // SAFETY: `trust_pool_start` made it, and the caller gives it up.
+        let trustees = unsafe { &*pool }.0.trustees().to_vec();
+        // SAFETY: as above; called from C, so no frame of this thread is inside `trust` unless it is attached.
+        unsafe { ffi::stop(&trustees, || Box::from_raw(pool).0) }
     })
 }
 

@@ -49,14 +49,15 @@ pub unsafe extern "C" fn trust_poll(busy: *mut bool) -> Status {
 }
 
 /// Ends what trust_attach began: waits for the answers to the thread's requests (5 s at most), serves what was sent to it, drops the
-/// properties entrusted to it and closes the descriptor, which has to be out of the program's loop by then. Trusts of its properties fail
-/// from then on with TRUST_GONE. A thread that ends does all that by itself.
+/// properties entrusted to it and closes the descriptor as soon as no other thread may want to ring it: it has to be out of the program's
+/// loop by now. Trusts of its properties fail from then on with TRUST_GONE. A thread that ends does all that by itself.
 ///
 /// Errors: TRUST_NOT_ATTACHED; TRUST_MAY_NOT_WAIT inside delegated functions, callbacks and fibers.
 // SAFETY: the name is ours.
 #[unsafe(no_mangle)]
 pub extern "C" fn trust_detach() -> Status {
-    entry(ffi::detach)
+    // SAFETY: called from C; where one of the thread's own frames is inside `trust`, it refuses.
+    entry(|| unsafe { ffi::detach() })
 }
 
 /// Lets other fibers run; outside of fibers it serves the thread's trustee once.

@@ -7,7 +7,8 @@ use trust::ffi::{self, Destroy, Handle, Status, Trustee};
 use crate::{entry, null};
 
 /// Entrusts a pointer to a trustee. From now on only functions that are applied to it may use what it points to; `destroy`, unless null, is
-/// called with it on the trustee's thread after the last trust was dropped, or when that thread ends. Does not wait.
+/// called with it on the trustee's thread after the last trust was dropped, or when that thread ends (on this thread, if that one ends
+/// before it has taken the property). Does not wait.
 ///
 /// Legal everywhere on attached threads. Errors: TRUST_INVALID, TRUST_NOT_ATTACHED, TRUST_GONE; the pointer is the caller's still.
 // SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.

@@ -102,6 +102,11 @@ impl Outside {
         self.bell.get().filter(|_| !self.closed.get())
     }
 
+    /// Does the thread sleep outside?
+    pub(super) fn is_polled(&self) -> bool {
+        self.bell().is_some()
+    }
+
     /// The worker ends, and looks for work itself until then.
     pub(crate) fn close(&self, worker: &Worker) {
         self.leave(worker);
@@ -171,7 +176,10 @@ pub fn attach(is_polled: bool) -> Result<Option<RawFd>> {
 ///
 /// # Errors
 /// If it is not attached, or inside a delegated function, a callback or a fiber.
-pub fn detach() -> Result<()> {
+///
+/// # Safety
+/// No frame of this thread is inside the crate, and no object of the thread keeps one of its fibers: the thread's worker is freed.
+pub unsafe fn detach() -> Result<()> {
     with_worker(|worker| {
         may_wait(worker)?;
         outside_loop(worker, "trust_detach")
@@ -182,7 +190,7 @@ pub fn detach() -> Result<()> {
     Err(Failure::new(Status::TRUST_INTERNAL, "the thread's trustee is in use"))
 }
 
-fn outside_loop(worker: &Worker, call: &str) -> Result<()> {
+pub(super) fn outside_loop(worker: &Worker, call: &str) -> Result<()> {
     if worker.is_outside_loop() {
         return Ok(());
     }

@@ -283,7 +283,7 @@ unsafe fn call_here(
     let mut block = Block::new();
     // SAFETY: the caller's promise; the block is used by this call alone.
     let outcome = unsafe {
-        worker.run_here(property, |value: &mut Value| {
+        worker.run_alone(property, |value: &mut Value| {
             let mut result = TrustResult::in_block(&raw mut block);
             function(value.data, at, length, &raw mut result);
             result.finish();
@@ -296,7 +296,7 @@ unsafe fn call_here(
             Err(fault) => answer.fail(fault),
         })
     });
-    worker.settle();
+    worker.after_run_here();
 }
 
 /// Where a caller that waits gets its result.
@@ -305,6 +305,8 @@ pub(super) struct Waiting {
     result: *mut c_void,
     capacity: usize,
     length: usize,
+    /// Of a failure. Noted for the thread too, but others may have failed since when the waiter goes on.
+    text: String,
 }
 
 impl Waiting {
@@ -316,7 +318,7 @@ impl Waiting {
         if result.is_null() && capacity > 0 {
             return Err(null("the room for the result"));
         }
-        Ok(Waiting { reply: Reply::new(), result, capacity, length: 0 })
+        Ok(Waiting { reply: Reply::new(), result, capacity, length: 0, text: String::new() })
     }
 
     /// The outcome has come.
@@ -332,6 +334,9 @@ impl Waiting {
                 ptr::copy_nonoverlapping(result.cast::<u8>(), (*this).result.cast(), length);
             }
             (*this).length = length;
+            if status != Status::TRUST_OK {
+                (*this).text = super::noted();
+            }
             ((*this).reply.answer())(Ok(status));
         }
     }
@@ -342,7 +347,7 @@ impl Waiting {
         // SAFETY: `receive` writes through the same pointer, and before the reply is there.
         let status = unsafe { (*this).reply.wait(worker) }?;
         // SAFETY: the outcome is there, so nothing else uses it.
-        let this = unsafe { &*this };
+        let this = unsafe { &mut *this };
         if !length.is_null() {
             // SAFETY: the caller's promise.
             unsafe { length.write(this.length) };
@@ -353,7 +358,7 @@ impl Waiting {
                 Err(Failure::new(Status::TRUST_TOO_LARGE, text))
             }
             Status::TRUST_OK => Ok(()),
-            status => Err(Failure { status, text: super::noted() }),
+            status => Err(Failure { status, text: std::mem::take(&mut this.text) }),
         }
     }
 }

@@ -25,6 +25,7 @@ pub use types::{Block, Destroy, Failure, Function, Handle, Result, Status, Then,
 pub(crate) use bell::Outside;
 
 use crate::latch::Latch;
+use crate::pool::Threadpool;
 use crate::reference::TrusteeReference;
 use crate::registry::{self, TrusteeId};
 use crate::trust::count;
@@ -71,22 +72,33 @@ pub fn check_may_wait() -> Result<()> {
     with_worker(may_wait)
 }
 
-/// Runs something that waits and serves the thread's trustee meanwhile. A thread that is not attached is not afterwards either.
+/// Ends the workers of a pool. The thread's trustee, if it has one, serves meanwhile. A thread that is not attached is not
+/// afterwards either.
 ///
 /// # Errors
-/// If nothing may wait.
-pub fn while_waiting(f: impl FnOnce()) -> Result<()> {
+/// If nothing may wait; in a fiber of the pool itself, or of a thread that is attached with a descriptor. Then `pool` has not been called.
+///
+/// # Safety
+/// As [`detach`], where the thread is not attached.
+pub unsafe fn stop(trustees: &[TrusteeReference], pool: impl FnOnce() -> Threadpool) -> Result<()> {
     let is_attached = worker::existing(|_| ()).is_some();
     if is_attached {
         with_worker(|worker| {
             may_wait(worker)?;
+            if trustees.iter().any(|trustee| trustee.id() == worker.id) {
+                let text = "trust_pool_stop is not for fibers of the pool itself: it waits for their end";
+                return Err(Failure::new(Status::TRUST_MAY_NOT_WAIT, text));
+            }
+            if worker.outside.is_polled() {
+                bell::outside_loop(worker, "trust_pool_stop on a thread with a loop of its own")?;
+            }
             worker.outside.leave(worker);
-            f();
+            std::mem::drop(pool());
             worker.outside.enter(worker);
             Ok(())
         })
     } else {
-        f();
+        std::mem::drop(pool());
         crate::local::end();
         Ok(())
     }
@@ -111,13 +123,23 @@ pub unsafe fn entrust(trustee: u64, data: *mut c_void, destroy: Destroy, latched
     let id = TrusteeId::from_bits(trustee);
     with_worker(|_| {
         if registry::find(id).is_none() {
-            let text = format!("there is no trustee {trustee:#x}: its thread has ended, or the number is of none");
-            return Err(Failure::new(Status::TRUST_GONE, text));
+            return Err(gone(id));
         }
         let trustee = TrusteeReference::from_id(id);
         let value = Value::new(data, destroy);
-        Ok(if latched { Handle::of(trustee.entrust(Latch::new(value))) } else { Handle::of(trustee.entrust(value)) })
+        let handle = if latched {
+            trustee.try_entrust(Latch::new(value)).map(Handle::of).map_err(std::mem::forget)
+        } else {
+            trustee.try_entrust(value).map(Handle::of).map_err(std::mem::forget)
+        };
+        handle.map_err(|()| gone(trustee.id()))
     })
+}
+
+fn gone(trustee: TrusteeId) -> Failure {
+    let number = trustee.to_bits();
+    let text = format!("there is no trustee {number:#x}: its thread has ended, or the number is of none");
+    Failure::new(Status::TRUST_GONE, text)
 }
 
 /// One more trust of the same property. Anywhere, on any thread.
