@@ -1,7 +1,7 @@
 //! libibverbs, with a safe face: devices, protection domain, registered memory, completion queues
 //! and channel, queue pairs. The only files of `verbs` with unsafe code are those of this folder.
 //!
-//! Here: what may be called when, and who outlives whom. Not here: layouts and symbols (`ffi`), what
+//! Here: what may be called when, and who outlives whom. Not here: layouts (`layout`) and symbols (`ffi`), what
 //! is written where (`link`), which device to take (`survey`).
 //!
 //! Invariants
@@ -16,6 +16,7 @@
 #![allow(unsafe_code)]
 
 mod ffi;
+mod layout;
 mod queue;
 mod works;
 
