@@ -6,7 +6,7 @@
 //! `VERBS_STUB_COMPLETIONS` and `VERBS_STUB_QUEUE_PAIRS` (the device's limits), `VERBS_STUB_STATE` (of the port),
 //! `VERBS_STUB_IN_ORDER` (whether it says that it places bytes in order, which it does).
 //!
-//! Here: the functions that `comm` looks up. Not here: queues and what is posted (`queue`). A queue pair's number tells its
+//! Here: the functions that `comm` looks up. Not here: queues and what is posted (`queue`). The key of memory is the number of its
 //! process, so nothing has to be looked up between processes. Nothing is checked: the caller is trusted to
 //! be `comm`, whose layouts (`layout`) are the very same file.
 
@@ -141,7 +141,7 @@ unsafe extern "C" fn ibv_reg_mr(pd: *mut Pd, addr: *mut c_void, length: usize, _
         return null_mut(); // the error number is whatever was there
     }
     queue::note(|| format!("registered {length}"));
-    Box::into_raw(Box::new(Mr { context: pd.cast(), pd, addr, length, handle: 0, lkey: 1, rkey: 1 }))
+    Box::into_raw(Box::new(Mr { context: pd.cast(), pd, addr, length, handle: 0, lkey: 0, rkey: std::process::id() }))
 }
 
 /// # Safety

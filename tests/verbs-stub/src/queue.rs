@@ -20,8 +20,6 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// A queue pair's number: its process above these bits.
-const NUMBER_BITS: u32 = 10;
 const RETRY_EXCEEDED: c_uint = 12;
 const MASK_DEST_QPN: c_int = 1 << 20;
 
@@ -45,6 +43,8 @@ struct Queue {
 struct Pair {
     base: Qp,
     peer: AtomicU32,
+    /// The peer's process, known since the first write.
+    process: AtomicU32,
     /// The memory of the peer's process, once it was written to.
     memory: Mutex<Option<File>>,
 }
@@ -160,9 +160,6 @@ unsafe extern "C" fn ibv_ack_async_event(_event: *mut c_void) {}
 unsafe extern "C" fn ibv_create_qp(pd: *mut Pd, init: *mut QpInitAttr) -> *mut Qp {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    if number >> NUMBER_BITS != 0 {
-        return null_mut();
-    }
     // SAFETY: the caller's promise.
     let init = unsafe { &*init };
     let base = Qp {
@@ -173,9 +170,15 @@ unsafe extern "C" fn ibv_create_qp(pd: *mut Pd, init: *mut QpInitAttr) -> *mut Q
         recv_cq: init.recv_cq,
         srq: null_mut(),
         handle: 0,
-        qp_num: std::process::id() << NUMBER_BITS | number,
+        qp_num: number,
     };
-    Box::into_raw(Box::new(Pair { base, peer: AtomicU32::new(0), memory: Mutex::default() })).cast()
+    Box::into_raw(Box::new(Pair {
+        base,
+        peer: AtomicU32::new(0),
+        process: AtomicU32::new(0),
+        memory: Mutex::default(),
+    }))
+    .cast()
 }
 
 /// # Safety
@@ -295,14 +298,17 @@ pub(super) fn note(line: impl FnOnce() -> String) {
 /// # Safety
 /// The request's sources can be read.
 unsafe fn carry_out(pair: &Pair, request: &SendWr) -> io::Result<()> {
-    let peer = pair.peer.load(Ordering::Relaxed);
     if request.opcode != WR_RDMA_WRITE {
-        return send(peer >> NUMBER_BITS, peer, request.imm_data);
+        // Nobody is rung before something was written on the same queue pair.
+        return send(pair.process.load(Ordering::Relaxed), pair.peer.load(Ordering::Relaxed), request.imm_data);
     }
     let mut memory = held(&pair.memory);
     let memory = match &mut *memory {
         Some(memory) => memory,
-        none => none.insert(File::options().write(true).open(format!("/proc/{}/mem", peer >> NUMBER_BITS))?),
+        none => {
+            pair.process.store(request.rkey, Ordering::Relaxed);
+            none.insert(File::options().write(true).open(format!("/proc/{}/mem", request.rkey))?)
+        }
     };
     // SAFETY: the caller's promise; nobody changes the source before the post is over.
     let source = unsafe {

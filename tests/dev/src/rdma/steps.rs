@@ -50,8 +50,13 @@ pub fn count(thread: i32, library: &str, begin: impl FnOnce(), end: impl FnOnce(
             back = None;
         }
         if back.is_none() && outside.contains(&at) {
-            // The top of the stack is where the call returns to.
-            back = Some(traced.word(registers.rsp)?);
+            // The top of the stack is where the call returns to. It goes there at once where the processor can stop it,
+            // for this thread alone; else step by step.
+            let to = traced.word(registers.rsp)?;
+            if traced.run_to(to) {
+                continue;
+            }
+            back = Some(to);
         }
         if back.is_none() && at != last {
             steps.instructions += 1;
@@ -64,6 +69,8 @@ pub fn count(thread: i32, library: &str, begin: impl FnOnce(), end: impl FnOnce(
         };
     }
     end();
+    // The instruction at the second mark, which nobody else would survive.
+    traced.go(libc::PTRACE_CONT, 0)?;
     Ok(steps)
 }
 
@@ -98,6 +105,29 @@ impl Traced {
             bail!("the traced thread has ended");
         }
         Ok(libc::WSTOPSIG(status))
+    }
+
+    /// Lets the thread run up to this address, by a breakpoint in its debug registers; false where it has none.
+    fn run_to(&self, address: u64) -> bool {
+        let poke = |register: usize, value: u64| {
+            let offset = std::mem::offset_of!(libc::user, u_debugreg) + size_of::<u64>() * register;
+            // SAFETY: as in `seize`; sets one debug register.
+            unsafe { libc::ptrace(libc::PTRACE_POKEUSER, self.thread, offset, value) == 0 }
+        };
+        // The first of four, for this task, when the instruction there is about to be executed.
+        if !(poke(0, address) && poke(7, 1)) {
+            return false;
+        }
+        let mut signal = 0;
+        let has_come = loop {
+            signal = match self.go(libc::PTRACE_CONT, signal) {
+                Ok(libc::SIGTRAP) => break true,
+                Ok(signal) => signal,
+                Err(_) => break false,
+            };
+        };
+        poke(7, 0);
+        has_come
     }
 
     fn registers(&self) -> anyhow::Result<libc::user_regs_struct> {
