@@ -18,7 +18,7 @@
 #![allow(unsafe_code)]
 
 use crate::error::Error;
-use memmap2::{MmapMut, MmapRaw};
+use memmap2::{Advice, MmapMut, MmapRaw};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of a word: every write is made of whole words, and its last word is its flag.
@@ -29,7 +29,13 @@ pub const WORD_BYTES: usize = 8;
 #[derive(Debug)]
 pub struct Region {
     map: MmapRaw,
+    /// Where it begins in the mapping, and its length.
+    start: usize,
+    bytes: usize,
 }
+
+/// A huge page of most processors. A region that is as long begins at a multiple of it, so that it can have some.
+const HUGE_BYTES: usize = 2 << 20;
 
 impl Region {
     /// Memory of this process alone, all 0, for fabrics whose peers do not map it: a thread or a
@@ -39,24 +45,36 @@ impl Region {
     /// [`Error::System`].
     pub fn anonymous(bytes: usize) -> Result<Region, Error> {
         let bytes = bytes.next_multiple_of(WORD_BYTES).max(WORD_BYTES);
-        let map =
-            MmapMut::map_anon(bytes).map_err(Error::system(format!("mapping {bytes} bytes for the own region")))?;
-        Ok(Region { map: map.into() })
+        let room = if bytes < HUGE_BYTES { 0 } else { HUGE_BYTES };
+        let map = MmapMut::map_anon(bytes.saturating_add(room))
+            .map_err(Error::system(format!("mapping {bytes} bytes for the own region")))?;
+        let start = if room == 0 { 0 } else { map.as_ptr().addr().next_multiple_of(HUGE_BYTES) - map.as_ptr().addr() };
+        Ok(Region { map: map.into(), start, bytes })
+    }
+
+    /// Asks for huge pages, before anything is written, where all of the region will be in use anyway; for nothing where
+    /// the system has none or the region is short.
+    pub(crate) fn ask_for_huge_pages(&self) {
+        if self.bytes >= HUGE_BYTES {
+            // Refused, it works as well.
+            let _ = self.map.advise_range(Advice::HugePage, self.start, self.bytes);
+        }
     }
 
     /// Takes a mapping of a file that cannot shrink (M1).
     pub(crate) fn new(map: MmapRaw) -> Region {
-        Region { map }
+        let bytes = map.len();
+        Region { map, start: 0, bytes }
     }
 
     /// Length in bytes.
     pub fn bytes(&self) -> usize {
-        self.map.len()
+        self.bytes
     }
 
     /// Address of the first byte, page-aligned, good until the region is dropped.
     pub fn base(&self) -> *mut u8 {
-        self.map.as_mut_ptr()
+        self.map.as_mut_ptr().wrapping_add(self.start)
     }
 
     /// The 64-bit word at `offset`, which is where flags live: an `Acquire` load of it that yields
@@ -225,6 +243,26 @@ mod tests {
         }
         assert_eq!(region.words(0, 64).unwrap().len(), 8);
         assert!(region.word32(60).is_ok() && region.word32(62).is_err() && region.word32(64).is_err());
+    }
+
+    #[test]
+    fn a_long_region_can_have_huge_pages() {
+        let bytes = 3 * HUGE_BYTES + 4096;
+        let region = region(bytes);
+        assert!(region.base().addr().is_multiple_of(HUGE_BYTES) && region.bytes() == bytes);
+        region.ask_for_huge_pages();
+        region.publish(bytes - 8, &[1; 8]).unwrap();
+        assert!(region.words(bytes, 8).is_err(), "no longer than asked for, whatever is mapped");
+        if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            println!("SKIPPED in part: this kernel has no transparent huge pages");
+            return;
+        }
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let start = format!("{:x}-", region.base().addr());
+        // With advice of its own the region is a mapping of its own in the kernel's list.
+        let lines = maps.lines().skip_while(|line| !line.starts_with(&start));
+        let flags = lines.into_iter().find(|line| line.starts_with("VmFlags:")).unwrap();
+        assert!(flags.split(' ').any(|flag| flag == "hg"), "{flags}");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! `verbs`: the fabric over RDMA (InfiniBand and RoCE): reliable connected queue pairs of libibverbs,
 //! which is loaded at run time, so the same program runs on hosts without it.
 //!
-//! Here: the fabric and its connections. Beside it: `settings`, `survey` (which device), `card` (what
-//! peers must know), `open` (coming up), `lane` and `link` (the data path), `board` and `attendant`
+//! Here: the fabric and its connections. Beside it: `settings`, `survey` (which device), `card` and `terms` (what
+//! peers must know), `resources` and `open` (coming up), `lane` and `link` (the data path), `board` and `attendant`
 //! (sleep, heartbeats, good-bye), `fates` (who is gone, and why), `raw` (libibverbs; all unsafe code).
 //! docs/rdma.md is for those who run it.
 //!
@@ -24,8 +24,10 @@ mod lane;
 mod link;
 mod open;
 mod raw;
+mod resources;
 mod settings;
 mod survey;
+mod terms;
 
 pub use card::REGION_KEY_AT;
 pub use link::Counts;
@@ -97,7 +99,7 @@ impl VerbsFabric {
     /// [`Error::Verbs`] says what is missing or refused, and what helps: no libibverbs, no device, no
     /// port that is up, too little memory that may be locked, a setting out of range.
     pub fn prepare(settings: &Settings, party: Party, region: Arc<Region>) -> Result<Prepared, Error> {
-        open::prepare(settings, party, region)
+        resources::prepare(settings, party, region)
     }
 
     fn start(attendant: Attendant) -> Result<VerbsFabric, Error> {

@@ -203,6 +203,51 @@ fn a_sleeper_is_rung_and_who_is_awake_is_not() {
     assert!(counts.bells_received <= 2 * ROUNDS, "{} bells for {ROUNDS} sleeps", counts.bells_received);
 }
 
+/// What large payloads cost as they are, and what a one-sided READ of them would cost beside: their memory registered for
+/// each, or for ever. docs/rdma.md has the decision.
+#[test]
+fn a_large_payload_goes_in_pieces_and_registers_nothing() {
+    const MIB: usize = 1 << 20;
+    const WRITES: usize = 64;
+    let fabrics = open(&[1, 1], &patient());
+    let mut connection = fabrics[0].connect(B, MAIN).unwrap();
+    let source = vec![7; MIB / WRITES];
+    let before = fabrics[0].counts();
+    for _ in 0..WRITES {
+        connection.write(&source, 1024).unwrap();
+    }
+    send(&mut *connection, 1);
+    wait_for(&fabrics[1], 1);
+    let after = fabrics[0].counts();
+    let (requests, posts) = (after.requests - before.requests, after.posts - before.posts);
+    println!("1 MiB: {requests} requests, {posts} posts, {} signed", after.signed - before.signed);
+    assert_eq!(after.registered_bytes, before.registered_bytes);
+    // A post at most for each quarter of the staging memory, and few because it was full.
+    assert!(posts <= 40, "{posts} posts for 1 MiB");
+
+    let register = |bytes: usize| {
+        let region = Arc::new(Region::anonymous(bytes).unwrap());
+        for word in region.words(0, bytes).unwrap().iter().step_by(512) {
+            word.store(1, Ordering::Relaxed);
+        }
+        let start = Instant::now();
+        drop(VerbsFabric::prepare(&on_device(0, &patient()), party(0, &[1, 1]), region).unwrap());
+        start.elapsed()
+    };
+    let least = |measure: &dyn Fn() -> std::time::Duration| (0..5).map(|_| measure()).min().unwrap();
+    let (short, long) = (least(&|| register(MIB)), least(&|| register(17 * MIB)));
+    let (from, mut to) = (vec![1u8; 16 * MIB], vec![2u8; 16 * MIB]);
+    let mut start = Instant::now();
+    let mut copied = std::time::Duration::MAX;
+    for _ in 0..5 {
+        to.copy_from_slice(&from);
+        copied = copied.min(start.elapsed());
+        start = Instant::now();
+    }
+    assert_eq!(to[MIB], 1);
+    println!("16 MiB: registered and given up in {:?}, copied in {copied:?}", long.saturating_sub(short));
+}
+
 /// Who writes much without sleeping itself, and has several completions at once, misses nobody who falls asleep meanwhile.
 #[test]
 fn no_sleeper_waits_for_the_look_twice_a_second() {

@@ -1,7 +1,7 @@
 //! libibverbs, with a safe face: devices, protection domain, registered memory, completion queues
 //! and channel, queue pairs. The only files of `verbs` with unsafe code are those of this folder.
 //!
-//! Here: what may be called when, and who outlives whom. Not here: layouts and symbols (`ffi`), what
+//! Here: what may be called when, and who outlives whom. Not here: layouts (`layout`) and symbols (`ffi`), what
 //! is written where (`link`), which device to take (`survey`).
 //!
 //! Invariants
@@ -16,6 +16,7 @@
 #![allow(unsafe_code)]
 
 mod ffi;
+mod layout;
 mod queue;
 mod works;
 
@@ -290,6 +291,8 @@ impl MemoryRegion {
     ) -> Result<Arc<MemoryRegion>, Error> {
         let access = if is_written_by_peers { ffi::ACCESS_LOCAL_WRITE | ffi::ACCESS_REMOTE_WRITE } else { 0 };
         let verbs = domain.device.verbs;
+        // All of it is about to be pinned. Cards know memory by pages: fewer are found faster.
+        region.ask_for_huge_pages();
         // SAFETY: the domain exists; the mapping is as long as it says (M1) and stays until this is dropped (V3).
         let mr = unsafe { (verbs.table.reg_mr)(domain.pd.as_ptr(), region.base().cast(), region.bytes(), access) };
         match NonNull::new(mr) {

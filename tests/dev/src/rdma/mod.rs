@@ -6,9 +6,11 @@
 //!
 //! Invariant: a machine that does not say how its tests ended has failed.
 
+mod counts;
 mod kit;
 mod machine;
 mod parts;
+mod steps;
 
 use crate::command::Context;
 use crate::count;
@@ -36,14 +38,16 @@ pub enum Part {
     Suite,
     /// Whole programs in one machine: `wordcount` over `verbs`, and over `verbs` and `shm`
     Programs,
-    /// Only by its name: a rack of two machines with daemons: `wordcount`, all fabrics in one program, a machine killed, a host switched off
+    /// A rack of two machines with daemons: `wordcount`, all fabrics in one program, a machine killed, a host switched off
     Rack,
+    /// Only by its name, and without a machine: what a request costs over `verbs` and over `shm`, counted
+    Counts,
 }
 
 impl Part {
-    /// Whether it runs when no part is named. The rack may take a quarter of an hour on two busy cores.
+    /// Whether it runs when no part is named.
     fn is_usual(self) -> bool {
-        self != Part::Rack
+        self != Part::Counts
     }
 
     fn run(self, bench: &Bench<'_>) -> anyhow::Result<Verdict> {
@@ -53,12 +57,16 @@ impl Part {
             Part::Suite => bench.suite(),
             Part::Programs => bench.programs(),
             Part::Rack => bench.rack(),
+            Part::Counts => counts::check(bench.context),
         }
     }
 }
 
-/// Runs one part, or all but the rack, and says how long each took.
+/// Runs one part, or all that need a machine, and says how long each took.
 pub fn check(context: &Context, only: Option<Part>) -> anyhow::Result<Verdict> {
+    if only == Some(Part::Counts) {
+        return counts::check(context);
+    }
     let kit = match Kit::get(context)? {
         Ok(kit) => kit,
         Err(NoKit(why)) => return Ok(Verdict::skipped(why)),

@@ -28,6 +28,20 @@ ulimit -l unlimited
 set -e
 ";
 
+/// The tests of `comm` in one machine, with the time that those of conformance take and the others.
+const TIMED_PAIR: &str = "\
+timed() {
+    read -r start rest </proc/uptime
+    /run/work/tests --show-output \"$@\" || failed=1
+    read -r end rest </proc/uptime
+    echo \"$start $end\" | awk -v what=\"$*\" '{ printf \"%.1f s: %s\\n\", $2 - $1, what }'
+}
+failed=0
+timed pair::conforms
+timed pair:: --skip pair::conforms
+exit $failed
+";
+
 /// Builds all programs, and the behavioural suite, with what `cargo test` builds.
 const ALL: [&str; 4] = ["build", "--bins", "--test", "suite"];
 
@@ -38,18 +52,21 @@ pub struct Bench<'a> {
     pub folder: PathBuf,
 }
 
+/// Builds, and gives the executables of that kind ("bin", "test") by the names of their targets.
+pub fn executables(context: &Context, arguments: &[&str], kind: &str) -> anyhow::Result<Vec<(String, PathBuf)>> {
+    let done = context.cargo(arguments).args(&["--message-format", "json"]).capture_aloud()?;
+    anyhow::ensure!(done.success, "it does not build:\n{}", done.stderr);
+    let messages = done.stdout.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let built = messages.filter(|message| message["target"]["kind"][0] == kind).filter_map(|message| {
+        let (name, path) = (message["target"]["name"].as_str()?, message["executable"].as_str()?);
+        Some((name.to_owned(), PathBuf::from(path)))
+    });
+    Ok(built.collect())
+}
+
 impl Bench<'_> {
-    /// Builds, and gives the executables of that kind ("bin", "test") by the names of their targets.
     fn build(&self, arguments: &[&str], kind: &str) -> anyhow::Result<Vec<(String, PathBuf)>> {
-        let build = self.context.cargo(arguments).args(&["--message-format", "json"]);
-        let done = build.capture_aloud()?;
-        anyhow::ensure!(done.success, "it does not build:\n{}", done.stderr);
-        let messages = done.stdout.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-        let built = messages.filter(|message| message["target"]["kind"][0] == kind).filter_map(|message| {
-            let (name, path) = (message["target"]["name"].as_str()?, message["executable"].as_str()?);
-            Some((name.to_owned(), PathBuf::from(path)))
-        });
-        Ok(built.collect())
+        executables(self.context, arguments, kind)
     }
 
     /// A new folder for a machine, with these executables in it.
@@ -116,7 +133,7 @@ impl Bench<'_> {
     }
 
     pub fn pair(&self) -> anyhow::Result<Verdict> {
-        self.one("pair", self.work("pair", &self.comm_tests()?)?, "exec /run/work/tests --show-output pair::")
+        self.one("pair", self.work("pair", &self.comm_tests()?)?, TIMED_PAIR)
     }
 
     pub fn hosts(&self) -> anyhow::Result<Verdict> {

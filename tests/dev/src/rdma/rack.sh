@@ -23,6 +23,8 @@ YAML
 }
 rack rack.yaml rxe0 15000
 rack apart.yaml rxe1 8000
+# Where nothing is to run, and four times this is waited for.
+rack cut.yaml rxe1 3000
 rack wrong.yaml mlx5_9 15000
 start_daemon() {
     $W/gossamer-daemon --rack /run/rack.yaml --host $1 --cache /run/cache-$1 2>/run/daemon-$1 &
@@ -113,7 +115,7 @@ judge auto_takes_tcp_where_rdma_does_not_reach <<'SAYS'
 verified: equal
 do not reach one another, and take TCP
 SAYS
-program 70 apart.yaml --hosts alpha,beta --fabric verbs $W/test-roles places
+program 70 cut.yaml --hosts alpha,beta --fabric verbs $W/test-roles places
 judge verbs_by_name_says_why_not <<'SAYS'
 did not connect its queue pairs (is UDP port 4791 open
 SAYS

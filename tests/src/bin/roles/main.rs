@@ -6,6 +6,7 @@
 mod calls;
 mod ends;
 mod lives;
+mod traced;
 mod work;
 
 use gossamer::{Place, Trust};
@@ -23,6 +24,7 @@ fn main() {
         ["spawn"] => work::spawn,
         ["everyone"] => work::everyone,
         ["load"] => work::load,
+        ["traced", ..] => traced::traced,
         ["wait"] => ends::wait,
         ["panic"] => ends::panic,
         ["abort"] => ends::abort,

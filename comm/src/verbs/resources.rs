@@ -1,0 +1,132 @@
+//! What a machine needs before it knows its peers' cards: memory that is registered, completion queues, queue pairs.
+//!
+//! Here: how many of what, and whether the device has so many. Not here: what the cards say (`terms`), connecting (`open`).
+
+use super::Party;
+use super::board::Board;
+use super::open::Prepared;
+use super::raw::{CompletionChannel, CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair, QueueSizes};
+use super::settings::Settings;
+use super::survey::{Choice, choose};
+use super::terms;
+use crate::error::Error;
+use crate::fabric::MachineId;
+use crate::memory::Region;
+use std::sync::Arc;
+
+/// Bells for which a queue pair has room before the attendant must have taken one.
+const BELLS: u32 = 8;
+/// Room for the attendant's own requests to a peer: one is in flight at a time.
+const BEATS: u32 = 4;
+/// Memory for what the attendant writes.
+const BEAT_BYTES: usize = 64;
+
+/// The queue pairs to one peer.
+pub(super) struct Way {
+    pub(super) peer: MachineId,
+    pub(super) lanes: usize,
+    pub(super) heartbeat: QueuePair,
+    pub(super) beat_memory: Arc<MemoryRegion>,
+    /// One for each lane of either side.
+    pub(super) queues: Vec<Arc<QueuePair>>,
+    /// One for each own lane.
+    pub(super) staging: Vec<Arc<MemoryRegion>>,
+}
+
+/// What a machine has for itself, whoever its peers are.
+pub(super) struct Own {
+    /// Of the own lanes.
+    pub(super) sends: Vec<Arc<CompletionQueue>>,
+    pub(super) queue: Arc<CompletionQueue>,
+    pub(super) channel: Arc<CompletionChannel>,
+    pub(super) memory: Arc<MemoryRegion>,
+    pub(super) board: Arc<Board>,
+    pub(super) board_memory: Arc<MemoryRegion>,
+    pub(super) choice: Choice,
+    pub(super) party: Party,
+    pub(super) settings: Settings,
+    pub(super) registered_bytes: u64,
+}
+
+/// Registers memory, and counts it.
+struct Registrar {
+    domain: Arc<ProtectionDomain>,
+    bytes: u64,
+}
+
+impl Registrar {
+    fn register(&mut self, region: Arc<Region>, is_written_by_peers: bool) -> Result<Arc<MemoryRegion>, Error> {
+        self.bytes += region.bytes() as u64;
+        MemoryRegion::register(&self.domain, region, is_written_by_peers)
+    }
+}
+
+pub(super) fn prepare(settings: &Settings, party: Party, region: Arc<Region>) -> Result<Prepared, Error> {
+    settings.check()?;
+    party.check()?;
+    let choice = choose(settings)?;
+    let own_lanes = usize::from(party.workers) + 1;
+    let lanes_of = |workers: u16| usize::from(workers) + 1;
+    let (depth, receives) = fit(settings, &party, &choice)?;
+    let domain = ProtectionDomain::new(&choice.device)?;
+    let mut registrar = Registrar { domain: Arc::clone(&domain), bytes: 0 };
+    let memory = registrar.register(region, true)?;
+    let board = Arc::new(Board::new(party.peers.iter().map(|(peer, workers)| (*peer, lanes_of(*workers))))?);
+    let board_memory = registrar.register(Arc::clone(board.memory()), true)?;
+    let channel = CompletionChannel::new(&choice.device)?;
+    let queue = CompletionQueue::new(&choice.device, receives, Some(Arc::clone(&channel)))?;
+    let peers = party.peers.len() as u32;
+    let new_sends = |_| CompletionQueue::new(&choice.device, depth * peers + 1, None);
+    let sends = (0..own_lanes).map(new_sends).collect::<Result<Vec<_>, _>>()?;
+
+    let mut ways = Vec::with_capacity(party.peers.len());
+    for &(peer, workers) in &party.peers {
+        let beat_sizes = QueueSizes { sends: BEATS, receives: 1, inline_bytes: 0 };
+        let heartbeat = QueuePair::new(&domain, &queue, &queue, beat_sizes)?;
+        heartbeat.initialise(choice.port)?;
+        let mut queues = Vec::new();
+        for lane in 0..own_lanes.max(lanes_of(workers)) {
+            // A lane that only the peer has sends nothing here.
+            let (sends, depth) = sends.get(lane).map_or((&queue, 1), |sends| (sends, depth));
+            let sizes = QueueSizes { sends: depth, receives: BELLS, inline_bytes: settings.inline_bytes };
+            let pair = QueuePair::new(&domain, sends, &queue, sizes)?;
+            pair.initialise(choice.port)?;
+            (0..BELLS).try_for_each(|_| pair.post_receive())?;
+            queues.push(Arc::new(pair));
+        }
+        let mut staging = Vec::with_capacity(own_lanes);
+        for _ in 0..own_lanes {
+            staging.push(registrar.register(Arc::new(Region::anonymous(settings.staging_bytes)?), false)?);
+        }
+        let beat_memory = registrar.register(Arc::new(Region::anonymous(BEAT_BYTES)?), false)?;
+        ways.push(Way { peer, lanes: lanes_of(workers), heartbeat, beat_memory, queues, staging });
+    }
+    let (settings, registered_bytes) = (Settings { queue_depth: depth, ..settings.clone() }, registrar.bytes);
+    let own = Own { sends, queue, channel, memory, board, board_memory, choice, party, settings, registered_bytes };
+    let card = terms::card(&own, &ways).encode()?;
+    Ok(Prepared { card, ways, own })
+}
+
+/// How deep queues may be, and how long the attendant's completion queue, on this device.
+fn fit(settings: &Settings, party: &Party, choice: &Choice) -> Result<(u32, u32), Error> {
+    let peers = party.peers.len() as u32;
+    let own = u32::from(party.workers) + 1;
+    let queue_pairs: u32 = party.peers.iter().map(|(_, workers)| own.max(u32::from(*workers) + 1) + 1).sum();
+    let (device, limits) = (choice.device.name(), choice.limits);
+    if queue_pairs as usize > limits.queue_pairs {
+        let limit = limits.queue_pairs;
+        return Err(Error::verbs(format!(
+            "{queue_pairs} queue pairs are needed, {device} has {limit}: use fewer workers"
+        )));
+    }
+    let depth = settings.queue_depth.min(limits.works);
+    let receives = queue_pairs * BELLS + peers * BEATS;
+    let longest = (u64::from(depth) * u64::from(peers) + 1).max(u64::from(receives));
+    if longest > u64::from(limits.completions) {
+        let limit = limits.completions;
+        return Err(Error::verbs(format!(
+            "a completion queue of {longest} entries is needed, {device} has {limit}: lower queue_depth, or use fewer workers"
+        )));
+    }
+    Ok((depth, receives))
+}
