@@ -2,7 +2,7 @@
 //!
 //! All ratios are ratios of medians. Not here: how anything is measured.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 
@@ -11,9 +11,11 @@ use crate::{
     harness::{Entry, interleave},
     machine::Machine,
     options::Common,
-    parts::{self, Judged, LOCAL, LONE, PAIR},
+    parts::{self, LOCAL, LONE, PAIR},
     pick::Dist,
-    report::{Field, Report, Series},
+    report::{Field, Series},
+    rounds::{Compared, Skipped},
+    verdict::{AT_LEAST, AT_MOST, Verdict, conclude, verdict},
 };
 
 /// Options of `targets`.
@@ -25,39 +27,6 @@ pub struct Targets {
     /// What all commands share.
     #[command(flatten)]
     pub common: Common,
-}
-
-/// A target and what came of it.
-#[derive(Clone, Debug, Serialize)]
-pub struct Verdict {
-    /// What is compared.
-    pub target: String,
-    /// `at least` or `at most`.
-    pub bound: &'static str,
-    /// The bound.
-    pub wanted: f64,
-    /// The figure, if its contenders ran.
-    pub reached: Option<f64>,
-    /// Whether the bound holds.
-    pub met: Option<bool>,
-}
-
-const AT_LEAST: &str = "at least";
-const AT_MOST: &str = "at most";
-
-fn verdict(target: impl Into<String>, bound: &'static str, wanted: f64, reached: Option<f64>) -> Verdict {
-    Verdict {
-        target: target.into(),
-        bound,
-        wanted,
-        reached,
-        met: reached.map(|reached| if bound == AT_LEAST { reached >= wanted } else { reached <= wanted }),
-    }
-}
-
-/// A target that asks for at least so much.
-pub fn verdict_at_least(target: impl Into<String>, wanted: f64, reached: Option<f64>) -> Verdict {
-    verdict(target, AT_LEAST, wanted, reached)
 }
 
 /// Objects of the fetch-and-add targets; the last is where nothing is contended.
@@ -95,14 +64,8 @@ pub fn command(mut options: Targets) -> Result<()> {
     }
     parts::print(&series);
     let targets = judge(&series, &machine, &fetch_add_objects);
-    print_verdicts(&targets);
-    let missed = targets.iter().filter(|verdict| verdict.met != Some(true)).count();
-    let results = Judged { series: &series, targets };
-    Report::write("targets", &machine, &options, results, common.json.as_deref())?;
-    if options.strict && missed > 0 {
-        bail!("{missed} targets are missed or were not measured");
-    }
-    Ok(())
+    let measured = Compared { series: &series, skipped: &Skipped::default() };
+    conclude("targets", &machine, &options, measured, targets, common.json.as_deref(), options.strict)
 }
 
 /// The targets that can be told from `series`, each with its figure where its contenders ran.
@@ -175,33 +138,4 @@ pub fn judge(series: &[Series], machine: &Machine, fetch_add_objects: &[usize]) 
 
 fn ratio(of: Option<f64>, to: Option<f64>) -> Option<f64> {
     Some(of? / to?)
-}
-
-/// Prints target, figure and yes or no.
-pub fn print_verdicts(verdicts: &[Verdict]) {
-    println!("\n{:<84} {:>14} {:>9}  met", "target", "wanted", "reached");
-    for verdict in verdicts {
-        let bound = format!("{} {}", verdict.bound, verdict.wanted);
-        let reached = verdict.reached.map_or("-".to_owned(), |reached| format!("{reached:.2}"));
-        let met = match verdict.met {
-            Some(true) => "yes",
-            Some(false) => "NO",
-            None => "not measured",
-        };
-        println!("{:<84} {bound:>14} {reached:>9}  {met}", verdict.target);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bounds_hold_in_their_direction() {
-        assert_eq!(verdict("a", AT_LEAST, 2.0, Some(2.5)).met, Some(true));
-        assert_eq!(verdict("a", AT_LEAST, 2.0, Some(1.5)).met, Some(false));
-        assert_eq!(verdict("a", AT_MOST, 2.0, Some(1.5)).met, Some(true));
-        assert_eq!(verdict("a", AT_MOST, 2.0, Some(2.5)).met, Some(false));
-        assert_eq!(verdict("a", AT_MOST, 2.0, None).met, None);
-    }
 }
