@@ -15,7 +15,7 @@ use crate::{
     pick::Dist,
     report::{Field, Series},
     rounds::{Compared, Skipped},
-    verdict::{AT_LEAST, AT_MOST, Verdict, conclude, verdict},
+    verdict::{Verdict, conclude, verdict_at_least, verdict_at_most},
 };
 
 /// Options of `targets`.
@@ -78,24 +78,21 @@ pub fn judge(series: &[Series], machine: &Machine, fetch_add_objects: &[usize]) 
         let lock_name = lock.map_or("the best lock", |lock| lock.contender.as_str());
         let lock_mops = lock.map(|lock| lock.median_mops);
         let few = objects <= 16;
-        verdicts.push(verdict(
+        verdicts.push(verdict_at_least(
             format!("apply_then over the best lock ({lock_name}), {objects} objects"),
-            AT_LEAST,
             if few { 2.5 } else { 1.0 },
             ratio(of("apply_then"), lock_mops),
         ));
         if objects == 1 {
-            verdicts.push(verdict(
+            verdicts.push(verdict_at_least(
                 "apply_then over the contended atomic, 1 object",
-                AT_LEAST,
                 1.5,
                 ratio(of("apply_then"), of("atomic")),
             ));
         }
         if few {
-            verdicts.push(verdict(
+            verdicts.push(verdict_at_least(
                 format!("apply with 64 fibers a worker over the best lock ({lock_name}), {objects} objects"),
-                AT_LEAST,
                 1.2,
                 ratio(of("apply"), lock_mops),
             ));
@@ -103,33 +100,29 @@ pub fn judge(series: &[Series], machine: &Machine, fetch_add_objects: &[usize]) 
     }
     let pair = Field::of(series, PAIR);
     let of_pair = |contender: &str| pair.get(contender).map(|series| series.median_mops);
-    verdicts.push(verdict(
+    verdicts.push(verdict_at_least(
         "one client, one dedicated trustee: apply_then over bare-slots",
-        AT_LEAST,
         0.6,
         ratio(of_pair("apply_then-dedicated"), of_pair("bare-slots-dedicated")),
     ));
-    verdicts.push(verdict(
+    verdicts.push(verdict_at_least(
         format!("the same in Mops/s (set for a 2.5 GHz Cascade Lake; here {})", machine.cpu),
-        AT_LEAST,
         40.0,
         of_pair("apply_then-dedicated"),
     ));
     let lone = Field::of(series, LONE);
     let of_lone = |contender: &str| lone.get(contender).map(Series::median_ns);
     for (transfers, lines) in [("ping-pong", "one line"), ("ping-pong-two-lines", "two lines")] {
-        verdicts.push(verdict(
+        verdicts.push(verdict_at_most(
             format!("a lone apply over a round trip of transfers, {lines} each way"),
-            AT_MOST,
             3.0,
             ratio(of_lone("apply-lone"), of_lone(transfers)),
         ));
     }
     let local = Field::of(series, LOCAL);
     let of_local = |contender: &str| local.get(contender).map(Series::median_ns);
-    verdicts.push(verdict(
+    verdicts.push(verdict_at_most(
         "local shortcut over an uncontended std Mutex, time",
-        AT_MOST,
         2.0,
         ratio(of_local("apply"), of_local("std-mutex")),
     ));

@@ -24,13 +24,10 @@ pub struct Verdict {
     pub met: Option<bool>,
 }
 
-/// The bound of [`verdict_at_least`].
-pub const AT_LEAST: &str = "at least";
-/// The other one.
-pub const AT_MOST: &str = "at most";
+const AT_LEAST: &str = "at least";
+const AT_MOST: &str = "at most";
 
-/// A target with either bound.
-pub fn verdict(target: impl Into<String>, bound: &'static str, wanted: f64, reached: Option<f64>) -> Verdict {
+fn verdict(target: impl Into<String>, bound: &'static str, wanted: f64, reached: Option<f64>) -> Verdict {
     Verdict {
         target: target.into(),
         bound,
@@ -43,6 +40,11 @@ pub fn verdict(target: impl Into<String>, bound: &'static str, wanted: f64, reac
 /// A target that asks for at least so much.
 pub fn verdict_at_least(target: impl Into<String>, wanted: f64, reached: Option<f64>) -> Verdict {
     verdict(target, AT_LEAST, wanted, reached)
+}
+
+/// A target that asks for at most so much.
+pub fn verdict_at_most(target: impl Into<String>, wanted: f64, reached: Option<f64>) -> Verdict {
+    verdict(target, AT_MOST, wanted, reached)
 }
 
 /// Prints target, figure and yes or no.
@@ -94,10 +96,10 @@ mod tests {
 
     #[test]
     fn bounds_hold_in_their_direction() {
-        assert_eq!(verdict("a", AT_LEAST, 2.0, Some(2.5)).met, Some(true));
-        assert_eq!(verdict("a", AT_LEAST, 2.0, Some(1.5)).met, Some(false));
-        assert_eq!(verdict("a", AT_MOST, 2.0, Some(1.5)).met, Some(true));
-        assert_eq!(verdict("a", AT_MOST, 2.0, Some(2.5)).met, Some(false));
-        assert_eq!(verdict("a", AT_MOST, 2.0, None).met, None);
+        assert_eq!(verdict_at_least("a", 2.0, Some(2.5)).met, Some(true));
+        assert_eq!(verdict_at_least("a", 2.0, Some(1.5)).met, Some(false));
+        assert_eq!(verdict_at_most("a", 2.0, Some(1.5)).met, Some(true));
+        assert_eq!(verdict_at_most("a", 2.0, Some(2.5)).met, Some(false));
+        assert_eq!(verdict_at_most("a", 2.0, None).met, None);
     }
 }
