@@ -81,13 +81,13 @@ pub fn command(mut options: FetchAdd) -> Result<()> {
 
 /// Throughput over the number of objects, for each distribution and number of threads; `has_pause` is whether `--pause` was given.
 pub fn pictures(results: &[FetchAddSeries], has_pause: bool) -> Vec<Picture> {
-    let (name_end, title_end) = if has_pause { ("-pause", ", a spin-loop hint inside") } else { ("", "") };
+    let inside = if has_pause { ", a spin-loop hint inside" } else { "" };
     let mut album = Album::default();
     for FetchAddSeries { dist, series } in results {
         let threads = series.threads;
-        let title = || format!("Fetch-and-add, {threads} threads, {dist}{title_end}");
+        let title = || format!("Fetch-and-add, {threads} threads, {dist}{inside}");
         let axes = ("objects", "million operations a second (median, min to max)");
-        let picture = album.picture(format!("fetch-add-{dist}-{threads}-threads{name_end}"), title, axes);
+        let picture = album.picture(format!("{dist}-{threads}-threads"), title, axes);
         picture.add(&series.contender, series.dot(series.objects as f64));
     }
     album.pictures()

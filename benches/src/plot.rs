@@ -50,7 +50,7 @@ impl File {
     }
 }
 
-/// One picture: lines over an x axis.
+/// One picture: lines over an x axis. Its name follows that of the file of results.
 pub struct Picture {
     name: String,
     title: String,
@@ -137,13 +137,15 @@ pub fn command(options: Plot) -> Result<()> {
     let text = fs::read_to_string(&options.json).with_context(|| format!("{path} cannot be read"))?;
     let file: File = serde_json::from_str(&text).with_context(|| format!("{path} is not a file of results"))?;
     fs::create_dir_all(&options.out).with_context(|| format!("{} cannot be made", options.out.display()))?;
+    // Named after their file: two files of one command have pictures of their own.
+    let stem = options.json.file_stem().unwrap_or_default().to_string_lossy();
     if matches!(file.command.as_str(), "parts" | "targets") {
-        return bars(&file, &options.out).with_context(|| format!("{path} cannot be drawn"));
+        return bars(&file, &stem, &options.out).with_context(|| format!("{path} cannot be drawn"));
     }
     let pictures = pictures(&file).with_context(|| format!("{path} cannot be drawn"))?;
     ensure!(!pictures.is_empty(), "{path} holds no samples");
     for picture in &pictures {
-        let out = options.out.join(format!("{}.svg", picture.name));
+        let out = options.out.join(format!("{stem}-{}.svg", picture.name));
         draw(picture, &file.machine, &out).with_context(|| format!("{} cannot be drawn", out.display()))?;
         println!("{}", out.display());
     }
@@ -291,13 +293,13 @@ fn number(value: f64) -> String {
 }
 
 /// `parts` and `targets`: horizontal bars of nanoseconds an operation, a picture a group.
-fn bars(file: &File, out: &Path) -> Result<()> {
+fn bars(file: &File, stem: &str, out: &Path) -> Result<()> {
     let series: Vec<Series> = file.results(Some("series"))?;
     let groups: BTreeSet<&str> = series.iter().map(|series| series.group.as_str()).collect();
     ensure!(!groups.is_empty(), "there are no samples");
     for group in groups {
         let rows: Vec<&Series> = series.iter().filter(|series| series.group == group).collect();
-        let path = out.join(format!("{}-{}.svg", file.command, group.replace([' ', ','], "-").replace("--", "-")));
+        let path = out.join(format!("{stem}-{}.svg", group.replace([' ', ','], "-").replace("--", "-")));
         draw_bars(group, &rows, &file.machine, &path).with_context(|| format!("{} cannot be drawn", path.display()))?;
         println!("{}", path.display());
     }

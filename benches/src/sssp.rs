@@ -251,12 +251,12 @@ pub fn pictures(series: &[Series]) -> Vec<Picture> {
             let title = || format!("Shortest paths in a Kronecker graph, {most} workers (dijkstra: one thread)");
             let axes = ("vertices", "million traversed edges a second (median, min to max)");
             let rate = Dot::among(vertices, *median_mteps, samples.iter().map(|searches| mteps(searches)));
-            sizes.picture("sssp-teps".to_owned(), title, axes).add(contender, rate);
-            sizes.picture("sssp-seconds".to_owned(), title, ("vertices", seconds)).add(contender, time(vertices));
+            sizes.picture("teps".to_owned(), title, axes).add(contender, rate);
+            sizes.picture("seconds".to_owned(), title, ("vertices", seconds)).add(contender, time(vertices));
         }
         if *scale == largest {
             let title = || format!("Shortest paths in a Kronecker graph of 2^{largest} vertices");
-            let picture = teams.picture("sssp-workers".to_owned(), title, ("workers", seconds)).linear();
+            let picture = teams.picture("workers".to_owned(), title, ("workers", seconds)).linear();
             picture.add(contender, time(*workers as f64));
         }
     }

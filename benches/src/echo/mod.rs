@@ -156,7 +156,7 @@ impl Series {
     }
 }
 
-/// For each size and number of processes, throughput and the 99th percentile over the outstanding requests. And as the thesis
+/// For two sizes and each number of processes, throughput and the 99th percentile over the outstanding requests. And as the thesis
 /// has them, of 32 bytes and two processes: throughput over the processes (figure 22), over the size (23), each contender at its
 /// best number of outstanding requests; the tail of the latency over the throughput (24).
 pub fn pictures(series: &[Series]) -> Vec<Picture> {
@@ -165,11 +165,13 @@ pub fn pictures(series: &[Series]) -> Vec<Picture> {
     for series in series {
         let Series { contender, processes, bytes, outstanding, .. } = series;
         let title = || format!("Echo between random peers, {processes} processes, {bytes} bytes");
-        let (x, name) = ("requests each worker keeps outstanding", format!("echo-{processes}-processes-{bytes}-bytes"));
-        own.picture(format!("{name}-rate"), title, (x, RATE)).add(contender, series.dot(*outstanding as f64));
-        let axes = (x, "99th percentile, microseconds (median of runs)");
-        let us = Dot::alone(*outstanding as f64, series.p99_ns / 1e3);
-        own.picture(format!("{name}-p99"), title, axes).add(contender, us);
+        let (x, name) = ("requests each worker keeps outstanding", format!("{processes}-processes-{bytes}-bytes"));
+        if PLOTTED_BYTES.contains(bytes) {
+            own.picture(format!("{name}-rate"), title, (x, RATE)).add(contender, series.dot(*outstanding as f64));
+            let axes = (x, "99th percentile, microseconds (median of runs)");
+            let us = Dot::alone(*outstanding as f64, series.p99_ns / 1e3);
+            own.picture(format!("{name}-p99"), title, axes).add(contender, us);
+        }
         if *bytes == THESIS_BYTES {
             let axes = (RATE, "99.9th percentile, microseconds (median of runs)");
             let tail = Dot::alone(series.median_mops, series.p999_ns / 1e3);
@@ -180,12 +182,12 @@ pub fn pictures(series: &[Series]) -> Vec<Picture> {
         let Series { contender, processes, bytes, .. } = best;
         if *processes == THESIS_PROCESSES {
             let title = || format!("Echo between random peers, {processes} processes");
-            let name = format!("echo-{processes}-processes-over-bytes");
+            let name = format!("{processes}-processes-over-bytes");
             of_thesis.picture(name, title, ("bytes each way", RATE)).add(contender, best.dot(*bytes as f64));
         }
         if *bytes == THESIS_BYTES {
             let title = || format!("Echo between random peers, {bytes} bytes");
-            let name = format!("echo-{bytes}-bytes-over-processes");
+            let name = format!("{bytes}-bytes-over-processes");
             of_thesis.picture(name, title, ("processes", RATE)).linear().add(contender, best.dot(*processes as f64));
         }
     }
@@ -206,6 +208,8 @@ fn best_of_each(series: &[Series]) -> impl Iterator<Item = &Series> {
 
 /// Bytes of the thesis' requests.
 const THESIS_BYTES: usize = 32;
+/// Sizes with pictures over the outstanding requests: one of many requests a slot, one of few.
+const PLOTTED_BYTES: [usize; 2] = [THESIS_BYTES, 4096];
 /// Processes of its figures 23 and 24.
 const THESIS_PROCESSES: usize = 2;
 /// Two neighbouring sizes across which bytes per second must not fall by more than this.

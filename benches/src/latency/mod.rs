@@ -243,7 +243,7 @@ pub fn pictures(points: &[Point]) -> Vec<Picture> {
             let (objects, dist) = (point.objects, point.dist);
             let title = || format!("Latency ({long}), {objects} objects, {dist}, {} threads", point.threads);
             let axes = ("offered load, million operations a second", "microseconds (median of runs)");
-            let picture = album.picture(format!("latency-{objects}-{dist}-{short}"), title, axes);
+            let picture = album.picture(format!("{objects}-{dist}-{short}"), title, axes);
             picture.add(&point.contender, Dot::alone(point.offered_mops, pick(point) / 1e3));
         }
     }

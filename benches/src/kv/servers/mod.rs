@@ -274,15 +274,15 @@ pub fn pictures(measured: &Measured) -> Vec<Picture> {
             Mix::Writes(share) => format!("Servers, {dist}, {share}% writes"),
             letter => format!("Servers, {dist}, YCSB {letter}"),
         };
-        let picture = keys.picture(format!("kv-servers-{dist}-{mix}"), title, ("keys", y));
+        let picture = keys.picture(format!("{dist}-{mix}"), title, ("keys", y));
         picture.add(server, dot(*count as f64));
         if let Mix::Writes(share) = *mix {
             let title = || format!("Servers, {dist}, {count} keys");
-            let picture = writes.picture(format!("kv-servers-{dist}-{count}-keys"), title, ("writes, %", y)).linear();
+            let picture = writes.picture(format!("{dist}-{count}-keys"), title, ("writes, %", y)).linear();
             picture.add(server, dot(f64::from(share)));
         }
     }
-    keys.pictures().into_iter().chain(writes.pictures_with_lines()).collect()
+    keys.pictures_with_lines().into_iter().chain(writes.pictures_with_lines()).collect()
 }
 
 #[cfg(test)]

@@ -146,13 +146,13 @@ pub fn pictures(results: &[TableSeries]) -> Vec<Picture> {
     for TableSeries { dist, writes: share, series } in results {
         let (contender, threads, objects) = (&series.contender, series.threads, series.objects);
         let title = || format!("Tables alone, {threads} threads, {dist}, {share}% writes");
-        let picture = keys.picture(format!("kv-tables-{dist}-{share}-writes"), title, ("keys", y));
+        let picture = keys.picture(format!("{dist}-{share}-writes"), title, ("keys", y));
         picture.add(contender, series.dot(objects as f64));
         let title = || format!("Tables alone, {threads} threads, {dist}, {objects} keys");
-        let picture = writes.picture(format!("kv-tables-{dist}-{objects}-keys"), title, ("writes, %", y)).linear();
+        let picture = writes.picture(format!("{dist}-{objects}-keys"), title, ("writes, %", y)).linear();
         picture.add(contender, series.dot(f64::from(*share)));
     }
-    keys.pictures().into_iter().chain(writes.pictures_with_lines()).collect()
+    keys.pictures_with_lines().into_iter().chain(writes.pictures_with_lines()).collect()
 }
 
 #[cfg(test)]
