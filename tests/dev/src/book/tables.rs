@@ -353,8 +353,10 @@ fn verdicts(targets: &Value) -> String {
         let at_most = target["bound"] == "at most";
         let reached = target["reached"].as_f64().map_or("not measured".to_owned(), |value| rounded(value, at_most));
         let met = target["met"].as_bool().map_or("", |met| if met { "met" } else { "**missed**" });
-        let (name, bound, wanted) = (text(&target["target"]), text(&target["bound"]), text(&target["wanted"]));
-        let _ = write!(out, "\n| {name} | {bound} {} | {reached} | {met} |", wanted.trim_end_matches(".0"));
+        let wanted = target["wanted"].as_f64().unwrap_or_default();
+        let wanted = if wanted.fract() == 0.0 { wanted.to_string() } else { rounded(wanted, !at_most) };
+        let (name, bound) = (text(&target["target"]), text(&target["bound"]));
+        let _ = write!(out, "\n| {name} | {bound} {wanted} | {reached} | {met} |");
     }
     out
 }
@@ -388,7 +390,7 @@ fn grouped(number: &str) -> String {
         }
         out.push(digit);
     }
-    out + rest.trim_end_matches(".0")
+    out + rest
 }
 
 /// A value as a reader wants it: `{"Writes": 5}` is 5.
@@ -409,7 +411,14 @@ mod tests {
 
     #[test]
     fn nothing_is_rounded_in_anybodys_favour() {
-        let down = [(43.589, "43.5"), (0.06789, "0.0678"), (189.9, "189"), (12_345.9, "12,345"), (2.0, "2.00")];
+        let down = [
+            (43.589, "43.5"),
+            (0.06789, "0.0678"),
+            (189.9, "189"),
+            (12_345.9, "12,345"),
+            (2.0, "2.00"),
+            (47.0, "47.0"),
+        ];
         for (value, expected) in down {
             assert_eq!(rounded(value, false), expected);
         }
