@@ -12,6 +12,7 @@ use crate::{
     machine::Machine,
     options::Common,
     pick::Dist,
+    plot::{Album, Picture},
     report::{Field, Report, Series},
 };
 
@@ -76,4 +77,18 @@ pub fn command(mut options: FetchAdd) -> Result<()> {
         }
     }
     Report::write("fetch-add", &machine, &options, results, common.json.as_deref())
+}
+
+/// Throughput over the number of objects, for each distribution and number of threads; `has_pause` is whether `--pause` was given.
+pub fn pictures(results: &[FetchAddSeries], has_pause: bool) -> Vec<Picture> {
+    let inside = if has_pause { ", a spin-loop hint inside" } else { "" };
+    let mut album = Album::default();
+    for FetchAddSeries { dist, series } in results {
+        let threads = series.threads;
+        let title = || format!("Fetch-and-add, {threads} threads, {dist}{inside}");
+        let axes = ("objects", "million operations a second (median, min to max)");
+        let picture = album.picture(format!("{dist}-{threads}-threads"), title, axes);
+        picture.add(&series.contender, series.dot(series.objects as f64));
+    }
+    album.pictures()
 }

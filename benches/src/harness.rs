@@ -6,12 +6,12 @@
 use std::io::{IsTerminal, Write, stderr};
 
 use anyhow::{Context, Result};
-use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 
 use crate::{
     contender::{Contender, Run, Workload},
     options::Common,
     report::{Sample, Series},
+    rounds::interleaved,
 };
 
 /// A contender with what it is to do.
@@ -38,24 +38,20 @@ pub fn interleave(mut entries: Vec<Entry>, options: &Common, title: &str) -> Res
         };
     }
     let mut samples: Vec<Vec<Sample>> = entries.iter().map(|_| Vec::new()).collect();
-    let mut order: Vec<usize> = (0..entries.len()).collect();
-    let mut rng = StdRng::seed_from_u64(options.seed);
-    for round in 1..=options.rounds {
-        order.shuffle(&mut rng);
-        for &index in &order {
-            let entry = &entries[index];
-            let run = verified(entry)?;
-            let sample = Sample { round, mops: run.mops(entry.workload.ops), fairness: run.fairness };
-            progress.show(&format!(
-                "round {round}/{} {} {} {:.2} Mops/s",
-                options.rounds,
-                entry.group,
-                entry.contender.name(),
-                sample.mops
-            ));
-            samples[index].push(sample);
-        }
-    }
+    interleaved(options.rounds, entries.len(), options.seed, |round, index| {
+        let entry = &entries[index];
+        let run = verified(entry)?;
+        let sample = Sample { round, mops: run.mops(entry.workload.ops), fairness: run.fairness };
+        progress.show(&format!(
+            "round {round}/{} {} {} {:.2} Mops/s",
+            options.rounds,
+            entry.group,
+            entry.contender.name(),
+            sample.mops
+        ));
+        samples[index].push(sample);
+        Ok(())
+    })?;
     for entry in &entries {
         entry.contender.finish().with_context(|| format!("{} {} went wrong", entry.group, entry.contender.name()))?;
     }

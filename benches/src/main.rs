@@ -21,9 +21,11 @@ mod parts;
 mod pick;
 mod plot;
 mod report;
+mod rounds;
 #[cfg(feature = "trust")]
 mod sssp;
 mod targets;
+mod verdict;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};

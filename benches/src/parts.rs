@@ -15,8 +15,10 @@ use crate::{
     machine::Machine,
     options::Common,
     pick::Dist,
-    report::{Report, Series},
-    targets::{Verdict, judge, print_verdicts},
+    report::Series,
+    rounds::{Compared, Skipped},
+    targets::judge,
+    verdict::conclude,
 };
 
 /// A round trip with nothing else to do.
@@ -34,15 +36,6 @@ pub struct Parts {
     pub common: Common,
 }
 
-/// What `parts` and `targets` write.
-#[derive(Debug, Serialize)]
-pub struct Judged<'a> {
-    /// All samples.
-    pub series: &'a [Series],
-    /// The targets that they decide.
-    pub targets: Vec<Verdict>,
-}
-
 /// Measures, prints and writes.
 ///
 /// # Errors
@@ -54,9 +47,8 @@ pub fn command(mut options: Parts) -> Result<()> {
     let series = interleave(entries(&options.common)?, &options.common, "parts")?;
     print(&series);
     let targets = judge(&series, &machine, &[]);
-    print_verdicts(&targets);
-    let results = Judged { series: &series, targets };
-    Report::write("parts", &machine, &options, results, options.common.json.as_deref())
+    let measured = Compared { series: &series, skipped: &Skipped::default() };
+    conclude("parts", &machine, &options, measured, targets, options.common.json.as_deref(), false)
 }
 
 /// The contenders of all parts.

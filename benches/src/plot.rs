@@ -10,11 +10,14 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
-use plotters::prelude::*;
-use serde::Deserialize;
+use plotters::{
+    coord::ranged1d::{Ranged, ValueFormatter},
+    prelude::*,
+};
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::{fetch_add::FetchAddSeries, latency::Point, machine::Machine, report::Series};
+use crate::{machine::Machine, report::Series};
 
 /// Options of `plot`.
 #[derive(Debug, Args)]
@@ -31,16 +34,30 @@ pub struct Plot {
 struct File {
     command: String,
     machine: Machine,
+    options: Value,
     results: Value,
 }
 
-/// One picture: lines over a logarithmic x axis.
+impl File {
+    /// The results, or the part of them that has this name.
+    fn results<T: DeserializeOwned>(&self, part: Option<&str>) -> Result<T> {
+        let shape = || format!("these are no results of {}", self.command);
+        let results = match part {
+            Some(part) => self.results.get(part).ok_or_else(|| anyhow!("there are no {part}")).with_context(shape)?,
+            None => &self.results,
+        };
+        serde_json::from_value(results.clone()).with_context(shape)
+    }
+}
+
+/// One picture: lines over an x axis. Its name follows that of the file of results.
 pub struct Picture {
-    pub name: String,
-    pub title: String,
-    pub x: &'static str,
-    pub y: &'static str,
-    pub lines: BTreeMap<String, Vec<Dot>>,
+    name: String,
+    title: String,
+    axes: (&'static str, &'static str),
+    /// Whether the x axis is linear; else it is logarithmic. The y axis always is.
+    has_linear_x: bool,
+    lines: BTreeMap<String, Vec<Dot>>,
 }
 
 /// A median with its spread.
@@ -52,6 +69,64 @@ pub struct Dot {
     pub high: f64,
 }
 
+impl Dot {
+    /// A median among its samples.
+    pub fn among(x: f64, y: f64, samples: impl Iterator<Item = f64>) -> Dot {
+        let (low, high) = samples.fold((y, y), |(low, high), sample| (low.min(sample), high.max(sample)));
+        Dot { x, y, low, high }
+    }
+
+    /// A value without a spread.
+    pub fn alone(x: f64, y: f64) -> Dot {
+        Dot { x, y, low: y, high: y }
+    }
+}
+
+impl Picture {
+    /// Adds a dot to the line of a contender.
+    pub fn add(&mut self, contender: &str, dot: Dot) {
+        self.lines.entry(contender.to_owned()).or_default().push(dot);
+    }
+
+    /// With a linear x axis, which may begin at zero.
+    pub fn linear(&mut self) -> &mut Picture {
+        self.has_linear_x = true;
+        self
+    }
+
+    /// How many places of the x axis have dots.
+    fn places(&self) -> usize {
+        self.lines.values().flatten().map(|dot| dot.x.to_bits()).collect::<BTreeSet<_>>().len()
+    }
+}
+
+/// Pictures in the making, by name.
+#[derive(Default)]
+pub struct Album(BTreeMap<String, Picture>);
+
+impl Album {
+    /// The picture of this name, with what its x and y axes are.
+    pub fn picture(
+        &mut self,
+        name: String,
+        title: impl FnOnce() -> String,
+        axes: (&'static str, &'static str),
+    ) -> &mut Picture {
+        let new = |name| Picture { name, title: title(), axes, has_linear_x: false, lines: BTreeMap::new() };
+        self.0.entry(name.clone()).or_insert_with(|| new(name))
+    }
+
+    /// All of them.
+    pub fn pictures(self) -> Vec<Picture> {
+        self.0.into_values().collect()
+    }
+
+    /// Those that compare at least two places of their x axes.
+    pub fn pictures_with_lines(self) -> Vec<Picture> {
+        self.0.into_values().filter(|picture| picture.places() > 1).collect()
+    }
+}
+
 /// Reads the file and draws.
 ///
 /// # Errors
@@ -61,85 +136,36 @@ pub fn command(options: Plot) -> Result<()> {
     let path = options.json.display();
     let text = fs::read_to_string(&options.json).with_context(|| format!("{path} cannot be read"))?;
     let file: File = serde_json::from_str(&text).with_context(|| format!("{path} is not a file of results"))?;
-    let shape = || format!("{path} does not hold results of {}", file.command);
-    let pictures = match file.command.as_str() {
-        "fetch-add" => fetch_add(serde_json::from_value(file.results).with_context(shape)?),
-        "latency" => latency(&serde_json::from_value::<Vec<Point>>(file.results).with_context(shape)?),
-        #[cfg(feature = "trust")]
-        "echo" => {
-            let series = file.results.get("series").cloned().ok_or_else(|| anyhow!(shape()))?;
-            crate::echo::pictures(&serde_json::from_value::<Vec<crate::echo::Series>>(series).with_context(shape)?)
-        }
-        "kv" => crate::kv::pictures(&file.results).with_context(shape)?,
-        #[cfg(feature = "trust")]
-        "sssp" => {
-            let series = file.results.get("series").cloned().ok_or_else(|| anyhow!(shape()))?;
-            crate::sssp::pictures(&serde_json::from_value::<Vec<crate::sssp::Series>>(series).with_context(shape)?)
-        }
-        "parts" | "targets" => {
-            let series = file.results.get("series").cloned().ok_or_else(|| anyhow!(shape()))?;
-            bars(&serde_json::from_value::<Vec<Series>>(series).with_context(shape)?, &file, &options.out)?;
-            return Ok(());
-        }
-        other => bail!("{path} holds results of {other:?}, which has no picture"),
-    };
-    ensure!(!pictures.is_empty(), "{path} holds no samples");
     fs::create_dir_all(&options.out).with_context(|| format!("{} cannot be made", options.out.display()))?;
+    // Named after their file: two files of one command have pictures of their own.
+    let stem = options.json.file_stem().unwrap_or_default().to_string_lossy();
+    if matches!(file.command.as_str(), "parts" | "targets") {
+        return bars(&file, &stem, &options.out).with_context(|| format!("{path} cannot be drawn"));
+    }
+    let pictures = pictures(&file).with_context(|| format!("{path} cannot be drawn"))?;
+    ensure!(!pictures.is_empty(), "{path} holds no samples");
     for picture in &pictures {
-        let out = options.out.join(format!("{}.svg", picture.name));
+        let out = options.out.join(format!("{stem}-{}.svg", picture.name));
         draw(picture, &file.machine, &out).with_context(|| format!("{} cannot be drawn", out.display()))?;
         println!("{}", out.display());
     }
     Ok(())
 }
 
-fn fetch_add(results: Vec<FetchAddSeries>) -> Vec<Picture> {
-    let mut pictures: BTreeMap<(usize, String), Picture> = BTreeMap::new();
-    for FetchAddSeries { dist, series } in results {
-        let (threads, dist) = (series.threads, dist.to_string());
-        let picture = pictures.entry((threads, dist.clone())).or_insert_with(|| Picture {
-            name: format!("fetch-add-{dist}-{threads}-threads"),
-            title: format!("Fetch-and-add, {threads} threads, {dist}"),
-            x: "objects",
-            y: "million operations a second (median, min to max)",
-            lines: BTreeMap::new(),
-        });
-        picture.lines.entry(series.contender).or_default().push(Dot {
-            x: series.objects as f64,
-            y: series.median_mops,
-            low: series.min_mops,
-            high: series.max_mops,
-        });
-    }
-    pictures.into_values().collect()
-}
-
-fn latency(points: &[Point]) -> Vec<Picture> {
-    type Pick = fn(&Point) -> f64;
-    let quantiles: [(&str, &str, Pick); 2] =
-        [("mean", "mean", |point| point.latency.mean_ns), ("p999", "99.9th percentile", |point| point.latency.p999_ns)];
-    let mut pictures = BTreeMap::new();
-    for (short, long, pick) in quantiles {
-        for point in points {
-            let (objects, dist) = (point.objects, point.dist);
-            let name = format!("latency-{objects}-{dist}-{short}");
-            let picture = pictures.entry(name.clone()).or_insert_with(|| Picture {
-                name,
-                title: format!("Latency ({long}), {objects} objects, {dist}, {} threads", point.threads),
-                x: "offered load, million operations a second",
-                y: "microseconds (median of runs)",
-                lines: BTreeMap::new(),
-            });
-            let us = pick(point) / 1e3;
-            picture.lines.entry(point.contender.clone()).or_default().push(Dot {
-                x: point.offered_mops,
-                y: us,
-                low: us,
-                high: us,
-            });
+fn pictures(file: &File) -> Result<Vec<Picture>> {
+    Ok(match file.command.as_str() {
+        "fetch-add" => {
+            let has_pause = file.options.pointer("/common/pause") == Some(&Value::Bool(true));
+            crate::fetch_add::pictures(&file.results::<Vec<_>>(None)?, has_pause)
         }
-    }
-    pictures.into_values().collect()
+        "latency" => crate::latency::pictures(&file.results::<Vec<_>>(None)?),
+        #[cfg(feature = "trust")]
+        "echo" => crate::echo::pictures(&file.results::<Vec<_>>(Some("series"))?),
+        "kv" => crate::kv::pictures(file.results(Some("tables"))?, file.results(Some("servers"))?),
+        #[cfg(feature = "trust")]
+        "sssp" => crate::sssp::pictures(&file.results::<Vec<_>>(Some("series"))?),
+        other => bail!("there is no picture of results of {other:?}"),
+    })
 }
 
 const SIZE: (u32, u32) = (960, 600);
@@ -174,16 +200,20 @@ fn colour(contender: &str) -> RGBColor {
         "mpi-aggregated" => RGBColor(31, 119, 180),
         "mpi-tcp-aggregated" => RGBColor(120, 94, 160),
         "tonic" => RGBColor(44, 160, 44),
+        "dijkstra" => RGBColor(90, 90, 90),
+        "kv" => RGBColor(214, 39, 40),
+        "kv-dedicated" => RGBColor(255, 152, 150),
+        "mutex" => RGBColor(31, 119, 180),
+        "rwlock" => RGBColor(188, 189, 34),
+        "memcached" => RGBColor(0, 0, 0),
         _ => RGBColor(170, 170, 170),
     }
 }
 
 fn draw(picture: &Picture, machine: &Machine, out: &Path) -> Result<()> {
     let dots = || picture.lines.values().flatten();
-    ensure!(
-        dots().all(|dot| dot.x > 0.0 && dot.low > 0.0 && dot.high.is_finite()),
-        "a logarithmic axis needs values over zero"
-    );
+    let has_place = |dot: &Dot| (picture.has_linear_x || dot.x > 0.0) && dot.low > 0.0 && dot.high.is_finite();
+    ensure!(dots().all(has_place), "a logarithmic axis needs values over zero");
     let ends = |pick: fn(&Dot) -> f64| {
         dots().map(pick).fold((f64::INFINITY, 0.0f64), |(low, high), value| (low.min(value), high.max(value)))
     };
@@ -195,15 +225,32 @@ fn draw(picture: &Picture, machine: &Machine, out: &Path) -> Result<()> {
     let root = root.titled(&picture.title, (FONT, 22))?;
     let (body, foot) = root.split_vertically(SIZE.1 - 60);
     let (plot, legend) = body.split_horizontally(SIZE.0 - LEGEND_WIDTH);
-    let mut chart = ChartBuilder::on(&plot)
-        .margin(12)
-        .x_label_area_size(46)
-        .y_label_area_size(70)
-        .build_cartesian_2d((left / 1.3..right * 1.3).log_scale(), (bottom / 1.3..top * 1.3).log_scale())?;
+    let mut chart = ChartBuilder::on(&plot);
+    chart.margin(12).x_label_area_size(46).y_label_area_size(70);
+    let y = (bottom / 1.3..top * 1.3).log_scale();
+    if picture.has_linear_x {
+        let edge = (right - left) / 20.0;
+        draw_lines(picture, chart.build_cartesian_2d(left - edge..right + edge, y)?)?;
+    } else {
+        draw_lines(picture, chart.build_cartesian_2d((left / 1.3..right * 1.3).log_scale(), y)?)?;
+    }
+    draw_legend(picture, &legend)?;
+    foot.draw(&Text::new(machine.to_string(), (14, 8), (FONT, 11).into_font().color(&RGBColor(90, 90, 90))))?;
+    root.present()?;
+    Ok(())
+}
+
+type Chart<'a, X, Y> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>;
+
+fn draw_lines<'a, X, Y>(picture: &Picture, mut chart: Chart<'a, X, Y>) -> Result<()>
+where
+    X: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
     chart
         .configure_mesh()
-        .x_desc(picture.x)
-        .y_desc(picture.y)
+        .x_desc(picture.axes.0)
+        .y_desc(picture.axes.1)
         .x_label_formatter(&|value| number(*value))
         .y_label_formatter(&|value| number(*value))
         .label_style((FONT, 14))
@@ -219,9 +266,6 @@ fn draw(picture: &Picture, machine: &Machine, out: &Path) -> Result<()> {
         )?;
         chart.draw_series(dots.iter().map(|dot| Circle::new((dot.x, dot.y), 4, colour(contender).filled())))?;
     }
-    draw_legend(picture, &legend)?;
-    foot.draw(&Text::new(machine.to_string(), (14, 8), (FONT, 11).into_font().color(&RGBColor(90, 90, 90))))?;
-    root.present()?;
     Ok(())
 }
 
@@ -249,13 +293,13 @@ fn number(value: f64) -> String {
 }
 
 /// `parts` and `targets`: horizontal bars of nanoseconds an operation, a picture a group.
-fn bars(series: &[Series], file: &File, out: &Path) -> Result<()> {
-    fs::create_dir_all(out).with_context(|| format!("{} cannot be made", out.display()))?;
+fn bars(file: &File, stem: &str, out: &Path) -> Result<()> {
+    let series: Vec<Series> = file.results(Some("series"))?;
     let groups: BTreeSet<&str> = series.iter().map(|series| series.group.as_str()).collect();
     ensure!(!groups.is_empty(), "there are no samples");
     for group in groups {
         let rows: Vec<&Series> = series.iter().filter(|series| series.group == group).collect();
-        let path = out.join(format!("{}-{}.svg", file.command, group.replace([' ', ','], "-").replace("--", "-")));
+        let path = out.join(format!("{stem}-{}.svg", group.replace([' ', ','], "-").replace("--", "-")));
         draw_bars(group, &rows, &file.machine, &path).with_context(|| format!("{} cannot be drawn", path.display()))?;
         println!("{}", path.display());
     }

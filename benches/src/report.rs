@@ -5,7 +5,7 @@ use std::{fs::File, io::BufWriter, path::Path};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::{contender::Kind, harness::Entry, machine::Machine};
+use crate::{contender::Kind, harness::Entry, machine::Machine, plot::Dot};
 
 /// One verified run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -65,6 +65,11 @@ impl Series {
             max_mops: mops.iter().copied().fold(0.0, f64::max),
             samples,
         }
+    }
+
+    /// Its median and spread at this place of the x axis.
+    pub fn dot(&self, x: f64) -> Dot {
+        Dot { x, y: self.median_mops, low: self.min_mops, high: self.max_mops }
     }
 
     /// Median of one operation, in nanoseconds.

@@ -4,7 +4,7 @@
 //! an order shuffled anew every round. All must find the same distances, or there are no figures. `sssp-run` is the example
 //! `sssp`, in this program; the MPI program is built when it is asked for. Not here: graph and search (the package `graph`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -12,16 +12,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use gossamer_examples::sssp::{options::Options, start};
-use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
     echo::programs::{build, finish, mpi_arguments, own},
     machine::{Machine, program},
-    plot::{Dot, Picture},
-    report::{Report, median},
-    targets::{Verdict, print_verdicts, verdict_at_least},
+    plot::{Album, Dot, Picture},
+    report::median,
+    rounds::{Compared, Skipped, interleaved},
+    verdict::{Verdict, conclude, verdict_at_least},
 };
 
 /// Longer than any run takes, with the making of its graph.
@@ -43,9 +43,9 @@ pub struct Sssp {
     /// Seed of the graphs and of the choice of roots.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Workers, processes of one worker each, or ranks.
-    #[arg(long, default_value_t = 2)]
-    pub workers: usize,
+    /// Workers, processes of one worker each, or ranks; a series each. The targets are those of the most.
+    #[arg(long, value_delimiter = ',', default_value = "2")]
+    pub workers: Vec<usize>,
     /// Contenders: threads, shm, tcp, mpi, dijkstra.
     #[arg(long, value_delimiter = ',', default_value = CONTENDERS)]
     pub only: Vec<String>,
@@ -85,20 +85,16 @@ pub struct Search {
 pub struct Series {
     /// Contender.
     pub contender: String,
+    /// Workers, processes or ranks; 1 of Dijkstra's algorithm.
+    pub workers: usize,
     /// Of the graph.
     pub scale: u32,
     /// Median over the rounds of the harmonic mean over the roots: million traversed edges a second.
     pub median_mteps: f64,
+    /// Median over the rounds of the mean over the roots: how long a search took.
+    pub median_time_s: f64,
     /// All runs in the order of their rounds, with their searches.
     pub samples: Vec<Vec<Search>>,
-}
-
-#[derive(Debug, Serialize)]
-struct Results<'a> {
-    series: &'a [Series],
-    /// Contenders that did not run, and why.
-    skipped: &'a BTreeMap<String, String>,
-    targets: Vec<Verdict>,
 }
 
 /// Runs the example `sssp`.
@@ -121,32 +117,37 @@ pub fn command(mut options: Sssp) -> Result<()> {
         (options.scale, options.roots, options.rounds) = (vec![8, 9], 2, options.rounds.min(2));
     }
     ensure!(options.rounds > 0 && options.roots > 0, "--rounds and --roots must not be 0");
-    ensure!(options.workers > 0, "--workers 0: at least one is needed");
+    ensure!(!options.workers.contains(&0), "--workers 0: at least one is needed");
     let machine = Machine::here();
     println!("{machine}");
-    let (mut programs, mut skipped) = (Vec::new(), BTreeMap::new());
+    let (mut programs, mut skipped) = (Vec::new(), Skipped::default());
     for contender in &options.only {
-        match prepare(contender, options.workers)? {
-            Ok(prepared) => programs.push((contender.as_str(), prepared)),
-            Err(why) => {
-                println!("SKIPPED: {contender}: {why}");
-                skipped.insert(contender.clone(), why);
-            }
+        for &workers in options.workers.iter().filter(|workers| can_have(contender, **workers, &options)) {
+            programs.extend(skipped.sort(contender, prepare(contender, workers)?));
         }
     }
     let series = measure(&options, &programs)?;
     print(&series);
-    let targets = judge(&series);
-    print_verdicts(&targets);
-    let missed = targets.iter().filter(|target| target.met != Some(true)).count();
-    let results = Results { series: &series, skipped: &skipped, targets };
-    Report::write("sssp", &machine, &options, results, options.json.as_deref())?;
-    ensure!(!options.strict || missed == 0, "{missed} targets are missed or were not measured");
-    Ok(())
+    let (targets, measured) = (judge(&series), Compared { series: &series, skipped: &skipped });
+    conclude("sssp", &machine, &options, measured, targets, options.json.as_deref(), options.strict)
 }
 
-/// A program and the arguments that make it this contender.
-type Program = (PathBuf, Vec<String>);
+/// Whether so many workers make sense: Dijkstra's algorithm is on one thread whatever was asked for, and runs once.
+fn can_have(contender: &str, workers: usize, options: &Sssp) -> bool {
+    match contender {
+        "dijkstra" => options.workers.first() == Some(&workers),
+        "shm" | "tcp" => workers > 1,
+        _ => true,
+    }
+}
+
+/// A contender with so many workers: a program and the arguments that make it this one.
+struct Program {
+    contender: String,
+    workers: usize,
+    program: PathBuf,
+    arguments: Vec<String>,
+}
 
 fn prepare(contender: &str, workers: usize) -> Result<std::result::Result<Program, String>> {
     let count = workers.to_string();
@@ -156,44 +157,48 @@ fn prepare(contender: &str, workers: usize) -> Result<std::result::Result<Progra
         "dijkstra" => vec!["--single"],
         "mpi" => {
             let Some(mpirun) = program("mpirun") else { return Ok(Err("there is no `mpirun`".to_owned())) };
-            let built = build("mpi", "sssp-mpi")?;
-            return Ok(built.map(|built| (mpirun, mpi_arguments("self,vader", workers, &built))));
+            return Ok(build("mpi", "sssp-mpi")?.map(|built| Program {
+                contender: contender.to_owned(),
+                workers,
+                program: mpirun,
+                arguments: mpi_arguments("self,vader", workers, &built),
+            }));
         }
         other => bail!("there is no contender {other:?}: it is one of {CONTENDERS}"),
     };
-    let arguments = ["sssp-run", "--json"].into_iter().chain(arguments).map(str::to_owned);
-    Ok(Ok((own()?, arguments.collect())))
+    let arguments = ["sssp-run", "--json"].into_iter().chain(arguments).map(str::to_owned).collect();
+    let workers = if contender == "dijkstra" { 1 } else { workers };
+    Ok(Ok(Program { contender: contender.to_owned(), workers, program: own()?, arguments }))
 }
 
-fn measure(options: &Sssp, programs: &[(&str, Program)]) -> Result<Vec<Series>> {
-    let mut samples: BTreeMap<(String, u32), Vec<Vec<Search>>> = BTreeMap::new();
+fn measure(options: &Sssp, programs: &[Program]) -> Result<Vec<Series>> {
+    let mut samples: BTreeMap<(String, usize, u32), Vec<Vec<Search>>> = BTreeMap::new();
     let mut checksums = BTreeMap::new();
-    let mut rng = StdRng::seed_from_u64(options.seed);
-    let mut order: Vec<_> = programs.iter().collect();
-    for round in 1..=options.rounds {
-        for &scale in &options.scale {
-            order.shuffle(&mut rng);
-            for (contender, prepared) in &order {
-                eprintln!("sssp: round {round}/{} scale {scale} {contender}", options.rounds);
-                let searches = run(prepared, options, scale).with_context(|| format!("{contender} failed"))?;
-                ensure!(searches.len() == options.roots, "{contender} searched from {} roots", searches.len());
-                for Search { root, checksum, .. } in &searches {
-                    let known = checksums.entry((scale, *root)).or_insert_with(|| checksum.clone());
-                    ensure!(known == checksum, "{contender} finds other distances from {root} at scale {scale}");
-                }
-                samples.entry(((*contender).to_owned(), scale)).or_default().push(searches);
+    for &scale in &options.scale {
+        interleaved(options.rounds, programs.len(), options.seed, |round, index| {
+            let Program { contender, workers, .. } = &programs[index];
+            eprintln!("sssp: scale {scale} round {round}/{} {contender} x{workers}", options.rounds);
+            let searches = run(&programs[index], options, scale).with_context(|| format!("{contender} failed"))?;
+            ensure!(searches.len() == options.roots, "{contender} searched from {} roots", searches.len());
+            for Search { root, checksum, .. } in &searches {
+                let known = checksums.entry((scale, *root)).or_insert_with(|| checksum.clone());
+                ensure!(known == checksum, "{contender} finds other distances from {root} at scale {scale}");
             }
-        }
+            samples.entry((contender.clone(), *workers, scale)).or_default().push(searches);
+            Ok(())
+        })?;
     }
-    ensure!(checksums.len() == options.scale.len() * options.roots, "the contenders searched from different roots");
-    let series = samples.into_iter().map(|((contender, scale), samples)| {
-        let median_mteps = median(&samples.iter().map(|searches| mteps(searches)).collect::<Vec<_>>());
-        Series { contender, scale, median_mteps, samples }
+    let expected = if programs.is_empty() { 0 } else { options.scale.len() * options.roots };
+    ensure!(checksums.len() == expected, "the contenders searched from different roots");
+    let series = samples.into_iter().map(|((contender, workers, scale), samples)| {
+        let middle = |of: fn(&[Search]) -> f64| median(&samples.iter().map(|run| of(run)).collect::<Vec<_>>());
+        let (median_mteps, median_time_s) = (middle(mteps), middle(mean_time_s));
+        Series { contender, workers, scale, median_mteps, median_time_s, samples }
     });
     Ok(series.collect())
 }
 
-fn run((program, arguments): &Program, options: &Sssp, scale: u32) -> Result<Vec<Search>> {
+fn run(Program { program, arguments, .. }: &Program, options: &Sssp, scale: u32) -> Result<Vec<Search>> {
     let mut command = Command::new(program);
     command.args(arguments).args(["--scale", &scale.to_string(), "--edgefactor", &options.edgefactor.to_string()]);
     command.args(["--seed", &options.seed.to_string(), "--roots", &options.roots.to_string()]);
@@ -212,40 +217,64 @@ fn mteps(searches: &[Search]) -> f64 {
     searches.len() as f64 / inverse.max(f64::MIN_POSITIVE) / 1e6
 }
 
+fn mean_time_s(searches: &[Search]) -> f64 {
+    searches.iter().map(|search| search.time_s).sum::<f64>() / searches.len() as f64
+}
+
 fn print(series: &[Series]) {
-    println!("\n  {:<12} {:>6} {:>12} {:>14} {:>12}", "medians", "scale", "MTEPS", "edges relaxed", "messages");
-    for Series { contender, scale, median_mteps, samples } in series {
+    let (relaxed, sent) = ("edges relaxed", "messages");
+    println!("\n  {:<12} {:>3} {:>6} {:>12} {:>12} {relaxed:>14} {sent:>12}", "medians", "x", "scale", "MTEPS", "ms");
+    for Series { contender, workers, scale, median_mteps, median_time_s, samples } in series {
         let mean = |of: fn(&Search) -> u64| {
             let searches = samples.iter().flatten();
             searches.map(of).sum::<u64>() / samples.iter().map(Vec::len).sum::<usize>().max(1) as u64
         };
         let (relaxed, messages) = (mean(|search| search.relaxed), mean(|search| search.messages));
-        println!("  {contender:<12} {scale:>6} {median_mteps:>12.2} {relaxed:>14} {messages:>12}");
+        println!(
+            "  {contender:<12} {workers:>3} {scale:>6} {median_mteps:>12.2} {:>12.3} {relaxed:>14} {messages:>12}",
+            median_time_s * 1e3
+        );
     }
 }
 
-/// Traversed edges a second over the size of the graph.
+/// Of the most workers, traversed edges a second and the time of a search (figure 26 of the thesis) over the size of the graph;
+/// of the largest graph, the time over the workers (figure 25).
 pub fn pictures(series: &[Series]) -> Vec<Picture> {
-    let mut lines: BTreeMap<String, Vec<Dot>> = BTreeMap::new();
-    for Series { contender, scale, median_mteps, samples } in series {
-        let rates = samples.iter().map(|searches| mteps(searches));
-        let (low, high) = rates.fold((f64::INFINITY, 0.0f64), |(low, high), rate| (low.min(rate), high.max(rate)));
-        let dot = Dot { x: f64::from(*scale).exp2(), y: *median_mteps, low, high };
-        lines.entry(contender.clone()).or_default().push(dot);
+    let (mut sizes, mut teams) = (Album::default(), Album::default());
+    let most = series.iter().map(|series| series.workers).max().unwrap_or_default();
+    let largest = series.iter().map(|series| series.scale).max().unwrap_or_default();
+    for Series { contender, workers, scale, median_mteps, median_time_s, samples } in series {
+        let seconds = "seconds a search (median of means, min to max)";
+        let time = |x: f64| Dot::among(x, *median_time_s, samples.iter().map(|searches| mean_time_s(searches)));
+        if *workers == most || contender == "dijkstra" {
+            let vertices = f64::from(*scale).exp2();
+            let title = || format!("Shortest paths in a Kronecker graph, {most} workers (dijkstra: one thread)");
+            let axes = ("vertices", "million traversed edges a second (median, min to max)");
+            let rate = Dot::among(vertices, *median_mteps, samples.iter().map(|searches| mteps(searches)));
+            sizes.picture("teps".to_owned(), title, axes).add(contender, rate);
+            sizes.picture("seconds".to_owned(), title, ("vertices", seconds)).add(contender, time(vertices));
+        }
+        if *scale == largest {
+            let title = || format!("Shortest paths in a Kronecker graph of 2^{largest} vertices");
+            let picture = teams.picture("workers".to_owned(), title, ("workers", seconds)).linear();
+            picture.add(contender, time(*workers as f64));
+        }
     }
-    let title = "Shortest paths in a Kronecker graph, all contenders with two cores but dijkstra".to_owned();
-    let (x, y) = ("vertices", "million traversed edges a second (median, min to max)");
-    vec![Picture { name: "sssp".to_owned(), title, x, y, lines }]
+    sizes.pictures().into_iter().chain(teams.pictures_with_lines()).collect()
 }
 
-/// The targets: at each scale as fast as MPI and faster than one thread, and clearly faster than MPI at one of them.
+/// The targets, of the most workers: at each scale as fast as MPI and faster than one thread, and clearly faster than MPI at one of them.
 fn judge(series: &[Series]) -> Vec<Verdict> {
+    let most = series.iter().map(|series| series.workers).max();
     let at = |contender: &str, scale: u32| {
-        let mut of = series.iter().filter(|series| series.contender == contender && series.scale == scale);
-        of.next().map(|series| series.median_mteps)
+        let is_it = |series: &&Series| {
+            (series.contender.as_str(), series.scale) == (contender, scale)
+                && (contender == "dijkstra" || Some(series.workers) == most)
+        };
+        series.iter().find(is_it).map(|series| series.median_mteps)
     };
     let ratio = |to: &str, scale: u32| Some(at("threads", scale)? / at(to, scale)?);
-    let scales: std::collections::BTreeSet<u32> = series.iter().map(|series| series.scale).collect();
+    let scales: BTreeSet<u32> = series.iter().map(|series| series.scale).collect();
     let mut verdicts = Vec::new();
     for &scale in &scales {
         verdicts.push(verdict_at_least(format!("threads over mpi, scale {scale}"), 1.0, ratio("mpi", scale)));
@@ -261,7 +290,8 @@ mod tests {
     use super::*;
 
     fn at(contender: &str, scale: u32, median_mteps: f64) -> Series {
-        Series { contender: contender.to_owned(), scale, median_mteps, samples: Vec::new() }
+        let (contender, workers) = (contender.to_owned(), if contender == "dijkstra" { 1 } else { 2 });
+        Series { contender, workers, scale, median_mteps, median_time_s: 1.0, samples: Vec::new() }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! All ratios are ratios of medians. Not here: how anything is measured.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 
@@ -11,9 +11,11 @@ use crate::{
     harness::{Entry, interleave},
     machine::Machine,
     options::Common,
-    parts::{self, Judged, LOCAL, LONE, PAIR},
+    parts::{self, LOCAL, LONE, PAIR},
     pick::Dist,
-    report::{Field, Report, Series},
+    report::{Field, Series},
+    rounds::{Compared, Skipped},
+    verdict::{Verdict, conclude, verdict_at_least, verdict_at_most},
 };
 
 /// Options of `targets`.
@@ -25,39 +27,6 @@ pub struct Targets {
     /// What all commands share.
     #[command(flatten)]
     pub common: Common,
-}
-
-/// A target and what came of it.
-#[derive(Clone, Debug, Serialize)]
-pub struct Verdict {
-    /// What is compared.
-    pub target: String,
-    /// `at least` or `at most`.
-    pub bound: &'static str,
-    /// The bound.
-    pub wanted: f64,
-    /// The figure, if its contenders ran.
-    pub reached: Option<f64>,
-    /// Whether the bound holds.
-    pub met: Option<bool>,
-}
-
-const AT_LEAST: &str = "at least";
-const AT_MOST: &str = "at most";
-
-fn verdict(target: impl Into<String>, bound: &'static str, wanted: f64, reached: Option<f64>) -> Verdict {
-    Verdict {
-        target: target.into(),
-        bound,
-        wanted,
-        reached,
-        met: reached.map(|reached| if bound == AT_LEAST { reached >= wanted } else { reached <= wanted }),
-    }
-}
-
-/// A target that asks for at least so much.
-pub fn verdict_at_least(target: impl Into<String>, wanted: f64, reached: Option<f64>) -> Verdict {
-    verdict(target, AT_LEAST, wanted, reached)
 }
 
 /// Objects of the fetch-and-add targets; the last is where nothing is contended.
@@ -95,14 +64,8 @@ pub fn command(mut options: Targets) -> Result<()> {
     }
     parts::print(&series);
     let targets = judge(&series, &machine, &fetch_add_objects);
-    print_verdicts(&targets);
-    let missed = targets.iter().filter(|verdict| verdict.met != Some(true)).count();
-    let results = Judged { series: &series, targets };
-    Report::write("targets", &machine, &options, results, common.json.as_deref())?;
-    if options.strict && missed > 0 {
-        bail!("{missed} targets are missed or were not measured");
-    }
-    Ok(())
+    let measured = Compared { series: &series, skipped: &Skipped::default() };
+    conclude("targets", &machine, &options, measured, targets, common.json.as_deref(), options.strict)
 }
 
 /// The targets that can be told from `series`, each with its figure where its contenders ran.
@@ -115,24 +78,21 @@ pub fn judge(series: &[Series], machine: &Machine, fetch_add_objects: &[usize]) 
         let lock_name = lock.map_or("the best lock", |lock| lock.contender.as_str());
         let lock_mops = lock.map(|lock| lock.median_mops);
         let few = objects <= 16;
-        verdicts.push(verdict(
+        verdicts.push(verdict_at_least(
             format!("apply_then over the best lock ({lock_name}), {objects} objects"),
-            AT_LEAST,
             if few { 2.5 } else { 1.0 },
             ratio(of("apply_then"), lock_mops),
         ));
         if objects == 1 {
-            verdicts.push(verdict(
+            verdicts.push(verdict_at_least(
                 "apply_then over the contended atomic, 1 object",
-                AT_LEAST,
                 1.5,
                 ratio(of("apply_then"), of("atomic")),
             ));
         }
         if few {
-            verdicts.push(verdict(
+            verdicts.push(verdict_at_least(
                 format!("apply with 64 fibers a worker over the best lock ({lock_name}), {objects} objects"),
-                AT_LEAST,
                 1.2,
                 ratio(of("apply"), lock_mops),
             ));
@@ -140,33 +100,29 @@ pub fn judge(series: &[Series], machine: &Machine, fetch_add_objects: &[usize]) 
     }
     let pair = Field::of(series, PAIR);
     let of_pair = |contender: &str| pair.get(contender).map(|series| series.median_mops);
-    verdicts.push(verdict(
+    verdicts.push(verdict_at_least(
         "one client, one dedicated trustee: apply_then over bare-slots",
-        AT_LEAST,
         0.6,
         ratio(of_pair("apply_then-dedicated"), of_pair("bare-slots-dedicated")),
     ));
-    verdicts.push(verdict(
+    verdicts.push(verdict_at_least(
         format!("the same in Mops/s (set for a 2.5 GHz Cascade Lake; here {})", machine.cpu),
-        AT_LEAST,
         40.0,
         of_pair("apply_then-dedicated"),
     ));
     let lone = Field::of(series, LONE);
     let of_lone = |contender: &str| lone.get(contender).map(Series::median_ns);
     for (transfers, lines) in [("ping-pong", "one line"), ("ping-pong-two-lines", "two lines")] {
-        verdicts.push(verdict(
+        verdicts.push(verdict_at_most(
             format!("a lone apply over a round trip of transfers, {lines} each way"),
-            AT_MOST,
             3.0,
             ratio(of_lone("apply-lone"), of_lone(transfers)),
         ));
     }
     let local = Field::of(series, LOCAL);
     let of_local = |contender: &str| local.get(contender).map(Series::median_ns);
-    verdicts.push(verdict(
+    verdicts.push(verdict_at_most(
         "local shortcut over an uncontended std Mutex, time",
-        AT_MOST,
         2.0,
         ratio(of_local("apply"), of_local("std-mutex")),
     ));
@@ -175,33 +131,4 @@ pub fn judge(series: &[Series], machine: &Machine, fetch_add_objects: &[usize]) 
 
 fn ratio(of: Option<f64>, to: Option<f64>) -> Option<f64> {
     Some(of? / to?)
-}
-
-/// Prints target, figure and yes or no.
-pub fn print_verdicts(verdicts: &[Verdict]) {
-    println!("\n{:<84} {:>14} {:>9}  met", "target", "wanted", "reached");
-    for verdict in verdicts {
-        let bound = format!("{} {}", verdict.bound, verdict.wanted);
-        let reached = verdict.reached.map_or("-".to_owned(), |reached| format!("{reached:.2}"));
-        let met = match verdict.met {
-            Some(true) => "yes",
-            Some(false) => "NO",
-            None => "not measured",
-        };
-        println!("{:<84} {bound:>14} {reached:>9}  {met}", verdict.target);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bounds_hold_in_their_direction() {
-        assert_eq!(verdict("a", AT_LEAST, 2.0, Some(2.5)).met, Some(true));
-        assert_eq!(verdict("a", AT_LEAST, 2.0, Some(1.5)).met, Some(false));
-        assert_eq!(verdict("a", AT_MOST, 2.0, Some(1.5)).met, Some(true));
-        assert_eq!(verdict("a", AT_MOST, 2.0, Some(2.5)).met, Some(false));
-        assert_eq!(verdict("a", AT_MOST, 2.0, None).met, None);
-    }
 }

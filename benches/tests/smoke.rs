@@ -95,6 +95,7 @@ fn fetch_add_other_settings() {
     let arguments: Vec<&str> = settings.split_whitespace().collect();
     let (_, file, drawn) = measure(folder.path(), &arguments);
     assert_eq!(drawn, 2, "one picture for each number of threads");
+    assert!(folder.path().join("pictures/results-zipf-4-threads.svg").exists());
     let results = file["results"].as_array().unwrap();
     let with_one_thread: Vec<_> = results.iter().filter(|series| series["threads"] == 1).collect();
     assert!(with_one_thread.iter().all(|series| series["contender"] != "channel"));
@@ -151,7 +152,7 @@ fn echo() {
     let (stdout, file, drawn) = measure(folder.path(), &["echo", "--only", "threads,shm,tcp"]);
     let series = file["results"]["series"].as_array().unwrap();
     assert_eq!(series.len(), 3 * 2 * 2, "three contenders, two sizes, two numbers of outstanding requests");
-    assert_eq!(drawn, 2 * 2, "throughput and latency, for each size");
+    assert_eq!(drawn, 2 + 2, "throughput and latency at 32 bytes; over the size; the tail over throughput");
     for series in series {
         let ns = |name: &str| series[name].as_f64().unwrap();
         assert!(ns("p50_ns") > 0.0 && ns("p50_ns") <= ns("p99_ns") && ns("p99_ns") <= ns("p999_ns"), "{series}");
@@ -174,6 +175,35 @@ fn echo() {
     assert!(fail(&["echo-rack", "--bytes", "9"]).contains("--bytes 9"));
 }
 
+#[cfg(feature = "trust")]
+#[test]
+fn sssp() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["sssp", "--workers", "1,2", "--only", "threads,shm,tcp,dijkstra"];
+    let (stdout, file, drawn) = measure(folder.path(), &arguments);
+    let series = file["results"]["series"].as_array().unwrap();
+    assert_eq!(series.len(), 2 * (2 + 1 + 1 + 1), "two scales; threads with one and two workers");
+    assert_eq!(drawn, 3, "traversed edges and time over the size, time over the workers");
+    for series in series {
+        assert!(
+            series["median_mteps"].as_f64() > Some(0.0) && series["median_time_s"].as_f64() > Some(0.0),
+            "{series}"
+        );
+        let samples = series["samples"].as_array().unwrap();
+        assert!(samples.len() == 2 && samples.iter().all(|run| run.as_array().unwrap().len() == 2), "{series}");
+    }
+    assert!(stdout.contains("threads over dijkstra, scale 9"));
+    assert_eq!(file["results"]["targets"].as_array().unwrap().len(), 2 * 2 + 1);
+    // What cannot be had is said, and does not count as measured.
+    let mut without_mpi = Command::new(env!("CARGO_BIN_EXE_gossamer-bench"));
+    let output = without_mpi.args(["sssp", "--smoke", "--only", "mpi"]).env("PATH", folder.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("SKIPPED: mpi: there is no `mpirun`"), "{said}");
+    assert!(fail(&["sssp", "--smoke", "--strict", "--only", "dijkstra"]).contains("were not measured"));
+    assert!(fail(&["sssp", "--smoke", "--only", "bfs"]).contains("threads,shm,tcp,mpi,dijkstra"));
+    assert!(fail(&["sssp", "--smoke", "--workers", "0"]).contains("--workers 0"));
+}
+
 #[test]
 fn kv_tables() {
     let folder = tempfile::tempdir().unwrap();
@@ -187,6 +217,11 @@ fn kv_tables() {
         assert_eq!(own.inspect(|series| assert_samples(series, 2)).count(), 2, "{contender}");
     }
     assert_eq!(drawn, 1, "a picture for each distribution and mix");
+    let (_, _, drawn) = measure(
+        folder.path(),
+        &["kv", "--tables", "--dist", "zipf", "--mix", "0,100", "--only", "papaya", "--rounds", "1"],
+    );
+    assert_eq!(drawn, 1 + 2 + 2, "two more mixes, and the mixes beside one another for each number of keys");
     assert_eq!(file["results"]["targets"].as_array().unwrap().len(), 2);
     assert!(fail(&["kv", "--tables", "--smoke", "--only", "cuckoo"]).contains("dashmap, papaya"));
     assert!(fail(&["kv", "--tables", "--smoke", "--mix", "A"]).contains("writes in a hundred"));

@@ -62,6 +62,25 @@ fn distances_do_not_depend_on_processes_and_workers() {
 }
 
 #[test]
+fn levels_are_those_of_a_sequential_search() {
+    let graph = ["--scale", "10", "--edgefactor", "4", "--seed", "5", "--roots", "3", "--levels"];
+    let expected = results(&report(&[&graph[..], &["--single"]].concat()));
+    for rack in [&["--threads", "3"][..], &["--local", "2", "--threads", "4", "--fabric", "shm"]] {
+        let found = report(&[&graph[..], rack, &["--validate"]].concat());
+        assert_eq!(results(&found), expected, "{rack:?}");
+        assert_valid(&found);
+    }
+    let lengths = results(&report(&[&graph[..8], &["--single"]].concat()));
+    assert!(lengths.iter().zip(&expected).all(|(length, level)| length[..3] == level[..3] && length[3] != level[3]));
+    // Along a path, levels are places.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("path.txt");
+    fs::write(&path, (0..40).map(|vertex| format!("{vertex} {}\n", vertex + 1)).collect::<String>()).unwrap();
+    let path = ["--graph", path.to_str().unwrap(), "--root", "0", "--levels", "--threads", "2", "--validate"];
+    assert_eq!(report(&path)["searches"][0]["reached"], 41);
+}
+
+#[test]
 fn a_graph_may_be_smaller_than_the_rack() {
     for (scale, seed) in [("0", "1"), ("1", "1"), ("3", "9")] {
         let graph = ["--scale", scale, "--edgefactor", "2", "--seed", seed, "--roots", "2"];

@@ -15,6 +15,9 @@ pub use crate::reference::entrust_here;
 pub use crate::registry::{set_machine, worker_id};
 pub use crate::request::Operation;
 
+/// Bytes that a client and a trustee of one process share.
+pub const PAIR_BYTES: usize = size_of::<crate::slot::Pair>();
+
 /// The ways of one worker to those of other machines, as client and as trustee. Used by one thread.
 ///
 /// Batches of one client to one trustee arrive in the order in which they were sent, and are answered in that order. What

@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use exchange::{Plan, Point};
-use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -20,9 +19,10 @@ use self::programs::Program;
 pub use self::rack::{EchoRack, command as rack_command};
 use crate::{
     machine::Machine,
-    plot::{Dot, Picture},
-    report::{Report, median},
-    targets::{Verdict, print_verdicts, verdict_at_least},
+    plot::{Album, Dot, Picture},
+    report::median,
+    rounds::{Compared, Skipped, interleaved},
+    verdict::{Verdict, conclude, verdict_at_least},
 };
 
 /// Options of `echo`.
@@ -71,15 +71,6 @@ pub struct Series {
     pub samples: Vec<Point>,
 }
 
-/// What the file of results holds.
-#[derive(Debug, Serialize)]
-struct Results<'a> {
-    series: &'a [Series],
-    /// Contenders that did not run, and why.
-    skipped: &'a BTreeMap<String, String>,
-    targets: Vec<Verdict>,
-}
-
 type Key = (String, usize, usize, usize);
 
 /// Measures, prints and writes.
@@ -99,48 +90,33 @@ pub fn command(mut options: Echo) -> Result<()> {
     ensure!(options.rounds > 0, "--rounds 0: at least one round is needed");
     let machine = Machine::here();
     println!("{machine}");
-    let (mut programs, mut skipped) = (Vec::new(), BTreeMap::new());
+    let (mut programs, mut skipped) = (Vec::new(), Skipped::default());
     for contender in &options.only {
         for &processes in &options.processes {
-            match Program::prepare(contender, processes)? {
-                Ok(program) => programs.push(program),
-                Err(why) => {
-                    if skipped.insert(contender.clone(), why.clone()).is_none() {
-                        println!("SKIPPED: {contender}: {why}");
-                    }
-                }
-            }
+            programs.extend(skipped.sort(contender, Program::prepare(contender, processes)?));
         }
     }
     let series = measure(&options, &programs)?;
     print(&series);
-    let targets = judge(&series);
-    print_verdicts(&targets);
-    let missed = targets.iter().filter(|target| target.met != Some(true)).count();
-    let results = Results { series: &series, skipped: &skipped, targets };
-    Report::write("echo", &machine, &options, results, options.json.as_deref())?;
-    ensure!(!options.strict || missed == 0, "{missed} targets are missed or were not measured");
-    Ok(())
+    let (targets, measured) = (judge(&series), Compared { series: &series, skipped: &skipped });
+    conclude("echo", &machine, &options, measured, targets, options.json.as_deref(), options.strict)
 }
 
 fn measure(options: &Echo, programs: &[Program]) -> Result<Vec<Series>> {
     let mut samples: BTreeMap<Key, Vec<Point>> = BTreeMap::new();
-    let mut order: Vec<&Program> = programs.iter().collect();
-    let mut rng = StdRng::seed_from_u64(options.plan.seed);
-    for round in 1..=options.rounds {
-        order.shuffle(&mut rng);
-        for program in &order {
-            eprintln!("echo: round {round}/{} {} x{}", options.rounds, program.contender, program.processes);
-            let points = program.run(&options.plan).with_context(|| format!("{} failed", program.contender))?;
-            let asked: Vec<_> = options.plan.points().collect();
-            let given: Vec<_> = points.iter().map(|point| (point.bytes, point.outstanding)).collect();
-            ensure!(asked == given, "{}: {given:?} were measured where {asked:?} were asked for", program.contender);
-            for point in points {
-                let key = (program.contender.clone(), program.processes, point.bytes, point.outstanding);
-                samples.entry(key).or_default().push(point);
-            }
+    interleaved(options.rounds, programs.len(), options.plan.seed, |round, index| {
+        let program = &programs[index];
+        eprintln!("echo: round {round}/{} {} x{}", options.rounds, program.contender, program.processes);
+        let points = program.run(&options.plan).with_context(|| format!("{} failed", program.contender))?;
+        let asked: Vec<_> = options.plan.points().collect();
+        let given: Vec<_> = points.iter().map(|point| (point.bytes, point.outstanding)).collect();
+        ensure!(asked == given, "{}: {given:?} were measured where {asked:?} were asked for", program.contender);
+        for point in points {
+            let key = (program.contender.clone(), program.processes, point.bytes, point.outstanding);
+            samples.entry(key).or_default().push(point);
         }
-    }
+        Ok(())
+    })?;
     Ok(samples.into_iter().map(|(key, samples)| series(key, samples)).collect())
 }
 
@@ -173,47 +149,81 @@ fn print(series: &[Series]) {
     }
 }
 
-/// For each size and number of processes, throughput and the 99th percentile over the outstanding requests.
+impl Series {
+    /// Its median and spread at this place of the x axis.
+    fn dot(&self, x: f64) -> Dot {
+        Dot::among(x, self.median_mops, self.samples.iter().map(Point::mops))
+    }
+}
+
+/// For two sizes and each number of processes, throughput and the 99th percentile over the outstanding requests. And as the thesis
+/// has them, of 32 bytes and two processes: throughput over the processes (figure 22), over the size (23), each contender at its
+/// best number of outstanding requests; the tail of the latency over the throughput (24).
 pub fn pictures(series: &[Series]) -> Vec<Picture> {
-    let mut pictures: BTreeMap<(usize, usize, &str), Picture> = BTreeMap::new();
+    const RATE: &str = "million requests a second (median, min to max)";
+    let (mut own, mut of_thesis) = (Album::default(), Album::default());
     for series in series {
         let Series { contender, processes, bytes, outstanding, .. } = series;
-        let rates = series.samples.iter().map(Point::mops);
-        let (low, high) = rates.fold((f64::INFINITY, 0.0f64), |(low, high), rate| (low.min(rate), high.max(rate)));
-        let us = series.p99_ns / 1e3;
-        let rate = Dot { x: *outstanding as f64, y: series.median_mops, low, high };
-        let kinds = [
-            ("rate", "million requests a second (median, min to max)", rate),
-            ("p99", "99th percentile, microseconds (median of runs)", Dot { y: us, low: us, high: us, ..rate }),
-        ];
-        for (kind, y, dot) in kinds {
-            let picture = pictures.entry((*processes, *bytes, kind)).or_insert_with(|| Picture {
-                name: format!("echo-{processes}-processes-{bytes}-bytes-{kind}"),
-                title: format!("Echo between random peers, {processes} processes, {bytes} bytes"),
-                x: "requests each worker keeps outstanding",
-                y,
-                lines: BTreeMap::new(),
-            });
-            picture.lines.entry(contender.clone()).or_default().push(dot);
+        let title = || format!("Echo between random peers, {processes} processes, {bytes} bytes");
+        let (x, name) = ("requests each worker keeps outstanding", format!("{processes}-processes-{bytes}-bytes"));
+        if PLOTTED_BYTES.contains(bytes) {
+            own.picture(format!("{name}-rate"), title, (x, RATE)).add(contender, series.dot(*outstanding as f64));
+            let axes = (x, "99th percentile, microseconds (median of runs)");
+            let us = Dot::alone(*outstanding as f64, series.p99_ns / 1e3);
+            own.picture(format!("{name}-p99"), title, axes).add(contender, us);
+        }
+        if *bytes == THESIS_BYTES {
+            let axes = (RATE, "99.9th percentile, microseconds (median of runs)");
+            let tail = Dot::alone(series.median_mops, series.p999_ns / 1e3);
+            of_thesis.picture(format!("{name}-p999-over-rate"), title, axes).add(contender, tail);
         }
     }
-    pictures.into_values().collect()
+    for best in best_of_each(series) {
+        let Series { contender, processes, bytes, .. } = best;
+        if *processes == THESIS_PROCESSES {
+            let title = || format!("Echo between random peers, {processes} processes");
+            let name = format!("{processes}-processes-over-bytes");
+            of_thesis.picture(name, title, ("bytes each way", RATE)).add(contender, best.dot(*bytes as f64));
+        }
+        if *bytes == THESIS_BYTES {
+            let title = || format!("Echo between random peers, {bytes} bytes");
+            let name = format!("{bytes}-bytes-over-processes");
+            of_thesis.picture(name, title, ("processes", RATE)).linear().add(contender, best.dot(*processes as f64));
+        }
+    }
+    own.pictures().into_iter().chain(of_thesis.pictures_with_lines()).collect()
+}
+
+/// For each contender, number of processes and size, the number of outstanding requests that was fastest.
+fn best_of_each(series: &[Series]) -> impl Iterator<Item = &Series> {
+    let mut best: BTreeMap<_, &Series> = BTreeMap::new();
+    for series in series {
+        let known = best.entry((&series.contender, series.processes, series.bytes)).or_insert(series);
+        if series.median_mops > known.median_mops {
+            *known = series;
+        }
+    }
+    best.into_values()
 }
 
 /// Bytes of the thesis' requests.
 const THESIS_BYTES: usize = 32;
+/// Sizes with pictures over the outstanding requests: one of many requests a slot, one of few.
+const PLOTTED_BYTES: [usize; 2] = [THESIS_BYTES, 4096];
+/// Processes of its figures 23 and 24.
+const THESIS_PROCESSES: usize = 2;
 /// Two neighbouring sizes across which bytes per second must not fall by more than this.
 const CLIFF: f64 = 1.5;
 
 /// The targets of the exchange, each at the best number of outstanding requests of either side.
 fn judge(series: &[Series]) -> Vec<Verdict> {
-    let best = |contender: &str, processes: usize, bytes: usize| {
-        let of = series.iter().filter(|series| {
-            (series.contender.as_str(), series.processes, series.bytes) == (contender, processes, bytes)
-        });
-        of.map(|series| series.median_mops).max_by(f64::total_cmp)
+    let best = |contender: &str, bytes: usize| {
+        let is_it = |best: &&Series| {
+            (best.contender.as_str(), best.processes, best.bytes) == (contender, THESIS_PROCESSES, bytes)
+        };
+        best_of_each(series).find(is_it).map(|best| best.median_mops)
     };
-    let ratio = |of: &str, to: &str| Some(best(of, 2, THESIS_BYTES)? / best(to, 2, THESIS_BYTES)?);
+    let ratio = |of: &str, to: &str| Some(best(of, THESIS_BYTES)? / best(to, THESIS_BYTES)?);
     let against = |of: &str, to: &str, wanted: f64| {
         verdict_at_least(format!("{of} over {to}, {THESIS_BYTES} bytes, 2 processes"), wanted, ratio(of, to))
     };
@@ -221,13 +231,13 @@ fn judge(series: &[Series]) -> Vec<Verdict> {
         against("shm", "threads", 0.5),
         against("shm", "mpi-aggregated", 2.0),
         against("shm", "mpi", 10.0),
-        verdict_at_least("shm, 32 bytes, 2 processes, million a second", 34.0, best("shm", 2, THESIS_BYTES)),
+        verdict_at_least("shm, 32 bytes, 2 processes, million a second", 34.0, best("shm", THESIS_BYTES)),
         against("tcp", "mpi-tcp-aggregated", 1.0),
         against("tcp", "tonic", 10.0),
     ];
     for contender in ["shm", "tcp"] {
         let speeds: Vec<f64> =
-            exchange::SIZES.iter().filter_map(|&bytes| Some(best(contender, 2, bytes)? * bytes as f64)).collect();
+            exchange::SIZES.iter().filter_map(|&bytes| Some(best(contender, bytes)? * bytes as f64)).collect();
         let steps = speeds.windows(2).map(|pair| pair[1] / pair[0]).min_by(f64::total_cmp);
         let what = format!("{contender}: the worst step of bytes a second to the next size");
         verdicts.push(verdict_at_least(what, 1.0 / CLIFF, steps));

@@ -10,10 +10,9 @@ mod tables;
 
 use std::net::SocketAddr;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
 use serde::Serialize;
-use serde_json::Value;
 
 use self::load::{Mix, VALUE_BYTES_MIN};
 #[cfg(feature = "trust")]
@@ -23,8 +22,7 @@ use crate::{
     options::Common,
     pick::{Dist, MARK},
     plot::Picture,
-    report::Report,
-    targets::{Verdict, print_verdicts},
+    verdict::conclude,
 };
 
 /// Options of `kv`.
@@ -72,12 +70,11 @@ pub struct Kv {
     pub common: Common,
 }
 
-/// What the file of results holds: one of the two, and the verdicts.
-#[derive(Debug, Serialize)]
+/// What the file of results holds: one of the two.
+#[derive(Debug, Default, Serialize)]
 struct Results {
     tables: Vec<tables::TableSeries>,
     servers: servers::Measured,
-    targets: Vec<Verdict>,
 }
 
 /// Measures, prints and writes.
@@ -90,19 +87,15 @@ pub fn command(mut options: Kv) -> Result<()> {
     prepare(&mut options)?;
     let machine = Machine::here();
     println!("{machine}");
-    let mut results = Results { tables: Vec::new(), servers: servers::Measured::default(), targets: Vec::new() };
-    if options.tables {
+    let mut results = Results::default();
+    let targets = if options.tables {
         results.tables = tables::measure(&options)?;
-        results.targets = tables::judge(&results.tables);
+        tables::judge(&results.tables)
     } else {
         results.servers = servers::measure(&options)?;
-        results.targets = servers::judge(&results.servers);
-    }
-    print_verdicts(&results.targets);
-    let missed = results.targets.iter().filter(|verdict| verdict.met != Some(true)).count();
-    Report::write("kv", &machine, &options, results, options.common.json.as_deref())?;
-    ensure!(!options.strict || missed == 0, "{missed} targets are missed or were not measured");
-    Ok(())
+        servers::judge(&results.servers)
+    };
+    conclude("kv", &machine, &options, results, targets, options.common.json.as_deref(), options.strict)
 }
 
 fn prepare(options: &mut Kv) -> Result<()> {
@@ -134,12 +127,6 @@ fn prepare(options: &mut Kv) -> Result<()> {
 }
 
 /// The pictures of a file of results.
-///
-/// # Errors
-/// Results of another shape.
-pub fn pictures(results: &Value) -> Result<Vec<Picture>> {
-    let part = |name: &str| results.get(name).cloned().with_context(|| format!("there are no {name}"));
-    let mut pictures = tables::pictures(serde_json::from_value(part("tables")?)?);
-    pictures.extend(servers::pictures(serde_json::from_value(part("servers")?)?));
-    Ok(pictures)
+pub fn pictures(tables: Vec<tables::TableSeries>, servers: servers::Measured) -> Vec<Picture> {
+    tables::pictures(&tables).into_iter().chain(servers::pictures(&servers)).collect()
 }

@@ -15,7 +15,6 @@ use std::str::FromStr;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use hdrhistogram::Histogram;
-use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 use serde::Serialize;
 
 use self::pace::{Recorder, Schedule, empty_histogram};
@@ -29,7 +28,9 @@ use crate::{
     machine::Machine,
     options::Common,
     pick::Dist,
+    plot::{Album, Dot, Picture},
     report::Report,
+    rounds::interleaved,
 };
 
 /// Options of `latency`.
@@ -195,37 +196,33 @@ fn measure(options: &Latency, key: SeriesKey) -> Result<Vec<Point>> {
             points.push((index, Point::new(contender.name(), key, options.threads, workload.dedicated, offered_mops)));
         }
     }
-    let mut order: Vec<usize> = (0..points.len()).collect();
-    let mut rng = StdRng::seed_from_u64(common.seed);
-    for round in 1..=common.rounds {
-        order.shuffle(&mut rng);
-        for &index in &order {
-            let (contender, point) = &mut points[index];
-            let contender = &contenders[*contender];
-            let load = Load {
-                workload: workload.clone(),
-                rate_hz: point.offered_mops * 1e6,
-                offered_ns: common.millis * 1_000_000,
-                arrivals: options.arrivals,
-                seed: common.seed.wrapping_add(round as u64),
-            };
-            let outcome = contender.run(&load);
-            outcome
-                .run
-                .verify(outcome.ops)
-                .with_context(|| format!("{} counted wrong at {} Mops/s", contender.name(), point.offered_mops))?;
-            eprintln!(
-                "latency, {} objects, {}: round {round}/{} {} at {} Mops/s: mean {:.0} ns",
-                key.objects,
-                key.dist,
-                common.rounds,
-                contender.name(),
-                point.offered_mops,
-                outcome.histogram.mean()
-            );
-            point.samples.push(Sample::new(round, &outcome));
-        }
-    }
+    interleaved(common.rounds, points.len(), common.seed, |round, index| {
+        let (contender, point) = &mut points[index];
+        let contender = &contenders[*contender];
+        let load = Load {
+            workload: workload.clone(),
+            rate_hz: point.offered_mops * 1e6,
+            offered_ns: common.millis * 1_000_000,
+            arrivals: options.arrivals,
+            seed: common.seed.wrapping_add(round as u64),
+        };
+        let outcome = contender.run(&load);
+        outcome
+            .run
+            .verify(outcome.ops)
+            .with_context(|| format!("{} counted wrong at {} Mops/s", contender.name(), point.offered_mops))?;
+        eprintln!(
+            "latency, {} objects, {}: round {round}/{} {} at {} Mops/s: mean {:.0} ns",
+            key.objects,
+            key.dist,
+            common.rounds,
+            contender.name(),
+            point.offered_mops,
+            outcome.histogram.mean()
+        );
+        point.samples.push(Sample::new(round, &outcome));
+        Ok(())
+    })?;
     Ok(points
         .into_iter()
         .map(|(_, mut point)| {
@@ -233,4 +230,22 @@ fn measure(options: &Latency, key: SeriesKey) -> Result<Vec<Point>> {
             point
         })
         .collect())
+}
+
+/// Mean and 99.9th percentile over the offered load, for each number of objects and distribution.
+pub fn pictures(points: &[Point]) -> Vec<Picture> {
+    type Pick = fn(&Point) -> f64;
+    let quantiles: [(&str, &str, Pick); 2] =
+        [("mean", "mean", |point| point.latency.mean_ns), ("p999", "99.9th percentile", |point| point.latency.p999_ns)];
+    let mut album = Album::default();
+    for (short, long, pick) in quantiles {
+        for point in points {
+            let (objects, dist) = (point.objects, point.dist);
+            let title = || format!("Latency ({long}), {objects} objects, {dist}, {} threads", point.threads);
+            let axes = ("offered load, million operations a second", "microseconds (median of runs)");
+            let picture = album.picture(format!("{objects}-{dist}-{short}"), title, axes);
+            picture.add(&point.contender, Dot::alone(point.offered_mops, pick(point) / 1e3));
+        }
+    }
+    album.pictures()
 }

@@ -33,6 +33,13 @@ pub struct Edge {
     pub weight: f32,
 }
 
+impl Edge {
+    /// The same with a weight of 1, for searches that count edges.
+    pub fn of_length_1(self) -> Edge {
+        Edge { weight: 1.0, ..self }
+    }
+}
+
 /// An edge from a vertex of the shard, by slot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Out {

@@ -58,7 +58,7 @@ fn read(path: &Path, options: &Options) -> anyhow::Result<Built> {
     let Listing { vertices, first, edges } = graph::file::read(path, |edges| bar.set_position(edges))?;
     bar.finish_and_clear();
     let team = Team::new(vertices);
-    let mut dealer = Dealer::new(team.shards.clone(), team.ranges);
+    let mut dealer = Dealer::new(team.shards.clone(), team.ranges, options.levels);
     let count = edges.len() as u64;
     edges.into_iter().for_each(|edge| dealer.deal(edge));
     dealer.finish();
@@ -68,7 +68,7 @@ fn read(path: &Path, options: &Options) -> anyhow::Result<Built> {
 /// Each worker makes a part of the edges.
 fn generate(graph: Kronecker, options: &Options) -> anyhow::Result<Built> {
     let team = Team::new(graph.vertices());
-    let (edges, ranges) = (graph.edges(), team.ranges);
+    let (edges, ranges, levels) = (graph.edges(), team.ranges, options.levels);
     let bar = progress::bar(edges, progress::NUMBERS, options.progress_on.as_deref());
     bar.set_message("generating");
     let made = gossamer::entrust(Made { edges: 0, is_over: false });
@@ -77,7 +77,7 @@ fn generate(graph: Kronecker, options: &Options) -> anyhow::Result<Built> {
     team.on_each(move |member: Member| {
         let part = |own: usize| (u128::from(edges) * own as u128 / u128::from(team_size)) as u64;
         let (mut start, end) = (part(member.own), part(member.own + 1));
-        let mut dealer = Dealer::new(member.shards, ranges);
+        let mut dealer = Dealer::new(member.shards, ranges, levels);
         while start < end {
             let numbers = start..end.min(start + EDGES_AT_ONCE as u64);
             let length = numbers.end - start;
@@ -116,16 +116,19 @@ fn draw(made: Trust<Made>, bar: ProgressBar) -> gossamer::JoinHandle<()> {
 struct Dealer {
     shards: Vec<Trust<Shard>>,
     ranges: Ranges,
+    /// Whether each edge is to have the length 1.
+    levels: bool,
     piles: Vec<Vec<Edge>>,
 }
 
 impl Dealer {
-    fn new(shards: Vec<Trust<Shard>>, ranges: Ranges) -> Dealer {
+    fn new(shards: Vec<Trust<Shard>>, ranges: Ranges, levels: bool) -> Dealer {
         let piles = vec![Vec::with_capacity(EDGES_AT_ONCE); shards.len()];
-        Dealer { shards, ranges, piles }
+        Dealer { shards, ranges, levels, piles }
     }
 
     fn deal(&mut self, edge: Edge) {
+        let edge = if self.levels { edge.of_length_1() } else { edge };
         for edge in both_ways(edge) {
             let owner = self.ranges.owner(edge.from);
             self.piles[owner].push(edge);

@@ -43,6 +43,10 @@ pub struct Options {
     #[arg(long, value_name = "VERTEX", conflicts_with = "roots")]
     pub root: Vec<Vertex>,
 
+    /// Give each edge the length 1: distances are then levels, and the search goes breadth first
+    #[arg(long)]
+    pub levels: bool,
+
     /// Check each result by the five rules of Graph500; exit status 1 if one is wrong
     #[arg(long)]
     pub validate: bool,
@@ -82,6 +86,8 @@ Examples:
       a generated graph with 262,144 vertices and 16 times as many edges, in one process
   sssp --scale 18 --local 4 --fabric tcp
       over four processes, joined by TCP
+  sssp --scale 18 --levels --validate
+      breadth-first search in the same graph
   sssp --graph USA-road-d.NY.gr.gz --root 1
       a road network from the file, from its vertex 1
   gossamer-launch run --rack rack.yaml sssp --scale 24
@@ -125,6 +131,7 @@ impl Options {
             arg.push(graph);
             arg
         }));
+        args.extend(self.levels.then(|| "--levels".into()));
         args.extend(self.validate.then(|| "--validate".into()));
         args.extend(self.json.then(|| "--json".into()));
         args
@@ -172,7 +179,7 @@ mod tests {
     #[test]
     fn machines_get_what_was_asked_for() {
         for line in [
-            "sssp --scale 9 --edgefactor 3 --seed 7 --roots 2 --validate --json --delta 0.25 --local 3 --fabric tcp",
+            "sssp --scale 9 --edgefactor 3 --seed 7 --roots 2 --levels --validate --json --delta 0.25 --local 3 --fabric tcp",
             "sssp --graph -odd --root 5 --root 7 --threads 4",
         ] {
             let asked = parse(&line.replace("--graph -odd", "--graph=-odd")).unwrap();
@@ -181,6 +188,7 @@ mod tests {
             assert_eq!(told.machine_args(), asked.machine_args());
             assert_eq!((told.local, told.threads, &told.root, &told.graph), (None, None, &asked.root, &asked.graph));
             assert_eq!((told.scale, told.edgefactor, told.delta), (asked.scale, asked.edgefactor, asked.delta));
+            assert_eq!(told.levels, asked.levels);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use graph::dijkstra::Dijkstra;
 use graph::shard::both_ways;
-use graph::{Listing, Ranges, Shard};
+use graph::{Edge, Listing, Ranges, Shard};
 
 use super::options::Options;
 use super::report::{Kind, Report, Search};
@@ -16,17 +16,18 @@ use super::run::choose;
 /// A file that is no graph; a root without edges.
 pub fn run(options: &Options) -> anyhow::Result<Report> {
     let start = Instant::now();
+    let length = |edge: Edge| if options.levels { edge.of_length_1() } else { edge };
     let (vertices, edges, first, mut shard) = match &options.graph {
         Some(path) => {
             let Listing { vertices, first, edges } = graph::file::read(path, |_| ())?;
             let mut shard = Shard::new(Ranges::new(vertices, 1), 0);
-            edges.iter().for_each(|&edge| shard.add(&both_ways(edge)));
+            edges.iter().for_each(|&edge| shard.add(&both_ways(length(edge))));
             (vertices, edges.len() as u64, first, shard)
         }
         None => {
             let graph = options.kronecker();
             let mut shard = Shard::new(Ranges::new(graph.vertices(), 1), 0);
-            graph.generate(0..graph.edges()).for_each(|edge| shard.add(&both_ways(edge)));
+            graph.generate(0..graph.edges()).for_each(|edge| shard.add(&both_ways(length(edge))));
             (graph.vertices(), graph.edges(), 0, shard)
         }
     };

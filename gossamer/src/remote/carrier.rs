@@ -55,7 +55,7 @@ enum Role {
 }
 
 /// The flag that will show the next write: its word in the region, and what stands there before.
-struct Watch {
+pub(super) struct Watch {
     word: usize,
     before: u64,
 }

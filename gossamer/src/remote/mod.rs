@@ -25,6 +25,8 @@ mod connections;
 mod hello;
 mod image;
 mod layout;
+#[cfg(test)]
+mod scaling;
 mod slot;
 mod stream;
 #[cfg(test)]

@@ -59,6 +59,7 @@ impl Context {
             program: program.to_owned(),
             arguments: arguments.iter().map(|&word| word.to_owned()).collect(),
             variables: Vec::new(),
+            limit_s: self.limit_s,
         }
     }
 }
@@ -69,6 +70,7 @@ pub struct Command<'a> {
     program: String,
     arguments: Vec<String>,
     variables: Vec<(String, String)>,
+    limit_s: Option<u64>,
 }
 
 /// What became of a program.
@@ -85,6 +87,12 @@ pub struct Done {
 }
 
 impl Command<'_> {
+    /// Sets how long it may take where nobody watches.
+    pub fn within(mut self, limit_s: u64) -> Self {
+        self.limit_s = self.limit_s.map(|_| limit_s);
+        self
+    }
+
     /// Sets a variable of its environment.
     pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
         self.variables.push((name.to_owned(), value.into()));
@@ -140,7 +148,7 @@ impl Command<'_> {
     /// If it cannot be started.
     pub fn run(&self) -> anyhow::Result<Done> {
         println!("$ {}", self.spelled());
-        let limit_s = self.context.limit_s;
+        let limit_s = self.limit_s;
         let mut child = self
             .prepared(limit_s)
             .stdout(Stdio::piped())
@@ -288,6 +296,12 @@ mod tests {
         let ran = context(Some(1)).command("sleep", &["600"]).run().expect("sleep");
         assert!(!ran.success);
         assert!(ran.status.contains("not done after 1 s"), "{}", ran.status);
+    }
+
+    #[test]
+    fn a_command_may_have_a_limit_of_its_own() {
+        assert_eq!(context(Some(600)).command("sleep", &[]).within(1).limit_s, Some(1));
+        assert_eq!(context(None).command("sleep", &[]).within(1).limit_s, None);
     }
 
     #[test]

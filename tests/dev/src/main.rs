@@ -1,14 +1,14 @@
 //! `cargo dev <what>`: the one way to run any check of this project; CI runs the same.
 //!
 //! Here: the command line, and the order in which `ci` runs the tiers. Not here: what a tier does
-//! (`basic`, `loom`, `fallback`, `fuzz`, `sanitize`, `rdma`, `bench`, `house`, `install`), how a program is run (`command`), how
+//! (`basic`, `loom`, `fallback`, `fuzz`, `sanitize`, `rdma`, `book`, `house`, `install`), how a program is run (`command`), how
 //! libtest's output is counted (`count`), how verdicts are reported (`tier`).
 //!
 //! Invariant: a tier ends as passed, failed or SKIPPED with its reason, and only the first counts as
 //! passed; with `--require` a skipped tier is a failed one.
 
 mod basic;
-mod bench;
+mod book;
 mod command;
 mod count;
 mod fallback;
@@ -22,6 +22,7 @@ mod sanitize;
 mod tier;
 mod tools;
 
+use book::BenchBook;
 use clap::{Parser, Subcommand};
 use command::Context;
 use install::Install;
@@ -68,8 +69,8 @@ enum What {
     Rack,
     /// The benchmarks at their smallest size: they build, run and verify their own answers
     BenchSmoke,
-    /// The figures of docs/benchmarks, at full size (many minutes)
-    Bench,
+    /// The benchmark book: measures at full size (over an hour), draws, and writes docs/benchmarks.md
+    BenchBook(BenchBook),
     /// The stress tests in release mode (STRESS_SEED, STRESS_SECONDS for each test; default: clock, 60)
     Stress,
     /// The fuzzer over whatever takes bytes from others (cargo-fuzz; FUZZ_SECONDS for each target; default: 60)
@@ -114,7 +115,7 @@ impl What {
             What::Miri => "miri",
             What::Rack => "rack",
             What::BenchSmoke => "bench-smoke",
-            What::Bench => "bench",
+            What::BenchBook(_) => "bench-book",
             What::Stress => "stress",
             What::Fuzz => "fuzz",
             What::Unsafe => "unsafe",
@@ -139,7 +140,7 @@ impl What {
             What::Asan => sanitize::asan(context),
             What::Rdma { only } => rdma::check(context, *only),
             What::Miri => sanitize::miri(context),
-            What::Bench => bench::figures(context),
+            What::BenchBook(options) => book::make(context, options),
             What::Fuzz => fuzz::targets(context),
             What::Unsafe => house::check(context),
             What::Size => house::size(context),

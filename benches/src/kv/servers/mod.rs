@@ -8,14 +8,9 @@ mod maps;
 #[cfg(feature = "trust")]
 mod serve;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::SocketAddr,
-    time::Duration,
-};
+use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
 use anyhow::{Context, Result};
-use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 use serde::{Deserialize, Serialize};
 
 use self::child::Child;
@@ -27,9 +22,10 @@ use super::{
 };
 use crate::{
     pick::{Dist, Picks},
-    plot::{Dot, Picture},
+    plot::{Album, Dot, Picture},
     report::median,
-    targets::{Verdict, verdict_at_least},
+    rounds::{Skipped, interleaved},
+    verdict::{Verdict, verdict_at_least},
 };
 
 /// Ours, in the tables.
@@ -44,7 +40,7 @@ const OTHERS: [&str; 4] = ["dashmap", "papaya", "mutex", "rwlock"];
 pub struct Measured {
     series: Vec<ServerSeries>,
     /// Servers that did not run, and why.
-    skipped: BTreeMap<String, String>,
+    skipped: Skipped,
 }
 
 /// One server at one point.
@@ -138,26 +134,20 @@ pub fn measure(options: &Kv) -> Result<Measured> {
     Ok(measured)
 }
 
-fn start(options: &Kv, keys: usize, skipped: &mut BTreeMap<String, String>) -> Result<Vec<Server>> {
+fn start(options: &Kv, keys: usize, skipped: &mut Skipped) -> Result<Vec<Server>> {
     if let Some(address) = options.address {
         let name = address.to_string();
         return Ok(vec![Server { name, address, child: None, samples: Vec::new() }]);
     }
     let mut servers = Vec::new();
     for name in child::names(&options.common.only)? {
-        match Child::start(name, options.threads, keys, options.value_bytes)? {
-            Ok(child) => servers.push(Server {
-                name: name.to_owned(),
-                address: child.address(),
-                child: Some(child),
-                samples: Vec::new(),
-            }),
-            Err(why) => {
-                if skipped.insert(name.to_owned(), why.clone()).is_none() {
-                    println!("SKIPPED: {name}: {why}");
-                }
-            }
-        }
+        let child = Child::start(name, options.threads, keys, options.value_bytes)?;
+        servers.extend(skipped.sort(name, child).map(|child| Server {
+            name: name.to_owned(),
+            address: child.address(),
+            child: Some(child),
+            samples: Vec::new(),
+        }));
     }
     Ok(servers)
 }
@@ -167,18 +157,14 @@ fn rounds(options: &Kv, load: &Load, servers: &mut [Server], title: &str) -> Res
         eprintln!("{title}: filling {}", server.name);
         load.fill(server.address).with_context(|| format!("filling {}", server.name))?;
     }
-    let mut order: Vec<usize> = (0..servers.len()).collect();
-    let mut rng = StdRng::seed_from_u64(options.common.seed);
-    for round in 1..=options.common.rounds {
-        order.shuffle(&mut rng);
-        for &index in &order {
-            let server = &mut servers[index];
-            let sample = run(load, server).with_context(|| format!("loading {}", server.name))?;
-            eprintln!("{title}: round {round}/{} {} {:.0} kops/s", options.common.rounds, server.name, sample.kops);
-            server.samples.push(sample);
-        }
-    }
-    Ok(())
+    let rounds = options.common.rounds;
+    interleaved(rounds, servers.len(), options.common.seed, |round, index| {
+        let server = &mut servers[index];
+        let sample = run(load, server).with_context(|| format!("loading {}", server.name))?;
+        eprintln!("{title}: round {round}/{rounds} {} {:.0} kops/s", server.name, sample.kops);
+        server.samples.push(sample);
+        Ok(())
+    })
 }
 
 fn run(load: &Load, server: &Server) -> Result<Sample> {
@@ -276,28 +262,27 @@ pub fn judge(measured: &Measured) -> Vec<Verdict> {
     ]
 }
 
-/// For each distribution and mix, throughput over the number of keys.
-pub fn pictures(measured: Measured) -> Vec<Picture> {
-    let mut pictures: BTreeMap<String, Picture> = BTreeMap::new();
-    for series in measured.series {
-        let (dist, mix) = (series.dist, series.mix);
-        let name = format!("kv-servers-{dist}-{mix}");
-        let picture = pictures.entry(name.clone()).or_insert_with(|| Picture {
-            name,
-            title: match mix {
-                Mix::Writes(writes) => format!("Servers, {dist}, {writes}% writes"),
-                letter => format!("Servers, {dist}, YCSB {letter}"),
-            },
-            x: "keys",
-            y: "thousand operations a second (median, min to max)",
-            lines: BTreeMap::new(),
-        });
-        let rates = series.samples.iter().map(|sample| sample.kops);
-        let (low, high) = rates.fold((f64::INFINITY, 0.0f64), |(low, high), rate| (low.min(rate), high.max(rate)));
-        let dot = Dot { x: series.keys as f64, y: series.median_kops, low, high };
-        picture.lines.entry(series.server).or_default().push(dot);
+/// Throughput over the number of keys, for each distribution and mix; and over the share of writes, for each distribution and
+/// number of keys, where there are several.
+pub fn pictures(measured: &Measured) -> Vec<Picture> {
+    let (mut keys, mut writes) = (Album::default(), Album::default());
+    let y = "thousand operations a second (median, min to max)";
+    for series in &measured.series {
+        let ServerSeries { server, dist, keys: count, mix, median_kops, .. } = series;
+        let dot = |x: f64| Dot::among(x, *median_kops, series.samples.iter().map(|sample| sample.kops));
+        let title = || match mix {
+            Mix::Writes(share) => format!("Servers, {dist}, {share}% writes"),
+            letter => format!("Servers, {dist}, YCSB {letter}"),
+        };
+        let picture = keys.picture(format!("{dist}-{mix}"), title, ("keys", y));
+        picture.add(server, dot(*count as f64));
+        if let Mix::Writes(share) = *mix {
+            let title = || format!("Servers, {dist}, {count} keys");
+            let picture = writes.picture(format!("{dist}-{count}-keys"), title, ("writes, %", y)).linear();
+            picture.add(server, dot(f64::from(share)));
+        }
     }
-    pictures.into_values().collect()
+    keys.pictures_with_lines().into_iter().chain(writes.pictures_with_lines()).collect()
 }
 
 #[cfg(test)]
@@ -329,8 +314,10 @@ mod tests {
             at("kv", Dist::Zipf, 50, 100.0, None),
             at("mutex", Dist::Zipf, 50, 50.0, None),
         ];
-        let reached: Vec<_> =
-            judge(&Measured { series, skipped: BTreeMap::new() }).into_iter().map(|verdict| verdict.reached).collect();
+        let reached: Vec<_> = judge(&Measured { series, skipped: Skipped::default() })
+            .into_iter()
+            .map(|verdict| verdict.reached)
+            .collect();
         assert_eq!(reached, [Some(0.8), Some(2.0), Some(2.0), Some(0.5)]);
     }
 }

@@ -9,10 +9,7 @@ pub mod kinds;
 mod ledger;
 mod shared;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, RwLock},
-};
+use std::sync::{Mutex, RwLock};
 
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
@@ -26,9 +23,9 @@ use crate::{
     contender::{Contender, Kind},
     harness::{Entry, interleave},
     pick::{Dist, Picks},
-    plot::{Dot, Picture},
+    plot::{Album, Picture},
     report::Series,
-    targets::{Verdict, verdict_at_least},
+    verdict::{Verdict, verdict_at_least},
 };
 
 /// A series with its workload.
@@ -141,26 +138,21 @@ pub fn judge(results: &[TableSeries]) -> Vec<Verdict> {
     vec![verdict(1000, Dist::Zipf, 1.5), verdict(1_000_000, Dist::Uniform, 1.0)]
 }
 
-/// Throughput over the number of keys, a picture for each distribution and share of writes.
-pub fn pictures(results: Vec<TableSeries>) -> Vec<Picture> {
-    let mut pictures: BTreeMap<(u32, String), Picture> = BTreeMap::new();
-    for TableSeries { dist, writes, series } in results {
-        let dist = dist.to_string();
-        let picture = pictures.entry((writes, dist.clone())).or_insert_with(|| Picture {
-            name: format!("kv-tables-{dist}-{writes}-writes"),
-            title: format!("Tables alone, {} threads, {dist}, {writes}% writes", series.threads),
-            x: "keys",
-            y: "million operations a second (median, min to max)",
-            lines: BTreeMap::new(),
-        });
-        picture.lines.entry(series.contender).or_default().push(Dot {
-            x: series.objects as f64,
-            y: series.median_mops,
-            low: series.min_mops,
-            high: series.max_mops,
-        });
+/// Throughput over the number of keys, for each distribution and share of writes; and over the share of writes, for each
+/// distribution and number of keys, where there are several.
+pub fn pictures(results: &[TableSeries]) -> Vec<Picture> {
+    let (mut keys, mut writes) = (Album::default(), Album::default());
+    let y = "million operations a second (median, min to max)";
+    for TableSeries { dist, writes: share, series } in results {
+        let (contender, threads, objects) = (&series.contender, series.threads, series.objects);
+        let title = || format!("Tables alone, {threads} threads, {dist}, {share}% writes");
+        let picture = keys.picture(format!("{dist}-{share}-writes"), title, ("keys", y));
+        picture.add(contender, series.dot(objects as f64));
+        let title = || format!("Tables alone, {threads} threads, {dist}, {objects} keys");
+        let picture = writes.picture(format!("{dist}-{objects}-keys"), title, ("writes, %", y)).linear();
+        picture.add(contender, series.dot(f64::from(*share)));
     }
-    pictures.into_values().collect()
+    keys.pictures_with_lines().into_iter().chain(writes.pictures_with_lines()).collect()
 }
 
 #[cfg(test)]

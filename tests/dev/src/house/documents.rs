@@ -1,6 +1,7 @@
-//! Documents that have to agree with the code: the README with CI, the list of dependencies with cargo.
+//! Documents that have to agree with the code: the README with CI, the list of dependencies with cargo, the tables of
+//! benchmarks.md with the files they come from.
 //!
-//! Here: those two comparisons. Not here: what the documents say otherwise.
+//! Here: the first two comparisons (the third is `book`'s). Not here: what the documents say otherwise.
 //!
 //! Invariant: a document that is missing is an offence, like one that disagrees.
 
@@ -18,6 +19,7 @@ pub fn check(context: &Context) -> anyhow::Result<Vec<String>> {
     let metadata = serde_json::from_str(&metadata.stdout).context("cargo metadata is not JSON")?;
     let mut offences = Vec::from_iter(commands(&text("README.md"), &text(".ci/run")));
     offences.extend(dependencies(&text("docs/dependencies.md"), &metadata));
+    offences.extend(crate::book::document::stale(&context.root));
     Ok(offences)
 }
 

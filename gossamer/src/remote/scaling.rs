@@ -1,0 +1,127 @@
+//! How memory, queue pairs, flags and batches grow with the rack: the tables of docs/scaling.md, computed from the layout and the
+//! settings that programs run with, and compared with what the document says. Nothing here runs in a program.
+
+use std::fmt::Write as _;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use comm::verbs::Settings;
+
+use super::carrier::{Peer, Watch};
+use super::{Layout, Slots};
+
+/// The racks of the document: machines and workers of each.
+const RACKS: [(usize, u16); 5] = [(2, 32), (4, 32), (12, 32), (64, 64), (1000, 128)];
+const PEER_BYTES: usize = size_of::<Peer>();
+const WATCH_BYTES: usize = size_of::<Watch>();
+const DOCUMENT: &str = include_str!("../../../docs/scaling.md");
+
+fn layout((machines, workers): (usize, u16)) -> Layout {
+    Layout::new(vec![workers; machines], Slots::NETWORK)
+}
+
+/// Workers of other machines.
+fn peers((machines, workers): (usize, u16)) -> usize {
+    (machines - 1) * usize::from(workers)
+}
+
+fn memory() -> String {
+    let mut out =
+        "\n| machines x workers | slots a pair | slots | in-process pairs | ways | queue pairs | staging | sockets |\n"
+            .to_owned();
+    out += "|---|---:|---:|---:|---:|---:|---:|---:|\n";
+    for rack in RACKS {
+        let (machines, workers) = (rack.0, usize::from(rack.1));
+        let layout = layout(rack);
+        let here = workers * (workers - 1) * trust::link::PAIR_BYTES;
+        let ways = workers * peers(rack) * (PEER_BYTES + 2 * WATCH_BYTES);
+        // As `comm::verbs` makes them: for each machine one for each worker, one for the starting thread, one for heartbeats.
+        let queue_pairs = (machines - 1) * (workers + 2);
+        // As `comm::tcp` does: for each machine one for each worker here and there, and one for heartbeats.
+        let sockets = (machines - 1) * (2 * workers + 1);
+        let staging = (machines - 1) * (workers + 1) * Settings::default().staging_bytes;
+        let _ = writeln!(
+            out,
+            "| {machines} x {workers} | {} | {} | {} | {} | {queue_pairs} | {} | {sockets} |",
+            layout.slots().per_pair,
+            bytes(layout.slots_bytes(0)),
+            bytes(here),
+            bytes(ways),
+            bytes(staging)
+        );
+    }
+    out
+}
+
+fn looking() -> String {
+    let mut out = "\n| machines x workers | flags | lines and entries a look touches |\n|---|---:|---:|\n".to_owned();
+    for rack in RACKS {
+        let flags = 2 * peers(rack);
+        let _ = writeln!(out, "| {} x {} | {flags} | {} |", rack.0, rack.1, bytes(flags * (64 + WATCH_BYTES)));
+    }
+    out
+}
+
+fn batches() -> String {
+    let outstanding = [64u32, 512, 8192];
+    let mut out = "\n| machines x workers |".to_owned();
+    outstanding.iter().for_each(|count| write!(out, " {count} |").unwrap_or_default());
+    out += " outstanding for 16 a batch |\n|---|---:|---:|---:|---:|\n";
+    for rack in RACKS {
+        let _ = write!(out, "| {} x {} |", rack.0, rack.1);
+        for count in outstanding {
+            let _ = write!(out, " {:.2} |", requests_a_batch(f64::from(count) / peers(rack) as f64));
+        }
+        let _ = writeln!(out, " {} |", 16 * peers(rack));
+    }
+    out
+}
+
+/// Requests in a batch that has any, where they fall upon peers at random, so many for each on average (Poisson).
+fn requests_a_batch(mean: f64) -> f64 {
+    mean / -(-mean).exp_m1()
+}
+
+fn bytes(count: usize) -> String {
+    const UNITS: [(&str, usize); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    let (unit, size) = UNITS.into_iter().find(|(_, size)| count >= *size).unwrap_or(("bytes", 1));
+    // Rounded up: what is needed, not less.
+    format!("{} {unit}", count.div_ceil(size))
+}
+
+#[test]
+fn the_document_says_what_the_code_does() {
+    for (name, table) in [("memory", memory()), ("looking", looking()), ("batches", batches())] {
+        let begin = format!("<!-- {name}: gossamer/src/remote/scaling.rs -->\n");
+        let told = DOCUMENT.split_once(&begin).and_then(|(_, rest)| rest.split_once("\n<!-- end -->"));
+        assert_eq!(told.map(|(told, _)| told), Some(&*table), "docs/scaling.md, {name}: it should be\n{table}");
+    }
+}
+
+#[test]
+fn a_batch_has_one_request_at_least() {
+    assert!((requests_a_batch(1e-6) - 1.0).abs() < 1e-3);
+    assert!((requests_a_batch(50.0) - 50.0).abs() < 1e-3);
+}
+
+/// `cargo test --release -p gossamer looking_costs -- --ignored --nocapture`: what one look at all flags costs, in vain.
+#[test]
+#[ignore = "measures, and takes two gigabytes"]
+fn looking_costs() {
+    for rack in RACKS {
+        let flags = 2 * peers(rack);
+        let stride = layout(rack).slots().stride_bytes() * usize::from(layout(rack).slots().per_pair) / 8;
+        let words: Vec<AtomicU64> = (0..flags * stride).map(|_| AtomicU64::new(0)).collect();
+        let watched: Vec<(usize, u64)> = (0..flags).map(|flag| (flag * stride + stride - 1, 0)).collect();
+        let look = || watched.iter().position(|(word, before)| words[*word].load(Ordering::Acquire) != *before);
+        let looks = (20_000_000 / flags).max(3);
+        black_box(look());
+        let start = Instant::now();
+        for _ in 0..looks {
+            assert_eq!(black_box(look()), None);
+        }
+        let ns = start.elapsed().as_nanos() as f64 / looks as f64;
+        println!("{} x {}: {flags} flags, {ns:.0} ns a look, {:.2} ns a flag", rack.0, rack.1, ns / flags as f64);
+    }
+}

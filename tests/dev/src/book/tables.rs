@@ -1,0 +1,469 @@
+//! The tables of the document, and how each comes from a file of results.
+//!
+//! Invariant: no figure is rounded in anybody's favour: rates are rounded down, times up, for all contenders alike.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+use serde_json::Value;
+
+/// A table: rows and columns by fields of a list of series, or the targets of a file.
+pub struct Table {
+    /// In its markers.
+    pub name: &'static str,
+    /// The measurement it comes from.
+    pub file: &'static str,
+    /// What its cells are.
+    what: &'static str,
+    /// Pictures of the same, where they are there.
+    pictures: &'static [&'static str],
+    content: Content,
+}
+
+enum Content {
+    Series {
+        /// Where the list is.
+        list: &'static str,
+        /// What the fields of a series have to be.
+        only: &'static [(&'static str, &'static str)],
+        row: &'static str,
+        column: &'static str,
+        /// Where several series have the same row and column, the one counts whose first cell is largest.
+        cells: &'static [Cell],
+    },
+    Targets,
+}
+
+/// A field of a series as it is shown.
+struct Cell {
+    field: &'static str,
+    factor: f64,
+    is_time: bool,
+}
+
+const fn rate(field: &'static str) -> Cell {
+    Cell { field, factor: 1.0, is_time: false }
+}
+
+const fn time(field: &'static str, factor: f64) -> Cell {
+    Cell { field, factor, is_time: true }
+}
+
+const fn targets(name: &'static str, file: &'static str) -> Table {
+    Table { name, file, what: "Targets", pictures: &[], content: Content::Targets }
+}
+
+const MOPS: &[Cell] = &[rate("/median_mops")];
+const KOPS: &[Cell] = &[rate("/median_kops")];
+const COUNTERS: &str = "Million operations a second over the number of objects";
+const MEANS: &str =
+    "Completed (million a second) / mean (µs) / 99.9th percentile (µs) over the load offered (million a second)";
+const TABLES: &str = "The tables alone: million operations a second";
+const SERVERS: &str = "Servers: thousand operations a second";
+const MEMCACHED: &str =
+    "Thousand operations a second / for each second of the server's CPU time, over the number of keys";
+const PER_CPU: &str = "The same servers: thousand operations for each second of the server's CPU time";
+
+const fn fetch_add(
+    name: &'static str,
+    file: &'static str,
+    only: &'static [(&'static str, &'static str)],
+    pictures: &'static [&'static str],
+) -> Table {
+    let content = Content::Series { list: "", only, row: "/contender", column: "/objects", cells: MOPS };
+    Table { name, file, what: COUNTERS, pictures, content }
+}
+
+const fn latency(
+    name: &'static str,
+    only: &'static [(&'static str, &'static str)],
+    pictures: &'static [&'static str],
+) -> Table {
+    const CELLS: &[Cell] = &[rate("/achieved_mops"), time("/latency/mean_ns", 1e-3), time("/latency/p999_ns", 1e-3)];
+    let content = Content::Series { list: "", only, row: "/contender", column: "/offered_mops", cells: CELLS };
+    Table { name, file: "latency", what: MEANS, pictures, content }
+}
+
+const fn kv(
+    name: &'static str,
+    file: &'static str,
+    what: &'static str,
+    only: &'static [(&'static str, &'static str)],
+    column: &'static str,
+    pictures: &'static [&'static str],
+) -> Table {
+    let (list, row, cells) = match file.as_bytes()[3] {
+        b't' => ("/tables", "/contender", MOPS),
+        _ => ("/servers/series", "/server", KOPS),
+    };
+    Table { name, file, what, pictures, content: Content::Series { list, only, row, column, cells } }
+}
+
+const fn echo(
+    name: &'static str,
+    what: &'static str,
+    only: &'static [(&'static str, &'static str)],
+    column: &'static str,
+    cells: &'static [Cell],
+    pictures: &'static [&'static str],
+) -> Table {
+    let content = Content::Series { list: "/series", only, row: "/contender", column, cells };
+    Table { name, file: "echo", what, pictures, content }
+}
+
+const fn sssp(
+    name: &'static str,
+    what: &'static str,
+    only: &'static [(&'static str, &'static str)],
+    column: &'static str,
+    cells: &'static [Cell],
+    pictures: &'static [&'static str],
+) -> Table {
+    let content = Content::Series { list: "/series", only, row: "/contender", column, cells };
+    Table { name, file: "sssp", what, pictures, content }
+}
+
+const fn memcached(name: &'static str, only: &'static [(&'static str, &'static str)]) -> Table {
+    const CELLS: &[Cell] = &[rate("/median_kops"), rate("/median_kops_per_cpu_second")];
+    let content = Content::Series { list: "/series", only, row: "/server", column: "/keys", cells: CELLS };
+    Table { name, file: "memcached", what: MEMCACHED, pictures: &[], content }
+}
+
+const UNIFORM: &[(&str, &str)] = &[("/dist", "uniform")];
+const ZIPF: &[(&str, &str)] = &[("/dist", "zipf")];
+
+/// All of them, in the order of the document.
+pub const ALL: &[Table] = &[
+    Table {
+        name: "targets of one process",
+        file: "targets",
+        what: "Targets",
+        pictures: &[
+            "targets-lone-round-trip",
+            "targets-uncontended-one-thread",
+            "targets-one-client-one-dedicated-trustee",
+            "targets-1-objects",
+            "targets-16-objects",
+            "targets-1000000-objects",
+        ],
+        content: Content::Targets,
+    },
+    fetch_add("figure 6", "fetch-add-pause", UNIFORM, &["fetch-add-pause-uniform-2-threads"]),
+    fetch_add("figure 6, empty section", "fetch-add", UNIFORM, &["fetch-add-uniform-2-threads"]),
+    fetch_add("figure 7", "fetch-add-pause", ZIPF, &["fetch-add-pause-zipf-2-threads"]),
+    fetch_add("figure 7, empty section", "fetch-add", ZIPF, &["fetch-add-zipf-2-threads"]),
+    latency("figure 8", &[("/objects", "64")], &["latency-64-uniform-mean", "latency-64-uniform-p999"]),
+    latency("figure 9", &[("/objects", "1000000")], &["latency-1000000-zipf-mean", "latency-1000000-zipf-p999"]),
+    kv("figure 10", "kv-servers-keys", SERVERS, UNIFORM, "/keys", &["kv-servers-keys-uniform-5"]),
+    kv("figure 10, tables", "kv-tables", TABLES, UNIFORM, "/objects", &["kv-tables-uniform-5-writes"]),
+    kv("figure 11", "kv-servers-keys", SERVERS, ZIPF, "/keys", &["kv-servers-keys-zipf-5"]),
+    kv("figure 11, tables", "kv-tables", TABLES, ZIPF, "/objects", &["kv-tables-zipf-5-writes"]),
+    kv("figure 12", "kv-servers-writes", SERVERS, &[], "/mix", &["kv-servers-writes-uniform-1000-keys"]),
+    kv("figure 12, tables", "kv-tables-writes", TABLES, &[], "/writes", &["kv-tables-writes-uniform-1000-keys"]),
+    kv("figure 13", "kv-servers-many-writes", SERVERS, &[], "/mix", &["kv-servers-many-writes-zipf-10000000-keys"]),
+    kv(
+        "figure 13, tables",
+        "kv-tables-many-writes",
+        TABLES,
+        &[],
+        "/writes",
+        &["kv-tables-many-writes-zipf-10000000-keys"],
+    ),
+    memcached("figure 14", &[("/dist", "uniform"), ("/writes", "1")]),
+    memcached("figure 14, 5% writes", &[("/dist", "uniform"), ("/writes", "5")]),
+    memcached("figure 14, 10% writes", &[("/dist", "uniform"), ("/writes", "10")]),
+    memcached("figure 15", &[("/dist", "zipf"), ("/writes", "1")]),
+    memcached("figure 15, 5% writes", &[("/dist", "zipf"), ("/writes", "5")]),
+    memcached("figure 15, 10% writes", &[("/dist", "zipf"), ("/writes", "10")]),
+    targets("targets of memcached", "memcached"),
+    targets("targets of tables", "kv-tables"),
+    targets("targets of servers", "kv-servers"),
+    Table {
+        name: "servers by CPU time",
+        file: "kv-servers",
+        what: PER_CPU,
+        pictures: &[],
+        content: Content::Series {
+            list: "/servers/series",
+            only: &[("/mix", "5"), ("/keys", "1000")],
+            row: "/server",
+            column: "/dist",
+            cells: &[rate("/median_kops_per_cpu_second")],
+        },
+    },
+    echo(
+        "figure 22",
+        "Million requests a second over the processes, 32 bytes, each at its best number of outstanding requests",
+        &[("/bytes", "32")],
+        "/processes",
+        MOPS,
+        &["echo-32-bytes-over-processes"],
+    ),
+    echo(
+        "figure 23",
+        "Million requests a second over the bytes each way, 2 processes, each at its best number of outstanding requests",
+        &[("/processes", "2")],
+        "/bytes",
+        MOPS,
+        &["echo-2-processes-over-bytes"],
+    ),
+    echo(
+        "figure 24",
+        "Million requests a second / 99.9th percentile (µs) over the outstanding requests, 2 processes, 32 bytes",
+        &[("/processes", "2"), ("/bytes", "32")],
+        "/outstanding",
+        &[rate("/median_mops"), time("/p999_ns", 1e-3)],
+        &[
+            "echo-2-processes-32-bytes-p999-over-rate",
+            "echo-2-processes-32-bytes-rate",
+            "echo-2-processes-32-bytes-p99",
+        ],
+    ),
+    targets("targets of echo", "echo"),
+    sssp(
+        "figure 25",
+        "Milliseconds a search over the workers, scale 20",
+        &[("/scale", "20")],
+        "/workers",
+        &[time("/median_time_s", 1e3)],
+        &["sssp-workers"],
+    ),
+    sssp(
+        "figure 26",
+        "Million traversed edges a second / milliseconds a search over the scale, 2 workers",
+        &[("/workers", "2")],
+        "/scale",
+        &[rate("/median_mteps"), time("/median_time_s", 1e3)],
+        &["sssp-teps", "sssp-seconds"],
+    ),
+    sssp(
+        "figure 26, one thread",
+        "The same with one worker",
+        &[("/workers", "1")],
+        "/scale",
+        &[rate("/median_mteps"), time("/median_time_s", 1e3)],
+        &[],
+    ),
+    targets("targets of shortest paths", "sssp"),
+    kv("figure 27", "kv-ycsb", SERVERS, &[("/mix", "C"), ("/dist", "zipf")], "/keys", &["kv-ycsb-zipf-C"]),
+    kv("figure 28", "kv-ycsb", SERVERS, &[("/mix", "D"), ("/dist", "zipf")], "/keys", &["kv-ycsb-zipf-D"]),
+];
+
+impl Table {
+    /// The table as the files of the folder have it; how to measure it, where its file is not there.
+    ///
+    /// # Errors
+    /// A file that is no file of results.
+    pub fn markdown(&self, folder: &Path) -> anyhow::Result<String> {
+        let path = folder.join(format!("{}.json", self.file));
+        if !path.exists() {
+            return Ok(format!("\n{}: Not measured yet: `cargo dev bench-book --only {}`\n\n", self.what, self.file));
+        }
+        let text = fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+        let file: Value =
+            serde_json::from_str(&text).with_context(|| format!("{} is no file of results", path.display()))?;
+        let mut out = format!("\n{}.", self.what);
+        for (number, picture) in self.pictures.iter().filter(|name| has_picture(folder, name)).enumerate() {
+            let _ =
+                write!(out, "{}[{picture}](benchmarks/{picture}.svg)", if number == 0 { " Plotted: " } else { ", " });
+        }
+        let rows = match &self.content {
+            Content::Series { list, only, row, column, cells } => {
+                let all = file["results"].pointer(list).and_then(Value::as_array).cloned().unwrap_or_default();
+                series(&all, only, (row, column), cells)
+            }
+            Content::Targets => verdicts(&file["results"]["targets"]),
+        };
+        let end = if out.ends_with(')') { "." } else { "" };
+        let _ = writeln!(out, "{end}\n{}\n\n{rows}\n", origin(&file));
+        Ok(out)
+    }
+}
+
+fn has_picture(folder: &Path, name: &str) -> bool {
+    folder.join(format!("{name}.svg")).exists()
+}
+
+/// On what, when and by which command it was measured.
+fn origin(file: &Value) -> String {
+    let machine = |field: &str| text(&file["machine"][field]);
+    let line: Vec<String> = file["command_line"].as_array().into_iter().flatten().map(text).collect();
+    let line = line.join(" ");
+    let command = line.split(" --json").next().unwrap_or_default();
+    let rounds = ["/options/rounds", "/options/common/rounds"].into_iter().find_map(|at| file.pointer(at));
+    format!(
+        "`gossamer-bench {command}`, medians of {} rounds, {}, {} cores, load {}, commit {}, {}{}.",
+        rounds.map_or("?".to_owned(), text),
+        machine("cpu"),
+        machine("cores"),
+        machine("load_average"),
+        machine("commit"),
+        machine("rustc").split(" (").next().unwrap_or_default(),
+        if machine("profile") == "release" { "" } else { ", **a debug build: no figures**" }
+    )
+}
+
+fn series(all: &[Value], only: &[(&str, &str)], (row, column): (&str, &str), cells: &[Cell]) -> String {
+    let at = |series: &Value, field: &str| series.pointer(field).map_or(String::new(), text);
+    let chosen: Vec<&Value> =
+        all.iter().filter(|series| only.iter().all(|(field, wanted)| at(series, field) == *wanted)).collect();
+    let (mut rows, mut columns) = (Vec::new(), Vec::new());
+    for series in &chosen {
+        for (list, value) in [(&mut rows, at(series, row)), (&mut columns, at(series, column))] {
+            if !list.contains(&value) {
+                list.push(value);
+            }
+        }
+    }
+    let is_number = |column: &String| column.parse::<f64>().is_ok();
+    if columns.iter().all(is_number) {
+        columns.sort_by(|a, b| f64::total_cmp(&a.parse().unwrap_or_default(), &b.parse().unwrap_or_default()));
+    }
+    if rows.is_empty() {
+        return "The file has no series of these.".to_owned();
+    }
+    let title = |value: &String| if is_number(value) { grouped(value) } else { value.clone() };
+    let mut out = format!("| | {} |\n|---|", columns.iter().map(title).collect::<Vec<_>>().join(" | "));
+    out += &"---|".repeat(columns.len());
+    for name in &rows {
+        let _ = write!(out, "\n| `{name}` |");
+        for place in &columns {
+            let here = chosen.iter().filter(|series| at(series, row) == *name && at(series, column) == *place);
+            let first = |series: &Value| series.pointer(cells[0].field).and_then(Value::as_f64).unwrap_or_default();
+            let best = here.max_by(|a, b| first(a).total_cmp(&first(b)));
+            let _ = write!(out, " {} |", best.map_or(String::new(), |series| shown(series, cells)));
+        }
+    }
+    out
+}
+
+fn shown(series: &Value, cells: &[Cell]) -> String {
+    let cells = cells.iter().map(|cell| {
+        let value = series.pointer(cell.field).and_then(Value::as_f64);
+        value.map_or("-".to_owned(), |value| rounded(value * cell.factor, cell.is_time))
+    });
+    cells.collect::<Vec<_>>().join(" / ")
+}
+
+fn verdicts(targets: &Value) -> String {
+    let mut out = "| target | wanted | reached | |\n|---|---|---|---|".to_owned();
+    for target in targets.as_array().into_iter().flatten() {
+        let at_most = target["bound"] == "at most";
+        let reached = target["reached"].as_f64().map_or("not measured".to_owned(), |value| rounded(value, at_most));
+        let met = target["met"].as_bool().map_or("", |met| if met { "met" } else { "**missed**" });
+        let wanted = target["wanted"].as_f64().unwrap_or_default();
+        let wanted = if wanted.fract() == 0.0 { wanted.to_string() } else { rounded(wanted, !at_most) };
+        let (name, bound) = (text(&target["target"]), text(&target["bound"]));
+        let _ = write!(out, "\n| {name} | {bound} {wanted} | {reached} | {met} |");
+    }
+    out
+}
+
+/// Three digits and no more; rates go down, times up.
+fn rounded(value: f64, up: bool) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return value.to_string();
+    }
+    let decimals = (2 - value.abs().log10().floor() as i32).max(0);
+    let scale = 10f64.powi(decimals);
+    // What binary fractions add to a decimal one is no reason to go to the next.
+    let scaled = value * scale;
+    let whole = if (scaled - scaled.round()).abs() < 1e-6 {
+        scaled.round()
+    } else if up {
+        scaled.ceil()
+    } else {
+        scaled.floor()
+    };
+    grouped(&format!("{:.*}", decimals as usize, whole / scale))
+}
+
+/// With commas between thousands.
+fn grouped(number: &str) -> String {
+    let (whole, rest) = number.split_at(number.find('.').unwrap_or(number.len()));
+    let mut out = String::new();
+    for (index, digit) in whole.chars().enumerate() {
+        if index > 0 && (whole.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out + rest
+}
+
+/// A value as a reader wants it: `{"Writes": 5}` is 5.
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Object(fields) if fields.len() == 1 => fields.values().next().map_or(String::new(), text),
+        Value::Number(number) => number.to_string().trim_end_matches(".0").to_owned(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn nothing_is_rounded_in_anybodys_favour() {
+        let down = [
+            (43.589, "43.5"),
+            (0.06789, "0.0678"),
+            (189.9, "189"),
+            (12_345.9, "12,345"),
+            (2.0, "2.00"),
+            (47.0, "47.0"),
+        ];
+        for (value, expected) in down {
+            assert_eq!(rounded(value, false), expected);
+        }
+        let up = [(43.501, "43.6"), (1.0001, "1.01"), (999.1, "1,000"), (0.33, "0.330")];
+        for (value, expected) in up {
+            assert_eq!(rounded(value, true), expected);
+        }
+    }
+
+    #[test]
+    fn rows_and_columns_are_those_of_the_series() {
+        let point = |contender: &str, keys: u32, writes: u32, mops: f64| json!({"contender": contender, "keys": keys, "mix": {"Writes": writes}, "m": mops});
+        let all = [
+            point("b", 1000, 5, 1.0),
+            point("b", 2, 5, 2.0),
+            point("a", 2, 5, 3.0),
+            point("a", 2, 5, 4.0),
+            point("a", 2, 50, 9.0),
+        ];
+        let table = series(&all, &[("/mix", "5")], ("/contender", "/keys"), &[rate("/m"), time("/none", 1.0)]);
+        assert_eq!(table, "| | 2 | 1,000 |\n|---|---|---|\n| `b` | 2.00 / - | 1.00 / - |\n| `a` | 4.00 / - |  |");
+        assert!(series(&all, &[("/mix", "A")], ("/contender", "/keys"), &[rate("/m")]).contains("no series"));
+    }
+
+    #[test]
+    fn targets_that_are_missed_are_said_so() {
+        let target = |bound: &str, reached: Option<f64>, met: Option<bool>| json!({"target": "t", "bound": bound, "wanted": 2.0, "reached": reached, "met": met});
+        let targets = json!([
+            target("at least", Some(1.999), Some(false)),
+            target("at most", Some(1.991), Some(true)),
+            target("at least", None, None)
+        ]);
+        let expected = "| target | wanted | reached | |\n|---|---|---|---|\n| t | at least 2 | 1.99 | **missed** |\n\
+                        | t | at most 2 | 2.00 | met |\n| t | at least 2 | not measured |  |";
+        assert_eq!(verdicts(&targets), expected);
+    }
+
+    #[test]
+    fn a_file_is_said_with_its_command_and_machine() {
+        let file = json!({"command_line": ["kv", "--mix", "5", "--json", "x"], "options": {"common": {"rounds": 3}}, "machine": {
+            "cpu": "C", "cores": 2, "load_average": "0.1", "commit": "abc", "rustc": "rustc 1.95.0 (x)", "profile": "debug"}});
+        let origin = origin(&file);
+        assert!(origin.starts_with(
+            "`gossamer-bench kv --mix 5`, medians of 3 rounds, C, 2 cores, load 0.1, commit abc, rustc 1.95.0"
+        ));
+        assert!(origin.contains("debug build"));
+    }
+}
