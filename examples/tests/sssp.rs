@@ -135,6 +135,12 @@ fn what_cannot_be_searched_is_told_once() {
     assert!(ran.status == 1 && ran.stderr.starts_with("sssp: /no/such/file: No such file"), "{}", ran.stderr);
     let ran = run(&["--scale", "4", "--root", "16"]);
     assert_eq!((ran.status, ran.stderr.as_str()), (1, "sssp: --root 16: the vertices are 0 to 15\n"));
+    let empty = folder.path().join("empty.txt");
+    fs::write(&empty, "# no edges\n").unwrap();
+    for args in [&["--single"][..], &["--threads", "2"]] {
+        let ran = run(&[&["--graph", empty.to_str().unwrap(), "--root", "0"], args].concat());
+        assert_eq!((ran.status, ran.stderr.as_str()), (1, "sssp: the graph has no vertices\n"), "{args:?}");
+    }
     let ran = run(&["--local", "4", "--threads", "3"]);
     assert!(
         ran.status == 1 && ran.stderr.starts_with("sssp: --threads 3 is not enough for 4 processes"),

@@ -45,6 +45,12 @@ pub enum FileError {
     },
 }
 
+/// The longest line.
+const LINE_BYTES_MAX: u64 = 1 << 16;
+/// Vertices take memory, with or without edges: so many are possible, and so many more for each edge.
+const FREE_VERTICES: u64 = 1 << 24;
+const VERTICES_PER_EDGE: u64 = 64;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Dimacs,
@@ -74,8 +80,9 @@ pub fn read(path: &Path, progress: impl FnMut(u64)) -> Result<Listing, FileError
     loop {
         text.clear();
         reader.line += 1;
-        let result = match input.read_until(b'\n', &mut text) {
+        let result = match (&mut input).take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut text) {
             Ok(0) => break,
+            Ok(_) if text.len() as u64 > LINE_BYTES_MAX => Err(format!("a line has at most {LINE_BYTES_MAX} bytes")),
             Ok(_) => std::str::from_utf8(&text).map_err(|_| "it is not text (UTF-8)".to_owned()),
             Err(error) if reader.line == 1 => return Err(unreadable(error)),
             Err(error) => Err(error.to_string()),
@@ -240,6 +247,10 @@ impl<P: FnMut(u64)> Reader<P> {
             }
             None => self.highest.map_or(0, |highest| highest + 1),
         };
+        if u64::from(vertices) > FREE_VERTICES + VERTICES_PER_EDGE * found {
+            let lack = format!("{vertices} vertices are too many for {found} edges, and would only take memory");
+            return Err(lack + ": renumber the vertices");
+        }
         let first = Vertex::from(self.declared.is_some());
         Ok(Listing { vertices, first, edges: self.edges })
     }

@@ -86,11 +86,6 @@ impl Shard {
         wanted.iter().map(|&vertex| self.state.best[self.slot(vertex) as usize]).collect()
     }
 
-    /// The parent of an own vertex; [`NOBODY`] if it was not reached.
-    pub fn parent(&self, vertex: Vertex) -> Vertex {
-        self.state.parents[self.slot(vertex) as usize]
-    }
-
     /// Puts another result in the place of that for an own vertex. For tests of what finds wrong results.
     pub fn set_result(&mut self, vertex: Vertex, distance: f64, parent: Vertex) {
         let slot = self.slot(vertex) as usize;

@@ -86,6 +86,9 @@ fn what_is_wrong_is_told_with_its_line() {
         ("a.txt", "1 2 3 4\n".to_owned(), ":1: \"1 2 3 4\": `FROM TO`"),
         ("a.txt", "1 4294967295\n".to_owned(), ":1: vertex 4294967295: the highest possible is 4294967294"),
         ("a.txt", "1 2 heavy\n".to_owned(), ":1: \"heavy\" is not a number"),
+        ("a.txt", "0 4294967294\n".to_owned(), ":2: 4294967295 vertices are too many for 1 edges"),
+        ("a.gr", "p sp 4294967295 0\n".to_owned(), ":2: 4294967295 vertices are too many for 0 edges"),
+        ("a.txt", format!("1 2\n1 {}\n", "2".repeat(1 << 16)), ":2: a line has at most 65536 bytes"),
     ];
     for (name, text, expected) in cases {
         let error = read(name, text.as_bytes()).unwrap_err();
@@ -95,6 +98,16 @@ fn what_is_wrong_is_told_with_its_line() {
     let mut cut = gzip("1 2\n".repeat(1000).as_bytes());
     cut.truncate(cut.len() / 2);
     assert!(read("a.gz", &cut).is_err());
+}
+
+#[test]
+fn lines_and_vertices_may_be_many_up_to_a_limit() {
+    let longest = format!("# {}\n1 2", "x".repeat((1 << 16) - 3));
+    assert_eq!(read("a.txt", longest.as_bytes()).unwrap().edges.len(), 1);
+    let most = (1 << 24) + 64;
+    assert_eq!(read("a.txt", format!("0 {}\n", most - 1).as_bytes()).unwrap().vertices, most);
+    let error = read("a.txt", format!("0 {most}\n").as_bytes()).unwrap_err();
+    assert!(error.ends_with("renumber the vertices"), "{error}");
 }
 
 #[test]

@@ -2,8 +2,9 @@
 //! the shard's business.
 //!
 //! Invariants: a cell is in use, and then in the list from the newest to the oldest, or free, and then in the list of free
-//! ones. Cells stay where they are: memory for them is taken in chunks.
+//! ones. Memory for cells is taken in chunks; to give the last one back, the cells in use there are moved to free ones.
 
+use std::mem;
 use std::ops::{Index, IndexMut};
 use std::rc::Rc;
 
@@ -15,6 +16,9 @@ pub const NONE: u32 = u32::MAX;
 const INLINE_BYTES: usize = 29;
 /// Cells in a chunk, as a power of two.
 const CHUNK_BITS: u32 = 10;
+const CHUNK_CELLS: usize = 1 << CHUNK_BITS;
+/// So many free cells are kept, and do not count as memory: a shard that is full takes and frees one again and again.
+const SPARE_CELLS: usize = 2 * CHUNK_CELLS;
 
 /// Key and value, one behind the other.
 pub enum Body {
@@ -83,24 +87,37 @@ impl Body {
         }
     }
 
-    /// Memory beside the cell: the bytes, two counts before them, and what the allocator needs.
+    /// Memory beside the cell.
     pub fn allocated_bytes(&self) -> usize {
         match self {
             Body::Inline { .. } => 0,
-            Body::Heap { bytes, .. } => (bytes.len() + 16 + 8).next_multiple_of(16),
+            Body::Heap { bytes, .. } => allocated_bytes(bytes),
         }
     }
+
+    /// That part of this memory which stays when the item goes, because others fetch the value.
+    pub fn orphaned_bytes(&self) -> usize {
+        match self {
+            Body::Heap { bytes, .. } if Rc::strong_count(bytes) > 1 => allocated_bytes(bytes),
+            _ => 0,
+        }
+    }
+}
+
+/// Memory for a body: the bytes, two counts before them, and what the allocator needs.
+pub fn allocated_bytes(body: &Rc<[u8]>) -> usize {
+    (body.len() + 16 + 8).next_multiple_of(16)
 }
 
 /// Room for one item.
 pub struct Cell {
     /// Key and value.
     pub body: Body,
-    /// Another one after each change.
+    /// Another one after each change; 0 in a free cell only.
     pub unique: u64,
     /// Of the key.
     pub hash: u32,
-    /// The next one on the way to the newest.
+    /// The next one on the way to the newest; of a free cell, the free one before it.
     pub newer: u32,
     /// The next one on the way to the oldest; of a free cell, the next free one.
     pub older: u32,
@@ -130,11 +147,12 @@ pub struct Cells {
     newest: u32,
     oldest: u32,
     free: u32,
+    free_count: usize,
 }
 
 impl Default for Cells {
     fn default() -> Self {
-        Cells { chunks: Vec::new(), newest: NONE, oldest: NONE, free: NONE }
+        Cells { chunks: Vec::new(), newest: NONE, oldest: NONE, free: NONE, free_count: 0 }
     }
 }
 
@@ -159,29 +177,56 @@ impl Cells {
         self.oldest
     }
 
-    /// Takes a free cell into use, as the newest.
-    pub fn insert(&mut self, hash: u32, clock: u32) -> u32 {
+    /// Memory for free cells, but for those that are kept.
+    pub fn unused_bytes(&self) -> usize {
+        self.free_count.saturating_sub(SPARE_CELLS) * size_of::<Cell>()
+    }
+
+    /// Takes a free cell into use, as the newest. `unique` is not 0.
+    pub fn insert(&mut self, hash: u32, unique: u64, clock: u32) -> u32 {
         if self.free == NONE {
             self.grow();
         }
         let cell = self.free;
-        self.free = self[cell].older;
-        self[cell].hash = hash;
+        self.unlink_free(cell);
+        (self[cell].hash, self[cell].unique) = (hash, unique);
         self.link(cell, clock);
         cell
     }
 
     fn grow(&mut self) {
         let first = (self.chunks.len() as u32) << CHUNK_BITS;
-        let mut chunk: Vec<Cell> = (0..1 << CHUNK_BITS).map(|_| Cell::FREE).collect();
-        for (cell, next) in chunk.iter_mut().zip(first + 1..) {
-            cell.older = next;
+        self.chunks.push((0..CHUNK_CELLS).map(|_| Cell::FREE).collect());
+        (first..first + CHUNK_CELLS as u32).rev().for_each(|cell| self.link_free(cell));
+    }
+
+    /// Gives the last chunk back if enough cells are free elsewhere. Calls `moved` with the hash of each item whose cell is
+    /// another one from now on, with the old cell, and with the new one.
+    pub fn shrink(&mut self, mut moved: impl FnMut(u32, u32, u32)) -> bool {
+        if self.free_count < SPARE_CELLS {
+            return false;
         }
-        if let Some(last) = chunk.last_mut() {
-            last.older = NONE;
+        let first = (self.chunks.len() as u32 - 1) << CHUNK_BITS;
+        let last = first..first + CHUNK_CELLS as u32;
+        for cell in last.clone() {
+            if self[cell].unique == 0 {
+                self.unlink_free(cell);
+            }
         }
-        self.chunks.push(chunk.into_boxed_slice());
-        self.free = first;
+        for cell in last {
+            if self[cell].unique == 0 {
+                continue;
+            }
+            let to = self.free;
+            self.unlink_free(to);
+            let item = mem::replace(&mut self[cell], Cell::FREE);
+            let (newer, older) = (item.newer, item.older);
+            moved(item.hash, cell, to);
+            self[to] = item;
+            self.point(newer, older, [to, to]);
+        }
+        self.chunks.pop();
+        true
     }
 
     /// Makes a cell the newest.
@@ -193,12 +238,33 @@ impl Cells {
     /// Frees a cell.
     pub fn remove(&mut self, cell: u32) {
         self.unlink(cell);
-        self[cell] = Cell { older: self.free, ..Cell::FREE };
-        self.free = cell;
+        self[cell] = Cell::FREE;
+        self.link_free(cell);
+    }
+
+    fn link_free(&mut self, cell: u32) {
+        let second = mem::replace(&mut self.free, cell);
+        self[cell].older = second;
+        if second != NONE {
+            self[second].newer = cell;
+        }
+        self.free_count += 1;
+    }
+
+    fn unlink_free(&mut self, cell: u32) {
+        let (newer, older) = (self[cell].newer, self[cell].older);
+        match newer {
+            NONE => self.free = older,
+            newer => self[newer].older = older,
+        }
+        if older != NONE {
+            self[older].newer = newer;
+        }
+        self.free_count -= 1;
     }
 
     fn link(&mut self, cell: u32, clock: u32) {
-        let second = std::mem::replace(&mut self.newest, cell);
+        let second = mem::replace(&mut self.newest, cell);
         let linked = &mut self[cell];
         (linked.newer, linked.older, linked.moved) = (NONE, second, clock);
         match second {
@@ -209,13 +275,18 @@ impl Cells {
 
     fn unlink(&mut self, cell: u32) {
         let (newer, older) = (self[cell].newer, self[cell].older);
+        self.point(newer, older, [older, newer]);
+    }
+
+    /// Has these two, or the ends of the list, point to these.
+    fn point(&mut self, newer: u32, older: u32, to: [u32; 2]) {
         match newer {
-            NONE => self.newest = older,
-            newer => self[newer].older = older,
+            NONE => self.newest = to[0],
+            newer => self[newer].older = to[0],
         }
         match older {
-            NONE => self.oldest = newer,
-            older => self[older].newer = newer,
+            NONE => self.oldest = to[1],
+            older => self[older].newer = to[1],
         }
     }
 }
@@ -232,19 +303,37 @@ mod tests {
     #[test]
     fn cells_are_listed_by_use_and_used_again() {
         let mut cells = Cells::default();
-        let made: Vec<u32> = (0..3).map(|hash| cells.insert(hash, hash)).collect();
+        let made: Vec<u32> = (0..3).map(|hash| cells.insert(hash, 1, hash)).collect();
         assert_eq!(from_oldest(&cells), made);
         cells.move_to_newest(made[0], 3);
         assert_eq!(from_oldest(&cells), [made[1], made[2], made[0]]);
         cells.remove(made[2]);
         assert_eq!(from_oldest(&cells), [made[1], made[0]]);
-        assert_eq!(cells.insert(9, 4), made[2], "the one that was freed");
+        assert_eq!(cells.insert(9, 1, 4), made[2], "the one that was freed");
         for cell in from_oldest(&cells) {
             cells.remove(cell);
         }
         assert_eq!((cells.oldest(), cells.newest), (NONE, NONE));
-        let many: Vec<u32> = (0..3000).map(|hash| cells.insert(hash, hash)).collect();
+        let many: Vec<u32> = (0..3000).map(|hash| cells.insert(hash, 1, hash)).collect();
         assert_eq!(from_oldest(&cells), many);
+    }
+
+    #[test]
+    fn cells_are_given_back() {
+        let mut cells = Cells::default();
+        let mut at: Vec<u32> = (0..10_000).map(|hash| cells.insert(hash, 1, hash)).collect();
+        assert!(!cells.shrink(|_, _, _| ()), "few are free");
+        let stays = |hash: &u32| hash % 7 == 3;
+        (0..10_000).filter(|hash| !stays(hash)).for_each(|hash| cells.remove(at[hash as usize]));
+        let before = cells.unused_bytes();
+        while cells.shrink(|hash, from, to| assert_eq!(mem::replace(&mut at[hash as usize], to), from)) {}
+        let expected: Vec<u32> = (0..10_000).filter(stays).collect();
+        assert_eq!(from_oldest(&cells).into_iter().map(|cell| cells[cell].hash).collect::<Vec<_>>(), expected);
+        assert!(expected.iter().all(|hash| cells[at[*hash as usize]].hash == *hash));
+        assert!(before > 6000 * size_of::<Cell>(), "{before}");
+        assert_eq!((cells.chunks.len(), cells.unused_bytes()), (3, 0), "1,428 in use, and at least 1,024 free");
+        let more: Vec<u32> = (0..5000).map(|hash| cells.insert(hash, 1, hash)).collect();
+        assert!(from_oldest(&cells).ends_with(&more));
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl<T: Table> Connection<T> {
     /// The system's; a client that has gone is none.
     pub fn serve(mut self) -> io::Result<()> {
         loop {
-            let next = self.run_burst();
+            let next = self.run_burst()?;
             self.send()?;
             match next {
                 Next::End => return self.stream.shutdown(Shutdown::Both),
@@ -101,7 +101,7 @@ impl<T: Table> Connection<T> {
     }
 
     /// Waits for the answers and sends them.
-    fn send(&mut self) -> io::Result<()> {
+    fn send(&self) -> io::Result<()> {
         loop {
             self.replies.wait();
             let value = self.replies.to_fetch();
@@ -115,30 +115,36 @@ impl<T: Table> Connection<T> {
         }
     }
 
-    fn write_output(&mut self) -> io::Result<()> {
+    fn write_output(&self) -> io::Result<()> {
         let output = self.replies.output();
         let sent = if output.is_empty() { Ok(()) } else { (&*self.stream).write_all(&output) };
         self.replies.sent(output);
         sent
     }
 
+    /// Is there enough to be answered and sent first?
+    fn is_burst_full(&self) -> bool {
+        let (requests, bytes) = self.replies.under_way();
+        requests >= BURST_REQUESTS || bytes >= BURST_BYTES
+    }
+
     /// Runs requests that have come whole, up to a burst.
-    fn run_burst(&mut self) -> Next {
+    fn run_burst(&mut self) -> io::Result<Next> {
         loop {
             if self.unwanted > 0 {
                 let skipped = self.unwanted.min(self.end - self.start);
                 self.start += skipped;
                 self.unwanted -= skipped;
             }
-            let (requests, bytes) = self.replies.under_way();
-            if requests >= BURST_REQUESTS || bytes >= BURST_BYTES {
-                return Next::Send;
+            if self.is_burst_full() {
+                return Ok(Next::Send);
             }
             let input = &self.input[self.start..self.end];
             let (line, line_bytes) = match request::first_line(input) {
                 Line::Whole(line, bytes) => (line, bytes),
-                Line::Incomplete => return Next::Read(1),
-                Line::TooLong => return Next::End,
+                // As much again: a line that comes in pieces is looked through a few times, not once for each piece.
+                Line::Incomplete => return Ok(Next::Read(input.len().max(1))),
+                Line::TooLong => return Ok(Next::End),
             };
             match request::parse(line) {
                 Request::Store { command, value_bytes, quiet } => {
@@ -150,7 +156,7 @@ impl<T: Table> Connection<T> {
                     }
                     let whole = line_bytes + value_bytes + 2;
                     if input.len() < whole {
-                        return Next::Read(whole - input.len());
+                        return Ok(Next::Read(whole - input.len()));
                     }
                     let (value, ending) = input[line_bytes..whole].split_at(value_bytes);
                     if ending == b"\r\n" {
@@ -160,9 +166,9 @@ impl<T: Table> Connection<T> {
                     }
                     self.start += whole;
                 }
-                Request::Quit => return Next::End,
+                Request::Quit => return Ok(Next::End),
                 other => {
-                    self.run_other(&other);
+                    self.run_other(&other)?;
                     self.start += line_bytes;
                 }
             }
@@ -188,12 +194,16 @@ impl<T: Table> Connection<T> {
         }
     }
 
-    fn run_other(&self, request: &Request<'_>) {
+    fn run_other(&self, request: &Request<'_>) -> io::Result<()> {
         match *request {
             Request::Get { unique, touch, keys } => {
                 let form = if unique { Form::ItemWithUnique } else { Form::Item };
                 let (op, expires) = touch.map_or((Op::Get, 0), |expires| (Op::GetAndTouch, expires));
                 for key in keys {
+                    // A line may have very many keys.
+                    if self.is_burst_full() {
+                        self.send()?;
+                    }
                     let awaited = self.replies.expect(form, key);
                     self.table.run(&Command { expires, ..Command::on(op, key) }, |answer| awaited.answer(answer));
                 }
@@ -213,6 +223,7 @@ impl<T: Table> Connection<T> {
             Request::Said { reply, quiet } => self.say(reply, quiet),
             Request::Store { .. } | Request::Quit => {}
         }
+        Ok(())
     }
 
     fn say(&self, line: &str, quiet: bool) {

@@ -149,6 +149,7 @@ enum Seen<const R: usize> {
     Nothing,
     Value { flags: u32, unique: u64, value: Small<R> },
     Kept { flags: u32, unique: u64, ticket: u64, bytes: u32 },
+    NoMemory,
 }
 
 /// An answer without a value.
@@ -319,6 +320,7 @@ impl Delegated {
                 let value = Kept { parts, shard: place, bytes, ticket: Some(ticket) };
                 then(Answer::Large { flags, unique, value });
             }
+            Seen::NoMemory => then(Answer::NoMemory),
         };
         let shard = &self.parts.shards[place];
         if command.op == Op::Get {
@@ -376,5 +378,6 @@ fn look<const R: usize>(shard: &mut Shard, hash: u32, key: &[u8], touch: Option<
     if bytes <= R {
         return Seen::Value { flags, unique, value: Small::new(found.value) };
     }
-    Seen::Kept { flags, unique, ticket: shard.keep(cell), bytes: bytes as u32 }
+    let Some(ticket) = shard.keep(cell) else { return Seen::NoMemory };
+    Seen::Kept { flags, unique, ticket, bytes: bytes as u32 }
 }

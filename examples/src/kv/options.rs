@@ -18,7 +18,7 @@ pub struct Options {
     #[arg(short, long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub listen: IpAddr,
 
-    /// Memory for items on each machine, in MiB; when it is full, the item goes that was not used for longest
+    /// Memory for items on each machine, in MiB, but 2 for each worker at least; when it is full, the item goes that was not used for longest
     #[arg(short, long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     pub memory: u32,
 

@@ -7,6 +7,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::mem;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -33,6 +34,8 @@ enum Place<L> {
     Written(Range<usize>),
     /// The reply up to the value lies to the side; the value is to be fetched.
     ToFetch(Range<usize>, L),
+    /// The value is on its way: what comes later stays behind it.
+    Fetching,
 }
 
 struct Line<L> {
@@ -52,6 +55,8 @@ pub struct Replies<L: Large>(RefCell<Line<L>>);
 
 /// Memory of each kind that a connection keeps.
 const KEPT_BYTES: usize = 64 << 10;
+/// Places that a connection keeps.
+const KEPT_PLACES: usize = 1024;
 
 /// The duty to answer one request. If it is dropped the client is told that there is no answer.
 pub struct Awaited<L: Large> {
@@ -155,10 +160,8 @@ impl<L: Large> Replies<L> {
     /// The value at the head of the line, if there is one to be fetched. What comes before it is in the output.
     pub fn to_fetch(&self) -> Option<L> {
         let line = &mut *self.0.borrow_mut();
-        if !matches!(line.places.front(), Some(Place::ToFetch(..))) {
-            return None;
-        }
-        let Some(Place::ToFetch(written, value)) = line.pop() else { return None };
+        let first = line.places.front_mut().filter(|place| matches!(place, Place::ToFetch(..)))?;
+        let Place::ToFetch(written, value) = mem::replace(first, Place::Fetching) else { return None };
         line.output.extend_from_slice(&line.side[written]);
         Some(value)
     }
@@ -168,12 +171,13 @@ impl<L: Large> Replies<L> {
         let line = &mut *self.0.borrow_mut();
         line.output.extend_from_slice(value);
         line.output.extend_from_slice(b"\r\n");
+        line.pop();
         line.advance();
     }
 
     /// Takes what is to be sent. To be given back with [`sent`](Self::sent).
     pub fn output(&self) -> Vec<u8> {
-        std::mem::take(&mut self.0.borrow_mut().output)
+        mem::take(&mut self.0.borrow_mut().output)
     }
 
     /// Gives the memory of what was sent back.
@@ -183,6 +187,7 @@ impl<L: Large> Replies<L> {
         let line = &mut *self.0.borrow_mut();
         output.append(&mut line.output);
         line.output = output;
+        line.places.shrink_to(KEPT_PLACES);
     }
 }
 
@@ -239,7 +244,8 @@ where
             b"\r\n"
         }
         Answer::NotANumber => b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n",
-        Answer::NoMemory => b"SERVER_ERROR out of memory storing object\r\n",
+        Answer::NoMemory if matches!(form, Form::Line) => b"SERVER_ERROR out of memory storing object\r\n",
+        Answer::NoMemory => b"SERVER_ERROR out of memory writing get response\r\n",
     };
     to.extend_from_slice(line);
 }

@@ -5,22 +5,27 @@
 //! for each item: its hash and the number of its cell. The cells of items are linked in the order of their last use; where
 //! the memory does not suffice, the item that was not used for longest goes. An item that is used again moves to the front
 //! only if the part of the list before it has grown beyond an eighth of all, so a much-used item costs no writes to links.
+//!
+//! What counts against the limit: the items; values whose items have gone while somebody was to fetch them; and free cells, but
+//! for some. Free cells are given back before an item goes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-use super::cells::{Body, Cells, NONE};
+use super::cells::{Body, Cells, NONE, allocated_bytes};
 use super::clock;
 use super::item::{Change, Found, decide};
-use super::table::{Answer, Command, Counts, Op};
+use super::table::{Answer, Command, Counts, Op, VALUE_BYTES_MAX};
 
 /// Memory for an item beside what its cell holds in place: the cell, and its place in the index.
 const ITEM_BYTES: usize = 64 + 16;
 /// An item moves to the front again when this part of all items was stored since.
 const RECENT_PART: u32 = 8;
+/// The least memory that a shard may take: two of the largest values.
+pub const SHARD_BYTES_MIN: usize = 2 * VALUE_BYTES_MAX;
 /// Memory for putting items together that is kept.
 const SCRATCH_KEPT_BYTES: usize = 64 << 10;
 
@@ -60,7 +65,10 @@ pub struct Shard {
     /// Grows with each store.
     clock: u32,
     unique: u64,
+    /// Of the items.
     bytes: usize,
+    /// Of values that are kept, and whose items have gone or have other values.
+    orphaned_bytes: usize,
     limit_bytes: usize,
     /// Shards of this machine, this one included.
     sharers: usize,
@@ -78,8 +86,14 @@ fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
+/// The part that one of so many shards has in the memory.
+fn share_of(memory_bytes: usize, sharers: usize) -> usize {
+    (memory_bytes / sharers).max(SHARD_BYTES_MIN)
+}
+
 impl Shard {
-    /// An empty one. The items of so many shards, of which this is one, may take so much memory together.
+    /// An empty one. The items of so many shards, of which this is one, may take so much memory together, but each of them
+    /// [so much](SHARD_BYTES_MIN) at least.
     pub fn new(memory_bytes: usize, sharers: usize) -> Self {
         Shard {
             index: HashTable::new(),
@@ -87,7 +101,8 @@ impl Shard {
             clock: 0,
             unique: 0,
             bytes: 0,
-            limit_bytes: memory_bytes / sharers,
+            orphaned_bytes: 0,
+            limit_bytes: share_of(memory_bytes, sharers),
             sharers,
             flush_at: 0,
             kept: HashMap::new(),
@@ -120,23 +135,44 @@ impl Shard {
         self.cells[cell].item()
     }
 
-    /// Keeps the value in this cell as it is until it is [taken](Self::take), under this ticket.
-    pub fn keep(&mut self, cell: u32) -> u64 {
-        let kept = self.cells[cell].body.share();
+    /// Keeps the value in this cell as it is until it is [taken](Self::take), under this ticket. `None` if values that are
+    /// kept, and whose items have gone, leave no room for it. Other items may go, and the item may be in another cell then.
+    pub fn keep(&mut self, cell: u32) -> Option<u64> {
+        let (body, start) = self.cells[cell].body.share();
+        let allocated = allocated_bytes(&body);
+        if self.orphaned_bytes + ITEM_BYTES + allocated > self.limit_bytes {
+            return None;
+        }
+        if Rc::strong_count(&body) == 1 {
+            self.orphaned_bytes += allocated; // a copy of a short one
+            self.make_room(cell);
+        }
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        self.kept.insert(ticket, kept);
-        ticket
+        self.kept.insert(ticket, (body, start));
+        Some(ticket)
     }
 
     /// The value that was kept under this ticket.
     pub fn take(&mut self, ticket: u64) -> Vec<u8> {
-        self.kept.remove(&ticket).map(|(body, start)| body[start..].to_vec()).unwrap_or_default()
+        let Some((body, start)) = self.kept.remove(&ticket) else { return Vec::new() };
+        let value = body[start..].to_vec();
+        self.release(&body);
+        value
     }
 
     /// Nobody fetches that value.
     pub fn forget(&mut self, ticket: u64) {
-        self.kept.remove(&ticket);
+        if let Some((body, _)) = self.kept.remove(&ticket) {
+            self.release(&body);
+        }
+    }
+
+    /// A value is kept no more.
+    fn release(&mut self, body: &Rc<[u8]>) {
+        if Rc::strong_count(body) == 1 {
+            self.orphaned_bytes -= allocated_bytes(body);
+        }
     }
 
     /// Runs a command that changes an item.
@@ -179,7 +215,8 @@ impl Shard {
     /// False if there is no room for it even alone; what was there is gone then.
     fn store(&mut self, hash: u32, cell: Option<u32>, flags: u32, expires: u32, body: Body) -> bool {
         let bytes = ITEM_BYTES + body.allocated_bytes();
-        if bytes > self.limit_bytes {
+        let orphaned = cell.map_or(0, |cell| self.cells[cell].body.orphaned_bytes());
+        if bytes + self.orphaned_bytes + orphaned > self.limit_bytes {
             if let Some(cell) = cell {
                 self.remove(cell);
             }
@@ -191,11 +228,12 @@ impl Shard {
         let cell = match cell {
             Some(cell) => {
                 self.bytes -= ITEM_BYTES + self.cells[cell].body.allocated_bytes();
+                self.orphaned_bytes += orphaned;
                 self.use_again(cell);
                 cell
             }
             None => {
-                let cell = self.cells.insert(hash, self.clock);
+                let cell = self.cells.insert(hash, self.unique, self.clock);
                 self.index.insert_unique(spread(hash), Place { hash, cell }, |place| spread(place.hash));
                 self.tally.total_items += 1;
                 cell
@@ -204,25 +242,53 @@ impl Shard {
         let item = &mut self.cells[cell];
         (item.flags, item.expires, item.unique, item.body) = (flags, expires, self.unique, body);
         self.bytes += bytes;
-        while self.bytes > self.limit_bytes {
-            self.evict(cell);
-        }
+        self.make_room(cell);
         true
+    }
+
+    /// All that counts against the limit.
+    #[inline]
+    fn taken_bytes(&self) -> usize {
+        self.bytes + self.orphaned_bytes + self.cells.unused_bytes()
+    }
+
+    /// Gives up what there is beyond the limit, but not the item in this cell.
+    #[inline]
+    fn make_room(&mut self, mut spare: u32) {
+        while self.taken_bytes() > self.limit_bytes && (self.shrink(&mut spare) || self.evict(spare)) {}
+    }
+
+    /// Gives memory of free cells back, if there is some. The one that is to be spared may be another one then.
+    fn shrink(&mut self, spare: &mut u32) -> bool {
+        let Shard { index, cells, .. } = self;
+        let is_smaller = cells.shrink(|hash, from, to| {
+            if let Some(place) = index.find_mut(spread(hash), |place| place.cell == from) {
+                place.cell = to;
+            }
+            if *spare == from {
+                *spare = to;
+            }
+        });
+        if is_smaller && index.capacity() / 4 > index.len() {
+            index.shrink_to(2 * index.len(), |place| spread(place.hash));
+        }
+        is_smaller
     }
 
     /// From now on the items of this shard and its sharers may take so much memory together.
     pub fn limit_memory(&mut self, memory_bytes: usize) {
-        self.limit_bytes = memory_bytes / self.sharers;
-        while self.bytes > self.limit_bytes {
-            self.evict(NONE);
-        }
+        self.limit_bytes = share_of(memory_bytes, self.sharers);
+        self.make_room(NONE);
     }
 
-    /// Gives up the item that was not used for longest, but not the one in this cell.
-    fn evict(&mut self, spare: u32) {
+    /// Gives up the item that was not used for longest, but not the one in this cell. False if there is none.
+    fn evict(&mut self, spare: u32) -> bool {
         let mut oldest = self.cells.oldest();
-        if oldest == spare {
+        if oldest == spare && oldest != NONE {
             oldest = self.cells[oldest].newer;
+        }
+        if oldest == NONE {
+            return false;
         }
         if clock::has_passed(self.cells[oldest].expires) {
             self.tally.expired += 1;
@@ -230,6 +296,7 @@ impl Shard {
             self.tally.evictions += 1;
         }
         self.remove(oldest);
+        true
     }
 
     /// The item on this key, if it has not expired.
@@ -257,7 +324,9 @@ impl Shard {
         if let Entry::Occupied(entry) = entry {
             entry.remove();
         }
-        self.bytes -= ITEM_BYTES + self.cells[cell].body.allocated_bytes();
+        let body = &self.cells[cell].body;
+        self.bytes -= ITEM_BYTES + body.allocated_bytes();
+        self.orphaned_bytes += body.orphaned_bytes();
         self.cells.remove(cell);
     }
 
@@ -275,6 +344,9 @@ impl Shard {
             self.index = HashTable::new();
             self.cells = Cells::default();
             self.bytes = 0;
+            let mut counted = HashSet::new();
+            let orphans = self.kept.values().filter(|(body, _)| counted.insert(body.as_ptr()));
+            self.orphaned_bytes = orphans.map(|(body, _)| allocated_bytes(body)).sum();
         }
     }
 
@@ -330,7 +402,7 @@ impl Shard {
             ("touch_hits", tally.touch_hits),
             ("touch_misses", tally.touch_misses),
             ("limit_maxbytes", self.limit_bytes as u64),
-            ("bytes", self.bytes as u64),
+            ("bytes", self.taken_bytes() as u64),
             ("curr_items", self.index.len() as u64),
             ("total_items", tally.total_items),
             ("expired", tally.expired),

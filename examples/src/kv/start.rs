@@ -11,10 +11,9 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use clap::Parser;
 use gossamer::{Place, Trust, TrusteeReference};
-use gossamer_daemon::launch::{self, LaunchConfig};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -25,6 +24,7 @@ use super::delegated::Delegated;
 use super::options::Options;
 use super::server::{Server, complain};
 use super::shard::Shard;
+use crate::machines::{self, Machines};
 
 /// Files that a machine has open beside its connections.
 const OTHER_FILES: u64 = 512;
@@ -53,19 +53,14 @@ pub fn main() -> ExitCode {
     if is_good.load(Ordering::Relaxed) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Starts this program once for each machine, and waits for its end.
+/// Starts this program once for each machine of this host, and waits for its end.
 fn launch(options: &Options, machines: u16) -> anyhow::Result<ExitCode> {
     ensure!(
         env::var_os(gossamer::bootstrap::LAUNCHER).is_none(),
         "a launcher has started this process, as one of several: leave out --local"
     );
-    let program = env::current_exe().context("where this program is")?.into();
-    let config = LaunchConfig { prefix: false, ..LaunchConfig::new(program, options.machine_args(), machines) };
-    let outcome = launch::run(&config)?;
-    if let Some(message) = outcome.message() {
-        complain(&message);
-    }
-    Ok(ExitCode::from(outcome.status()))
+    let threads = Some(options.threads).filter(|threads| *threads > 0);
+    machines::launch(&Machines { machines, threads, args: options.machine_args(), ..Machines::of("kv") })
 }
 
 /// What each machine is to know.

@@ -50,6 +50,7 @@ pub fn choose(
         ensure!(!chosen.is_empty() || options.roots == 0, "the graph has no edge, so there is nothing to search");
         return Ok(chosen);
     }
+    ensure!(vertices > 0, "the graph has no vertices");
     let named = options.root.iter().map(|&root| {
         let vertex = root.wrapping_sub(first);
         ensure!(

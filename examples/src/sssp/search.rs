@@ -2,10 +2,13 @@
 //!
 //! All workers go through the same buckets of distances together. A worker expands the vertices of its own shard, sends what
 //! others have to know with `apply_then`, and then tells the `Round` how far it is. Who is told that all have come, and that what
-//! was sent has arrived, goes on to the next bucket; everybody comes to the same conclusion from the same sums.
+//! was sent has arrived, goes on to the next bucket; everybody comes to the same conclusion from the same sums. Where a worker
+//! panics the round is broken, and the others stop.
 
+use std::mem;
 use std::time::{Duration, Instant};
 
+use anyhow::ensure;
 use gossamer::{Promise, Trust, promise};
 use graph::search::Found;
 use graph::{Report, Shard, Vertex};
@@ -23,34 +26,40 @@ pub fn search(team: &Team, root: Vertex) -> anyhow::Result<(Found, Duration)> {
     let round = gossamer::entrust(Round::default());
     let owner = team.ranges.owner(root);
     let start = Instant::now();
-    team.on_each(move |member| {
-        member.own().apply(Shard::reset);
-        // Nobody may hear of a vertex before it has forgotten the last search.
-        agree(&round, &member, Report::NONE);
-        if member.own == owner {
-            member.own().apply(move |shard| shard.start(root));
-        }
-        search_buckets(&member, &round);
+    let ended = team.on_each(move |member| {
+        let breaker = Breaker(&round);
+        let is_whole = search_here(&member, &round, root, owner).is_some();
+        mem::forget(breaker);
+        is_whole
     })?;
     let time = start.elapsed();
+    ensure!(ended.into_iter().all(|is_whole| is_whole), "a worker has left the search");
     let found = team.on_each(|member| member.own().apply(|shard| shard.found()))?;
     Ok((found.into_iter().fold(Found::default(), Found::and), time))
 }
 
-fn search_buckets(member: &Member, round: &Trust<Round>) {
-    let mut all = agree_on_report(member, round);
+/// The part of one worker. `None` if another one does not do its part.
+fn search_here(member: &Member, round: &Trust<Round>, root: Vertex, owner: usize) -> Option<()> {
+    member.own().apply(Shard::reset);
+    // Nobody may hear of a vertex before it has forgotten the last search.
+    agree(round, member, Report::NONE)?;
+    if member.own == owner {
+        member.own().apply(move |shard| shard.start(root));
+    }
+    let mut all = agree_on_report(member, round)?;
     while let Some(bucket) = all.next() {
         let core = all.core;
         member.own().apply(move |shard| shard.open(bucket, core));
         loop {
             relax(member);
-            if agree_on_report(member, round).is_done(bucket) {
+            if agree_on_report(member, round)?.is_done(bucket) {
                 break;
             }
         }
         member.own().apply(Shard::close);
-        all = agree_on_report(member, round);
+        all = agree_on_report(member, round)?;
     }
+    Some(())
 }
 
 /// Expands what there is in the current bucket, and tells the others.
@@ -71,33 +80,49 @@ fn relax(member: &Member) {
 struct Round {
     sum: Report,
     waiting: Vec<Promise<Report>>,
+    is_broken: bool,
 }
 
 impl Default for Round {
     fn default() -> Round {
-        Round { sum: Report::NONE, waiting: Vec::new() }
+        Round { sum: Report::NONE, waiting: Vec::new(), is_broken: false }
     }
 }
 
-fn agree_on_report(member: &Member, round: &Trust<Round>) -> Report {
+/// Breaks the round if its worker's part ends in a panic, and does not forget it: nobody is to wait for that worker.
+struct Breaker<'a>(&'a Trust<Round>);
+
+impl Drop for Breaker<'_> {
+    fn drop(&mut self) {
+        let break_up = |round: &mut Round| {
+            round.is_broken = true;
+            round.waiting.clear(); // who waits is told that there will be no sum
+        };
+        self.0.apply_then(break_up, |()| ()); // a fiber that panics cannot wait
+    }
+}
+
+fn agree_on_report(member: &Member, round: &Trust<Round>) -> Option<Report> {
     agree(round, member, member.own().apply(|shard| shard.report()))
 }
 
-fn agree(round: &Trust<Round>, member: &Member, report: Report) -> Report {
+/// The sum of all reports, once all have come. `None` if the round is broken.
+fn agree(round: &Trust<Round>, member: &Member, report: Report) -> Option<Report> {
     let (promise, pending) = promise();
     let members = member.shards.len();
     let sum = round.apply(move |round| {
+        if round.is_broken {
+            return None; // and the promise with it
+        }
         round.sum = round.sum.and(report);
         if round.waiting.len() + 1 < members {
             round.waiting.push(promise);
             return None;
         }
         promise.discard();
-        let sum = std::mem::replace(&mut round.sum, Report::NONE);
+        let sum = mem::replace(&mut round.sum, Report::NONE);
         round.waiting.drain(..).for_each(|waiting| waiting.keep(sum));
         Some(sum)
     });
-    sum.unwrap_or_else(|| {
-        pending.wait().unwrap_or_else(|error| panic!("the round is gone while workers wait: {error}"))
-    })
+    sum.or_else(|| pending.wait().ok())
 }

@@ -54,7 +54,9 @@ impl Team {
             })
         };
         let fibers: Vec<_> = self.places.iter().enumerate().map(start).collect();
-        fibers.into_iter().map(|fiber| fiber.join().map_err(panicked)).collect()
+        // All of them, also where one has panicked: nobody is left at work.
+        let ended: Vec<_> = fibers.into_iter().map(|fiber| fiber.join()).collect();
+        ended.into_iter().map(|ended| ended.map_err(panicked)).collect()
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::servers::{Client, PATIENCE, Server};
+use super::servers::{Client, PATIENCE, Server, memory};
 
 #[test]
 fn a_thousand_connections_are_served() {
@@ -40,13 +40,6 @@ fn one_connection_too_many_is_told_so() {
     assert_eq!(first.ask("verbosity 0"), "OK");
 }
 
-/// Resident memory of a process, in bytes.
-fn memory(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
-}
-
 #[test]
 fn a_client_that_does_not_read_costs_little_memory() {
     let server = Server::kv("--threads 2", 1);
@@ -63,6 +56,40 @@ fn a_client_that_does_not_read_costs_little_memory() {
         let grown = memory(server.pid()).saturating_sub(before);
         assert!(grown < 32 << 20, "{grown} bytes more, for {} values that wait", times - time);
     }
+}
+
+#[test]
+fn a_line_of_very_many_keys_costs_little_memory() {
+    let server = Server::kv("--threads 2", 1);
+    let mut client = server.connect(0);
+    let value = "v".repeat(200);
+    assert_eq!(client.ask(&format!("set a 0 0 200\r\n{value}")), "STORED");
+    let (before, keys) = (memory(server.pid()), 300_000);
+    client.send(format!("get{}\r\n", " a".repeat(keys)).as_bytes());
+    for key in 0..keys {
+        assert_eq!(client.line(), "VALUE a 0 200", "{key}");
+        assert_eq!(client.line(), value, "{key}");
+        if key % 10_000 == 0 {
+            let grown = memory(server.pid()).saturating_sub(before);
+            assert!(grown < 32 << 20, "{grown} bytes more, {key} keys of the line answered");
+        }
+    }
+    assert_eq!(client.line(), "END");
+}
+
+#[test]
+fn a_long_line_is_read_in_large_pieces() {
+    let server = Server::kv("--threads 2", 1);
+    let mut client = server.connect(0);
+    // Almost the longest line that there may be, of keys that are not there.
+    let line = format!("get{}\r\n", format!(" {}", "k".repeat(249)).repeat(4000));
+    let before = cpu_ticks(server.pid());
+    for _ in 0..3 {
+        client.send(line.as_bytes());
+        assert_eq!(client.line(), "END");
+    }
+    let ticks = cpu_ticks(server.pid()) - before;
+    assert!(ticks < 300, "{ticks} ticks of 10 ms for three lines");
 }
 
 #[test]

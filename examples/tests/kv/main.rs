@@ -7,5 +7,6 @@ mod ends;
 mod load;
 mod memory;
 mod protocol;
+mod replies;
 mod servers;
 mod sessions;

@@ -9,7 +9,7 @@ use gossamer_examples::kv::table::{Answer, Command, Op};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::servers::{PATIENCE, Server};
+use super::servers::{PATIENCE, Server, memory};
 
 fn set<'a>(key: &'a [u8], value: &'a [u8]) -> Command<'a> {
     Command { value, ..Command::on(Op::Set, key) }
@@ -56,7 +56,7 @@ fn a_shard_is_a_map() {
             }
             5 if there => {
                 let cell = shard.get(hash(&key), &key, None).unwrap();
-                kept.push((shard.keep(cell), model[&key].clone()));
+                kept.push((shard.keep(cell).unwrap(), model[&key].clone()));
             }
             6 if step % 1000 == 0 => {
                 shard.flush(0);
@@ -74,12 +74,16 @@ fn a_shard_is_a_map() {
     assert_eq!(counts["evictions"] + counts["expired"], 0);
 }
 
+fn count(shard: &mut Shard, name: &str) -> u64 {
+    shard.counts().into_iter().find(|(known, _)| known == name).unwrap().1
+}
+
 #[test]
 fn what_was_not_used_for_longest_goes() {
-    let mut shard = Shard::new(1 << 20, 1);
+    let mut shard = Shard::new(4 << 20, 1);
     let key = |number: u32| format!("{number:08}").into_bytes();
     let value = [b'v'; 1000];
-    let limit = 900; // of such items there is room for that many
+    let limit = 3600; // of such items there is room for that many
     for number in 0..limit {
         shard.change(number, &set(&key(number), &value));
     }
@@ -90,23 +94,121 @@ fn what_was_not_used_for_longest_goes() {
         shard.change(number, &set(&key(number), &value));
     }
     assert!((0..limit).filter(|number| number % 10 != 0).all(|number| shard.get(number, &key(number), None).is_none()));
-    let counts: HashMap<_, _> = shard.counts().into_iter().collect();
-    assert!(counts["bytes"] <= 1 << 20 && counts["evictions"] > 1000, "{counts:?}");
-    shard.limit_memory(100_000);
-    let counts: HashMap<_, _> = shard.counts().into_iter().collect();
-    assert!(counts["bytes"] <= 100_000 && counts["curr_items"] > 50, "{counts:?}");
+    assert!(count(&mut shard, "bytes") <= 4 << 20 && count(&mut shard, "evictions") > 4000);
+    shard.limit_memory(2 << 20);
+    assert!(count(&mut shard, "bytes") <= 2 << 20 && count(&mut shard, "curr_items") > 1700);
     let last = 3 * limit - 1;
     assert!(shard.get(last, &key(last), None).is_some(), "the newest stays");
 }
 
 #[test]
 fn an_item_for_which_there_is_no_room_takes_none() {
-    let mut shard = Shard::new(10_000, 1);
+    let mut shard = Shard::new(2 << 20, 1);
     assert_eq!(shard.change(1, &set(b"small", b"1")), Answer::Stored);
     assert_eq!(shard.change(2, &set(b"k", b"1")), Answer::Stored);
-    assert_eq!(shard.change(2, &set(b"k", &[0; 10_000])), Answer::NoMemory);
+    assert_eq!(shard.change(2, &set(b"k", &vec![0; 2 << 20])), Answer::NoMemory);
     assert!(shard.get(1, b"small", None).is_some());
     assert!(shard.get(2, b"k", None).is_none(), "not the old value");
+}
+
+#[test]
+fn values_that_wait_to_be_fetched_count() {
+    let (mut shard, limit) = (Shard::new(4 << 20, 1), 4 << 20);
+    let value = |step: u32| vec![step as u8; 300_000];
+    let mut kept = Vec::new();
+    // One key, whose value is kept and then replaced, until what is kept takes all.
+    let refused = (0..100).find(|step| {
+        assert!(count(&mut shard, "bytes") <= limit, "after {step}");
+        let is_stored = shard.change(1, &set(b"k", &value(*step))) == Answer::Stored;
+        if let Some(cell) = shard.get(1, b"k", None) {
+            kept.push((*step, shard.keep(cell).expect("what is stored has its room")));
+        }
+        !is_stored
+    });
+    assert_eq!((refused, kept.len()), (Some(13), 13), "so many there is room for");
+    assert_eq!(shard.change(2, &set(b"other", &value(0))), Answer::NoMemory);
+    // Short values are copied to be kept.
+    assert_eq!(shard.change(3, &set(b"short", b"of some twenty bytes")), Answer::Stored);
+    let cell = shard.get(3, b"short", None).unwrap();
+    let copies: Vec<u64> = (0..100_000).map_while(|_| shard.keep(cell)).collect();
+    assert!((100..100_000).contains(&copies.len()), "{} copies", copies.len());
+    assert!(count(&mut shard, "bytes") <= limit);
+    shard.flush(0);
+    for ticket in copies {
+        shard.forget(ticket);
+    }
+    for (step, ticket) in kept {
+        assert!(shard.take(ticket) == value(step));
+    }
+    assert_eq!(count(&mut shard, "bytes"), 0);
+    assert_eq!(shard.change(2, &set(b"other", &value(0))), Answer::Stored);
+    let cell = shard.get(2, b"other", None).unwrap();
+    let tickets = [shard.keep(cell), shard.keep(cell)].map(Option::unwrap);
+    let before = count(&mut shard, "bytes");
+    shard.flush(0);
+    assert!(count(&mut shard, "bytes") < before && count(&mut shard, "bytes") >= 300_000, "once, though kept twice");
+    tickets.into_iter().for_each(|ticket| shard.forget(ticket));
+    assert_eq!(count(&mut shard, "bytes"), 0);
+}
+
+#[test]
+fn what_small_items_had_is_given_to_large_ones() {
+    let limit = 16 << 20;
+    let server = Server::kv("--threads 1 --memory 16", 1);
+    let mut client = server.connect(0);
+    let before = memory(server.pid());
+    let mut fill = |first: u32, last: u32, value: &str| {
+        for number in first..last {
+            client.send(format!("set {number} 0 0 {} noreply\r\n{value}\r\n", value.len()).as_bytes());
+        }
+        assert_eq!(client.ask("verbosity 0"), "OK");
+    };
+    fill(0, 250_000, "small");
+    assert!(server.stat("evictions") > 10_000, "it is full");
+    let small = memory(server.pid()) - before;
+    fill(250_000, 258_000, &"l".repeat(5000));
+    let large = memory(server.pid()) - before;
+    println!("{small} bytes with small items, {large} with large ones, of {limit}");
+    assert!(large < limit + limit / 4, "{large} bytes with large items, {small} with small ones");
+    assert!(server.stat("bytes") <= limit && server.stat("curr_items") > 3000);
+}
+
+#[test]
+fn a_shard_changes_its_cells_and_stays_a_map() {
+    let mut random = StdRng::seed_from_u64(5);
+    let (mut shard, mut model) = (Shard::new(2 << 20, 1), HashMap::<u32, usize>::new());
+    let key = |number: u32| format!("{number:06}").into_bytes();
+    for round in 0..12 {
+        // Many short ones, then fewer long ones, again and again; each as often as there is room for, and more.
+        let (stores, most) = if round % 2 == 0 { (60_000, 20) } else { (4000, 2000) };
+        for _ in 0..stores {
+            let (number, bytes) = (random.random_range(0..40_000), random.random_range(0..most));
+            assert_eq!(shard.change(number, &set(&key(number), &vec![number as u8; bytes])), Answer::Stored);
+            model.insert(number, bytes);
+        }
+        let mut there = 0;
+        for (number, bytes) in &model {
+            if let Some(cell) = shard.get(*number, &key(*number), None) {
+                there += 1;
+                assert_eq!(shard.item(cell).value, vec![*number as u8; *bytes], "{number} in round {round}");
+            }
+        }
+        assert_eq!(count(&mut shard, "curr_items"), there, "in round {round}");
+        assert!(count(&mut shard, "bytes") <= 2 << 20, "in round {round}");
+    }
+}
+
+#[test]
+fn the_largest_value_fits_however_little_memory_there_is() {
+    let server = Server::kv("--threads 4 --memory 1", 1);
+    let mut client = server.connect(0);
+    let value = "v".repeat(1 << 20);
+    for key in 0..20 {
+        assert_eq!(client.ask(&format!("set key{key} 0 0 1048576\r\n{value}")), "STORED");
+    }
+    assert_eq!(client.ask("cache_memlimit 8"), "OK");
+    assert_eq!(client.ask(&format!("set k 0 0 1048576\r\n{value}")), "STORED");
+    assert_eq!(client.ask("get k"), "VALUE k 0 1048576");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Servers as child processes, and a client for them.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -123,6 +124,13 @@ impl Drop for Server {
             let _ = self.child.wait();
         }
     }
+}
+
+/// Resident memory of a process, in bytes.
+pub fn memory(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
 /// A client that says what it likes.

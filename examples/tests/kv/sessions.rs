@@ -263,6 +263,33 @@ fn random_requests_are_answered_as_by_memcached() {
 }
 
 #[test]
+fn large_and_small_values_come_in_the_order_of_the_keys() {
+    let server = Server::kv("--threads 4", 1);
+    let mut random = StdRng::seed_from_u64(11);
+    let value = |key: usize| (key as u8 as char).to_string().repeat([3, 40, 300, 5000, 70_000][key % 5]);
+    let keys: Vec<usize> = (usize::from(b'a')..=usize::from(b'z')).collect();
+    let mut writer = server.connect(0);
+    for key in &keys {
+        let value = value(*key);
+        assert_eq!(writer.ask(&format!("set k{key} 0 0 {}\r\n{value}", value.len())), "STORED");
+    }
+    let mut clients: Vec<Client> = (0..4).map(|_| server.connect(0)).collect();
+    for round in 0..400 {
+        // Short values make the room for values that come with their answer small again.
+        let asked: Vec<usize> = (0..random.random_range(1..20)).map(|_| keys[random.random_range(0..26)]).collect();
+        let line: String = asked.iter().map(|key| format!(" k{key}")).collect();
+        let client = &mut clients[round % 4];
+        client.send(format!("get{line}\r\n").as_bytes());
+        for key in asked {
+            let value = value(key);
+            assert_eq!(client.line(), format!("VALUE k{key} 0 {}", value.len()), "in round {round}: get{line}");
+            assert!(client.line() == value, "k{key} in round {round}: get{line}");
+        }
+        assert_eq!(client.line(), "END", "in round {round}: get{line}");
+    }
+}
+
+#[test]
 fn a_value_is_stored_only_if_it_is_the_one_that_was_seen() {
     let servers = [Some(Server::kv("--threads 2", 2)), Server::memcached()];
     for server in servers.iter().flatten() {
