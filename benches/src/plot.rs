@@ -71,6 +71,7 @@ pub fn command(options: Plot) -> Result<()> {
             crate::echo::pictures(&serde_json::from_value::<Vec<crate::echo::Series>>(series).with_context(shape)?)
         }
         "kv" => crate::kv::pictures(&file.results).with_context(shape)?,
+        "memcached" => crate::memcached::pictures(&file.results).with_context(shape)?,
         #[cfg(feature = "trust")]
         "sssp" => {
             let series = file.results.get("series").cloned().ok_or_else(|| anyhow!(shape()))?;

@@ -60,6 +60,11 @@ pub fn verdict_at_least(target: impl Into<String>, wanted: f64, reached: Option<
     verdict(target, AT_LEAST, wanted, reached)
 }
 
+/// A target that asks for at most so much.
+pub fn verdict_at_most(target: impl Into<String>, wanted: f64, reached: Option<f64>) -> Verdict {
+    verdict(target, AT_MOST, wanted, reached)
+}
+
 /// Objects of the fetch-and-add targets; the last is where nothing is contended.
 const OBJECTS: [usize; 3] = [1, 16, 1_000_000];
 const SMOKE_OBJECTS: [usize; 3] = [1, 16, 10_000];
