@@ -16,6 +16,7 @@ mod harness;
 mod kv;
 mod latency;
 mod machine;
+mod memcached;
 mod options;
 mod parts;
 mod pick;
@@ -60,6 +61,8 @@ enum Command {
     /// The server of `kv` with one of the tables behind it, for itself
     #[cfg(feature = "trust")]
     KvServer(kv::KvServer),
+    /// memcached as it is beside memcached whose cache is delegated (examples/memcached)
+    Memcached(memcached::Memcached),
     /// One request beside the least it could cost: transfers, an uncontended lock, bare slots
     Parts(parts::Parts),
     /// A JSON file of results as SVG, one file a series
@@ -83,6 +86,7 @@ fn main() -> Result<()> {
         Command::SsspRun(options) => sssp::run_command(&options),
         #[cfg(feature = "trust")]
         Command::KvServer(options) => kv::serve(options),
+        Command::Memcached(options) => memcached::command(options),
         Command::Parts(options) => parts::command(options),
         Command::Plot(options) => plot::command(options),
         Command::Targets(options) => targets::command(options),

@@ -162,6 +162,7 @@ fn pictures(file: &File) -> Result<Vec<Picture>> {
         #[cfg(feature = "trust")]
         "echo" => crate::echo::pictures(&file.results::<Vec<_>>(Some("series"))?),
         "kv" => crate::kv::pictures(file.results(Some("tables"))?, file.results(Some("servers"))?),
+        "memcached" => crate::memcached::pictures(&file.results::<Vec<_>>(Some("series"))?),
         #[cfg(feature = "trust")]
         "sssp" => crate::sssp::pictures(&file.results::<Vec<_>>(Some("series"))?),
         other => bail!("there is no picture of results of {other:?}"),
@@ -206,6 +207,9 @@ fn colour(contender: &str) -> RGBColor {
         "mutex" => RGBColor(31, 119, 180),
         "rwlock" => RGBColor(188, 189, 34),
         "memcached" => RGBColor(0, 0, 0),
+        "stock" => RGBColor(31, 119, 180),
+        "together" => RGBColor(23, 190, 207),
+        "delegated" => RGBColor(214, 39, 40),
         _ => RGBColor(170, 170, 170),
     }
 }

@@ -15,6 +15,8 @@
 #include "memcached.h"
 #include "base64.h"
 #include <assert.h>
+#include <poll.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +36,9 @@ static __thread bool owner;             /* the running code may touch this threa
 static __thread conn shard_conn;        /* stands for the connection in functions that run for another worker */
 static __thread conn *ready;            /* connections that can go on */
 static __thread int descriptor;         /* readable when there is something to do for the library */
+static __thread unsigned int outstanding; /* requests of this thread's connections */
 static __thread bool stopping;
+static atomic_uint stopped;             /* workers that ask for nothing any more */
 
 __thread struct stats_state shard_stats_state;
 __thread uint64_t shard_oldest_cas;
@@ -131,7 +135,7 @@ static void drive_ready(void) {
     while (ready != NULL) {
         conn *c = ready;
         ready = c->delegated_next;
-        c->delegated_next = NULL;
+        c->delegated_ready = false;
         drive_machine(c);
     }
 }
@@ -152,6 +156,17 @@ void delegate_event_loop(LIBEVENT_THREAD *thread) {
         drive_ready();
     }
     event_del(&event);
+    /* Until all workers have what they asked for, each has to serve: none may end, or hang, before the others. */
+    struct pollfd readable = {.fd = descriptor, .events = POLLIN};
+    bool counted = false;
+    while (!counted || atomic_load(&stopped) < delegate_shards()) {
+        if (!counted && outstanding == 0) {
+            counted = true;
+            atomic_fetch_add(&stopped, 1);
+        }
+        poll(&readable, 1, 1);
+        must(trust_poll(NULL), "serving other workers at the end");
+    }
 }
 
 void delegate_stop(void) { stopping = true; }
@@ -159,16 +174,24 @@ void delegate_stop(void) { stopping = true; }
 /* ---- connections that wait ---- */
 
 bool delegate_must_wait(conn *c) {
+    /* On the list it is driven from there and nowhere else: a close from an event would leave it there. */
     if (c->delegated == 0)
-        return false;
+        return c->delegated_ready;
     c->delegated_wait = true;
     return true;
 }
 
+static void request_goes(conn *c) {
+    c->delegated++;
+    outstanding++;
+}
+
 static void response_came(conn *c) {
+    outstanding--;
     c->delegated--;
     if (c->delegated == 0 && c->delegated_wait) {
         c->delegated_wait = false;
+        c->delegated_ready = true;
         c->delegated_next = ready;
         ready = c;
     }
@@ -190,7 +213,7 @@ static item *private_item(const char *key, size_t nkey, uint32_t flags, rel_time
     item *it = malloc(ntotal);
     if (it == NULL)
         return NULL;
-    memset(it, 0, sizeof(*it) + sizeof(uint64_t));
+    memset(it, 0, sizeof(*it));
     it->refcount = 1;
     it->slabs_clsid = id;
     it->it_flags = ITEM_PRIVATE | (settings.use_cas ? ITEM_CAS : 0) | (flags ? ITEM_CFLAGS : 0);
@@ -199,6 +222,7 @@ static item *private_item(const char *key, size_t nkey, uint32_t flags, rel_time
     it->exptime = exptime;
     memcpy(ITEM_key(it), key, nkey);
     ITEM_key(it)[nkey] = 0;
+    ITEM_set_cas(it, 0);
     if (flags)
         memcpy(ITEM_suffix(it), &flags, sizeof(flags));
     return it;
@@ -293,7 +317,8 @@ static void get_came(void *context, trust_status status, const void *result, siz
 void delegate_get(conn *c, const char *key, size_t nkey, rel_time_t exptime, bool touch, bool cas, bool last) {
     uint32_t hv = hash(key, nkey);
     if (is_mine(hv) || settings.detail_enabled) {
-        item *it = find_anywhere(key, nkey, exptime, touch, DO_UPDATE, c);
+        bool overflow;  /* too many references to it: a miss, as in memcached */
+        item *it = limited_get((char *)key, nkey, c, exptime, touch, DO_UPDATE, &overflow);
         if (settings.detail_enabled)
             stats_prefix_record_get(key, nkey, it != NULL);
         complete_get_ascii(c, c->resp, it, cas, touch, last);
@@ -307,7 +332,7 @@ void delegate_get(conn *c, const char *key, size_t nkey, rel_time_t exptime, boo
     *got = (struct got){c, c->resp, touch, cas, last};
     struct get get = {.hv = hv, .exptime = exptime, .sfd = c->sfd, .touch = touch, .nkey = nkey};
     memcpy(get.key, key, nkey);
-    c->delegated++;
+    request_goes(c);
     must(trust_apply_then(shards[shard_of(hv)], run_get, &get, offsetof(struct get, key) + nkey, get_came, got), "a get");
 }
 
@@ -400,7 +425,7 @@ void delegate_store(conn *c, item *it, int comm) {
     }
     *storing = (struct storing){c, c->resp, it, c->noreply};
     struct store store = {it, hv, comm, c->sfd, false};
-    c->delegated++;
+    request_goes(c);
     must(trust_apply_then(shards[shard_of(hv)], run_store, &store, sizeof(store), store_came, storing), "a store");
 }
 
@@ -551,6 +576,8 @@ static void take_private(mc_resp *resp) {
         fprintf(stderr, "memcached: no memory for the copy of a value\n");
         abort();
     }
+    /* Of an item in chunks only the head, with the key, lies there. */
+    const char *end = it->it_flags & ITEM_CHUNKED ? ITEM_data(it) : (char *)it + ITEM_ntotal(it);
     for (int i = 0; i < resp->iovcnt; i++) {
         char *base = resp->iov[i].iov_base;
         if (resp->chunked_total != 0 && i == resp->chunked_data_iov) {
@@ -558,7 +585,7 @@ static void take_private(mc_resp *resp) {
             resp->iov[i].iov_len = resp->chunked_total;
             resp->chunked_total = 0;
             resp->chunked_data_iov = 0;
-        } else if (base >= (char *)it && base < (char *)it + ITEM_ntotal(it)) {
+        } else if (base >= (char *)it && base < end) {
             resp->iov[i].iov_base = ITEM_data(copy) + (base - ITEM_data(it));
         }
     }
@@ -594,7 +621,8 @@ void delegate_meta(conn *c, token_t *tokens, size_t ntokens, command_fn command)
     if (nkey > KEY_MAX_LENGTH)
         nkey = 0;   /* refused by the command, on whichever shard */
     for (size_t i = 2; i + 1 < ntokens && nkey != 0; i++) {
-        if (tokens[i].length == 1 && tokens[i].value[0] == 'b' && tokens[0].value[0] == 'm') {
+        /* As _meta_flag_preparse does it: the first byte alone counts. */
+        if (tokens[i].length != 0 && tokens[i].value[0] == 'b' && tokens[0].value[0] == 'm') {
             nkey = base64_decode((const unsigned char *)key, nkey, (unsigned char *)decoded, sizeof(decoded));
             key = decoded;
             break;

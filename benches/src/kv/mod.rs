@@ -3,9 +3,9 @@
 //! record.rs says what keys and values of the tables are, tables/ which tables there are and how they are measured; load/ is
 //! the load generator, servers/ what it is pointed at.
 
-mod load;
+pub mod load;
 mod record;
-mod servers;
+pub mod servers;
 mod tables;
 
 use std::net::SocketAddr;

@@ -7,7 +7,7 @@
 #[cfg(feature = "trust")]
 mod delegation;
 mod locks;
-mod pace;
+pub mod pace;
 mod table;
 
 use std::str::FromStr;

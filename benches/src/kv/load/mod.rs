@@ -1,11 +1,12 @@
 //! A load generator for servers that speak memcached's text protocol: pipelined connections over a few threads, every reply
-//! checked, latencies in a histogram. Closed loop: a reply makes room for the next request.
+//! checked, latencies in a histogram. Closed loop: a reply makes room for the next request; or, in open.rs, at a pace.
 //!
 //! protocol.rs is what requests and replies look like, mix.rs which operations are made, connection.rs how one connection
 //! keeps its requests outstanding. Not here: servers.
 
 mod connection;
 mod mix;
+mod open;
 mod protocol;
 
 use std::{
@@ -48,6 +49,8 @@ pub struct Load {
     pub warm_up: Duration,
     /// Counted.
     pub measured: Duration,
+    /// Operations a second over all threads, due whether or not earlier ones are answered; none: as fast as replies come.
+    pub pace_hz: Option<f64>,
     /// Seed of the operations.
     pub seed: u64,
 }
@@ -61,7 +64,7 @@ pub struct Outcome {
     pub misses: u64,
     /// How long it was counted.
     pub seconds: f64,
-    /// Nanoseconds from making a request to having its reply.
+    /// Nanoseconds from making a request, or from when it was due, to having its reply.
     pub latency_ns: Histogram<u64>,
 }
 
@@ -120,6 +123,10 @@ impl Load {
         ready.wait();
         let mut client = client?;
         let (warm_up, until) = (self.warm_up.as_nanos() as u64, (self.warm_up + self.measured).as_nanos() as u64);
+        if let Some(hz) = self.pace_hz {
+            client.run_paced(hz / self.threads as f64, self.seed + thread as u64, warm_up..until)?;
+            return Ok(client.outcome);
+        }
         client.run(|since_start_ns| match since_start_ns {
             early if early < warm_up => Phase::WarmUp,
             counted if counted < until => Phase::Counted,
@@ -150,6 +157,8 @@ struct Client {
     format: Format,
     depth: usize,
     clock: Clock,
+    /// When it began, as the clock counts.
+    start: u64,
     outcome: Outcome,
 }
 
@@ -170,6 +179,7 @@ impl Client {
             source,
             format: Format::of(load.value_bytes)?,
             depth: load.depth,
+            start: 0,
             clock: Clock::new(),
             outcome: Outcome { operations: 0, misses: 0, seconds: 0.0, latency_ns: histogram() },
         })
@@ -177,7 +187,7 @@ impl Client {
 
     /// Keeps all connections busy until nothing is left to ask for and nothing is outstanding.
     fn run(&mut self, phase_at: impl Fn(u64) -> Phase) -> Result<()> {
-        let start = self.clock.raw();
+        self.start = self.clock.raw();
         for index in 0..self.connections.len() {
             self.ask(index, self.depth)?;
         }
@@ -190,30 +200,36 @@ impl Client {
             if events.is_empty() {
                 bail!("the server has not answered for {} s", PATIENCE.as_secs());
             }
-            let mut phase = phase_at(self.clock.delta_as_nanos(start, self.clock.raw()));
+            let mut phase = phase_at(self.now_ns());
             for event in &events {
                 let Token(index) = event.token();
-                let replies = self.take(index, event.is_read_closed(), phase)?;
-                phase = phase_at(self.clock.delta_as_nanos(start, self.clock.raw()));
+                let replies = self.take(index, event.is_read_closed(), |_| phase == Phase::Counted)?;
+                phase = phase_at(self.now_ns());
                 self.ask(index, if phase == Phase::Over && !self.source.has_end() { 0 } else { replies })?;
             }
         }
         Ok(())
     }
 
-    /// Takes the replies that have come; how many.
-    fn take(&mut self, index: usize, to_the_end: bool, phase: Phase) -> Result<usize> {
-        let Self { connections, format, clock, outcome, .. } = self;
+    /// Nanoseconds since it began.
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        self.clock.delta_as_nanos(self.start, self.clock.raw())
+    }
+
+    /// Takes the replies that have come, and counts those that `counts` of when they began; how many.
+    fn take(&mut self, index: usize, to_the_end: bool, counts: impl Fn(u64) -> bool) -> Result<usize> {
+        self.connections[index].receive(to_the_end)?;
+        let now = self.now_ns();
+        let Self { connections, format, outcome, .. } = self;
         let connection = &mut connections[index];
-        connection.receive(to_the_end)?;
-        let now = clock.raw();
         let mut replies = 0;
         while let Some(reply) = connection.next_reply(format)? {
             replies += 1;
-            if phase == Phase::Counted {
+            if counts(reply.began) {
                 outcome.operations += 1;
                 outcome.misses += u64::from(reply.is_miss);
-                outcome.latency_ns.saturating_record(clock.delta_as_nanos(reply.began, now));
+                outcome.latency_ns.saturating_record(now.saturating_sub(reply.began));
             }
         }
         Ok(replies)
@@ -221,8 +237,8 @@ impl Client {
 
     /// Makes up to so many requests, and sends what can be sent.
     fn ask(&mut self, index: usize, requests: usize) -> Result<()> {
+        let now = self.now_ns();
         let connection = &mut self.connections[index];
-        let now = self.clock.raw();
         for _ in 0..requests {
             let Some(operation) = self.source.next(now) else { break };
             connection.ask(&self.format, operation);
@@ -255,6 +271,7 @@ mod tests {
             picks: Picks::new(Dist::Uniform, keys as usize, 1, 1),
             warm_up: Duration::ZERO,
             measured: Duration::from_millis(1),
+            pace_hz: None,
             seed: 1,
         };
         thread::scope(|scope| {

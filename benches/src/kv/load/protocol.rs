@@ -28,7 +28,7 @@ pub struct Operation {
     pub object: u32,
     /// What it asks for.
     pub step: Step,
-    /// When the operation began, as the client's clock counts.
+    /// When the operation began, in nanoseconds since its client did.
     pub began: u64,
     /// Whether the key may not be there yet.
     pub may_miss: bool,

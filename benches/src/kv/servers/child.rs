@@ -4,7 +4,8 @@ use std::{
     env, fs,
     io::{BufRead, BufReader},
     net::{SocketAddr, TcpListener, TcpStream},
-    process::{Child as Process, Command, Stdio},
+    path::Path,
+    process::{Child as Process, Command, ExitStatus, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -50,7 +51,7 @@ impl Child {
     /// # Errors
     /// One that is here but does not start.
     pub fn start(name: &str, threads: usize, keys: usize, value_bytes: usize) -> Result<Result<Self, String>> {
-        let memory_mib = ((keys * (value_bytes + ITEM_BYTES)) >> 20).max(MEMORY_MIB_MIN).to_string();
+        let memory_mib = Self::memory_mib(keys, value_bytes).to_string();
         let threads = threads.to_string();
         if name == "kv-dedicated" && threads == "1" {
             return Ok(Err("of one thread none can be for the table alone".to_owned()));
@@ -60,12 +61,7 @@ impl Child {
                 let Some(program) = program("memcached") else {
                     return Ok(Err("there is no `memcached` (on Debian: apt-get install memcached)".to_owned()));
                 };
-                let address = free_address()?;
-                let port = address.port().to_string();
-                let mut command = Command::new(program);
-                command.args(["-l", "127.0.0.1", "-U", "0", "-u", "root", "-c", "4096"]);
-                command.args(["-p", &port, "-t", &threads, "-m", &memory_mib]);
-                Self::spawn(command, Some(address)).map(Ok)
+                Self::memcached(&program, &["-t", &threads, "-m", &memory_mib]).map(Ok)
             }
             table => {
                 let mut command = Command::new(env::current_exe().context("where this program is")?);
@@ -74,6 +70,23 @@ impl Child {
                 Self::spawn(command, None).map(Ok)
             }
         }
+    }
+
+    /// Starts this memcached, with these options beside those of its socket.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn memcached(program: &Path, options: &[&str]) -> Result<Self> {
+        let address = free_address()?;
+        let mut command = Command::new(program);
+        command.args(["-l", "127.0.0.1", "-U", "0", "-u", "root", "-c", "4096", "-p", &address.port().to_string()]);
+        command.args(options);
+        Self::spawn(command, Some(address))
+    }
+
+    /// Memory for so many items of this size, in MiB.
+    pub fn memory_mib(keys: usize, value_bytes: usize) -> usize {
+        ((keys * (value_bytes + ITEM_BYTES)) >> 20).max(MEMORY_MIB_MIN)
     }
 
     /// Starts it and waits until it takes connections, at this address or at the one that ends its first line of output.
@@ -104,6 +117,33 @@ impl Child {
     /// Where it takes connections.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Memory that it has in RAM, in bytes.
+    ///
+    /// # Errors
+    /// It has ended, or the kernel does not tell.
+    pub fn resident_bytes(&self) -> Result<usize> {
+        let path = format!("/proc/{}/status", self.process.id());
+        let text = fs::read_to_string(&path).with_context(|| path.clone())?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());
+        Ok(kib.with_context(|| format!("{path} does not say what is resident"))? << 10)
+    }
+
+    /// Waits for the end that it was asked for, and says how it went.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub fn ended(mut self) -> Result<ExitStatus> {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.process.try_wait().context("the server")? {
+                return Ok(status);
+            }
+            ensure!(begun.elapsed() < PATIENCE, "the server does not end");
+            thread::sleep(PAUSE);
+        }
     }
 
     /// For how long its threads have run so far.

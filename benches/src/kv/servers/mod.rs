@@ -2,7 +2,7 @@
 //!
 //! child.rs starts and ends them; serve.rs is what such a process does, maps.rs the tables behind it that are not its own.
 
-mod child;
+pub mod child;
 #[cfg(feature = "trust")]
 mod maps;
 #[cfg(feature = "trust")]
@@ -31,7 +31,7 @@ use crate::{
 /// Ours, in the tables.
 const OURS: &str = "kv";
 /// Its reference from outside.
-const MEMCACHED: &str = "memcached";
+pub const MEMCACHED: &str = "memcached";
 /// Servers that the targets measure ours against, beside memcached: the same server with another table.
 const OTHERS: [&str; 4] = ["dashmap", "papaya", "mutex", "rwlock"];
 
@@ -84,7 +84,31 @@ pub struct Sample {
 }
 
 impl Sample {
-    fn kops_per_cpu_second(&self) -> Option<f64> {
+    /// Loads a server once.
+    ///
+    /// # Errors
+    /// As [`Load::run`]; a child that has ended.
+    pub fn take(load: &Load, address: SocketAddr, child: Option<&Child>) -> Result<Self> {
+        let mut marks = Vec::new();
+        let outcome = load.run(address, || marks.push(child.map(Child::cpu_seconds)))?;
+        let mut cpu = Vec::new();
+        for mark in marks.into_iter().flatten() {
+            cpu.push(mark.context("the CPU time of the server")?);
+        }
+        let us = |quantile: f64| outcome.latency_ns.value_at_quantile(quantile) as f64 / 1e3;
+        Ok(Self {
+            kops: outcome.operations as f64 / outcome.seconds / 1e3,
+            cpu_seconds: if let [from, until] = cpu[..] { Some(until - from) } else { None },
+            seconds: outcome.seconds,
+            misses: outcome.misses,
+            p50_us: us(0.5),
+            p99_us: us(0.99),
+            p999_us: us(0.999),
+        })
+    }
+
+    /// Thousand operations for each second of the server's CPU time.
+    pub fn kops_per_cpu_second(&self) -> Option<f64> {
         self.cpu_seconds.filter(|seconds| *seconds > 0.0).map(|cpu| self.kops * self.seconds / cpu)
     }
 }
@@ -117,6 +141,7 @@ pub fn measure(options: &Kv) -> Result<Measured> {
                     picks: picks.clone(),
                     warm_up: Duration::from_millis(options.load_millis / 4),
                     measured: Duration::from_millis(options.load_millis),
+                    pace_hz: None,
                     seed: options.common.seed,
                 };
                 let mut servers = start(options, keys, &mut measured.skipped)?;
@@ -160,29 +185,11 @@ fn rounds(options: &Kv, load: &Load, servers: &mut [Server], title: &str) -> Res
     let rounds = options.common.rounds;
     interleaved(rounds, servers.len(), options.common.seed, |round, index| {
         let server = &mut servers[index];
-        let sample = run(load, server).with_context(|| format!("loading {}", server.name))?;
+        let taken = Sample::take(load, server.address, server.child.as_ref());
+        let sample = taken.with_context(|| format!("loading {}", server.name))?;
         eprintln!("{title}: round {round}/{rounds} {} {:.0} kops/s", server.name, sample.kops);
         server.samples.push(sample);
         Ok(())
-    })
-}
-
-fn run(load: &Load, server: &Server) -> Result<Sample> {
-    let mut marks = Vec::new();
-    let outcome = load.run(server.address, || marks.push(server.child.as_ref().map(Child::cpu_seconds)))?;
-    let mut cpu = Vec::new();
-    for mark in marks.into_iter().flatten() {
-        cpu.push(mark.context("the CPU time of the server")?);
-    }
-    let us = |quantile: f64| outcome.latency_ns.value_at_quantile(quantile) as f64 / 1e3;
-    Ok(Sample {
-        kops: outcome.operations as f64 / outcome.seconds / 1e3,
-        cpu_seconds: if let [from, until] = cpu[..] { Some(until - from) } else { None },
-        seconds: outcome.seconds,
-        misses: outcome.misses,
-        p50_us: us(0.5),
-        p99_us: us(0.99),
-        p999_us: us(0.999),
     })
 }
 

@@ -1,0 +1,124 @@
+//! `memcached`: memcached as it is beside memcached whose cache is delegated (examples/memcached), under the same load; and with
+//! `--soak` the delegated one alone, under a load that tries to break it.
+//!
+//! points.rs measures and judges; soak.rs is the long run, talk.rs one of its clients, values.rs what those store. The load, and
+//! servers as child processes, are those of `kv`.
+
+mod points;
+mod soak;
+mod talk;
+mod values;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use serde::Serialize;
+
+pub use self::points::pictures;
+use crate::{
+    kv::load::VALUE_BYTES_MIN, machine::Machine, options::Common, pick::Dist, rounds::Skipped, verdict::conclude,
+};
+
+/// Options of `memcached`.
+#[derive(Clone, Debug, Args, Serialize)]
+pub struct Memcached {
+    /// What `examples/memcached/build` made.
+    #[arg(long, default_value = "target/memcached")]
+    pub folder: PathBuf,
+    /// Threads of each server.
+    #[arg(long, default_value_t = 2)]
+    pub threads: usize,
+    /// Keys; a point each.
+    #[arg(long, value_delimiter = ',', default_value = "100,10000,1000000")]
+    pub keys: Vec<usize>,
+    /// How keys are picked; a series each.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "uniform,zipf")]
+    pub dist: Vec<Dist>,
+    /// Writes in a hundred operations; a series each.
+    #[arg(long, value_delimiter = ',', default_value = "1,5,10,50")]
+    pub writes: Vec<u32>,
+    /// Client threads.
+    #[arg(long, default_value_t = 2)]
+    pub client_threads: usize,
+    /// Connections, spread over the client threads.
+    #[arg(long, default_value_t = 16)]
+    pub connections: usize,
+    /// Requests that each connection keeps outstanding.
+    #[arg(long, default_value_t = 48)]
+    pub depth: usize,
+    /// Bytes of a value.
+    #[arg(long, default_value_t = VALUE_BYTES_MIN)]
+    pub value_bytes: usize,
+    /// How long a run is counted, in milliseconds; it warms up for a quarter of it.
+    #[arg(long, default_value_t = 500)]
+    pub load_millis: u64,
+    /// Instead: so many operations against the delegated build, with clients that vanish, evictions, and every read verified.
+    #[arg(long)]
+    pub soak: Option<u64>,
+    /// Exit with an error where a target is missed or was not measured.
+    #[arg(long)]
+    pub strict: bool,
+    /// What all commands share.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// What the file of results holds.
+#[derive(Debug, Serialize)]
+struct Results {
+    series: Vec<points::Series>,
+    soak: Option<soak::Soaked>,
+    /// Servers that did not run, and why.
+    skipped: Skipped,
+}
+
+/// Measures, prints and writes.
+///
+/// # Errors
+/// Options out of range; a server that does not start or answers wrongly; a file that cannot be written; with `--strict`, a target
+/// that is missed or was not measured.
+pub fn command(mut options: Memcached) -> Result<()> {
+    options.common = options.common.prepare()?;
+    prepare(&mut options)?;
+    let machine = Machine::here();
+    println!("{machine}");
+    let mut results = Results { series: Vec::new(), soak: None, skipped: Skipped::default() };
+    let needed = if options.soak.is_some() { &[points::DELEGATED][..] } else { &points::SERVERS };
+    if let Some(name) = needed.iter().find(|name| !points::program(&options, name).is_file()) {
+        let path = points::program(&options, name);
+        let why = format!("{}: there is no such file; examples/memcached/build makes it", path.display());
+        results.skipped.sort::<()>(name, Err(why));
+    } else if let Some(operations) = options.soak {
+        results.soak = Some(soak::soak(&options, operations)?);
+    } else {
+        results.series = points::measure(&options)?;
+    }
+    let targets = if options.soak.is_some() { Vec::new() } else { points::judge(&results.series) };
+    conclude("memcached", &machine, &options, results, targets, options.common.json.as_deref(), options.strict)
+}
+
+fn prepare(options: &mut Memcached) -> Result<()> {
+    if options.common.smoke {
+        options.keys = vec![100];
+        options.writes = vec![10];
+        options.load_millis = options.load_millis.min(50);
+        options.soak = options.soak.map(|operations| operations.min(200_000));
+    }
+    ensure!(options.threads > 0, "--threads 0: at least one thread is needed");
+    ensure!(options.depth > 0, "--depth 0: a connection needs an outstanding request");
+    ensure!(options.load_millis > 0, "--load-millis 0: a run needs some time");
+    ensure!(
+        options.client_threads > 0 && options.connections >= options.client_threads,
+        "--connections {} for --client-threads {}: each thread needs one, and one thread is needed",
+        options.connections,
+        options.client_threads
+    );
+    for &keys in &options.keys {
+        ensure!((1..1 << 28).contains(&keys), "--keys {keys}: 1 to {} are possible", (1 << 28) - 1);
+    }
+    for &writes in &options.writes {
+        ensure!(writes <= 100, "--writes {writes}: 0 to 100 in a hundred are possible");
+    }
+    Ok(())
+}

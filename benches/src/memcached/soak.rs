@@ -1,0 +1,180 @@
+//! `--soak`: the delegated build under clients that check every reply and vanish at will, with too little memory for all they store.
+//! It has to keep answering rightly, to stay at its size once its cache is full, and to end well when it is told to.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+
+use super::{
+    Memcached,
+    points::{DELEGATED, program},
+    talk::{Talker, Told},
+};
+use crate::kv::servers::child::Child;
+
+const TALKERS: u32 = 4;
+const OBJECTS: u32 = 40_000;
+const MEMORY_MIB: &str = "24";
+/// How often the statistics are asked for, which every shard adds to, and memory is looked at.
+const LOOKS: u64 = 40;
+const PAUSE: Duration = Duration::from_millis(20);
+/// Growth over the second half that is no leak.
+const GROWTH: f64 = 1.05;
+/// Below so many operations the cache has not been full for long enough to say.
+const LEAST_FOR_GROWTH: u64 = 1_000_000;
+
+/// What came of it.
+#[derive(Debug, Serialize)]
+pub struct Soaked {
+    operations: u64,
+    seconds: f64,
+    hits: u64,
+    misses: u64,
+    refused: u64,
+    vanished: u64,
+    evictions: u64,
+    /// Memory of the server over the run, in MiB.
+    resident_mib: Vec<f64>,
+    /// The most of the last quarter over the most of the second.
+    growth: Option<f64>,
+}
+
+/// Runs, checks and prints.
+///
+/// # Errors
+/// A wrong reply; a server that ends, grows, keeps connections, or does not end well.
+pub fn soak(options: &Memcached, operations: u64) -> Result<Soaked> {
+    let threads = options.threads.to_string();
+    let server = Child::memcached(&program(options, DELEGATED), &["-t", &threads, "-m", MEMORY_MIB, "-A"])?;
+    let mut watch = Watch::over(&server)?;
+    let connections = watch.stat("curr_connections")?;
+    let (done, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let begun = Instant::now();
+    let mut resident_mib = Vec::new();
+    let told = thread::scope(|scope| -> Result<Vec<Told>> {
+        let clients: Vec<_> = (0..TALKERS)
+            .map(|me| {
+                let mut talker = Talker::new(me, TALKERS, OBJECTS, server.address(), options.common.seed);
+                let (done, is_over) = (&done, &is_over);
+                scope.spawn(move || {
+                    let mut counted = 0;
+                    while !is_over.load(Ordering::Relaxed) && done.load(Ordering::Relaxed) < operations {
+                        if let Err(error) = talker.batch() {
+                            is_over.store(true, Ordering::Relaxed);
+                            return Err(error);
+                        }
+                        done.fetch_add(talker.told.operations - counted, Ordering::Relaxed);
+                        counted = talker.told.operations;
+                    }
+                    Ok(talker.told)
+                })
+            })
+            .collect();
+        let mut looks = 0;
+        while clients.iter().any(|client| !client.is_finished()) {
+            thread::sleep(PAUSE);
+            let now = done.load(Ordering::Relaxed);
+            if now * LOOKS / operations > looks && !is_over.load(Ordering::Relaxed) {
+                looks = now * LOOKS / operations;
+                // An error here is the server's end, of which the clients know more.
+                let _ = watch.look();
+                resident_mib.push(server.resident_bytes().map_or(0.0, |bytes| bytes as f64 / f64::from(1 << 20)));
+                eprintln!("{now} operations, {:.0} MiB", resident_mib.last().unwrap_or(&0.0));
+            }
+        }
+        clients
+            .into_iter()
+            .map(|client| client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })?;
+    let sum = |figure: fn(&Told) -> u64| told.iter().map(figure).sum::<u64>();
+    let soaked = Soaked {
+        operations: sum(|told| told.operations),
+        seconds: begun.elapsed().as_secs_f64(),
+        hits: sum(|told| told.hits),
+        misses: sum(|told| told.misses),
+        refused: sum(|told| told.refused),
+        vanished: sum(|told| told.vanished),
+        evictions: watch.stat("evictions")?,
+        growth: (operations >= LEAST_FOR_GROWTH).then(|| growth(&resident_mib)),
+        resident_mib,
+    };
+    println!("{soaked:#?}");
+    watch.until_stat("curr_connections", connections)?;
+    ensure!(operations < LEAST_FOR_GROWTH || soaked.evictions > 0, "nothing was evicted");
+    let growth = soaked.growth.unwrap_or(1.0);
+    ensure!(growth <= GROWTH, "the server's memory grew by a factor of {growth:.3} after its cache was full");
+    watch.say("shutdown")?;
+    let status = server.ended()?;
+    ensure!(status.success(), "the server ended with {status}");
+    Ok(soaked)
+}
+
+fn growth(resident_mib: &[f64]) -> f64 {
+    let quarter = resident_mib.len() / 4;
+    let most = |samples: &[f64]| samples.iter().copied().fold(0.0, f64::max);
+    most(&resident_mib[3 * quarter..]) / most(&resident_mib[quarter..2 * quarter])
+}
+
+/// A connection that asks for statistics.
+struct Watch(BufReader<TcpStream>);
+
+impl Watch {
+    fn over(server: &Child) -> Result<Self> {
+        let socket = TcpStream::connect(server.address()).context("connecting")?;
+        socket.set_read_timeout(Some(Duration::from_secs(60)))?;
+        Ok(Self(BufReader::new(socket)))
+    }
+
+    fn say(&mut self, line: &str) -> Result<()> {
+        self.0.get_mut().write_all(format!("{line}\r\n").as_bytes()).context(line.to_owned())
+    }
+
+    fn lines(&mut self, command: &str) -> Result<Vec<String>> {
+        self.say(command)?;
+        let mut lines = Vec::new();
+        loop {
+            let mut line = String::new();
+            ensure!(self.0.read_line(&mut line)? > 0, "no reply to {command}");
+            if line.starts_with("END") || line.starts_with("RESET") {
+                return Ok(lines);
+            }
+            lines.push(line.trim_end().to_owned());
+        }
+    }
+
+    /// All that every shard adds to.
+    fn look(&mut self) -> Result<()> {
+        for command in ["stats", "stats items", "stats slabs", "stats sizes", "stats cachedump 5 100"] {
+            self.lines(command)?;
+        }
+        Ok(())
+    }
+
+    fn stat(&mut self, name: &str) -> Result<u64> {
+        let lines = self.lines("stats")?;
+        let mut found =
+            lines.iter().filter_map(|line| line.strip_prefix("STAT ")?.strip_prefix(name)?.strip_prefix(' '));
+        Ok(found.next().with_context(|| format!("no {name} in the statistics"))?.parse()?)
+    }
+
+    /// The server takes a moment to see that connections are gone.
+    fn until_stat(&mut self, name: &str, wanted: u64) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            let is = self.stat(name)?;
+            if is == wanted {
+                return Ok(());
+            }
+            ensure!(begun.elapsed() < Duration::from_secs(10), "{name} stays at {is} instead of {wanted}");
+            thread::sleep(PAUSE);
+        }
+    }
+}

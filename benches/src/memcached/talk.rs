@@ -1,0 +1,374 @@
+//! One client of a soak: pipelined batches of most of memcached's text commands, every reply checked; now and then it vanishes in the
+//! middle of a request.
+//!
+//! Each object is written by one client alone. Replies come in the order of the requests, so that client knows exactly which write a
+//! read has to return, if it finds anything. Only writes whose connection vanished before their reply may take effect later,
+//! and are remembered as possible for ever. What others write has to be whole, no more.
+
+use std::{
+    collections::{HashMap, HashSet},
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+
+use super::values;
+
+/// Requests of a batch, at most.
+const DEPTH: usize = 48;
+/// Bytes of a batch, at most, unless it is of one request: the sockets take them before anything is read.
+const BATCH_BYTES: usize = 48 << 10;
+/// One batch of so many is the connection's last.
+const BATCHES_A_LIFE: u32 = 200;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy, Debug)]
+enum Request {
+    Set {
+        object: u32,
+        version: u32,
+    },
+    SetQuietly {
+        object: u32,
+        version: u32,
+    },
+    Add {
+        object: u32,
+        version: u32,
+    },
+    Replace {
+        object: u32,
+        version: u32,
+    },
+    /// `get` of that many objects: the next ones of the batch's list.
+    Get {
+        objects: usize,
+    },
+    MetaGet {
+        object: u32,
+    },
+    Delete {
+        object: u32,
+    },
+    Touch {
+        object: u32,
+    },
+    MakeCounter,
+    Count,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Told {
+    pub operations: u64,
+    pub hits: u64,
+    pub misses: u64,
+    /// Writes that were refused for want of memory.
+    pub refused: u64,
+    pub vanished: u64,
+}
+
+/// A client.
+pub struct Talker {
+    me: u32,
+    of: u32,
+    objects: u32,
+    address: SocketAddr,
+    rng: StdRng,
+    version: u32,
+    /// The last write of each own object that was answered; none: deleted, or never written.
+    latest: HashMap<u32, u32>,
+    /// Writes whose answer was never seen.
+    possible: HashSet<(u32, u32)>,
+    lives: u32,
+    counter: Option<u64>,
+    pub told: Told,
+    socket: Option<TcpStream>,
+    incoming: Vec<u8>,
+    taken: usize,
+    scratch: Vec<u8>,
+}
+
+fn key_of(object: u32) -> String {
+    format!("{:x}:{object}", object.wrapping_mul(0x9e37_79b1))
+}
+
+impl Talker {
+    /// Client `me` of `of`.
+    pub fn new(me: u32, of: u32, objects: u32, address: SocketAddr, seed: u64) -> Self {
+        Self {
+            me,
+            of,
+            objects,
+            address,
+            rng: StdRng::seed_from_u64(seed ^ u64::from(me) << 32),
+            version: 0,
+            latest: HashMap::new(),
+            possible: HashSet::new(),
+            lives: 0,
+            counter: None,
+            told: Told::default(),
+            socket: None,
+            incoming: Vec::new(),
+            taken: 0,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// One batch, or the end of a connection.
+    ///
+    /// # Errors
+    /// A reply that cannot be, or none.
+    pub fn batch(&mut self) -> Result<()> {
+        if self.socket.is_none() {
+            let socket = TcpStream::connect(self.address).context("connecting")?;
+            socket.set_read_timeout(Some(PATIENCE))?;
+            socket.set_write_timeout(Some(PATIENCE))?;
+            self.socket = Some(socket);
+            (self.incoming, self.taken) = (Vec::new(), 0);
+            (self.lives, self.counter) = (self.lives + 1, None);
+        }
+        let (requests, asked, bytes) = self.requests();
+        if self.rng.random_range(0..BATCHES_A_LIFE) == 0 {
+            self.vanish(&requests, &bytes);
+            return Ok(());
+        }
+        self.socket.as_mut().context("a socket")?.write_all(&bytes).context("sending")?;
+        let mut asked = asked.into_iter();
+        for request in &requests {
+            self.reply(*request, &mut asked).with_context(|| format!("the reply to {request:?}"))?;
+        }
+        self.told.operations += requests.len() as u64;
+        Ok(())
+    }
+
+    /// A batch of requests, the objects that its `get`s ask for, and the whole in bytes.
+    fn requests(&mut self) -> (Vec<Request>, Vec<u32>, Vec<u8>) {
+        let (mut requests, mut asked, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+        if self.counter.is_none() {
+            requests.push(Request::MakeCounter);
+            bytes.extend_from_slice(format!("set {} 0 0 1\r\n0\r\n", self.counter_key()).as_bytes());
+        }
+        for _ in 0..self.rng.random_range(1..=DEPTH) {
+            let own = self.rng.random_range(0..self.objects / self.of) * self.of + self.me;
+            let any = self.rng.random_range(0..self.objects);
+            let draw = self.rng.random_range(0..100);
+            self.version += u32::from(draw < 30);
+            let version = self.version;
+            if draw < 30 && values::length_of(own, version) > BATCH_BYTES && !requests.is_empty() {
+                break;
+            }
+            let request = match draw {
+                0..20 => Request::Set { object: own, version },
+                20..24 => Request::SetQuietly { object: own, version },
+                24..27 => Request::Add { object: own, version },
+                27..30 => Request::Replace { object: own, version },
+                30..75 => Request::Get { objects: 1 },
+                75..83 => Request::Get { objects: self.rng.random_range(2..=20) },
+                83..91 => Request::MetaGet { object: if draw % 2 == 0 { own } else { any } },
+                91..94 => Request::Delete { object: own },
+                94..96 => Request::Touch { object: any },
+                _ => Request::Count,
+            };
+            let from = asked.len();
+            if let Request::Get { objects } = request {
+                asked.extend(
+                    (0..objects)
+                        .map(|nth| if nth % 2 == 0 { own } else { any.wrapping_add(nth as u32) % self.objects }),
+                );
+            }
+            self.write(request, &asked[from..], &mut bytes);
+            requests.push(request);
+            if bytes.len() > BATCH_BYTES {
+                break;
+            }
+        }
+        (requests, asked, bytes)
+    }
+
+    fn counter_key(&self) -> String {
+        format!("counter:{}:{}", self.me, self.lives)
+    }
+
+    fn write(&self, request: Request, asked: &[u32], bytes: &mut Vec<u8>) {
+        let mut store = |verb: &str, object: u32, version: u32, end: &str| {
+            let (flags, length) = (values::flags_of(version), values::length_of(object, version));
+            bytes.extend_from_slice(format!("{verb} {} {flags} 0 {length}{end}\r\n", key_of(object)).as_bytes());
+            values::write(object, version, bytes);
+            bytes.extend_from_slice(b"\r\n");
+        };
+        let line = match request {
+            Request::Set { object, version } => return store("set", object, version, ""),
+            Request::SetQuietly { object, version } => return store("set", object, version, " noreply"),
+            Request::Add { object, version } => return store("add", object, version, ""),
+            Request::Replace { object, version } => return store("replace", object, version, ""),
+            Request::Get { .. } => asked.iter().fold("get".to_owned(), |line, object| line + " " + &key_of(*object)),
+            Request::MetaGet { object } => format!("mg {} f k v", key_of(object)),
+            Request::Delete { object } => format!("delete {}", key_of(object)),
+            Request::Touch { object } => format!("touch {} 0", key_of(object)),
+            Request::MakeCounter => return,
+            Request::Count => format!("incr {} 1", self.counter_key()),
+        };
+        bytes.extend_from_slice(line.as_bytes());
+        bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// Sends all or a part, reads nothing or a part of the replies, and is gone.
+    fn vanish(&mut self, requests: &[Request], bytes: &[u8]) {
+        for request in requests {
+            if let Request::Set { object, version }
+            | Request::SetQuietly { object, version }
+            | Request::Add { object, version }
+            | Request::Replace { object, version } = *request
+            {
+                self.possible.insert((object, version));
+            }
+        }
+        let Some(mut socket) = self.socket.take() else { return };
+        let sent = if self.rng.random_bool(0.3) { bytes.len() } else { self.rng.random_range(0..=bytes.len()) };
+        // Whatever becomes of it: nobody looks at this connection any more.
+        if socket.write_all(&bytes[..sent]).is_ok() && sent == bytes.len() && self.rng.random_bool(0.5) {
+            let _ = socket.read(&mut [0; 100]);
+        }
+        self.told.vanished += 1;
+    }
+
+    fn reply(&mut self, request: Request, asked: &mut impl Iterator<Item = u32>) -> Result<()> {
+        match request {
+            Request::SetQuietly { object, version } => {
+                self.latest.insert(object, version);
+            }
+            Request::Set { object, version }
+            | Request::Add { object, version }
+            | Request::Replace { object, version } => {
+                match self.line()?.as_str() {
+                    "STORED" => {
+                        self.latest.insert(object, version);
+                    }
+                    "NOT_STORED" if !matches!(request, Request::Set { .. }) => {}
+                    "SERVER_ERROR out of memory storing object" => {
+                        // An old value may be there still, or not.
+                        self.told.refused += 1;
+                    }
+                    other => bail!("{other:?}"),
+                }
+            }
+            Request::Get { objects } => {
+                let asked: Vec<u32> = asked.take(objects).collect();
+                self.found(&asked)?;
+            }
+            Request::MetaGet { object } => {
+                let line = self.line()?;
+                if line == "EN" {
+                    self.told.misses += 1;
+                    return Ok(());
+                }
+                let parts: Vec<&str> = line.split(' ').collect();
+                let [_, length, flags, key] = parts[..] else { bail!("{line:?}") };
+                ensure!(parts[0] == "VA" && key.strip_prefix('k') == Some(&key_of(object)), "{line:?}");
+                let flags = flags.strip_prefix('f').context("no flags")?.parse()?;
+                self.value(object, flags, length.parse()?)?;
+            }
+            Request::Delete { object } => {
+                let line = self.line()?;
+                ensure!(line == "DELETED" || line == "NOT_FOUND", "{line:?}");
+                self.latest.remove(&object);
+            }
+            Request::Touch { .. } => {
+                let line = self.line()?;
+                ensure!(line == "TOUCHED" || line == "NOT_FOUND", "{line:?}");
+            }
+            Request::MakeCounter => {
+                let line = self.line()?;
+                ensure!(line == "STORED" || line.starts_with("SERVER_ERROR out of memory"), "{line:?}");
+                self.counter = Some(0);
+            }
+            Request::Count => {
+                let line = self.line()?;
+                if line != "NOT_FOUND" {
+                    let next = self.counter.unwrap_or(0) + 1;
+                    ensure!(line.parse() == Ok(next), "{line:?} instead of {next}");
+                    self.counter = Some(next);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The reply to a `get` of these.
+    fn found(&mut self, asked: &[u32]) -> Result<()> {
+        let mut left = asked.iter();
+        loop {
+            let line = self.line()?;
+            if line == "END" {
+                self.told.misses += left.len() as u64;
+                return Ok(());
+            }
+            let parts: Vec<&str> = line.split(' ').collect();
+            let ["VALUE", key, flags, length] = parts[..] else { bail!("{line:?}") };
+            // Found ones come in the order in which they were asked for.
+            let object = loop {
+                match left.next() {
+                    Some(object) if key_of(*object) == key => break *object,
+                    Some(_) => self.told.misses += 1,
+                    None => bail!("{key:?} was not asked for, or earlier"),
+                }
+            };
+            self.value(object, flags.parse()?, length.parse()?)?;
+        }
+    }
+
+    /// The value that comes now.
+    fn value(&mut self, object: u32, flags: u32, length: usize) -> Result<()> {
+        self.have(length + 2)?;
+        let value = &self.incoming[self.taken..self.taken + length];
+        let version = values::version_of(object, flags, value, &mut self.scratch)?;
+        ensure!(
+            &self.incoming[self.taken + length..][..2] == b"\r\n",
+            "object {object}: no end of line behind the value"
+        );
+        self.taken += length + 2;
+        self.told.hits += 1;
+        if object % self.of == self.me {
+            let latest = self.latest.get(&object);
+            ensure!(
+                latest == Some(&version) || self.possible.contains(&(object, version)),
+                "object {object}: version {version} instead of {latest:?}"
+            );
+        }
+        Ok(())
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut looked = 0;
+        loop {
+            let come = &self.incoming[self.taken..];
+            if let Some(end) = come[looked..].windows(2).position(|two| two == b"\r\n") {
+                let line = String::from_utf8_lossy(&come[..looked + end]).into_owned();
+                self.taken += looked + end + 2;
+                return Ok(line);
+            }
+            looked = come.len().saturating_sub(1);
+            let enough = come.len() + 1;
+            self.have(enough)?;
+        }
+    }
+
+    /// Reads until so many bytes are there.
+    fn have(&mut self, bytes: usize) -> Result<()> {
+        let socket = self.socket.as_mut().context("a socket")?;
+        while self.incoming.len() - self.taken < bytes {
+            self.incoming.drain(..self.taken);
+            self.taken = 0;
+            let (come, room) = (self.incoming.len(), bytes.max(64 << 10));
+            self.incoming.resize(come + room, 0);
+            let read = socket.read(&mut self.incoming[come..]).context("no reply")?;
+            self.incoming.truncate(come + read);
+            ensure!(read > 0, "the server closed the connection");
+        }
+        Ok(())
+    }
+}
