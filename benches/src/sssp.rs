@@ -273,11 +273,15 @@ fn judge(series: &[Series]) -> Vec<Verdict> {
         };
         series.iter().find(is_it).map(|series| series.median_mteps)
     };
-    let ratio = |to: &str, scale: u32| Some(at("threads", scale)? / at(to, scale)?);
+    let over = |of: &str, to: &str, scale: u32| Some(at(of, scale)? / at(to, scale)?);
+    let ratio = |to: &str, scale: u32| over("threads", to, scale);
     let scales: BTreeSet<u32> = series.iter().map(|series| series.scale).collect();
     let mut verdicts = Vec::new();
     for &scale in &scales {
         verdicts.push(verdict_at_least(format!("threads over mpi, scale {scale}"), 1.0, ratio("mpi", scale)));
+        // Processes as MPI's are.
+        let shm = over("shm", "mpi", scale);
+        verdicts.push(verdict_at_least(format!("shm over mpi, scale {scale}"), 1.0, shm));
         verdicts.push(verdict_at_least(format!("threads over dijkstra, scale {scale}"), 1.3, ratio("dijkstra", scale)));
     }
     let best = scales.iter().filter_map(|&scale| ratio("mpi", scale)).max_by(f64::total_cmp);
@@ -298,8 +302,15 @@ mod tests {
     fn targets_are_judged_at_each_scale() {
         let series = [at("threads", 18, 30.0), at("mpi", 18, 20.0), at("threads", 20, 18.0), at("mpi", 20, 20.0)];
         let reached: Vec<_> = judge(&series).into_iter().map(|verdict| (verdict.met, verdict.reached)).collect();
-        let expected =
-            [(Some(true), Some(1.5)), (None, None), (Some(false), Some(0.9)), (None, None), (Some(true), Some(1.5))];
+        let expected = [
+            (Some(true), Some(1.5)),
+            (None, None),
+            (None, None),
+            (Some(false), Some(0.9)),
+            (None, None),
+            (None, None),
+            (Some(true), Some(1.5)),
+        ];
         assert_eq!(reached, expected);
     }
 

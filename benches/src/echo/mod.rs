@@ -236,9 +236,10 @@ fn judge(series: &[Series]) -> Vec<Verdict> {
         against("tcp", "tonic", 10.0),
     ];
     for contender in ["shm", "tcp"] {
-        let speeds: Vec<f64> =
-            exchange::SIZES.iter().filter_map(|&bytes| Some(best(contender, bytes)? * bytes as f64)).collect();
-        let steps = speeds.windows(2).map(|pair| pair[1] / pair[0]).min_by(f64::total_cmp);
+        // Only between neighbours: all sizes have to be there.
+        let speeds: Option<Vec<f64>> =
+            exchange::SIZES.iter().map(|&bytes| Some(best(contender, bytes)? * bytes as f64)).collect();
+        let steps = speeds.and_then(|speeds| speeds.windows(2).map(|pair| pair[1] / pair[0]).min_by(f64::total_cmp));
         let what = format!("{contender}: the worst step of bytes a second to the next size");
         verdicts.push(verdict_at_least(what, 1.0 / CLIFF, steps));
     }
@@ -267,8 +268,11 @@ mod tests {
 
     #[test]
     fn targets_are_judged_at_the_best_of_either_side() {
-        let series =
-            [at("shm", 32, 1, 2.0), at("shm", 32, 64, 40.0), at("shm", 128, 64, 5.0), at("threads", 32, 64, 50.0)];
+        let mut series: Vec<Series> = exchange::SIZES.map(|bytes| at("shm", bytes, 64, 1280.0 / bytes as f64)).to_vec();
+        series.extend([at("shm", 32, 1, 2.0), at("threads", 32, 64, 50.0)]);
+        series[2].median_mops = 5.0;
+        // Nothing is said of steps across sizes that are not there.
+        series.extend([at("tcp", 8, 1, 4.0), at("tcp", 65_536, 1, 1.0)]);
         let verdicts = judge(&series);
         let reached = |what: &str| verdicts.iter().find(|verdict| verdict.target.contains(what)).unwrap().reached;
         assert_eq!(reached("shm over threads"), Some(0.8));

@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 
 use super::MEMCACHED;
-use crate::machine::program;
+use crate::{kv::Kv, machine::program};
 
 /// A server that takes longer than this to start does not start.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -50,9 +50,9 @@ impl Child {
     ///
     /// # Errors
     /// One that is here but does not start.
-    pub fn start(name: &str, threads: usize, keys: usize, value_bytes: usize) -> Result<Result<Self, String>> {
-        let memory_mib = Self::memory_mib(keys, value_bytes).to_string();
-        let threads = threads.to_string();
+    pub fn start(name: &str, options: &Kv, keys: usize) -> Result<Result<Self, String>> {
+        let memory_mib = Self::memory_mib(keys, options.value_bytes).to_string();
+        let threads = options.threads.to_string();
         if name == "kv-dedicated" && threads == "1" {
             return Ok(Err("of one thread none can be for the table alone".to_owned()));
         }
@@ -61,7 +61,9 @@ impl Child {
                 let Some(program) = program("memcached") else {
                     return Ok(Err("there is no `memcached` (on Debian: apt-get install memcached)".to_owned()));
                 };
-                Self::memcached(&program, &["-t", &threads, "-m", &memory_mib]).map(Ok)
+                // Its default, 20, would have it go back to its event loop two times in each burst of a client.
+                let burst = options.depth.max(20).to_string();
+                Self::memcached(&program, &["-t", &threads, "-m", &memory_mib, "-R", &burst]).map(Ok)
             }
             table => {
                 let mut command = Command::new(env::current_exe().context("where this program is")?);

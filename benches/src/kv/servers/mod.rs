@@ -166,7 +166,7 @@ fn start(options: &Kv, keys: usize, skipped: &mut Skipped) -> Result<Vec<Server>
     }
     let mut servers = Vec::new();
     for name in child::names(&options.common.only)? {
-        let child = Child::start(name, options.threads, keys, options.value_bytes)?;
+        let child = Child::start(name, options, keys)?;
         servers.extend(skipped.sort(name, child).map(|child| Server {
             name: name.to_owned(),
             address: child.address(),
@@ -245,10 +245,18 @@ pub fn judge(measured: &Measured) -> Vec<Verdict> {
                 })
                 .collect();
             let ours = here.iter().find(|series| series.server == OURS).and_then(|series| rate(series));
-            let best = here.iter().filter(|series| others.contains(&series.server.as_str()));
-            Some(ours? / best.filter_map(|series| rate(series)).max_by(f64::total_cmp)?)
+            let of = |other: &&str| rate(here.iter().find(|series| series.server == *other)?);
+            let best = others.iter().map(of).collect::<Option<Vec<f64>>>()?;
+            Some(ours? / best.into_iter().max_by(f64::total_cmp)?)
         };
-        points.iter().filter_map(ratio).min_by(f64::total_cmp)
+        // A point where one of them was not measured tells nothing, nor does the worst of the rest.
+        let is_point = |point: &&(bool, usize, String)| {
+            measured.series.iter().any(|series| {
+                is_chosen(series) && (series.dist == Dist::Zipf, series.keys, series.mix.to_string()) == **point
+            })
+        };
+        let ratios = points.iter().filter(is_point).map(ratio).collect::<Option<Vec<f64>>>()?;
+        ratios.into_iter().min_by(f64::total_cmp)
     };
     let per_second: Rate = |series| Some(series.median_kops);
     let per_cpu: Rate = |series| series.median_kops_per_cpu_second;
@@ -313,18 +321,21 @@ mod tests {
 
     #[test]
     fn targets_are_judged_at_the_worst_point() {
-        let series = vec![
-            at("kv", Dist::Uniform, 5, 100.0, Some(50.0)),
-            at("papaya", Dist::Uniform, 5, 80.0, None),
-            at("mutex", Dist::Uniform, 5, 125.0, None),
-            at("memcached", Dist::Uniform, 5, 50.0, Some(100.0)),
-            at("kv", Dist::Zipf, 50, 100.0, None),
-            at("mutex", Dist::Zipf, 50, 50.0, None),
-        ];
-        let reached: Vec<_> = judge(&Measured { series, skipped: Skipped::default() })
-            .into_iter()
-            .map(|verdict| verdict.reached)
-            .collect();
-        assert_eq!(reached, [Some(0.8), Some(2.0), Some(2.0), Some(0.5)]);
+        let point = |dist, writes, ours: f64, [best, memcached]: [f64; 2]| {
+            let of = |server, kops| at(server, dist, writes, kops, Some(kops / 2.0));
+            let others = ["dashmap", "papaya", "rwlock"].map(|other| of(other, best / 2.0));
+            let rest = [of("kv", ours), of("mutex", best), of(MEMCACHED, memcached)];
+            others.into_iter().chain(rest).collect::<Vec<_>>()
+        };
+        let reached = |series| {
+            let verdicts = judge(&Measured { series, skipped: Skipped::default() });
+            verdicts.into_iter().map(|verdict| verdict.reached).collect::<Vec<_>>()
+        };
+        let mut all = point(Dist::Uniform, 5, 100.0, [125.0, 50.0]);
+        all.extend(point(Dist::Zipf, 50, 100.0, [50.0, 80.0]));
+        assert_eq!(reached(all.clone()), [Some(0.8), Some(2.0), Some(1.25), Some(1.25)]);
+        // Without one of the others nothing can be said of the best of them.
+        all.retain(|series| series.server != "papaya" || series.dist == Dist::Zipf);
+        assert_eq!(reached(all), [None, Some(2.0), Some(1.25), Some(1.25)]);
     }
 }
