@@ -136,6 +136,11 @@ static void drive_ready(void) {
         conn *c = ready;
         ready = c->delegated_next;
         c->delegated_ready = false;
+        if (c->delegated_deaf) {
+            c->delegated_deaf = false;
+            if (event_add(&c->event, 0) == -1)
+                fprintf(stderr, "Can't watch a connection again\n");
+        }
         drive_machine(c);
     }
 }
@@ -174,10 +179,17 @@ void delegate_stop(void) { stopping = true; }
 /* ---- connections that wait ---- */
 
 bool delegate_must_wait(conn *c) {
-    /* On the list it is driven from there and nowhere else: a close from an event would leave it there. */
-    if (c->delegated == 0)
-        return c->delegated_ready;
-    c->delegated_wait = true;
+    if (c->delegated == 0 && !c->delegated_ready)
+        return false;
+    /*
+     * Driven by an event while it waits: its socket has news that it cannot take yet. Until then it is not watched, or the
+     * loop would never sleep. On the list it is driven from there and nowhere else: a close from here would leave it there.
+     */
+    if ((c->delegated_wait || c->delegated_ready) && !c->delegated_deaf) {
+        c->delegated_deaf = true;
+        event_del(&c->event);
+    }
+    c->delegated_wait = !c->delegated_ready;
     return true;
 }
 

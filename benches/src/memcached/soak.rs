@@ -19,7 +19,6 @@ use super::{
 };
 use crate::kv::servers::child::Child;
 
-const TALKERS: u32 = 4;
 const OBJECTS: u32 = 40_000;
 const MEMORY_MIB: &str = "24";
 /// How often the statistics are asked for, which every shard adds to, and memory is looked at.
@@ -51,7 +50,7 @@ pub struct Soaked {
 /// # Errors
 /// A wrong reply; a server that ends, grows, keeps connections, or does not end well.
 pub fn soak(options: &Memcached, operations: u64) -> Result<Soaked> {
-    let threads = options.threads.to_string();
+    let (threads, talkers) = (options.threads.to_string(), options.connections as u32);
     let server = Child::memcached(&program(options, DELEGATED), &["-t", &threads, "-m", MEMORY_MIB, "-A"])?;
     let mut watch = Watch::over(&server)?;
     let connections = watch.stat("curr_connections")?;
@@ -59,9 +58,9 @@ pub fn soak(options: &Memcached, operations: u64) -> Result<Soaked> {
     let begun = Instant::now();
     let mut resident_mib = Vec::new();
     let told = thread::scope(|scope| -> Result<Vec<Told>> {
-        let clients: Vec<_> = (0..TALKERS)
+        let clients: Vec<_> = (0..talkers)
             .map(|me| {
-                let mut talker = Talker::new(me, TALKERS, OBJECTS, server.address(), options.common.seed);
+                let mut talker = Talker::new(me, talkers, OBJECTS, server.address(), options.common.seed);
                 let (done, is_over) = (&done, &is_over);
                 scope.spawn(move || {
                     let mut counted = 0;
@@ -106,7 +105,18 @@ pub fn soak(options: &Memcached, operations: u64) -> Result<Soaked> {
         growth: (operations >= LEAST_FOR_GROWTH).then(|| growth(&resident_mib)),
         resident_mib,
     };
-    println!("{soaked:#?}");
+    println!(
+        "{} operations in {:.0} s: {} reads verified, {} misses, {} writes refused, {} connections vanished, {} evictions\n\
+         resident MiB: {:.0?}",
+        soaked.operations,
+        soaked.seconds,
+        soaked.hits,
+        soaked.misses,
+        soaked.refused,
+        soaked.vanished,
+        soaked.evictions,
+        soaked.resident_mib
+    );
     watch.until_stat("curr_connections", connections)?;
     ensure!(operations < LEAST_FOR_GROWTH || soaked.evictions > 0, "nothing was evicted");
     let growth = soaked.growth.unwrap_or(1.0);
