@@ -263,6 +263,29 @@ fn kv_servers() {
 }
 
 #[test]
+fn memcached() {
+    let folder = tempfile::tempdir().unwrap();
+    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/memcached");
+    let json = folder.path().join("memcached.json");
+    let stdout = succeed(&["memcached", "--smoke", "--folder", built, "--json", json.to_str().unwrap()]);
+    let file: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!(file["results"]["targets"].as_array().unwrap().len(), 5);
+    if file["results"]["skipped"].as_array().unwrap().is_empty() {
+        // Three builds, two distributions.
+        assert_eq!(file["results"]["series"].as_array().unwrap().len(), 6, "{stdout}");
+        succeed(&["memcached", "--smoke", "--folder", built, "--soak", "20000"]);
+    } else {
+        println!("{stdout}");
+    }
+    // What cannot be had is said, and does not count as measured.
+    let nowhere = folder.path().to_str().unwrap();
+    let said = succeed(&["memcached", "--smoke", "--folder", nowhere]);
+    assert!(said.contains("SKIPPED: ") && said.contains("examples/memcached/build makes it"), "{said}");
+    assert!(fail(&["memcached", "--smoke", "--strict", "--folder", nowhere]).contains("were not measured"));
+    assert!(fail(&["memcached", "--writes", "101"]).contains("0 to 100"));
+}
+
+#[test]
 fn wrong_options_say_what_is_right() {
     assert!(fail(&["fetch-add", "--smoke", "--only", "mutex"]).contains("std-mutex, parking_lot"));
     assert!(fail(&["fetch-add", "--smoke", "--batch", "0"]).contains("1 to 256"));

@@ -136,6 +136,11 @@ static void drive_ready(void) {
         conn *c = ready;
         ready = c->delegated_next;
         c->delegated_ready = false;
+        if (c->delegated_deaf) {
+            c->delegated_deaf = false;
+            if (event_add(&c->event, 0) == -1)
+                fprintf(stderr, "Can't watch a connection again\n");
+        }
         drive_machine(c);
     }
 }
@@ -174,10 +179,17 @@ void delegate_stop(void) { stopping = true; }
 /* ---- connections that wait ---- */
 
 bool delegate_must_wait(conn *c) {
-    /* On the list it is driven from there and nowhere else: a close from an event would leave it there. */
-    if (c->delegated == 0)
-        return c->delegated_ready;
-    c->delegated_wait = true;
+    if (c->delegated == 0 && !c->delegated_ready)
+        return false;
+    /*
+     * Driven by an event while it waits: its socket has news that it cannot take yet. Until then it is not watched, or the
+     * loop would never sleep. On the list it is driven from there and nowhere else: a close from here would leave it there.
+     */
+    if ((c->delegated_wait || c->delegated_ready) && !c->delegated_deaf) {
+        c->delegated_deaf = true;
+        event_del(&c->event);
+    }
+    c->delegated_wait = !c->delegated_ready;
     return true;
 }
 
@@ -228,17 +240,26 @@ static item *private_item(const char *key, size_t nkey, uint32_t flags, rel_time
     return it;
 }
 
-/* A copy of an item of this shard, in one piece. */
-static item *private_copy(item *from) {
+/* An item with the key, flags, times and length of another, private or of this shard; the value is still to be copied. */
+static item *item_like(item *from, bool private) {
     uint32_t flags;
     FLAGS_CONV(from, flags);
-    item *it = private_item(ITEM_key(from), from->nkey, flags, from->exptime, from->nbytes);
+    item *it = private ? private_item(ITEM_key(from), from->nkey, flags, from->exptime, from->nbytes)
+                       : do_item_alloc(ITEM_key(from), from->nkey, flags, from->exptime, from->nbytes);
+    if (it != NULL) {
+        ITEM_set_cas(it, ITEM_get_cas(from));
+    }
+    return it;
+}
+
+/* A copy of an item of this shard, in one piece. */
+static item *private_copy(item *from) {
+    item *it = item_like(from, true);
     if (it == NULL)
         return NULL;
     it->slabs_clsid = from->slabs_clsid;
     it->time = from->time;
     it->it_flags |= from->it_flags & ~(ITEM_LINKED | ITEM_SLABBED | ITEM_CHUNKED | ITEM_CHUNK);
-    ITEM_set_cas(it, ITEM_get_cas(from));
     if (from->it_flags & ITEM_CHUNKED) {
         int done = 0;
         for (item_chunk *chunk = (item_chunk *)ITEM_schunk(from); chunk != NULL; chunk = chunk->next) {
@@ -253,13 +274,10 @@ static item *private_copy(item *from) {
 
 /* An item of this shard with what a private one holds. */
 static item *shard_copy(item *from) {
-    uint32_t flags;
-    FLAGS_CONV(from, flags);
-    item *it = do_item_alloc(ITEM_key(from), from->nkey, flags, from->exptime, from->nbytes);
+    item *it = item_like(from, false);
     if (it == NULL)
         return NULL;
     it->it_flags |= from->it_flags & (ITEM_KEY_BINARY | ITEM_STALE | ITEM_TOKEN_SENT);
-    ITEM_set_cas(it, ITEM_get_cas(from));
     if ((it->it_flags & ITEM_CHUNKED) == 0) {
         memcpy(ITEM_data(it), ITEM_data(from), from->nbytes);
     } else if (store_item_copy_chunks(it, from, from->nbytes) == -1) {
@@ -414,6 +432,9 @@ static void store_came(void *context, trust_status status, const void *result, s
     response_came(c);
     do_cache_free(c->thread->io_cache, storing);
 }
+
+/* Both come from the thread's cache of this type. */
+_Static_assert(sizeof(struct got) <= sizeof(io_pending_t) && sizeof(struct storing) <= sizeof(io_pending_t), "too large");
 
 void delegate_store(conn *c, item *it, int comm) {
     uint32_t hv = hash(ITEM_key(it), it->nkey);

@@ -41,7 +41,7 @@ pub struct Memcached {
     /// Client threads.
     #[arg(long, default_value_t = 2)]
     pub client_threads: usize,
-    /// Connections, spread over the client threads.
+    /// Connections, spread over the client threads; of a soak each has a thread.
     #[arg(long, default_value_t = 16)]
     pub connections: usize,
     /// Requests that each connection keeps outstanding.
@@ -106,6 +106,7 @@ fn prepare(options: &mut Memcached) -> Result<()> {
         options.soak = options.soak.map(|operations| operations.min(200_000));
     }
     ensure!(options.threads > 0, "--threads 0: at least one thread is needed");
+    ensure!(options.connections <= 1000, "--connections {}: 1000 are possible", options.connections);
     ensure!(options.depth > 0, "--depth 0: a connection needs an outstanding request");
     ensure!(options.load_millis > 0, "--load-millis 0: a run needs some time");
     ensure!(

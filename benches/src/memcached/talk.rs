@@ -262,7 +262,7 @@ impl Talker {
             }
             Request::MetaGet { object } => {
                 let line = self.line()?;
-                if line == "EN" {
+                if line == "EN" || line == format!("EN k{}", key_of(object)) {
                     self.told.misses += 1;
                     return Ok(());
                 }
