@@ -123,14 +123,34 @@ impl Post {
             workers: place.workers[usize::from(place.own.0)],
             peers: peers.iter().map(|peer| (*peer, place.workers[usize::from(peer.0)])).collect(),
         };
-        let prepared = VerbsFabric::prepare(&self.settings, party, region)?;
+        let prepared = match VerbsFabric::prepare(&self.settings, party, region) {
+            Err(error) if self.is_asked_for => return Err(error),
+            prepared => prepared,
+        };
         let mut mail = Mail::open(self.listener, place, peers.clone(), key)?;
-        let cards = mail.exchange(prepared.card(), place.deadline)?;
-        let mut connected = prepared.connect(&cards)?;
+        let card = prepared.as_ref().map_or_else(regret, |prepared| prepared.card().to_vec());
+        let cards = mail.exchange(&card, place.deadline)?;
+        let mut missing = Vec::new();
+        let mut connected = match prepared {
+            Ok(mut prepared) => {
+                for (peer, reason) in cards.iter().filter_map(|(peer, card)| Some((*peer, regretted(*peer, card)?))) {
+                    prepared.leave_out(peer);
+                    missing.push((peer, Error::Verbs { reason }));
+                }
+                Some(prepared.connect(&cards)?)
+            }
+            Err(error) => {
+                let reason = format!("{} has an RDMA device that it cannot use: {error}", place.own);
+                missing.extend(peers.iter().map(|peer| (*peer, Error::Verbs { reason: reason.clone() })));
+                None
+            }
+        };
         // Nobody is tried before it is ready, so who is there answers at once.
         mail.tell(Note::Ready, |_| YES)?;
         mail.hear(Note::Ready, place.deadline)?;
-        let mut missing = connected.greet(self.patience.min(place.left() / 2))?;
+        if let Some(connected) = &mut connected {
+            missing.extend(connected.greet(self.patience.min(place.left() / 2))?);
+        }
         let is_reached = |peer| !missing.iter().any(|(other, _)| *other == peer);
         mail.tell(Note::Reached, |peer| if is_reached(peer) { YES } else { NO })?;
         if !self.is_asked_for || missing.is_empty() {
@@ -149,7 +169,10 @@ impl Post {
         }
         let without: Vec<MachineId> = missing.iter().map(|(peer, _)| *peer).collect();
         let is_any_reached = peers.iter().any(|peer| !without.contains(peer));
-        let fabric = if is_any_reached { Some(connected.open(&without)?) } else { None };
+        let fabric = match connected {
+            Some(connected) if is_any_reached => Some(connected.open(&without)?),
+            _ => None,
+        };
         Ok(Reached { fabric, missing })
     }
 }
@@ -191,6 +214,22 @@ fn timeout(silence_ms: u64, retries: u8) -> u8 {
     let unit_ns = 4096 * (u64::from(retries) + 1);
     let units = (silence_ms.saturating_mul(1_000_000) / unit_ns).max(1);
     (units.ilog2() as u8).clamp(8, 22)
+}
+
+/// How that begins which is sent instead of a card.
+const REGRET: &[u8] = b"no card: ";
+
+/// In place of a card: the own device cannot be used, and why.
+fn regret(error: &Error) -> Vec<u8> {
+    let mut letter = [REGRET, error.to_string().as_bytes()].concat();
+    letter.truncate(MAX_CARD_BYTES);
+    letter
+}
+
+/// Why a peer cannot use its device, if that is what it sent.
+fn regretted(peer: MachineId, card: &[u8]) -> Option<String> {
+    let reason = String::from_utf8_lossy(card.strip_prefix(REGRET)?);
+    Some(format!("{peer} has an RDMA device that it cannot use: {reason}"))
 }
 
 /// What is told by mail after the cards, in a word of its own each.
@@ -326,6 +365,19 @@ mod tests {
             assert!(given_up_ns <= silence_ms * 1_000_000 && given_up_ns > silence_ms * 400_000, "{silence_ms}");
         }
         assert_eq!((timeout(0, 6), timeout(u64::MAX, 6)), (8, 22));
+    }
+
+    #[test]
+    fn who_cannot_use_its_device_says_so_in_place_of_a_card() {
+        let error = Error::Verbs { reason: "no memory may be locked".repeat(10_000) };
+        let letter = regret(&error);
+        assert_eq!(letter.len(), MAX_CARD_BYTES);
+        let reason = regretted(MachineId(3), &letter).unwrap();
+        assert!(
+            reason.starts_with(&format!("{} has an RDMA device", MachineId(3)))
+                && reason.contains("no memory may be locked")
+        );
+        assert_eq!(regretted(MachineId(3), &[1, 2, 3]), None);
     }
 
     #[test]

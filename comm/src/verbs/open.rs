@@ -43,6 +43,11 @@ impl Prepared {
         &self.card
     }
 
+    /// There will be no way to this peer, which has no card.
+    pub fn leave_out(&mut self, peer: MachineId) {
+        self.ways.retain(|way| way.peer != peer);
+    }
+
     /// Makes the queue pairs ready by the peers' cards: from here on peers can reach this machine.
     ///
     /// # Errors
