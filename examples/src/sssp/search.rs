@@ -68,7 +68,7 @@ fn relax(member: &Member) {
 }
 
 /// Where all workers meet: what they report is summed up, and the sum told to each when the last has come.
-struct Round {
+pub(super) struct Round {
     sum: Report,
     waiting: Vec<Promise<Report>>,
 }
@@ -83,7 +83,7 @@ fn agree_on_report(member: &Member, round: &Trust<Round>) -> Report {
     agree(round, member, member.own().apply(|shard| shard.report()))
 }
 
-fn agree(round: &Trust<Round>, member: &Member, report: Report) -> Report {
+pub(super) fn agree(round: &Trust<Round>, member: &Member, report: Report) -> Report {
     let (promise, pending) = promise();
     let members = member.shards.len();
     let sum = round.apply(move |round| {
