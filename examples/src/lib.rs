@@ -7,6 +7,7 @@
 
 pub mod kv;
 pub mod machines;
+pub mod memory;
 pub mod progress;
 pub mod sssp;
 pub mod wordcount;

@@ -80,6 +80,49 @@ fn levels_are_those_of_a_sequential_search() {
     assert_eq!(report(&path)["searches"][0]["reached"], 41);
 }
 
+/// By union and find, over the same edges.
+fn components(vertices: u32, edges: impl Iterator<Item = (u32, u32)>) -> (u64, u64) {
+    fn root(parents: &mut [u32], mut vertex: u32) -> u32 {
+        while parents[vertex as usize] != vertex {
+            parents[vertex as usize] = parents[parents[vertex as usize] as usize];
+            vertex = parents[vertex as usize];
+        }
+        vertex
+    }
+    let mut parents: Vec<u32> = (0..vertices).collect();
+    let mut has_edges = vec![false; vertices as usize];
+    for (from, to) in edges.filter(|(from, to)| from != to) {
+        let (a, b) = (root(&mut parents, from), root(&mut parents, to));
+        parents[a.max(b) as usize] = a.min(b);
+        (has_edges[from as usize], has_edges[to as usize]) = (true, true);
+    }
+    let mut found = graph::components::Components::default();
+    for vertex in 0..vertices {
+        found.note(vertex, root(&mut parents, vertex), has_edges[vertex as usize]);
+    }
+    (found.count, found.checksum)
+}
+
+#[test]
+fn components_are_those_of_union_and_find() {
+    // Few edges for each vertex, so that there are many components.
+    let graph = graph::Kronecker { scale: 11, edge_factor: 1, seed: 4 };
+    let edges = graph.generate(0..graph.edges()).map(|edge| (edge.from, edge.to));
+    let (count, checksum) = components(graph.vertices(), edges);
+    assert!(count > 10, "{count}");
+    let expected = (Some(count), Value::from(format!("{checksum:016x}")));
+    let arguments = ["--scale", "11", "--edgefactor", "1", "--seed", "4", "--components"];
+    let racks = [&["--single"][..], &["--threads", "1"], &["--threads", "3"]];
+    let spread = [&["--local", "2", "--fabric", "shm"][..], &["--local", "3", "--threads", "4", "--fabric", "tcp"]];
+    for rack in racks.into_iter().chain(spread) {
+        let found = report(&[&arguments[..], rack].concat());
+        assert_eq!((found["components"].as_u64(), found["checksum"].clone()), expected, "{rack:?}");
+    }
+    let said = run(&["--scale", "5", "--components", "--threads", "2"]);
+    assert!(said.status == 0 && said.stdout.contains("components of vertices with edges"), "{}", said.stderr);
+    assert_eq!(run(&["--components", "--validate"]).status, 2);
+}
+
 #[test]
 fn a_graph_may_be_smaller_than_the_rack() {
     for (scale, seed) in [("0", "1"), ("1", "1"), ("3", "9")] {

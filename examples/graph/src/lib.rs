@@ -6,13 +6,15 @@
 //! 1. [`kronecker`], [`file`](mod@file): where edges come from
 //! 2. [`shard`]: from edges to a shard that can be searched
 //! 3. [`search`]: the search, as far as one shard does it alone; what it wants to have said to others it returns
-//! 4. [`validate`]: whether a result is right; [`dijkstra`]: the same search the plain way, on one thread
+//! 4. [`components`]: another thing to be found in the same shards, with the same messages
+//! 5. [`validate`]: whether a result is right; [`dijkstra`]: the same search the plain way, on one thread
 //!
 //! Here is no thread, message or lock: whoever owns the shards carries what they have to say to one another, by whatever
 //! means (`sssp` by delegation, `benches/mpi` by MPI, the tests by a loop).
 
 #![forbid(unsafe_code)]
 
+pub mod components;
 pub mod dijkstra;
 pub mod file;
 pub mod kronecker;

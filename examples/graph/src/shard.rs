@@ -15,6 +15,7 @@ use std::mem;
 
 use serde::{Deserialize, Serialize};
 
+use crate::components::Labels;
 use crate::search::State;
 use crate::validate::Validation;
 use crate::{NOBODY, Ranges, Vertex};
@@ -103,6 +104,7 @@ pub struct Shard {
     is_core_ghost: Vec<bool>,
     pub(crate) state: State,
     pub(crate) validation: Validation,
+    pub(crate) labels: Labels,
 }
 
 impl Shard {
@@ -122,6 +124,7 @@ impl Shard {
             is_core_ghost: Vec::new(),
             state: State::default(),
             validation: Validation::default(),
+            labels: Labels::default(),
         }
     }
 

@@ -10,5 +10,6 @@
 //! ```
 
 fn main() -> std::process::ExitCode {
+    gossamer_examples::memory::give_back_what_is_freed();
     gossamer_examples::kv::start::main()
 }

@@ -10,9 +10,10 @@
 //! 5. [`validate`]: Graph500's five rules
 //! 6. [`run`]: all of these in order; [`report`]: what is printed
 //!
-//! Beside it [`single`], Dijkstra's algorithm on one thread, to compare with.
+//! [`components`] finds connected components in the same shards. Beside it [`single`], Dijkstra's algorithm on one thread, to compare with.
 
 pub mod build;
+pub mod components;
 pub mod options;
 pub mod report;
 pub mod run;

@@ -47,6 +47,10 @@ pub struct Options {
     #[arg(long)]
     pub levels: bool,
 
+    /// Find the connected components instead of paths
+    #[arg(long, conflicts_with_all = ["roots", "root", "levels", "validate", "delta"])]
+    pub components: bool,
+
     /// Check each result by the five rules of Graph500; exit status 1 if one is wrong
     #[arg(long)]
     pub validate: bool,
@@ -88,6 +92,8 @@ Examples:
       over four processes, joined by TCP
   sssp --scale 18 --levels --validate
       breadth-first search in the same graph
+  sssp --scale 18 --components
+      how many connected parts it has
   sssp --graph USA-road-d.NY.gr.gz --root 1
       a road network from the file, from its vertex 1
   gossamer-launch run --rack rack.yaml sssp --scale 24
@@ -121,7 +127,7 @@ impl Options {
             add("--scale", self.scale.to_string());
             add("--edgefactor", self.edgefactor.to_string());
         }
-        if self.root.is_empty() {
+        if self.root.is_empty() && !self.components {
             add("--roots", self.roots.to_string());
         }
         self.root.iter().for_each(|root| add("--root", root.to_string()));
@@ -131,6 +137,7 @@ impl Options {
             arg.push(graph);
             arg
         }));
+        args.extend(self.components.then(|| "--components".into()));
         args.extend(self.levels.then(|| "--levels".into()));
         args.extend(self.validate.then(|| "--validate".into()));
         args.extend(self.json.then(|| "--json".into()));
@@ -180,6 +187,7 @@ mod tests {
     fn machines_get_what_was_asked_for() {
         for line in [
             "sssp --scale 9 --edgefactor 3 --seed 7 --roots 2 --levels --validate --json --delta 0.25 --local 3 --fabric tcp",
+            "sssp --scale 9 --components --threads 2",
             "sssp --graph -odd --root 5 --root 7 --threads 4",
         ] {
             let asked = parse(&line.replace("--graph -odd", "--graph=-odd")).unwrap();
@@ -188,7 +196,7 @@ mod tests {
             assert_eq!(told.machine_args(), asked.machine_args());
             assert_eq!((told.local, told.threads, &told.root, &told.graph), (None, None, &asked.root, &asked.graph));
             assert_eq!((told.scale, told.edgefactor, told.delta), (asked.scale, asked.edgefactor, asked.delta));
-            assert_eq!(told.levels, asked.levels);
+            assert_eq!((told.levels, told.components), (asked.levels, asked.components));
         }
     }
 }

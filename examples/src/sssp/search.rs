@@ -26,14 +26,9 @@ pub fn search(team: &Team, root: Vertex) -> anyhow::Result<(Found, Duration)> {
     let round = gossamer::entrust(Round::default());
     let owner = team.ranges.owner(root);
     let start = Instant::now();
-    let ended = team.on_each(move |member| {
-        let breaker = Breaker(&round);
-        let is_whole = search_here(&member, &round, root, owner).is_some();
-        mem::forget(breaker);
-        is_whole
-    })?;
+    let ended = team.on_each(move |member| take_part(&round, || search_here(&member, &round, root, owner)))?;
     let time = start.elapsed();
-    ensure!(ended.into_iter().all(|is_whole| is_whole), "a worker has left the search");
+    check_whole(&ended)?;
     let found = team.on_each(|member| member.own().apply(|shard| shard.found()))?;
     Ok((found.into_iter().fold(Found::default(), Found::and), time))
 }
@@ -77,7 +72,7 @@ fn relax(member: &Member) {
 }
 
 /// Where all workers meet: what they report is summed up, and the sum told to each when the last has come.
-struct Round {
+pub(super) struct Round {
     sum: Report,
     waiting: Vec<Promise<Report>>,
     is_broken: bool,
@@ -87,6 +82,20 @@ impl Default for Round {
     fn default() -> Round {
         Round { sum: Report::NONE, waiting: Vec::new(), is_broken: false }
     }
+}
+
+/// Does the part of one worker, which is `None` where another one has left. True if it is done; a panic breaks the round.
+pub(super) fn take_part(round: &Trust<Round>, part: impl FnOnce() -> Option<()>) -> bool {
+    let breaker = Breaker(round);
+    let is_done = part().is_some();
+    mem::forget(breaker);
+    is_done
+}
+
+/// Whether all workers did their parts.
+pub(super) fn check_whole(ended: &[bool]) -> anyhow::Result<()> {
+    ensure!(ended.iter().all(|is_done| *is_done), "a worker has left the search");
+    Ok(())
 }
 
 /// Breaks the round if its worker's part ends in a panic, and does not forget it: nobody is to wait for that worker.
@@ -107,7 +116,7 @@ fn agree_on_report(member: &Member, round: &Trust<Round>) -> Option<Report> {
 }
 
 /// The sum of all reports, once all have come. `None` if the round is broken.
-fn agree(round: &Trust<Round>, member: &Member, report: Report) -> Option<Report> {
+pub(super) fn agree(round: &Trust<Round>, member: &Member, report: Report) -> Option<Report> {
     let (promise, pending) = promise();
     let members = member.shards.len();
     let sum = round.apply(move |round| {

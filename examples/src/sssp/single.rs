@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use graph::dijkstra::Dijkstra;
 use graph::shard::both_ways;
-use graph::{Edge, Listing, Ranges, Shard};
+use graph::{Edge, Listing, Ranges, Shard, Vertex};
 
 use super::options::Options;
 use super::report::{Kind, Report, Search};
@@ -16,6 +16,25 @@ use super::run::choose;
 /// A file that is no graph; a root without edges.
 pub fn run(options: &Options) -> anyhow::Result<Report> {
     let start = Instant::now();
+    let (vertices, edges, first, shard) = build(options)?;
+    let build_time = start.elapsed();
+    let roots = choose(options, vertices, first, |vertex| shard.degree(vertex) > 0)?;
+    let mut searches = Vec::new();
+    let mut dijkstra = Dijkstra::new(&shard);
+    for root in roots {
+        let start = Instant::now();
+        let relaxed = dijkstra.search(root);
+        let time = start.elapsed();
+        searches.push(Search { root: root + first, found: dijkstra.found(relaxed), time, verdict: None });
+    }
+    Ok(Report { vertices, edges, build_time, searches, kind: Kind::Single })
+}
+
+/// The graph in one shard, with the numbers of its vertices and edges, and what its file calls the first vertex.
+///
+/// # Errors
+/// A file that is no graph.
+pub fn build(options: &Options) -> anyhow::Result<(u32, u64, Vertex, Shard)> {
     let length = |edge: Edge| if options.levels { edge.of_length_1() } else { edge };
     let (vertices, edges, first, mut shard) = match &options.graph {
         Some(path) => {
@@ -33,15 +52,5 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
     };
     let size = shard.index();
     shard.finish(size, None);
-    let build_time = start.elapsed();
-    let roots = choose(options, vertices, first, |vertex| shard.degree(vertex) > 0)?;
-    let mut searches = Vec::new();
-    let mut dijkstra = Dijkstra::new(&shard);
-    for root in roots {
-        let start = Instant::now();
-        let relaxed = dijkstra.search(root);
-        let time = start.elapsed();
-        searches.push(Search { root: root + first, found: dijkstra.found(relaxed), time, verdict: None });
-    }
-    Ok(Report { vertices, edges, build_time, searches, kind: Kind::Single })
+    Ok((vertices, edges, first, shard))
 }

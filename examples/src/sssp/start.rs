@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, ensure};
 use clap::Parser;
 
+use super::components::{self, Found as Components};
 use super::options::{Options, Sssp};
 use super::report::Report;
 use super::{run, single};
@@ -39,7 +40,7 @@ pub fn start(options: &Options, command: &[&str]) -> anyhow::Result<ExitCode> {
         let is_alone = options.single || options.local.is_some();
         ensure!(!is_alone, "a launcher has started this process, as one of several: leave out --local and --single");
     } else if options.single {
-        return print(&single::run(options)?, options).map(status);
+        return found(options, single::run, components::single).map(status);
     } else if machines > 1 {
         let mut args: Vec<OsString> = command.iter().map(Into::into).collect();
         args.extend(options.machine_args());
@@ -53,7 +54,7 @@ pub fn start(options: &Options, command: &[&str]) -> anyhow::Result<ExitCode> {
     let is_good = Arc::new(AtomicBool::new(false));
     let (tell, options) = (Arc::clone(&is_good), options.clone());
     let threads = options.threads.map_or(0, usize::from);
-    let gsm_main = move || match run::run(&options).and_then(|report| print(&report, &options)) {
+    let gsm_main = move || match found(&options, run::run, components::run) {
         Ok(is_good) => tell.store(is_good, Ordering::Relaxed), // read after the fiber has ended
         Err(error) => complain(format_args!("{error:#}")),
     };
@@ -65,12 +66,24 @@ fn status(is_good: bool) -> ExitCode {
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Whether all is right, once it is printed.
-fn print(report: &Report, options: &Options) -> anyhow::Result<bool> {
-    let text = if options.json { format!("{:#}\n", report.json()) } else { report.to_string() };
+type Find<R> = fn(&Options) -> anyhow::Result<R>;
+
+/// Finds what was asked for. Whether all is right, once it is printed.
+fn found(options: &Options, paths: Find<Report>, components: Find<Components>) -> anyhow::Result<bool> {
+    if options.components {
+        let found = components(options)?;
+        print(if options.json { format!("{:#}\n", found.json()) } else { found.to_string() })?;
+        return Ok(true);
+    }
+    let report = paths(options)?;
+    print(if options.json { format!("{:#}\n", report.json()) } else { report.to_string() })?;
+    Ok(report.is_valid())
+}
+
+fn print(text: String) -> anyhow::Result<()> {
     match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("standard output")?,
-        _ => Ok(report.is_valid()), // written, or nobody wants to read it
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("standard output"),
+        _ => Ok(()), // written, or nobody wants to read it
     }
 }
 
