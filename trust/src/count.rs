@@ -34,6 +34,10 @@
 //! by a request, and goes on to (2) when all have told it. A client answers after (1) began, so whatever
 //! happened before (1) is in the number, and the proof stands.
 //!
+//! A request of another machine may come before the word of the thread that entrusted the property (`Adopt`): the homes know of
+//! it from the start (`announced`). Where a count reaches 0 before that word has come, (2) waits for it, for it is among the
+//! requests noted in (1).
+//!
 //! Invariant C1: a request that runs finds its property live.
 
 #![allow(unsafe_code)]
@@ -125,7 +129,7 @@ impl<C: Client> Estate<C> {
         *self.known.borrow_mut() = Some(self.owned.borrow().iter().copied().collect());
     }
 
-    /// Is this the address of a property?
+    /// Is this the address of a property that has arrived here?
     pub(crate) fn knows(&self, property: *mut Header) -> bool {
         self.known.borrow().as_ref().is_some_and(|known| known.contains(&property))
     }
@@ -324,7 +328,10 @@ pub(crate) struct Adopt;
 
 impl Request for Adopt {
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
-        worker::with(|worker| worker.adopt(property));
+        worker::with(|worker| {
+            worker.adopt(property);
+            worker.shared.homes.arrived(property);
+        });
         serving.out.put(());
     }
 }

@@ -13,7 +13,7 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -32,6 +32,9 @@ pub(crate) struct Homes(Mutex<State>);
 struct State {
     /// Pages with room, by type.
     open: HashMap<*const PropertyType, Vec<*mut Page>>,
+    /// Properties that other threads have made, and of which the trustee has not heard yet. Another machine may send requests
+    /// for one before the entrusting thread's own word arrives.
+    announced: HashSet<*mut Header>,
     /// The trustee has ended.
     closed: bool,
 }
@@ -113,6 +116,21 @@ impl Homes {
         }
     }
 
+    /// Another thread has made this property, and will tell the trustee.
+    pub(crate) fn announce(&self, property: *mut Header) {
+        self.lock().announced.insert(property);
+    }
+
+    /// The trustee has heard of it.
+    pub(crate) fn arrived(&self, property: *mut Header) {
+        self.lock().announced.remove(&property);
+    }
+
+    /// Is this the address of a property of which the trustee is yet to hear?
+    pub(crate) fn is_announced(&self, property: *mut Header) -> bool {
+        self.lock().announced.contains(&property)
+    }
+
     /// The trustee has ended: no page is kept for what may come.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
@@ -168,6 +186,7 @@ pub(crate) unsafe fn free(property: *mut Header) {
         let homes = Arc::clone(&(*at).homes);
         let mut state = homes.lock();
         let closed = state.closed;
+        state.announced.remove(&property);
         let page = &*at;
         let open = state.open.entry(page.kind).or_default();
         if page.is_full() {

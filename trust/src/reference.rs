@@ -56,6 +56,7 @@ impl TrusteeReference {
                 return Err(value);
             };
             let property = Property::allocate(&homes, value);
+            homes.announce(property);
             worker.submit(self.id, property, Adopt, AdoptRefused(property), false);
             Ok(Trust::of(property, self.id))
         })

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use gossamer::{Place, Trust};
 
-use super::ground::{Gate, Witness, ended, far, places, spots, until};
+use super::ground::{Gate, Witness, effort, ended, far, near, places, spots, until};
 
 fn witness(place: Place, counter: &Trust<u64>) -> Trust<Witness> {
     let counter = counter.clone();
@@ -33,6 +33,20 @@ pub fn a_property_ends_once_after_its_last_trust() {
             expected += 1;
             ended(&counter, expected);
         }
+    }
+}
+
+/// Its trustee has much to do for this worker before it hears what it was entrusted with.
+pub fn a_property_can_be_used_from_afar_at_once() {
+    let place = near();
+    for _ in 0..effort(50) {
+        let busy = gossamer::entrust_on(place, 0u64);
+        let queue = gossamer::entrust_on(gossamer::here(), busy.clone());
+        queue.apply(|busy| (0..20_000).for_each(|_| busy.apply_then(|n| *n += 1, |()| {})));
+        let fresh = gossamer::entrust_on(place, 7u64);
+        let given = fresh.clone();
+        assert_eq!(gossamer::spawn_on(far(), move || given.apply(|v| *v)).join().unwrap(), 7);
+        assert_eq!(fresh.apply(|v| *v), 7);
     }
 }
 

@@ -71,6 +71,7 @@ behaviours! {
         over_aligned_captures_and_results;
     lives:
         a_property_ends_once_after_its_last_trust,
+        a_property_can_be_used_from_afar_at_once,
         a_property_ends_where_it_lived,
         trusts_travel_in_captures,
         trusts_travel_in_results,

@@ -113,7 +113,7 @@ fn run_one(
 ) {
     let property = ptr::with_exposed_provenance_mut::<Header>(item.property as usize);
     if item.operation.on_property && *known != property {
-        if !worker.estate().knows(property) {
+        if !worker.estate().knows(property) && !worker.shared.homes.is_announced(property) {
             return serving.fault(Fault::Gone);
         }
         *known = property;
