@@ -3,4 +3,5 @@
 
 #![allow(missing_docs, reason = "the name of a behaviour says what it is about")]
 
+pub mod stub;
 pub mod suite;

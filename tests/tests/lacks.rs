@@ -8,17 +8,12 @@ use std::process::{Command, Output};
 
 /// Two machines over `verbs`, with what the stub is told, or without a stub.
 fn run(stub: &[(&str, &str)], has_stub: bool, arguments: &[&str]) -> Output {
-    // Cargo leaves the stub beside this test, by a name that nobody would load by accident.
-    let own = std::env::current_exe().unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    if has_stub {
-        let stub: PathBuf = own.with_file_name("libverbs_stub.so");
-        std::fs::copy(&stub, folder.path().join("libibverbs.so.1")).unwrap();
-    }
+    let empty = tempfile::tempdir().unwrap();
+    let folder = if has_stub { gossamer_tests::stub::folder().unwrap() } else { empty.path().to_owned() };
     let mut command = Command::new("timeout");
     command.arg("100").arg(env!("CARGO_BIN_EXE_test-launch")).args(["run", "--local", "2", "--threads", "4"]);
     command.args(arguments).arg(env!("CARGO_BIN_EXE_test-roles")).arg("places");
-    command.env("LD_LIBRARY_PATH", folder.path()).envs(stub.iter().copied()).output().unwrap()
+    command.env("LD_LIBRARY_PATH", folder).envs(stub.iter().copied()).output().unwrap()
 }
 
 fn said(output: &Output) -> String {

@@ -245,7 +245,7 @@ fn a_large_payload_goes_in_pieces_and_registers_nothing() {
         start = Instant::now();
     }
     assert_eq!(to[MIB], 1);
-    println!("16 MiB: registered and given up in {:?}, copied in {copied:?}", long.saturating_sub(short));
+    println!("coming up and down with 1 MiB: {short:?}, with 17 MiB: {long:?}; 16 MiB copied: {copied:?}");
 }
 
 /// Who writes much without sleeping itself, and has several completions at once, misses nobody who falls asleep meanwhile.

@@ -13,6 +13,9 @@ use libtest_mimic::Failed;
 /// How long one behaviour may take before it counts as hung. Each takes a second or two on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(150);
 
+/// The way whose libibverbs is a stub.
+const STUB: &str = "stub2";
+
 /// A kind of rack.
 #[derive(Clone, Copy)]
 pub struct Way {
@@ -23,13 +26,15 @@ pub struct Way {
 }
 
 impl Way {
-    const ALL: [Way; 7] = [
+    const ALL: [Way; 8] = [
         Way { name: "alone", machines: 0, options: &[] },
         Way { name: "shm2", machines: 2, options: &["--fabric", "shm"] },
         Way { name: "shm3", machines: 3, options: &["--fabric", "shm"] },
         Way { name: "tcp2", machines: 2, options: &["--fabric", "tcp"] },
         Way { name: "tcp3", machines: 3, options: &["--fabric", "tcp"] },
         Way { name: "auto3", machines: 3, options: &["--fabric", "auto"] },
+        // All but the device: a stub writes to the other machine's memory.
+        Way { name: STUB, machines: 2, options: &["--fabric", "verbs", "--threads", "4"] },
         // Needs an RDMA device: `cargo dev rdma`.
         Way {
             name: "verbs2",
@@ -55,6 +60,9 @@ impl Way {
         }
         let mut launcher = Command::new(program("test-launch", env!("CARGO_BIN_EXE_test-launch")));
         launcher.args(["run", "--local", &self.machines.to_string()]).args(self.options).arg(suite);
+        if self.name == STUB {
+            launcher.env("LD_LIBRARY_PATH", gossamer_tests::stub::folder().expect("the stub was built with the suite"));
+        }
         launcher
     }
 }

@@ -30,6 +30,7 @@ fn knob(name: &str, default: u64) -> u64 {
 
 /// # Safety
 /// As its namesake in libibverbs, in this and all functions below.
+// SAFETY: a name of libibverbs, in whose place this is loaded.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_fork_init() -> c_int {
     0
@@ -40,6 +41,7 @@ static DEVICE: u64 = 0;
 
 /// # Safety
 /// `count` can be written.
+// SAFETY: a name of libibverbs, in whose place this is loaded.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut Device {
     let devices = knob("VERBS_STUB_DEVICES", 1).min(1);
@@ -51,6 +53,7 @@ unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut Device 
 
 /// # Safety
 /// `list` is one of `ibv_get_device_list`.
+// SAFETY: a name of libibverbs, in whose place this is loaded.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_free_device_list(list: *mut *mut Device) {
     // SAFETY: made there, freed once.
@@ -59,6 +62,7 @@ unsafe extern "C" fn ibv_free_device_list(list: *mut *mut Device) {
 
 /// # Safety
 /// None is needed.
+// SAFETY: a name of libibverbs, in whose place this is loaded.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_device_name(_device: *mut Device) -> *const c_char {
     c"stub0".as_ptr()
@@ -66,6 +70,7 @@ unsafe extern "C" fn ibv_get_device_name(_device: *mut Device) -> *const c_char 
 
 /// # Safety
 /// None is needed.
+// SAFETY: a name of libibverbs, in whose place this is loaded.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_open_device(device: *mut Device) -> *mut Context {
     // Readable when the other end writes, which it never does.
@@ -84,6 +89,7 @@ unsafe extern "C" fn ibv_open_device(device: *mut Device) -> *mut Context {
 
 /// # Safety
 /// `context` is open, and nothing of it is left.
+// SAFETY: a name of libibverbs, in whose place this is loaded.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_close_device(context: *mut Context) -> c_int {
     // SAFETY: made by `ibv_open_device`, closed once.
@@ -93,6 +99,7 @@ unsafe extern "C" fn ibv_close_device(context: *mut Context) -> c_int {
 
 /// # Safety
 /// `attr` can be written.
+// SAFETY: a name of libibverbs, in whose place this is loaded.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_device(_context: *mut Context, attr: *mut DeviceAttr) -> c_int {
     let mut limits = DeviceAttr::EMPTY;
@@ -107,6 +114,7 @@ unsafe extern "C" fn ibv_query_device(_context: *mut Context, attr: *mut DeviceA
 
 /// # Safety
 /// `attr` can be written.
+// SAFETY: a name of libibverbs, in whose place this is loaded.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_port(_context: *mut Context, _port: u8, attr: *mut PortAttr) -> c_int {
     let mut port = PortAttr::EMPTY;
@@ -121,6 +129,7 @@ unsafe extern "C" fn ibv_query_port(_context: *mut Context, _port: u8, attr: *mu
 
 /// # Safety
 /// None is needed.
+// SAFETY: a name of libibverbs, in whose place this is loaded.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_alloc_pd(context: *mut Context) -> *mut Pd {
     context.cast()
@@ -128,6 +137,7 @@ unsafe extern "C" fn ibv_alloc_pd(context: *mut Context) -> *mut Pd {
 
 /// # Safety
 /// None is needed.
+// SAFETY: a name of libibverbs, in whose place this is loaded.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_dealloc_pd(_pd: *mut Pd) -> c_int {
     0
@@ -135,6 +145,7 @@ unsafe extern "C" fn ibv_dealloc_pd(_pd: *mut Pd) -> c_int {
 
 /// # Safety
 /// `pd` is one of `ibv_alloc_pd`.
+// SAFETY: a name of libibverbs, in whose place this is loaded.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_reg_mr(pd: *mut Pd, addr: *mut c_void, length: usize, _access: c_int) -> *mut Mr {
     if length as u64 > knob("VERBS_STUB_LOCKABLE", u64::MAX) {
@@ -146,6 +157,7 @@ unsafe extern "C" fn ibv_reg_mr(pd: *mut Pd, addr: *mut c_void, length: usize, _
 
 /// # Safety
 /// `memory` is one of `ibv_reg_mr`, given up once.
+// SAFETY: a name of libibverbs, in whose place this is loaded.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_dereg_mr(memory: *mut Mr) -> c_int {
     // SAFETY: the caller's promise.
