@@ -306,7 +306,7 @@ mod tests {
         // Little in themselves, but many: each has a length of its own on the wire.
         start.args = vec![vec![b'x']; 600_000];
         let refused = check_length(start, 700_000).unwrap_err().to_string();
-        assert!(refused.contains("at most 1048576 are possible"), "{refused}");
+        assert!(refused.contains(&format!("at most {RUN_BYTES_MAX} are possible")), "{refused}");
     }
 
     #[test]
