@@ -101,7 +101,8 @@ const fn kv(
     Table { name, file, what, pictures, content: Content::Series { list, only, row, column, cells } }
 }
 
-const fn echo(
+const fn by_contender(
+    file: &'static str,
     name: &'static str,
     what: &'static str,
     only: &'static [(&'static str, &'static str)],
@@ -110,19 +111,7 @@ const fn echo(
     pictures: &'static [&'static str],
 ) -> Table {
     let content = Content::Series { list: "/series", only, row: "/contender", column, cells };
-    Table { name, file: "echo", what, pictures, content }
-}
-
-const fn sssp(
-    name: &'static str,
-    what: &'static str,
-    only: &'static [(&'static str, &'static str)],
-    column: &'static str,
-    cells: &'static [Cell],
-    pictures: &'static [&'static str],
-) -> Table {
-    let content = Content::Series { list: "/series", only, row: "/contender", column, cells };
-    Table { name, file: "sssp", what, pictures, content }
+    Table { name, file, what, pictures, content }
 }
 
 const fn memcached(name: &'static str, only: &'static [(&'static str, &'static str)]) -> Table {
@@ -193,7 +182,8 @@ pub const ALL: &[Table] = &[
             cells: &[rate("/median_kops_per_cpu_second")],
         },
     },
-    echo(
+    by_contender(
+        "echo",
         "figure 22",
         "Million requests a second over the processes, 32 bytes, each at its best number of outstanding requests",
         &[("/bytes", "32")],
@@ -201,7 +191,8 @@ pub const ALL: &[Table] = &[
         MOPS,
         &["echo-32-bytes-over-processes"],
     ),
-    echo(
+    by_contender(
+        "echo",
         "figure 23",
         "Million requests a second over the bytes each way, 2 processes, each at its best number of outstanding requests",
         &[("/processes", "2")],
@@ -209,7 +200,8 @@ pub const ALL: &[Table] = &[
         MOPS,
         &["echo-2-processes-over-bytes"],
     ),
-    echo(
+    by_contender(
+        "echo",
         "figure 24",
         "Million requests a second / 99.9th percentile (µs) over the outstanding requests, 2 processes, 32 bytes",
         &[("/processes", "2"), ("/bytes", "32")],
@@ -222,7 +214,8 @@ pub const ALL: &[Table] = &[
         ],
     ),
     targets("targets of echo", "echo"),
-    sssp(
+    by_contender(
+        "sssp",
         "figure 25",
         "Milliseconds a search over the workers, scale 20",
         &[("/scale", "20")],
@@ -230,7 +223,8 @@ pub const ALL: &[Table] = &[
         &[time("/median_time_s", 1e3)],
         &["sssp-workers"],
     ),
-    sssp(
+    by_contender(
+        "sssp",
         "figure 26",
         "Million traversed edges a second / milliseconds a search over the scale, 2 workers",
         &[("/workers", "2")],
@@ -238,7 +232,8 @@ pub const ALL: &[Table] = &[
         &[rate("/median_mteps"), time("/median_time_s", 1e3)],
         &["sssp-teps", "sssp-seconds"],
     ),
-    sssp(
+    by_contender(
+        "sssp",
         "figure 26, one thread",
         "The same with one worker",
         &[("/workers", "1")],
