@@ -33,9 +33,12 @@ pub(crate) const STACK_BYTES: usize = 256 * 1024;
 pub(crate) const GIVE_WAY_EVERY: u64 = 256;
 /// A trustee with so many properties fetches them ahead of the requests that it runs.
 pub(crate) const SPREAD_FROM: usize = 1024;
-/// How long an idle worker polls before it begins to give its core away.
-pub(crate) const SPIN_NS: u64 = 20_000;
-/// How often it then gives its core away before it sleeps.
+/// How long an idle worker polls before it sleeps, where that pays (`idle.rs`): a few times what a wake-up takes in a virtual
+/// machine.
+pub(crate) const SPIN_NS: u64 = 500_000;
+/// How long it polls in any case, and before it begins to give its core away.
+pub(crate) const POLL_NS: u64 = 20_000;
+/// How often it gives its core away, at least, before it sleeps.
 pub(crate) const YIELDS: u32 = 16;
 /// Launched closures whose results one thread may await before it waits for some.
 pub(crate) const LAUNCHES_MAX: usize = 4096;

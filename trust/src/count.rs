@@ -34,8 +34,8 @@
 //! by a request, and goes on to (2) when all have told it. A client answers after (1) began, so whatever
 //! happened before (1) is in the number, and the proof stands.
 //!
-//! A request of another machine may come before the word of the thread that entrusted the property (`Adopt`): the homes know of
-//! it from the start (`announced`). Where a count reaches 0 before that word has come, (2) waits for it, for it is among the
+//! A request of another machine may come before the word of the thread that entrusted the property (`Adopt`): the homes of a
+//! machine of a rack know of it from the start (`announced`). Where a count reaches 0 before that word has come, (2) waits for it, for it is among the
 //! requests noted in (1).
 //!
 //! Invariant C1: a request that runs finds its property live.
@@ -52,7 +52,7 @@ use std::rc::Rc;
 use crate::config::SPREAD_FROM;
 use crate::far::FarClient;
 use crate::property::{self, Header};
-use crate::registry::TrusteeId;
+use crate::registry::{self, TrusteeId};
 use crate::request::{Fault, Request, Response, Resuming, Serving};
 use crate::trustee::Incoming;
 use crate::unwind::quietly;
@@ -330,7 +330,9 @@ impl Request for Adopt {
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
         worker::with(|worker| {
             worker.adopt(property);
-            worker.shared.homes.arrived(property);
+            if registry::is_in_rack() {
+                worker.shared.homes.arrived(property);
+            }
         });
         serving.out.put(());
     }

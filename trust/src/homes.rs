@@ -186,7 +186,9 @@ pub(crate) unsafe fn free(property: *mut Header) {
         let homes = Arc::clone(&(*at).homes);
         let mut state = homes.lock();
         let closed = state.closed;
-        state.announced.remove(&property);
+        if !state.announced.is_empty() {
+            state.announced.remove(&property);
+        }
         let page = &*at;
         let open = state.open.entry(page.kind).or_default();
         if page.is_full() {

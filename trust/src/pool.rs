@@ -114,8 +114,9 @@ impl Builder {
         self.stack_bytes = stack_bytes;
         self
     }
-    /// How long an idle worker polls before it gives its core away and then sleeps; 20 us unless set, nothing
-    /// if there are more workers than cores.
+    /// How long an idle worker polls at most before it sleeps; 500 us unless set, nothing if there are more workers than
+    /// cores. After 20 us it gives its core to whoever wants it between two looks, and one that finds nothing all that time
+    /// polls for no more than 20 us until waiting pays again.
     pub fn spin(mut self, spin: Duration) -> Self {
         self.spin = spin;
         self

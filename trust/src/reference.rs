@@ -56,7 +56,9 @@ impl TrusteeReference {
                 return Err(value);
             };
             let property = Property::allocate(&homes, value);
-            homes.announce(property);
+            if registry::is_in_rack() {
+                homes.announce(property);
+            }
             worker.submit(self.id, property, Adopt, AdoptRefused(property), false);
             Ok(Trust::of(property, self.id))
         })

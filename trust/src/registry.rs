@@ -150,10 +150,16 @@ struct Entry {
 
 static TABLE: Mutex<Table> = Mutex::new(Table { entries: Vec::new(), free: Vec::new() });
 static MACHINE: AtomicU16 = AtomicU16::new(0);
+static IN_RACK: AtomicBool = AtomicBool::new(false);
 
 /// Which machine of a rack program this process is.
 pub(crate) fn machine() -> u16 {
     MACHINE.load(Ordering::Relaxed)
+}
+
+/// Is this process one of several machines?
+pub(crate) fn is_in_rack() -> bool {
+    IN_RACK.load(Ordering::Relaxed)
 }
 
 /// The id of the worker at this index of a machine's pool, if the pool was the first to have trustees there.
@@ -171,6 +177,8 @@ pub fn set_machine(machine: u16) -> Result<(), usize> {
         return Err(table.entries.len());
     }
     MACHINE.store(machine, Ordering::Relaxed);
+    // Relaxed, both: threads that have trustees come later, and take the lock.
+    IN_RACK.store(true, Ordering::Relaxed);
     Ok(())
 }
 

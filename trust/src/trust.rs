@@ -253,10 +253,20 @@ impl<T: 'static> Trust<T> {
                 // SAFETY: a trust of this trustee; the context is free.
                 return unsafe { worker.run_here(self.property, f) };
             }
-            let reply = Reply::new();
-            worker.submit(self.trustee, self.property, Apply::new(f), Then::new(reply.answer()), true);
-            reply.wait(worker)
+            self.request_there(worker, f)
         })
+    }
+
+    /// The part of `request` that waits. A function of its own, so that the local shortcut stays small and is inlined.
+    #[inline(never)]
+    fn request_there<U, F>(&self, worker: &Worker, f: F) -> Result<U, Fault>
+    where
+        F: FnOnce(&mut T) -> U + 'static,
+        U: 'static,
+    {
+        let reply = Reply::new();
+        worker.submit(self.trustee, self.property, Apply::new(f), Then::new(reply.answer()), true);
+        reply.wait(worker)
     }
 
     #[inline(always)]

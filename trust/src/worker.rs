@@ -145,7 +145,7 @@ impl Worker {
             busy |= self.far.serve(self);
         }
         if self.reactor.is_active() {
-            busy |= self.reactor.turn(self, busy);
+            busy |= self.reactor.turn(self);
         }
         self.settle();
         self.flush();

@@ -28,8 +28,8 @@ use crate::registry::TrusteeId;
 use crate::timer::Waiter;
 use crate::worker::Worker;
 
-/// Turns with other work to do between two looks at the poller: a look is a system call.
-const BUSY_TURNS_PER_LOOK: u32 = 16;
+/// Turns between two looks at the poller: a look is a system call. A worker that polls does a turn in some 100 ns.
+const TURNS_PER_LOOK: u32 = 16;
 /// Calls in a row that need not wait, after which a fiber lets others run all the same.
 const CALLS_PER_STRETCH: u32 = 64;
 /// The token of the worker's own wake-ups; no socket has it.
@@ -90,7 +90,7 @@ pub(crate) struct Reactor {
     entries: RefCell<Vec<Entry>>,
     free: RefCell<Vec<usize>>,
     sources: Cell<usize>,
-    busy_turns: Cell<u32>,
+    turns: Cell<u32>,
     calls: Cell<u32>,
 }
 
@@ -250,20 +250,20 @@ impl Reactor {
         Woken::Ready
     }
 
-    /// The worker's turn: learns what has happened to its sockets and lets fibers go on. Where there is other work it
-    /// looks only now and then. True if there was anything.
-    pub(crate) fn turn(&self, worker: &Worker, busy: bool) -> bool {
+    /// The worker's turn: learns now and then what has happened to its sockets, and lets fibers go on. True if there was
+    /// anything.
+    pub(crate) fn turn(&self, worker: &Worker) -> bool {
         let Some(poller) = self.poller.get() else { return false };
         let mut polled = poller.polled.lock().unwrap_or_else(PoisonError::into_inner);
         if !polled.is_fresh() {
-            let turns = self.busy_turns.get() + 1;
-            self.busy_turns.set(turns);
-            if busy && turns < BUSY_TURNS_PER_LOOK {
+            let turns = self.turns.get() + 1;
+            self.turns.set(turns);
+            if turns < TURNS_PER_LOOK && !worker.idle.gives_way() {
                 return false;
             }
             polled.poll(Some(Duration::ZERO));
         }
-        self.busy_turns.set(0);
+        self.turns.set(0);
         let any = self.dispatch(worker, &mut polled);
         drop(polled);
         self.forget_dropped(poller);
@@ -288,6 +288,11 @@ impl Reactor {
             }
         }
         any
+    }
+
+    /// The worker has slept: its next turn looks.
+    pub(crate) fn look_next(&self) {
+        self.turns.set(TURNS_PER_LOOK);
     }
 
     /// Asked after the worker has announced that it sleeps: sees to it that an event ends the sleep. True if it cannot:
