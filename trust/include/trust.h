@@ -122,7 +122,8 @@ typedef struct {
    */
   size_t stack_bytes;
   /*
-   How long an idle worker polls before it sleeps, in nanoseconds; usually 20,000, nothing if there are more workers than cores.
+   How long an idle worker polls at most before it sleeps, in nanoseconds; usually 500,000, nothing if there are more workers
+   than cores.
    */
   uint64_t spin_ns;
   /*

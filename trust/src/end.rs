@@ -63,6 +63,7 @@ impl Worker {
             if !busy {
                 let limit = Duration::from_millis(1);
                 let _ = self.shared.parker.park(Some(limit), || self.has_work());
+                self.reactor.look_next();
             }
         }
     }

@@ -5,17 +5,19 @@
 //! asleep, sleeps before it is answered, and every batch costs two wake-ups of tens of microseconds (in virtual machines
 //! hundreds). So a worker is *patient*: it polls up to its whole spin, giving its core between looks to whoever wants it.
 //! Patience that was in vain a few times is given up; it is tried again when sleeps keep being short, less and less often
-//! while that is in vain too.
+//! while that is in vain too. Nobody is patient where far more threads have a trustee than there are cores.
 
 use std::cell::Cell;
 use std::time::Instant;
 
 use crate::config::{POLL_NS, YIELDS};
-use crate::registry::Shared;
+use crate::registry::{self, Shared};
 use crate::worker::Worker;
 
 /// Turns between two looks at the clock while it polls.
 const TURNS_PER_LOOK: u32 = 32;
+/// A sleep is short if it ends within so many times what patience waits: it is as long as a wake-up or two take beside that.
+const SHORT_SPINS: u64 = 4;
 /// How often in a row patience may be in vain.
 const VAIN_MAX: u32 = 8;
 /// Short sleeps after which patience is tried again: at first, and at most.
@@ -72,6 +74,23 @@ impl Idle {
         self.wanted.set(SHORT_SLEEPS);
     }
 
+    /// What came is no more than a timer, of which was known when it would come.
+    #[inline(always)]
+    pub(crate) fn timer_fired(&self) {
+        if self.is_patient.get() {
+            self.was_in_vain();
+        }
+    }
+
+    #[cold]
+    fn was_in_vain(&self) {
+        self.is_patient.set(false);
+        self.credit.set(self.credit.get() - 1);
+        if self.credit.get() == 0 {
+            self.short_sleeps.set(0);
+        }
+    }
+
     /// Has the worker told that it has nothing of its own to do?
     #[inline(always)]
     pub(crate) fn marked(&self) -> bool {
@@ -93,16 +112,16 @@ impl Idle {
     /// One more turn without anything to do.
     pub(crate) fn rest(&self, worker: &Worker) {
         if self.polls() {
+            if self.is_patient.get() {
+                self.mark(worker);
+            }
             return;
         }
         if self.yields.get() < YIELDS {
             self.yields.set(self.yields.get() + 1);
             return std::thread::yield_now();
         }
-        if !self.marked.get() && worker.is_idle() {
-            self.marked.set(true);
-            worker.shared.quiet.enter();
-        }
+        self.mark(worker);
         let limit = worker.timers.next_in();
         if worker.shared.parker.park(limit, || worker.has_work() || worker.reactor.cannot_sleep()) {
             worker.shared.counters.parks.add(1);
@@ -112,10 +131,18 @@ impl Idle {
         self.reset();
     }
 
+    /// Tells that it has nothing of its own to do, if so.
+    fn mark(&self, worker: &Worker) {
+        if !self.marked.get() && worker.is_idle() {
+            self.marked.set(true);
+            worker.shared.quiet.enter();
+        }
+    }
+
     /// Polls once more, if it is to. The clock is looked at, and the core given away, only now and then.
     fn polls(&self) -> bool {
         let turns = self.turns.get();
-        self.turns.set(turns.saturating_add(1));
+        self.turns.set(turns.wrapping_add(1));
         if self.yields.get() > 0 || self.spin_ns == 0 {
             return false;
         }
@@ -131,7 +158,7 @@ impl Idle {
             std::hint::spin_loop();
             return true;
         }
-        if idle_ns < u128::from(self.spin_ns) && self.credit.get() > 0 {
+        if idle_ns < u128::from(self.spin_ns) && self.credit.get() > 0 && !registry::is_crowded() {
             self.is_patient.set(true);
             std::thread::yield_now();
             return true;
@@ -142,14 +169,12 @@ impl Idle {
     /// It has slept: was patience in vain, or would it pay?
     #[cold]
     fn learn(&self) {
-        if self.is_patient.replace(false) {
-            self.credit.set(self.credit.get() - 1);
-            if self.credit.get() == 0 {
-                self.short_sleeps.set(0);
-            }
-        } else if self.credit.get() == 0
-            && self.since.get().is_some_and(|since| since.elapsed().as_nanos() < u128::from(self.spin_ns))
-        {
+        if self.is_patient.get() {
+            return self.was_in_vain();
+        }
+        let is_short =
+            |since: Instant| since.elapsed().as_nanos() < u128::from(self.spin_ns.saturating_mul(SHORT_SPINS));
+        if self.credit.get() == 0 && self.since.get().is_some_and(is_short) {
             self.short_sleeps.set(self.short_sleeps.get() + 1);
             if self.short_sleeps.get() >= self.wanted.get() {
                 self.credit.set(1);
@@ -186,7 +211,7 @@ mod tests {
         }
         // Long sleeps say nothing for patience.
         for _ in 0..SHORT_SLEEPS + 1 {
-            assert!(!idle_period(&idle, 2 * SPIN));
+            assert!(!idle_period(&idle, 5 * SPIN));
         }
         // A sleep is short only where the machine lets it be, so they are counted by what the worker learned.
         let sleeps_until_patient = || {

@@ -58,7 +58,8 @@ pub trait Carrier {
     fn end(&self, place: usize, what: &str) -> !;
 }
 
-/// Gives the calling worker its carrier, if there are other machines, and its bell. Once, before it serves anyone.
+/// Gives the calling worker its carrier, if there are other machines, and its bell. Once, before it serves anyone, and after
+/// [`set_machine`].
 ///
 /// # Panics
 /// If the worker has them already.

@@ -335,6 +335,7 @@ fn patiently(here: &Worker, done: impl Fn() -> bool) {
             crate::sleep(LOOK_EVERY);
         } else if !here.turn() {
             let _ = here.shared.parker.park(Some(LOOK_EVERY), || here.has_work());
+            here.reactor.look_next();
         }
     }
 }

@@ -4,8 +4,8 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::fiber::FiberRef;
 use crate::homes::Homes;
@@ -151,6 +151,8 @@ struct Entry {
 static TABLE: Mutex<Table> = Mutex::new(Table { entries: Vec::new(), free: Vec::new() });
 static MACHINE: AtomicU16 = AtomicU16::new(0);
 static IN_RACK: AtomicBool = AtomicBool::new(false);
+/// Threads of this process that have a trustee.
+static LIVE: AtomicUsize = AtomicUsize::new(0);
 
 /// Which machine of a rack program this process is.
 pub(crate) fn machine() -> u16 {
@@ -203,6 +205,7 @@ pub(crate) fn register() -> Arc<Shared> {
         has_mail: AtomicBool::new(false),
     });
     entry.worker = Some(Arc::clone(&shared));
+    LIVE.store(table.entries.len() - table.free.len(), Ordering::Relaxed);
     shared
 }
 
@@ -213,6 +216,17 @@ pub(crate) fn unregister(id: TrusteeId) {
     entry.worker = None;
     entry.generation = entry.generation.wrapping_add(1);
     table.free.push(id.index() as u16);
+    LIVE.store(table.entries.len() - table.free.len(), Ordering::Relaxed);
+}
+
+/// Have far more threads a trustee than the machine has cores? Twice as many: the workers of a pool, and those who wait for them.
+pub(crate) fn is_crowded() -> bool {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    #[expect(unsafe_code, reason = "a system call")]
+    // SAFETY: reads a number. Not how many cores this thread may use, which is one if it is pinned.
+    let cores =
+        CORES.get_or_init(|| usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(1));
+    LIVE.load(Ordering::Relaxed) > 2 * cores
 }
 
 /// The worker with this id, if it is still there.

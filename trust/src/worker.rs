@@ -43,7 +43,6 @@ pub(crate) struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        // A plain thread waits for little, and not for long before it sleeps.
         Settings { stack_bytes: crate::config::STACK_BYTES, spin_ns: crate::config::SPIN_NS }
     }
 }
@@ -134,7 +133,10 @@ impl Worker {
         }
         // What callbacks have asked of this trustee comes before what fibers ask of it from here on.
         self.settle();
-        busy |= self.timers.fire(self);
+        if self.timers.fire(self) {
+            busy = true;
+            self.idle.timer_fired();
+        }
         if self.scheduler.run_ready() {
             busy = true;
             self.shared.counters.fiber_switches.add(self.scheduler.take_switches());

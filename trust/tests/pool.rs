@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -198,4 +198,28 @@ fn t14_sixteen_workers_on_few_cores_with_cross_traffic() {
     fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
     let sum: u64 = counters.iter().map(|counter| counter.apply(|c| *c)).sum();
     assert_eq!(sum, WORKERS as u64 * 4 * REQUESTS);
+}
+
+/// Requests with gaps in which a worker polls, and does not sleep.
+#[test]
+fn t10_a_pool_ends_while_a_thread_keeps_asking() {
+    let _watch = watchdog!();
+    let pool = Threadpool::builder().workers(1).pin(false).build();
+    let property = pool.entrust(0u64);
+    let (ended, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let asks = {
+        let (ended, asked) = (Arc::clone(&ended), Arc::clone(&asked));
+        thread::spawn(move || {
+            while !ended.load(Ordering::Relaxed) && property.try_apply(|v| *v += 1).is_ok() {
+                asked.fetch_add(1, Ordering::Relaxed);
+                thread::sleep(Duration::from_micros(100));
+            }
+        })
+    };
+    while asked.load(Ordering::Relaxed) < 100 {
+        thread::yield_now();
+    }
+    drop(pool);
+    ended.store(true, Ordering::Relaxed);
+    asks.join().unwrap();
 }

@@ -14,6 +14,7 @@ fn idle_workers_sleep_and_are_woken() {
     let _watch = watchdog!(120);
     t14_an_idle_process_uses_next_to_no_cpu();
     t14_the_spin_is_bounded_and_configurable();
+    t14_a_fiber_that_sleeps_often_leaves_the_core_alone();
     trap_08_no_wake_up_is_lost_between_two();
     trap_08_no_wake_up_is_lost_among_many();
     trap_08_a_timer_wakes_a_sleeping_worker();
@@ -67,6 +68,17 @@ fn t14_the_spin_is_bounded_and_configurable() {
     thread::sleep(spin * 2);
     let used = cpu_time() - before;
     assert!(used < spin + spin / 2, "it spun for {used:?}, and was told {spin:?}");
+}
+
+/// A worker knows when its timers are due, so it does not poll for them.
+fn t14_a_fiber_that_sleeps_often_leaves_the_core_alone() {
+    const SLEEPS: u32 = 1_000;
+    let pool = Threadpool::builder().workers(1).pin(false).build();
+    let (start, before) = (Instant::now(), cpu_time());
+    let naps = || (0..SLEEPS).for_each(|_| trust::sleep(Duration::from_micros(400)));
+    pool.spawn(naps).join().unwrap();
+    let (used, elapsed) = (cpu_time() - before, start.elapsed());
+    assert!(used < elapsed / 2, "it used {used:?} of {elapsed:?}");
 }
 
 /// Both sides find nothing to do after each request, so each request wakes a sleeper.

@@ -29,7 +29,8 @@ pub struct PoolOptions {
     dedicated: u32,
     /// Bytes of each fiber's stack; usually 256 KiB.
     stack_bytes: usize,
-    /// How long an idle worker polls before it sleeps, in nanoseconds; usually 20,000, nothing if there are more workers than cores.
+    /// How long an idle worker polls at most before it sleeps, in nanoseconds; usually 500,000, nothing if there are more workers
+    /// than cores.
     spin_ns: u64,
     /// Name of the threads, followed by a number; usually "trust".
     name: *const c_char,

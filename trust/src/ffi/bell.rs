@@ -207,6 +207,7 @@ pub fn poll() -> Result<bool> {
         may_wait(worker)?;
         outside_loop(worker, "trust_poll")?;
         worker.outside.leave(worker);
+        worker.reactor.look_next();
         let mut turns = 0;
         while turns < TURNS_PER_POLL && worker.turn() {
             turns += 1;

@@ -218,6 +218,7 @@ impl Reactor {
         if worker.fiber().is_some() {
             worker.scheduler.yield_now();
         } else {
+            self.look_next();
             worker.turn();
         }
     }
