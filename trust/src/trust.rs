@@ -84,7 +84,7 @@ impl<T: 'static> Trust<T> {
         F: FnOnce(&mut T) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
     {
-        self.request("apply", f).unwrap_or_else(|fault| fault.resume::<T>())
+        self.request("apply", f, |outcome| outcome.unwrap_or_else(|fault| fault.resume::<T>()))
     }
 
     /// As [`apply`](Self::apply), for callers who want to handle poison, a gone trustee or a panic of `f`.
@@ -108,7 +108,7 @@ impl<T: 'static> Trust<T> {
         F: FnOnce(&mut T) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
     {
-        self.request("try_apply", f).map_err(Fault::into_error::<T>)
+        self.request("try_apply", f, |outcome| outcome.map_err(Fault::into_error::<T>))
     }
 
     /// Applies `f` to the property and goes on at once; `then` is called with the result, on this thread, when
@@ -241,8 +241,10 @@ impl<T: 'static> Trust<T> {
         worker.home.get() == self.trustee
     }
 
+    /// `finish` makes of the outcome what the caller returns; in each branch for itself, for where they joined the outcome would go
+    /// through memory, in pieces and back as a whole, for which a processor waits longer than all else takes.
     #[inline(always)]
-    fn request<U, F>(&self, call: &str, f: F) -> Result<U, Fault>
+    fn request<U, F, R>(&self, call: &str, f: F, finish: impl FnOnce(Result<U, Fault>) -> R) -> R
     where
         F: FnOnce(&mut T) -> U + 'static,
         U: 'static,
@@ -251,9 +253,18 @@ impl<T: 'static> Trust<T> {
             worker.assert_may_wait(call);
             if self.is_at(worker) {
                 // SAFETY: a trust of this trustee; the context is free.
-                return unsafe { worker.run_here(self.property, f) };
+                return match unsafe { worker.run_alone(self.property, f) } {
+                    Ok(value) => {
+                        worker.after_run_here();
+                        finish(Ok(value))
+                    }
+                    Err(fault) => {
+                        worker.after_run_here();
+                        finish(Err(fault))
+                    }
+                };
             }
-            self.request_there(worker, f)
+            finish(self.request_there(worker, f))
         })
     }
 
@@ -314,10 +325,13 @@ unsafe fn run_and_call_back<T, U>(
     f: impl FnOnce(&mut T) -> U,
     then: impl FnOnce(Result<U, Fault>),
 ) {
+    // Each branch for itself, as in `request`. A callback that panics has said so through the panic hook, as when the response
+    // came by a slot.
     // SAFETY: the caller's promise.
-    let outcome = unsafe { worker.run_alone(property, f) };
-    // A callback that panics has said so through the panic hook; as when the response came by a slot.
-    worker.call_back(|| quietly(|| then(outcome)));
+    match unsafe { worker.run_alone(property, f) } {
+        Ok(value) => drop(worker.call_back(|| quietly(|| then(Ok(value))))),
+        Err(fault) => drop(worker.call_back(|| quietly(|| then(Err(fault))))),
+    }
     worker.after_run_here();
 }
 
