@@ -34,9 +34,9 @@
 //! by a request, and goes on to (2) when all have told it. A client answers after (1) began, so whatever
 //! happened before (1) is in the number, and the proof stands.
 //!
-//! A request of another machine may come before the word of the thread that entrusted the property (`Adopt`): the homes of a
-//! machine of a rack know of it from the start (`announced`). Where a count reaches 0 before that word has come, (2) waits for it, for it is among the
-//! requests noted in (1).
+//! A request of another machine may come before the word of the thread that entrusted the property (`Adopt`): on a machine of a
+//! rack the homes know of it from the start (`announced`). Where a count reaches 0 before that word has come, (2) waits for it,
+//! for it is among the requests noted in (1).
 //!
 //! Invariant C1: a request that runs finds its property live.
 

@@ -115,8 +115,8 @@ impl Builder {
         self
     }
     /// How long an idle worker polls at most before it sleeps; 500 us unless set, nothing if there are more workers than
-    /// cores. After 20 us it gives its core to whoever wants it between two looks, and one that finds nothing all that time
-    /// polls for no more than 20 us until waiting pays again.
+    /// cores. After 20 us it gives its core to whoever wants it between two looks, and one that has found nothing
+    /// all that time a few times in a row polls for no more than 20 us until waiting pays again.
     pub fn spin(mut self, spin: Duration) -> Self {
         self.spin = spin;
         self

@@ -291,7 +291,7 @@ impl Reactor {
         any
     }
 
-    /// The worker has slept: its next turn looks.
+    /// The next turn looks: the worker has slept, or has done turns of its own for long.
     pub(crate) fn look_next(&self) {
         self.turns.set(TURNS_PER_LOOK);
     }
