@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::mem::ManuallyDrop;
+use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -19,6 +20,31 @@ impl Worker {
     pub(crate) fn at(&self, index: usize) -> Option<&Outgoing> {
         // SAFETY: only this thread, and only for this look-up; entries are boxed, see the field.
         unsafe { &*self.outgoing.get() }.get(index)?.as_deref()
+    }
+
+    /// The pair of this trustee.
+    ///
+    /// A client of one trustee finds it by a comparison, which the processor predicts: so it makes the next requests while a trust
+    /// is still on its way from memory, where an address made from the trust's id would have to wait. With several trustees
+    /// the comparison would often be predicted wrong.
+    #[inline(always)]
+    fn pair(&self, trustee: TrusteeId) -> Option<&Outgoing> {
+        let (only, outgoing) = self.only.get();
+        if only == trustee {
+            // SAFETY: the entry of the table, as in `at`; whoever changes the table changes this.
+            return Some(unsafe { &*outgoing });
+        }
+        self.at(trustee.index()).filter(|outgoing| outgoing.trustee == trustee)
+    }
+
+    /// The table has changed.
+    fn note_only(&self) {
+        // SAFETY: as in `at`.
+        let mut pairs = unsafe { &*self.outgoing.get() }.iter().flatten();
+        self.only.set(match (pairs.next(), pairs.next()) {
+            (Some(outgoing), None) => (outgoing.trustee, Rc::as_ptr(outgoing)),
+            _ => (TrusteeId::NOBODY, ptr::null()),
+        });
     }
 
     fn shared_at(&self, index: usize) -> Option<Rc<Outgoing>> {
@@ -39,7 +65,7 @@ impl Worker {
         let mut request = ManuallyDrop::new(request);
         let mut response = ManuallyDrop::new(response);
         loop {
-            if let Some(outgoing) = self.at(trustee.index()).filter(|outgoing| outgoing.trustee == trustee) {
+            if let Some(outgoing) = self.pair(trustee) {
                 // SAFETY: on true both were moved out; they are not used again.
                 if unsafe { outgoing.try_push(property, &raw mut *request, &raw mut *response) } {
                     if self.is_outside_loop() {
@@ -85,7 +111,7 @@ impl Worker {
     pub(crate) fn fail<R: Response + 'static>(&self, response: R, fault: Fault) {
         // Deferred, or a callback that tries again would call itself for ever.
         self.defer(Box::new(move |worker| {
-            let mut resuming = Resuming { responses: Reader::empty(), next: std::ptr::null_mut() };
+            let mut resuming = Resuming { responses: Reader::empty(), next: ptr::null_mut() };
             // SAFETY: with a fault no response is read.
             worker.call_back(|| quietly(|| unsafe { response.resume(&mut resuming, Some(fault)) }));
         }));
@@ -150,6 +176,7 @@ impl Worker {
             }
             table[index].replace(Rc::new(Outgoing::new(peer, pair)))
         };
+        self.note_only();
         if let Some(old) = old {
             self.retire(&old);
         }
@@ -170,7 +197,9 @@ impl Worker {
     /// Leaves all trustees.
     pub(crate) fn leave(&self) {
         // SAFETY: as in `connect`.
-        for outgoing in unsafe { std::mem::take(&mut *self.outgoing.get()) }.into_iter().flatten() {
+        let pairs = unsafe { std::mem::take(&mut *self.outgoing.get()) };
+        self.note_only();
+        for outgoing in pairs.into_iter().flatten() {
             if outgoing.must_be_seen_through() {
                 // The trustee may still write into its answers and these into fibers: keep all of it.
                 std::mem::forget(outgoing);
@@ -178,5 +207,57 @@ impl Worker {
                 outgoing.leave();
             }
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::registry::TrusteeId;
+    use crate::{Error, Threadpool, Trust, worker};
+
+    fn only() -> TrusteeId {
+        worker::with(|worker| worker.only.get().0)
+    }
+
+    fn entrusted() -> (Threadpool, Trust<u32>) {
+        let pool = Threadpool::new(1);
+        let trust = pool.trustees()[0].entrust(7);
+        (pool, trust)
+    }
+
+    /// In a thread of its own, which has asked nobody.
+    fn in_new_thread(test: impl FnOnce() + Send + 'static) {
+        std::thread::spawn(test).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    }
+
+    #[test]
+    fn the_only_pair_is_known_until_there_is_another() {
+        in_new_thread(|| {
+            assert_eq!(only(), TrusteeId::NOBODY);
+            let (_one, first) = entrusted();
+            assert_eq!((first.apply(|n| *n), only()), (7, first.trustee().id()));
+            let (_two, second) = entrusted();
+            assert_eq!((second.apply(|n| *n), only()), (7, TrusteeId::NOBODY));
+            assert_eq!(first.apply(|n| *n), 7);
+        });
+    }
+
+    #[test]
+    fn a_trustee_that_takes_the_place_of_the_only_one_is_asked_itself() {
+        in_new_thread(|| {
+            let (pool, mut last) = entrusted();
+            assert_eq!(last.apply(|n| *n), 7);
+            drop(pool);
+            for _ in 0..20 {
+                let (pool, next) = entrusted();
+                assert!(matches!(last.try_apply(|n| *n), Err(Error::Gone { .. })));
+                assert_eq!(next.apply(|n| *n), 7);
+                // The first is sent, the second waits in an open batch, which has room.
+                (0..2).for_each(|_| next.apply_then(|n| *n, |n| assert_eq!(n, 7)));
+                assert!(matches!(last.try_apply(|n| *n), Err(Error::Gone { .. })));
+                drop(pool);
+                last = next;
+            }
+        });
     }
 }

@@ -11,6 +11,7 @@
 
 use std::cell::{Cell, Ref, RefCell, UnsafeCell};
 use std::collections::{HashMap, VecDeque};
+use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -80,6 +81,8 @@ pub(crate) struct Worker {
     /// By index of the trustee. Whoever lets user code run while it holds an entry clones the `Rc`, for that
     /// code may connect to a new trustee of the same index.
     pub(crate) outgoing: UnsafeCell<Vec<Option<Rc<Outgoing>>>>,
+    /// The one entry of that table and whose it is, if there is one alone: see `Worker::pair`.
+    pub(crate) only: Cell<(TrusteeId, *const Outgoing)>,
     /// The pairs with something outstanding.
     pub(crate) active: RefCell<Vec<Rc<Outgoing>>>,
     /// The loop is on the stack.
@@ -112,6 +115,7 @@ impl Worker {
             outside: Outside::default(),
             context: Cell::new(Context::Free),
             outgoing: UnsafeCell::default(),
+            only: Cell::new((TrusteeId::NOBODY, ptr::null())),
             active: RefCell::default(),
             in_turn: Cell::new(false),
             incoming: RefCell::default(),

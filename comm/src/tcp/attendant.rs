@@ -209,7 +209,7 @@ impl Attendant {
     /// Takes new connections.
     fn welcome(&mut self) -> Result<(), Errno> {
         while self.guests.len() < GUESTS_MAX {
-            match self.listener.accept() {
+            match descriptors::with_room(|| self.listener.accept()) {
                 Ok((stream, _)) => {
                     let token = self.next_token;
                     self.next_token += 1;
@@ -221,7 +221,6 @@ impl Attendant {
                 Err(error) => match error.kind() {
                     std::io::ErrorKind::WouldBlock => return Ok(()),
                     std::io::ErrorKind::Interrupted | std::io::ErrorKind::ConnectionAborted => {}
-                    _ if descriptors::raise_limit() => {}
                     // No descriptors, no memory: tried again at the next tick, not at once.
                     _ => return self.listen(false),
                 },

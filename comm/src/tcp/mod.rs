@@ -211,12 +211,11 @@ impl TcpFabric {
         let unreachable = |source| Error::Unreachable { machine, address, source };
         // A limit of 0 would be refused.
         let timeout = timeout.max(Duration::from_millis(1));
-        let stream = match TcpStream::connect_timeout(&address, timeout) {
+        let stream = match descriptors::with_room(|| TcpStream::connect_timeout(&address, timeout)) {
             Err(error) if is_ours(&error) => {
                 let doing =
                     format!("making a connection to {machine} (see `ulimit -n` for how many this process may have)");
-                let retried = descriptors::raise_limit().then(|| TcpStream::connect_timeout(&address, timeout));
-                retried.unwrap_or(Err(error)).map_err(Error::system(doing))?
+                return Err(Error::system(doing)(error));
             }
             made => made.map_err(unreachable)?,
         };

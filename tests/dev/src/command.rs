@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 /// How long one command may take when no terminal is attached, in seconds.
-const LIMIT_S: u64 = 900;
+pub const LIMIT_S: u64 = 900;
 
 /// Where things are.
 pub struct Context {
@@ -26,11 +26,12 @@ pub struct Context {
 }
 
 impl Context {
-    /// Finds the workspace from the manifest that `cargo run` names.
+    /// Finds the workspace from the manifest that `cargo run` names. One command may take so many seconds where no terminal is
+    /// attached.
     ///
     /// # Errors
     /// Without that variable: the program was not started through `cargo dev`.
-    pub fn new() -> anyhow::Result<Context> {
+    pub fn new(limit_s: u64) -> anyhow::Result<Context> {
         let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
             .context("CARGO_MANIFEST_DIR is not set: start this program as `cargo dev`")?;
         let root = Path::new(&manifest)
@@ -43,7 +44,7 @@ impl Context {
             None => root.join("target"),
         };
         // With a terminal Ctrl-C is at hand; `timeout` would put the command out of its reach.
-        let limit_s = (!std::io::stdin().is_terminal()).then_some(LIMIT_S);
+        let limit_s = (!std::io::stdin().is_terminal()).then_some(limit_s);
         Ok(Context { root, target, limit_s })
     }
 

@@ -4,11 +4,12 @@
 //!
 //! Invariant: lines that are not a whole `test result:` line count nothing, wherever they come from.
 
+use serde::{Deserialize, Serialize};
 use std::iter::Sum;
 use std::ops::Add;
 
 /// Tests by their end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Ran and held.
     pub passed: usize,

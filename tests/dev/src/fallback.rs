@@ -6,7 +6,7 @@
 //! Invariant: the cfg is read from what cargo says the build script printed, in both builds; a tier that
 //! silently tested the strict build twice would fail.
 
-use crate::command::{Context, Done};
+use crate::command::{Command, Context, Done};
 use crate::count::Counts;
 use crate::tier::Verdict;
 use serde_json::Value;
@@ -18,29 +18,28 @@ const NO_FEATURES: (&str, &str) = ("RUSTC_BOOTSTRAP", "-1");
 /// The cfg of the strict build.
 const STRICT: &str = "noref_auto";
 
-/// Tests `trust` without features, and that `gossamer` says what it lacks.
-pub fn check(context: &Context) -> anyhow::Result<Verdict> {
+/// Tests `trust` without features, and that `gossamer` says what it lacks; or builds what that needs, alone.
+pub fn check(context: &Context, no_run: bool) -> anyhow::Result<Verdict> {
     let folder = context.target.join("fallback").to_string_lossy().into_owned();
-    let strict =
-        context.cargo(&["check", "--quiet", "--package", "trust", "--message-format", "json"]).capture_aloud()?;
-    let lenient = context
-        .cargo(&["check", "--quiet", "--package", "trust", "--message-format", "json"])
-        .args(&["--target-dir", &folder])
-        .env(NO_FEATURES.0, NO_FEATURES.1)
-        .capture_aloud()?;
-    let mut verdict = judge_probe("by default", &strict, true).and(judge_probe("without features", &lenient, false));
-    verdict = verdict.and(
-        context
-            .cargo(&["test", "--no-fail-fast", "--package", "trust", "--target-dir", &folder])
-            .env(NO_FEATURES.0, NO_FEATURES.1)
-            .tests()?,
-    );
-    let refused = context
-        .cargo(&["check", "--quiet", "--package", "gossamer", "--target-dir", &folder])
-        .env(NO_FEATURES.0, NO_FEATURES.1)
-        .capture_aloud()?;
+    let probe = || context.cargo(&["check", "--quiet", "--package", "trust", "--message-format", "json"]);
+    let tests = without(context.cargo(&["test", "--no-fail-fast", "--package", "trust"]), &folder);
+    let gossamer = without(context.cargo(&["check", "--quiet", "--package", "gossamer"]), &folder);
+    let lenient = without(probe(), &folder).capture_aloud()?;
+    if no_run {
+        gossamer.capture_aloud()?;
+        return tests.args(&["--no-run"]).check();
+    }
+    let strict = probe().capture_aloud()?;
+    let verdict = judge_probe("by default", &strict, true).and(judge_probe("without features", &lenient, false));
+    let verdict = verdict.and(tests.tests()?);
+    let refused = gossamer.capture_aloud()?;
     println!("{}", refused.stderr.trim_end());
     Ok(verdict.and(judge_refusal(&refused)))
+}
+
+/// The command without features, and in a folder of its own.
+fn without<'a>(command: Command<'a>, folder: &str) -> Command<'a> {
+    command.args(&["--target-dir", folder]).env(NO_FEATURES.0, NO_FEATURES.1)
 }
 
 /// Whether a build of `trust` is the one expected.

@@ -2,12 +2,13 @@
 //!
 //! Here: the command line, and the order in which `ci` runs the tiers. Not here: what a tier does
 //! (`basic`, `loom`, `fallback`, `fuzz`, `sanitize`, `rdma`, `book`, `house`, `install`), how a program is run (`command`), how
-//! libtest's output is counted (`count`), how verdicts are reported (`tier`).
+//! libtest's output is counted (`count`), what runs beside the tiers (`beside`), how verdicts are reported (`tier`).
 //!
 //! Invariant: a tier ends as passed, failed or SKIPPED with its reason, and only the first counts as
 //! passed; with `--require` a skipped tier is a failed one.
 
 mod basic;
+mod beside;
 mod book;
 mod command;
 mod count;
@@ -22,10 +23,12 @@ mod sanitize;
 mod tier;
 mod tools;
 
+use beside::Beside;
 use book::BenchBook;
 use clap::{Parser, Subcommand};
 use command::Context;
 use install::Install;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use tier::{Report, Verdict};
 
@@ -36,6 +39,12 @@ struct Cli {
     /// Treats a tier that cannot run here as failed.
     #[arg(long, global = true)]
     require: bool,
+    /// Seconds that one command may take where no terminal is attached
+    #[arg(long, global = true, value_name = "SECONDS", default_value_t = command::LIMIT_S)]
+    limit: u64,
+    /// Writes how it ended to this file, as JSON
+    #[arg(long, global = true, value_name = "FILE")]
+    verdict: Option<PathBuf>,
     #[command(subcommand)]
     what: What,
 }
@@ -54,9 +63,9 @@ enum What {
     /// Loom models of `trust` and `comm` (LOOM_MAX_PREEMPTIONS, default 3)
     Loom,
     /// `trust` without the auto trait (`Send + 'static` only), and `gossamer` refusing that build
-    Fallback,
+    Fallback(Build),
     /// AddressSanitizer over the tests of `trust`
-    Asan,
+    Asan(Build),
     /// The verbs fabric in virtual machines with soft-RoCE devices (no RDMA card, no root needed)
     Rdma {
         /// One part alone
@@ -85,7 +94,22 @@ enum What {
     InstallTools,
 }
 
-/// The tiers of `ci`: the quick ones first.
+/// How much of a tier that has a build of its own.
+#[derive(clap::Args, Clone, Copy, PartialEq, Eq, Debug)]
+struct Build {
+    /// Builds what it would run, and runs nothing
+    #[arg(long)]
+    no_run: bool,
+}
+
+/// The whole tier.
+const RUN: Build = Build { no_run: false };
+
+/// What `ci` does beside the tiers, in this order: see `beside`.
+const BESIDE: [What; 4] =
+    [What::Fallback(Build { no_run: true }), What::Asan(Build { no_run: true }), What::Loom, What::Miri];
+
+/// The tiers of `ci`: the quick ones first, and those that something is done for beside them last.
 const CI: [What; 11] = [
     What::Fmt,
     What::Unsafe,
@@ -93,10 +117,10 @@ const CI: [What; 11] = [
     What::Test,
     What::Rack,
     What::BenchSmoke,
-    What::Loom,
-    What::Fallback,
-    What::Asan,
     What::Rdma { only: None },
+    What::Fallback(RUN),
+    What::Asan(RUN),
+    What::Loom,
     What::Miri,
 ];
 
@@ -109,8 +133,8 @@ impl What {
             What::Lint => "lint",
             What::Test => "test",
             What::Loom => "loom",
-            What::Fallback => "fallback",
-            What::Asan => "asan",
+            What::Fallback(_) => "fallback",
+            What::Asan(_) => "asan",
             What::Rdma { .. } => "rdma",
             What::Miri => "miri",
             What::Rack => "rack",
@@ -125,6 +149,14 @@ impl What {
         }
     }
 
+    /// What is typed after the name.
+    fn arguments(&self) -> &'static [&'static str] {
+        match self {
+            What::Fallback(Build { no_run: true }) | What::Asan(Build { no_run: true }) => &["--no-run"],
+            _ => &[],
+        }
+    }
+
     /// Runs one tier. `Ci` is no tier: its tiers are run one by one by `main`.
     fn run(&self, context: &Context) -> anyhow::Result<Verdict> {
         match self {
@@ -136,8 +168,8 @@ impl What {
             What::BenchSmoke => basic::bench_smoke(context),
             What::Loom => loom::models(context),
             What::Stress => loom::stress(context),
-            What::Fallback => fallback::check(context),
-            What::Asan => sanitize::asan(context),
+            What::Fallback(build) => fallback::check(context, build.no_run),
+            What::Asan(build) => sanitize::asan(context, build.no_run),
             What::Rdma { only } => rdma::check(context, *only),
             What::Miri => sanitize::miri(context),
             What::BenchBook(options) => book::make(context, options),
@@ -152,23 +184,44 @@ impl What {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let context = match Context::new() {
+    let context = match Context::new(cli.limit) {
         Ok(context) => context,
         Err(error) => {
             eprintln!("error: {error:#}");
             return ExitCode::from(2);
         }
     };
-    let tiers = match cli.what {
-        What::Ci => CI.to_vec(),
-        one => vec![one],
-    };
     let mut report = Report::new(cli.require);
-    for what in tiers {
-        report.run(what.name(), || what.run(&context));
+    match &cli.what {
+        What::Ci => ci(&context, &mut report),
+        one => report.run(one.name(), || one.run(&context)),
     }
     print!("{}", report.summary());
-    if report.succeeded() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let kept = cli.verdict.map_or(Ok(()), |file| report.keep(&file));
+    if let Err(error) = &kept {
+        eprintln!("error: {error:#}");
+    }
+    if report.succeeded() && kept.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs all tiers.
+fn ci(context: &Context, report: &mut Report) {
+    let beside = Beside::start(context, &BESIDE);
+    for what in CI {
+        report.run(what.name(), || {
+            let beside = beside.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"))?;
+            match beside.wait(&what) {
+                Some((true, done)) => {
+                    let done = done?;
+                    print!("{}", done.said);
+                    println!("beside the other tiers, in {:.1} s", done.taken.as_secs_f64());
+                    Ok(done.verdict)
+                }
+                // A build ahead that failed will fail again.
+                Some((false, _)) | None => what.run(context),
+            }
+        });
+    }
 }
 
 #[cfg(test)]
@@ -186,6 +239,15 @@ mod tests {
         for command in Cli::command().get_subcommands() {
             let cli = Cli::try_parse_from(["dev", command.get_name()]).expect("a subcommand");
             assert_eq!(cli.what.name(), command.get_name());
+        }
+    }
+
+    #[test]
+    fn what_is_done_beside_the_tiers_is_typed_as_it_is_meant() {
+        for what in BESIDE {
+            let words = ["dev", what.name()].into_iter().chain(what.arguments().iter().copied());
+            assert_eq!(Cli::try_parse_from(words).expect("parses").what, what);
+            assert!(CI.iter().any(|tier| tier.name() == what.name()));
         }
     }
 

@@ -42,11 +42,21 @@ const PLANTED: &str = r#"fn main() {
 }
 "#;
 
-/// AddressSanitizer over the unit and integration tests of `trust`.
-pub fn asan(context: &Context) -> anyhow::Result<Verdict> {
+/// AddressSanitizer over the unit and integration tests of `trust`, or their build alone.
+pub fn asan(context: &Context, no_run: bool) -> anyhow::Result<Verdict> {
     let folder = context.target.join("asan");
     if let Some(why) = asan_does_not_work(context, &folder)? {
         return Ok(Verdict::skipped(why));
+    }
+    let options = std::env::var("ASAN_OPTIONS").unwrap_or_else(|_| ASAN_OPTIONS.to_owned());
+    let tests = context
+        .cargo(&["test", "--no-fail-fast", "--package", "trust", "--lib", "--tests"])
+        .args(&["--target", TARGET, "--target-dir", &folder.to_string_lossy()])
+        .rustflag("-Zsanitizer=address")
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("ASAN_OPTIONS", options);
+    if no_run {
+        return tests.args(&["--no-run"]).check();
     }
     let mut skips = Vec::new();
     for (test, why) in NOT_UNDER_ASAN {
@@ -56,15 +66,7 @@ pub fn asan(context: &Context) -> anyhow::Result<Verdict> {
         println!("SKIPPED: asan: {test}: {why}");
         skips.extend(["--skip", test]);
     }
-    let options = std::env::var("ASAN_OPTIONS").unwrap_or_else(|_| ASAN_OPTIONS.to_owned());
-    let verdict = context
-        .cargo(&["test", "--no-fail-fast", "--package", "trust", "--lib", "--tests"])
-        .args(&["--target", TARGET, "--target-dir", &folder.to_string_lossy(), "--"])
-        .args(&skips)
-        .rustflag("-Zsanitizer=address")
-        .env("RUSTC_BOOTSTRAP", "1")
-        .env("ASAN_OPTIONS", options)
-        .tests()?;
+    let verdict = tests.args(&["--"]).args(&skips).tests()?;
     Ok(verdict.with_tests(NOT_UNDER_ASAN.iter().map(|_| Counts::SKIPPED).sum()))
 }
 

@@ -6,14 +6,17 @@
 //! last line can never read better than the table above it.
 
 use crate::count::Counts;
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How much of a reason the table shows.
 const WHY_CHARACTERS: usize = 120;
 
 /// How a tier ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
     /// It ran and everything held.
     Passed,
@@ -24,7 +27,7 @@ pub enum State {
 }
 
 /// What a tier returns: its end and the tests it counted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Verdict {
     /// How it ended.
     pub state: State,
@@ -107,6 +110,16 @@ impl Report {
             State::Skipped(why) => println!("SKIPPED: {tier}: {why}"),
         }
         self.rows.push((tier, verdict, start.elapsed()));
+    }
+
+    /// Writes the verdict on all tiers to a file, for another `cargo dev`.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn keep(&self, file: &Path) -> anyhow::Result<()> {
+        let all = self.rows.iter().map(|(_, verdict, _)| verdict.clone());
+        let json = serde_json::to_string(&all.reduce(Verdict::and).unwrap_or_else(Verdict::passed))?;
+        std::fs::write(file, json).with_context(|| format!("writing {}", file.display()))
     }
 
     /// Whether no tier failed.
@@ -212,6 +225,20 @@ mod tests {
         let verdict = Verdict::passed().with_tests(tests(3, 0, 0)).and(Verdict::skipped("half"));
         assert_eq!(verdict.state, State::Skipped("half".into()));
         assert_eq!(verdict.counted(), tests(3, 0, 1));
+    }
+
+    #[test]
+    fn a_verdict_can_be_kept_for_another_program() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        for (state, exits_well) in [(State::Skipped("no miri".into()), true), (State::Failed("x".into()), false)] {
+            let mut report = Report::new(false);
+            report.run("miri", || Ok(Verdict { state: state.clone(), tests: tests(3, 0, 1) }));
+            report.keep(file.path()).expect("is written");
+            let kept: Verdict =
+                serde_json::from_str(&std::fs::read_to_string(file.path()).expect("a file")).expect("a verdict");
+            assert_eq!((kept.state, kept.tests, report.succeeded()), (state, tests(3, 0, 1), exits_well));
+        }
+        assert!(Report::new(false).keep(std::path::Path::new("/no/such/folder")).is_err());
     }
 
     #[test]
