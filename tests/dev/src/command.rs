@@ -226,6 +226,15 @@ impl Command<'_> {
         Ok(judge_tests(&done, &self.failure(&done)))
     }
 
+    /// Builds what a command that runs tests would run. That is no pass.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn build_only(self) -> anyhow::Result<Verdict> {
+        let built = self.args(&["--no-run"]).check()?;
+        Ok(built.and(Verdict::skipped("built, and not run, as was asked for")))
+    }
+
     fn failure(&self, done: &Done) -> String {
         format!("`{}` ended with {}", self.spelled(), done.status)
     }

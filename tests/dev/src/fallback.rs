@@ -27,7 +27,7 @@ pub fn check(context: &Context, no_run: bool) -> anyhow::Result<Verdict> {
     let lenient = without(probe(), &folder).capture_aloud()?;
     if no_run {
         gossamer.capture_aloud()?;
-        return tests.args(&["--no-run"]).check();
+        return tests.build_only();
     }
     let strict = probe().capture_aloud()?;
     let verdict = judge_probe("by default", &strict, true).and(judge_probe("without features", &lenient, false));

@@ -97,7 +97,7 @@ enum What {
 /// How much of a tier that has a build of its own.
 #[derive(clap::Args, Clone, Copy, PartialEq, Eq, Debug)]
 struct Build {
-    /// Builds what it would run, and runs nothing
+    /// Builds what it would test with, and tests nothing: the tier counts as skipped
     #[arg(long)]
     no_run: bool,
 }
@@ -193,7 +193,7 @@ fn main() -> ExitCode {
     };
     let mut report = Report::new(cli.require);
     match &cli.what {
-        What::Ci => ci(&context, &mut report),
+        What::Ci => ci(&context, &mut report, cli.limit),
         one => report.run(one.name(), || one.run(&context)),
     }
     print!("{}", report.summary());
@@ -205,21 +205,25 @@ fn main() -> ExitCode {
 }
 
 /// Runs all tiers.
-fn ci(context: &Context, report: &mut Report) {
-    let beside = Beside::start(context, &BESIDE);
+fn ci(context: &Context, report: &mut Report, limit_s: u64) {
+    let beside = Beside::start(context, &BESIDE, limit_s);
     for what in CI {
-        report.run(what.name(), || {
-            let beside = beside.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"))?;
-            match beside.wait(&what) {
-                Some((true, done)) => {
-                    let done = done?;
-                    print!("{}", done.said);
-                    println!("beside the other tiers, in {:.1} s", done.taken.as_secs_f64());
-                    Ok(done.verdict)
-                }
-                // A build ahead that failed will fail again.
-                Some((false, _)) | None => what.run(context),
+        report.run(what.name(), || match beside.wait(&what) {
+            Some((true, done)) => {
+                let done = done?;
+                print!("{}", done.said);
+                println!("beside the other tiers, in {:.1} s", done.taken.as_secs_f64());
+                Ok(done.verdict)
             }
+            Some((false, built)) => {
+                match built {
+                    Ok(done) => println!("built beside the other tiers, in {:.1} s", done.taken.as_secs_f64()),
+                    Err(error) => println!("not built ahead: {error:#}"),
+                }
+                // Where that failed, it is tried again, and shown.
+                what.run(context)
+            }
+            None => what.run(context),
         });
     }
 }

@@ -186,7 +186,8 @@ fn has_said(output: &str, words: &str) -> bool {
     let Some((test, end)) = words.rsplit_once(' ') else { return output.contains(words) };
     output.contains(words)
         || output.split_once(&format!("{test} ")).is_some_and(|(_, rest)| {
-            rest.lines().skip(1).take_while(|line| !line.starts_with("test ")).any(|line| line == end)
+            let is_end = |line: &&str| [end, "FAILED"].contains(line) || line.starts_with("test ");
+            rest.lines().skip(1).find(is_end) == Some(end)
         })
 }
 
@@ -209,7 +210,8 @@ mod tests {
         for said in ["x\ntest a::b ... ok\n", "test a::b ... lib: Warning: no x\nmore\nok\ntest a::c ... "] {
             assert!(has_said(said, words), "{said}");
         }
-        for not in ["", "test a::b ... ", "test a::b ... lib: x\ntest a::c ... ok\nok\n", "test a::b ... FAILED\n"] {
+        let others = "test a::b ... lib: x\ntest a::c ... ok\nok\n";
+        for not in ["", "test a::b ... ", others, "test a::b ... FAILED\n", "test a::b ... lib: x\nFAILED\nok\n"] {
             assert!(!has_said(not, words), "{not}");
         }
         assert!(has_said("the daemon listens: beta\n", "the daemon listens"));
