@@ -1,6 +1,6 @@
 //! Fibers: user-level threads with stacks of their own, pinned to their worker (T9, thesis 2.3.3).
 //!
-//! The switch is the `context` crate's. A fiber that suspends switches straight to the next ready one; the
+//! The switch is the `context` crate's (`jump.rs`). A fiber that suspends switches straight to the next ready one; the
 //! worker's loop (on the thread's own stack, the *root*) gets its turn when the fibers that were ready at its
 //! last turn have run. Fibers know nothing of slots: `worker.rs` brings the two together.
 //!
@@ -10,6 +10,7 @@
 
 #![allow(unsafe_code)]
 
+mod jump;
 pub(crate) mod overflow;
 mod queue;
 pub(crate) mod stack;
@@ -264,7 +265,7 @@ impl Scheduler {
 #[inline(always)]
 unsafe fn resume(from: &Cell<Option<Context>>, to: Context) {
     // SAFETY: `to` was saved by a switch (or is new) and is resumed once, since it was taken out of its cell.
-    let transfer = unsafe { to.resume(ptr::from_ref(from).expose_provenance()) };
+    let transfer = unsafe { jump::jump(to, ptr::from_ref(from).expose_provenance()) };
     // SAFETY: as in `save`.
     unsafe { save(transfer) }
 }
