@@ -61,6 +61,12 @@ pub(crate) enum Context {
     Serialising,
 }
 
+/// How many fibers run, for each client, before clients are looked at again. Few: what they wait for is often what
+/// would give them, and then this worker, work to do. Not fewer: to look costs a switch, and time for each client.
+const FIBERS_PER_CLIENT: usize = 16;
+/// For so many turns after one that served a client.
+const CLIENTS_LAST_TURNS: u8 = 16;
+
 /// A call that waits for the running closure to return.
 pub(crate) type Deferred = Box<dyn FnOnce(&Worker)>;
 
@@ -85,6 +91,8 @@ pub(crate) struct Worker {
     pub(crate) only: Cell<(TrusteeId, *const Outgoing)>,
     /// The pairs with something outstanding.
     pub(crate) active: RefCell<Vec<Rc<Outgoing>>>,
+    /// How many turns ago it last served a client on this machine, or `u8::MAX` if more.
+    served_turns_ago: Cell<u8>,
     /// The loop is on the stack.
     pub(crate) in_turn: Cell<bool>,
     pub(crate) incoming: RefCell<Vec<Rc<Incoming>>>,
@@ -117,6 +125,7 @@ impl Worker {
             outgoing: UnsafeCell::default(),
             only: Cell::new((TrusteeId::NOBODY, ptr::null())),
             active: RefCell::default(),
+            served_turns_ago: Cell::new(u8::MAX),
             in_turn: Cell::new(false),
             incoming: RefCell::default(),
             estate: Estate::default(),
@@ -141,11 +150,14 @@ impl Worker {
             busy = true;
             self.idle.timer_fired();
         }
-        if self.scheduler.run_ready() {
+        if self.scheduler.run_ready(self.fibers_of_turn()) {
             busy = true;
             self.shared.counters.fiber_switches.add(self.scheduler.take_switches());
         }
-        busy |= self.serve();
+        if self.serve() {
+            busy = true;
+            self.served_turns_ago.set(0);
+        }
         busy |= self.read_mail();
         if self.far.is_attached() {
             busy |= self.far.serve(self);
@@ -154,9 +166,19 @@ impl Worker {
             busy |= self.reactor.turn(self);
         }
         self.settle();
-        self.flush();
+        self.flush(!self.scheduler.has_ready());
         self.in_turn.set(false);
         busy
+    }
+
+    /// How many fibers may run before clients get their turn.
+    fn fibers_of_turn(&self) -> usize {
+        let turns = self.served_turns_ago.get();
+        if turns >= CLIENTS_LAST_TURNS {
+            return usize::MAX;
+        }
+        self.served_turns_ago.set(turns + 1);
+        FIBERS_PER_CLIENT * self.incoming.borrow().len().max(1)
     }
 
     /// Does the thread's own code run, with nobody below it who will send what is pending?
@@ -220,14 +242,18 @@ impl Worker {
     /// Takes responses and sends, without serving or running fibers: for the end.
     pub(crate) fn exchange(&self) -> bool {
         let any = self.collect() | self.far.collect(self);
-        self.flush();
+        self.flush(true);
         any
     }
 
-    /// Sends what is pending.
-    fn flush(&self) {
+    /// Sends what is pending. With nobody to add to it, also beside a batch that is in flight.
+    fn flush(&self, nobody_adds: bool) {
         for outgoing in &*self.active.borrow() {
-            outgoing.flush();
+            if nobody_adds {
+                outgoing.send();
+            } else {
+                outgoing.flush();
+            }
         }
         if self.far.is_attached() {
             self.far.flush(self);
@@ -353,5 +379,59 @@ impl Worker {
         if let Err(error) = self.scheduler.spawn(entry.run, None, Some(entry.closer)) {
             crate::unwind::tell(format_args!("a fiber was not started: {error}"));
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_get_their_turn_between_fibers() {
+        // In a thread of its own, which has no clients yet.
+        let thread = std::thread::spawn(|| {
+            thread_local!(static RAN: Cell<usize> = const { Cell::new(0) });
+            thread_local!(static STOP: Cell<bool> = const { Cell::new(false) });
+            let turn = || {
+                RAN.set(0);
+                crate::worker::with(Worker::turn);
+                RAN.get()
+            };
+            let started = (0..200).map(|_| {
+                crate::spawn(|| {
+                    while !STOP.get() {
+                        RAN.set(RAN.get() + 1);
+                        crate::yield_now();
+                    }
+                })
+            });
+            let handles: Vec<_> = started.collect();
+            assert_eq!(turn(), 200, "all that are ready, where nobody is served");
+            let here = crate::local_trustee().entrust(0);
+            let remote = |trust: crate::Trust<u32>| std::thread::spawn(move || trust.apply(|calls| *calls += 1));
+            let clients: Vec<_> = (0..2).map(|_| remote(here.clone())).collect();
+            let served = |worker: &Worker| worker.shared.counters.requests_served.get();
+            while crate::worker::with(served) < 2 {
+                turn();
+            }
+            let pairs = crate::worker::with(|worker| worker.incoming.borrow().len());
+            assert!((1..=2).contains(&pairs), "{pairs} clients");
+            // From here on whoever leaves is forgotten: the number only falls.
+            let ran = turn();
+            assert!((1..=FIBERS_PER_CLIENT * pairs).contains(&ran), "{ran} fibers ran before {pairs} clients");
+            // Their trusts go, which is a request too.
+            while !clients.iter().all(|client| client.is_finished()) {
+                turn();
+            }
+            clients.into_iter().for_each(|client| client.join().expect("it was answered"));
+            crate::worker::with(|worker| worker.served_turns_ago.set(0));
+            let later: Vec<usize> = std::iter::repeat_with(turn).take_while(|&ran| ran < 200).collect();
+            assert!(later.iter().all(|&ran| ran <= FIBERS_PER_CLIENT * pairs), "{later:?}");
+            assert_eq!(later.len(), usize::from(CLIENTS_LAST_TURNS));
+            STOP.set(true);
+            handles.into_iter().for_each(|handle| handle.join().expect("it does not panic"));
+            assert_eq!(here.apply(|calls| *calls), 2);
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     }
 }

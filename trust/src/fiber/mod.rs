@@ -145,13 +145,13 @@ impl Scheduler {
         self.ready.push(fiber);
     }
 
-    /// Root: runs each fiber that is ready now, once. True if there was one.
+    /// Root: runs fibers that are ready now, once each, and so many at most (one at least). True if there was one.
     #[inline]
-    pub(crate) fn run_ready(&self) -> bool {
+    pub(crate) fn run_ready(&self, at_most: usize) -> bool {
         let Some(first) = self.ready.pop() else {
             return false;
         };
-        self.budget.set(self.ready.len());
+        self.budget.set(self.ready.len().min(at_most.saturating_sub(1)));
         let mut next = Some(first);
         while let Some(fiber) = next.take() {
             // SAFETY: ready, so suspended or new (S1, S2); the root is what runs now.
