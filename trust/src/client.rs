@@ -64,8 +64,6 @@ pub(crate) struct Outgoing {
     slot: Cell<usize>,
     made: Cell<u32>,
     made_in_primary: Cell<u32>,
-    /// Requests of the last batch that was sent.
-    sent: Cell<u32>,
     /// Where the next continuation goes, and the end of the room for it.
     then_at: Cell<*mut u8>,
     then_end: Cell<*mut u8>,
@@ -94,7 +92,6 @@ impl Outgoing {
             slot: Cell::new(0),
             made: Cell::new(0),
             made_in_primary: Cell::new(0),
-            sent: Cell::new(0),
             then_at: Cell::new(ptr::null_mut()),
             then_end: Cell::new(ptr::null_mut()),
             thens: std::array::from_fn(|_| UnsafeCell::new(vec![Block::EMPTY; THEN_BLOCKS])),
@@ -321,19 +318,8 @@ impl Outgoing {
         }
     }
 
-    /// Sends the open batch where nobody adds to it for now: also beside one that is in flight, unless that was larger. Then it
-    /// waits for that one's answers, and what comes of them, lest batches get ever smaller.
-    #[inline]
-    pub(crate) fn send(&self) {
-        let made = self.made.get();
-        if made > 0 && (self.side.in_flight() == 0 || made >= self.sent.get()) {
-            self.publish();
-        }
-    }
-
     fn publish(&self) {
         let made = self.made.replace(0);
-        self.sent.set(made);
         // SAFETY: the open body is this client's until it is published just below.
         let (body, overflow) = unsafe { (&mut *self.body.get(), &raw mut (*self.body.get()).overflow) };
         let in_primary =

@@ -212,6 +212,9 @@ impl Worker {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
     use crate::registry::TrusteeId;
     use crate::{Error, Threadpool, Trust, worker};
 
@@ -248,16 +251,27 @@ mod tests {
             let (pool, mut last) = entrusted();
             assert_eq!(last.apply(|n| *n), 7);
             drop(pool);
-            for _ in 0..20 {
+            let answers = Rc::new(Cell::new(0));
+            let mut replaced = 0;
+            // Other tests may take the place in between.
+            let rounds = (1..=2000).take_while(|_| {
                 let (pool, next) = entrusted();
                 assert!(matches!(last.try_apply(|n| *n), Err(Error::Gone { .. })));
                 assert_eq!(next.apply(|n| *n), 7);
                 // The first is sent, the second waits in an open batch, which has room.
-                (0..2).for_each(|_| next.apply_then(|n| *n, |n| assert_eq!(n, 7)));
+                for _ in 0..2 {
+                    let answers = Rc::clone(&answers);
+                    next.apply_then(|n| *n, move |n| answers.set(answers.get() + n));
+                }
                 assert!(matches!(last.try_apply(|n| *n), Err(Error::Gone { .. })));
+                assert_eq!(next.apply(|n| *n), 7);
+                replaced += usize::from(last.trustee().id().index() == next.trustee().id().index());
                 drop(pool);
                 last = next;
-            }
+                replaced < 20
+            });
+            let rounds = rounds.count() as u32 + 1;
+            assert_eq!((replaced, answers.get()), (20, rounds * 2 * 7));
         });
     }
 }

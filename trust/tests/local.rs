@@ -295,48 +295,6 @@ fn t18_the_counters_move() {
     });
 }
 
-/// Batches are sent beside one that is in flight as soon as nobody adds to them, but not ever smaller ones.
-#[test]
-fn t18_what_nobody_adds_to_is_sent_beside_a_smaller_batch() {
-    let _watch = watchdog!();
-    static OPEN: AtomicUsize = AtomicUsize::new(0);
-    fn wait_for(gate: usize) {
-        while OPEN.load(Ordering::SeqCst) < gate {
-            thread::yield_now();
-        }
-    }
-    let pool = Threadpool::builder().workers(1).pin(false).build();
-    let property = pool.trustees()[0].entrust(0u64);
-    property.apply(|_| ());
-    let batches = || trust::stats(local_trustee()).unwrap().batches_sent;
-    let before = batches();
-    let sent = || batches() - before;
-    let answered = Arc::new(AtomicUsize::new(0));
-    let request = |gate| {
-        let answered = Arc::clone(&answered);
-        property.apply_then(
-            move |_| wait_for(gate),
-            move |()| {
-                answered.fetch_add(1, Ordering::SeqCst);
-            },
-        );
-    };
-    request(1);
-    assert_eq!(sent(), 1, "with nothing in flight it goes at once");
-    (0..3).for_each(|_| request(2));
-    assert_eq!(sent(), 1, "somebody may add to it");
-    trust::yield_now();
-    assert_eq!(sent(), 2, "nobody has, and it is larger than the one in flight");
-    OPEN.store(1, Ordering::SeqCst);
-    serve_until(|| answered.load(Ordering::SeqCst) == 1);
-    request(2);
-    trust::yield_now();
-    assert_eq!(sent(), 2, "it is smaller than the one in flight");
-    OPEN.store(2, Ordering::SeqCst);
-    serve_until(|| answered.load(Ordering::SeqCst) == 5);
-    assert_eq!(sent(), 3);
-}
-
 #[test]
 fn trap_10_an_id_of_no_trustee_is_refused() {
     let _watch = watchdog!();

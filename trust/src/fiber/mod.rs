@@ -2,7 +2,7 @@
 //!
 //! The switch is the `context` crate's (`jump.rs`). A fiber that suspends switches straight to the next ready one; the
 //! worker's loop (on the thread's own stack, the *root*) gets its turn when the fibers that were ready at its
-//! last turn have run. Fibers know nothing of slots: `worker.rs` brings the two together.
+//! last turn have run, or as many of them as it allowed. Fibers know nothing of slots: `worker.rs` brings the two together.
 //!
 //! Invariants: (S1) a fiber is resumed on the thread that made it, and only while it is suspended or new;
 //! (S2) a suspended fiber is in at most one queue or has promised its pointer to exactly one waker; (S3) the
