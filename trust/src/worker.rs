@@ -1,7 +1,7 @@
 //! A worker: the loop of one OS thread, which is client and trustee at once, and what it knows.
 //!
-//! The loop ([`Worker::turn`]) in a few lines: take responses, run the fibers that are ready, serve requests,
-//! send what is pending; with nothing to do, spin, then yield the core, then sleep (`idle.rs`).
+//! The loop ([`Worker::turn`]) in a few lines: take responses, run the fibers that are ready (some of them, while
+//! clients come), serve requests, send what is pending; with nothing to do, spin, then yield the core, then sleep (`idle.rs`).
 //!
 //! Invariants: (D1) delegated closures of one trustee run one at a time: in a batch one behind the other, and
 //! one that is asked for while another runs is deferred until that one has returned; (D2) nothing suspends in
