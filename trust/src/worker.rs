@@ -380,6 +380,8 @@ impl Worker {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     #[test]
@@ -407,15 +409,17 @@ mod tests {
             let remote = |trust: crate::Trust<u32>| std::thread::spawn(move || trust.apply(|calls| *calls += 1));
             let clients: Vec<_> = (0..2).map(|_| remote(here.clone())).collect();
             // Of each client its call, and that its trust has gone.
+            let start = Instant::now();
             while crate::worker::with(|worker| worker.shared.counters.requests_served.get()) < 4 {
                 turn();
+                assert!(start.elapsed() < Duration::from_secs(60), "the clients do not come");
             }
             clients.into_iter().for_each(|client| client.join().expect("it was answered"));
             let pairs = crate::worker::with(|worker| {
                 worker.served_turns_ago.set(0);
                 worker.incoming.borrow().len().max(1)
             });
-            let later: Vec<usize> = std::iter::repeat_with(turn).take_while(|&ran| ran < 200).collect();
+            let later: Vec<usize> = std::iter::repeat_with(turn).take(1000).take_while(|&ran| ran < 200).collect();
             assert_eq!(later, [FIBERS_PER_CLIENT * pairs; CLIENTS_LAST_TURNS as usize]);
             STOP.set(true);
             handles.into_iter().for_each(|handle| handle.join().expect("it does not panic"));
