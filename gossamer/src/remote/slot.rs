@@ -2,14 +2,14 @@
 //! to its end (thesis 3.2.7):
 //!
 //! ```text
-//! .. not written .. | data | pad to 8 | taken u64 | length u32, kind u8, 0 x 3 | total u32, note u32 | flag u64
-//!                                      \------------------------- trailer -------------------------/
+//! .. not written .. | data | pad to 8 | taken u64 | length u32, kind u8, total u56, note u32 | flag u64
+//!                                      \---------------------- trailer ----------------------/
 //! ```
 //!
 //! The length of the data tells where the write began. *Taken* is how many writes of the other direction the writer has
 //! taken out of their slots, so that these may be written again. *Total* is the length of the whole frame, *note* what
-//! its user says of it. The *flag* is the number of the write, from 1. All numbers are in native byte order: all machines
-//! run the same program.
+//! its user says of it. The *flag* is the number of the write, from 1. All numbers are in native byte order, but for the
+//! total, whose lowest byte is first: all machines run the same program.
 //!
 //! Here: the trailer, and both directions between bytes and slot. Not here: which slot is next (`stream`), and what frames
 //! mean (`trust::link`).
@@ -18,6 +18,10 @@
 
 use comm::{Region, WORD_BYTES};
 use trust::link::Buffer;
+
+/// The longest frame: what the trailer has bytes for.
+pub(super) const FRAME_BYTES_MAX: u64 = (1 << (8 * TOTAL_BYTES)) - 1;
+const TOTAL_BYTES: usize = 7;
 
 /// Bytes behind data and pad.
 pub(super) const TRAILER_BYTES: usize = 32;
@@ -42,7 +46,7 @@ pub(super) struct Trailer {
     pub(super) len: u32,
     pub(super) kind: Kind,
     /// Bytes of the frame.
-    pub(super) total: u32,
+    pub(super) total: u64,
     pub(super) note: u32,
 }
 
@@ -69,7 +73,7 @@ impl Trailer {
         bytes[..8].copy_from_slice(&self.taken.to_ne_bytes());
         bytes[8..12].copy_from_slice(&self.len.to_ne_bytes());
         bytes[12] = self.kind as u8;
-        bytes[16..20].copy_from_slice(&self.total.to_ne_bytes());
+        bytes[13..13 + TOTAL_BYTES].copy_from_slice(&self.total.to_le_bytes()[..TOTAL_BYTES]);
         bytes[20..24].copy_from_slice(&self.note.to_ne_bytes());
         bytes[24..].copy_from_slice(&flag.to_ne_bytes());
         bytes
@@ -78,17 +82,19 @@ impl Trailer {
     /// The trailer of a slot with room for so many bytes of data.
     pub(super) fn decode(bytes: &[u8; TRAILER_BYTES], room: usize) -> Result<Trailer, Violation> {
         let u32_at = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        let kind = match bytes[12..16] {
-            [1, 0, 0, 0] => Kind::Whole,
-            [2, 0, 0, 0] => Kind::Piece,
-            [3, 0, 0, 0] => Kind::Last,
-            ref other => return Err(Violation::new(format!("a write of the unknown kind {other:?}"))),
+        let kind = match bytes[12] {
+            1 => Kind::Whole,
+            2 => Kind::Piece,
+            3 => Kind::Last,
+            other => return Err(Violation::new(format!("a write of the unknown kind {other}"))),
         };
-        let (len, total) = (u32_at(8), u32_at(16));
+        let mut total = [0; 8];
+        total[..TOTAL_BYTES].copy_from_slice(&bytes[13..13 + TOTAL_BYTES]);
+        let (len, total) = (u32_at(8), u64::from_le_bytes(total));
         let fits = match kind {
-            Kind::Whole => len == total,
-            Kind::Piece => len > 0 && len < total,
-            Kind::Last => len < total,
+            Kind::Whole => u64::from(len) == total,
+            Kind::Piece => len > 0 && u64::from(len) < total,
+            Kind::Last => u64::from(len) < total,
         };
         if len as usize > room || !fits {
             return Err(Violation::new(format!("a {kind:?} of {len} bytes, of {total}, in a slot of {room}")));
@@ -167,6 +173,18 @@ mod tests {
         assert_eq!(Trailer::decode(written.first_chunk().unwrap(), 100).unwrap(), trailer);
     }
 
+    #[test]
+    fn a_frame_may_be_longer_than_32_bits_tell() {
+        for total in [u64::from(u32::MAX), 1 << 32, (5 << 32) + 3, FRAME_BYTES_MAX] {
+            for (kind, len) in [(Kind::Piece, 96), (Kind::Last, 3)] {
+                let trailer = Trailer { taken: 1, len, kind, total, note: 9 };
+                assert_eq!(Trailer::decode(&trailer.encode(7), 100).unwrap(), trailer);
+            }
+            let whole = Trailer { taken: 1, len: (total as u32).min(96), kind: Kind::Whole, total, note: 0 };
+            assert!(Trailer::decode(&whole.encode(7), 100).is_err(), "{total} bytes in one slot");
+        }
+    }
+
     proptest! {
         #[test]
         fn what_is_sealed_is_parsed_and_the_frame_is_left_as_it_was(
@@ -178,7 +196,7 @@ mod tests {
             let len = (words * 8).min(data.len() - start);
             let kind = if len == data.len() { Kind::Whole } else if start + len == data.len() { Kind::Last } else { Kind::Piece };
             prop_assume!(len > 0 || kind != Kind::Piece);
-            let trailer = Trailer { taken, len: len as u32, kind, total: data.len() as u32, note };
+            let trailer = Trailer { taken, len: len as u32, kind, total: data.len() as u64, note };
             let mut frame = buffer(&data);
             let written = seal(&mut frame, start, &trailer, flag, <[u8]>::to_vec);
             prop_assert_eq!(frame.bytes(), &data[..]);
@@ -192,12 +210,13 @@ mod tests {
         /// Whatever a trailer says, what is taken for data lies in the slot.
         #[test]
         fn any_trailer_is_an_error_or_in_range(mut bytes in any::<[u8; TRAILER_BYTES]>(), kind in 0u8..5, small in any::<bool>()) {
-            bytes[12..16].copy_from_slice(&[kind, 0, 0, 0]);
+            bytes[12] = kind;
             if small {
+                bytes[13..16].fill(0);
                 bytes[9..12].fill(0);
             }
             if let Ok(trailer) = Trailer::decode(&bytes, 160) {
-                prop_assert!(trailer.len <= 160 && trailer.len <= trailer.total);
+                prop_assert!(trailer.len <= 160 && u64::from(trailer.len) <= trailer.total);
             }
         }
     }

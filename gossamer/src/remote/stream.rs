@@ -24,16 +24,13 @@ use trust::link::{Buffer, FAR_MESSAGE_BYTES_MAX};
 
 use super::connections::Connection;
 use super::layout::Slots;
-use super::slot::{self, Kind, TRAILER_BYTES, Trailer, Violation};
-
-/// The longest frame: what 32 bits can tell, for the answers to a batch are as long as they are together. `trust` bounds each
-/// single message at [`FAR_MESSAGE_BYTES_MAX`].
-const FRAME_BYTES_MAX: usize = u32::MAX as usize;
+use super::slot::{self, FRAME_BYTES_MAX, Kind, TRAILER_BYTES, Trailer, Violation};
 
 /// The most memory that is taken for a frame before its bytes have come.
 const RESERVED_BYTES_MAX: usize = 1 << 20;
 
-const _: () = assert!(FAR_MESSAGE_BYTES_MAX < FRAME_BYTES_MAX);
+// `trust` bounds each single message; the answers to a batch are as long as they are together, so nothing may be wrong with a frame of many.
+const _: () = assert!((FAR_MESSAGE_BYTES_MAX as u64) << 24 < FRAME_BYTES_MAX);
 
 /// Where a way's slots and words lie.
 #[derive(Debug, Clone, Copy)]
@@ -61,7 +58,7 @@ pub(super) struct Way {
     taken: u64,
     told: u64,
     /// What has come of a frame in pieces: its total, and so far.
-    partial: Option<(u32, Buffer)>,
+    partial: Option<(u64, Buffer)>,
 }
 
 struct Sending {
@@ -155,7 +152,7 @@ impl Way {
     ) -> Result<(), Violation> {
         assert!(self.sending.is_none(), "one frame at a time");
         let bytes = frame.len();
-        if bytes > FRAME_BYTES_MAX {
+        if bytes as u64 > FRAME_BYTES_MAX {
             return Err(Violation::new(format!(
                 "a batch came to {bytes} bytes; no more than {FRAME_BYTES_MAX} can travel"
             )));
@@ -212,7 +209,7 @@ impl Way {
             (_, false) => Kind::Piece,
         };
         self.written += 1;
-        let trailer = Trailer { taken: self.taken, len: len as u32, kind, total: total as u32, note };
+        let trailer = Trailer { taken: self.taken, len: len as u32, kind, total: total as u64, note };
         let slot_end = self.slot(self.offsets.to, self.written) + self.slots.bytes;
         slot::seal(frame, sent, &trailer, self.written, |bytes| connection.write(bytes, slot_end - bytes.len()))?;
         connection.ring(self.offsets.bell)?;
@@ -250,14 +247,14 @@ impl Way {
             (Kind::Piece, None) => {
                 let mut buffer = Buffer::default();
                 // What is said of the rest is believed when it has come.
-                buffer.reserve((trailer.total as usize).min(RESERVED_BYTES_MAX));
+                buffer.reserve(trailer.total.min(RESERVED_BYTES_MAX as u64) as usize);
                 slot::take(region, slot, room, &trailer, &mut buffer)?;
                 self.partial = Some((trailer.total, buffer));
             }
             (Kind::Piece | Kind::Last, Some((total, buffer))) => {
                 let bytes = buffer.len() + trailer.len as usize;
                 let is_last = trailer.kind == Kind::Last;
-                if trailer.total != *total || bytes > *total as usize || (bytes == *total as usize) != is_last {
+                if trailer.total != *total || bytes as u64 > *total || (bytes as u64 == *total) != is_last {
                     return Err(out_of_turn());
                 }
                 slot::take(region, slot, room, &trailer, buffer)?;

@@ -267,7 +267,7 @@ fn write(client: &End, trailer: Trailer, data: &[u8], number: u64) {
     });
 }
 
-fn piece(kind: Kind, len: u32, total: u32) -> Trailer {
+fn piece(kind: Kind, len: u32, total: u64) -> Trailer {
     Trailer { taken: 0, len, kind, total, note: 1 }
 }
 
@@ -294,6 +294,8 @@ fn writes_out_of_turn_are_refused() {
     refused("not its turn", &[(piece(Kind::Piece, 8, 32), 1), (piece(Kind::Last, 8, 32), 2)]);
     refused("not its turn", &[(piece(Kind::Piece, 8, 32), 1), (piece(Kind::Last, 24, 40), 2)]);
     refused("not its turn", &[(piece(Kind::Piece, 8, 24), 1), (piece(Kind::Piece, 16, 24), 2)]);
+    // A total that 32 bits cannot tell, of which the lower ones would do.
+    refused("not its turn", &[(piece(Kind::Piece, 8, (1 << 32) + 16), 1), (piece(Kind::Last, 8, (1 << 32) + 16), 2)]);
     refused("write 4 where write 1 was to come", &[(piece(Kind::Whole, 0, 0), 4)]);
     refused("5 writes are said to be taken, of 0", &[(Trailer { taken: 5, ..piece(Kind::Whole, 0, 0) }, 1)]);
     refused("of 16, in a slot of 480", &[(piece(Kind::Whole, 8, 16), 1)]);
@@ -330,7 +332,7 @@ fn damaged_slots_are_refused_or_in_range() {
     for round in 0..ROUNDS {
         number += 1;
         let len = rng.random_range(0..200u32);
-        let mut trailer = piece(Kind::Whole, len, len);
+        let mut trailer = piece(Kind::Whole, len, u64::from(len));
         match rng.random_range(0..6) {
             0 => trailer.total = rng.random(),
             1 => trailer.len = rng.random_range(0..490) & !7,

@@ -10,8 +10,9 @@ use crate::buffer::Buffer;
 use crate::config::{FAR_MESSAGE_BYTES_MAX, FAULT_TEXT_BYTES_MAX};
 use crate::request::Fault;
 
-/// The faults of an answer together are no longer; what comes is checked against it before memory is taken.
-const FAULTS_BYTES_MAX: usize = 1 << 30;
+/// The faults of an answer together are no longer: texts are cut where there are very many. What comes is checked against it
+/// before memory is taken.
+const FAULTS_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 1 << 30 };
 
 /// Why a request of another machine has no response.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -23,6 +24,10 @@ pub(crate) struct RemoteFault {
 impl RemoteFault {
     /// Texts of absurd length are cut.
     pub(crate) fn new(fault: Fault) -> Self {
+        Self::with_text_of(fault, FAULT_TEXT_BYTES_MAX)
+    }
+
+    fn with_text_of(fault: Fault, text_bytes_max: usize) -> Self {
         let (kind, mut text) = match fault {
             Fault::Panicked(payload) => (0, crate::error::panic_text(&*payload)),
             Fault::Poisoned(text) => (1, text),
@@ -31,7 +36,7 @@ impl RemoteFault {
             Fault::Refused(text) => (4, text),
             Fault::TooLarge(bytes, _) => (5, bytes.to_string()),
         };
-        text.truncate(text.floor_char_boundary(FAULT_TEXT_BYTES_MAX));
+        text.truncate(text.floor_char_boundary(text_bytes_max));
         RemoteFault { kind, text }
     }
 
@@ -50,8 +55,9 @@ impl RemoteFault {
 /// Puts the faults behind the responses; returns their bytes.
 #[cold]
 pub(super) fn append(answer: &mut Buffer, faults: Vec<(u32, Fault)>) -> u32 {
+    let text_bytes_max = FAULT_TEXT_BYTES_MAX.min(FAULTS_BYTES_MAX / 2 / faults.len().max(1));
     let faults: Vec<(u32, RemoteFault)> =
-        faults.into_iter().map(|(index, fault)| (index, RemoteFault::new(fault))).collect();
+        faults.into_iter().map(|(index, fault)| (index, RemoteFault::with_text_of(fault, text_bytes_max))).collect();
     // Numbers and plain text: they always serialise.
     let bytes = bincode::serde::encode_to_vec(&faults, bincode::config::standard()).unwrap_or_default();
     let responses = answer.len();
@@ -111,6 +117,17 @@ mod tests {
             Fault::Refused(text) => assert_eq!(text.len(), FAULT_TEXT_BYTES_MAX),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn very_many_faults_are_told_with_shorter_texts() {
+        let fault = |index| (index, Fault::Refused("because ".repeat(2000)));
+        let mut buffer = Buffer::default();
+        let bytes = append(&mut buffer, (0..1000).map(fault).collect());
+        assert!((bytes as usize) < FAULTS_BYTES_MAX, "{bytes}");
+        let faults = split_off(&mut buffer, bytes, 1000).unwrap();
+        assert_eq!(faults.len(), 1000);
+        assert!(faults.iter().all(|(_, fault)| matches!(fault, Fault::Refused(text) if text.starts_with("because "))));
     }
 
     #[test]
