@@ -381,8 +381,8 @@ void *trust_result_room(trust_result *result,
                         size_t length);
 
 /*
- Copies the `length` bytes at `bytes` as the result of the delegated function that runs. False, and nothing is copied, if there is a
- result already, or for more than 1 GiB.
+ Copies the `length` bytes at `bytes` as the result of the delegated function that runs. False, and there is no result from this call, if
+ there is one already, for more than 1 GiB, and where `result` is null or, with a length, `bytes` is.
  */
 bool trust_result_put(trust_result *result,
                       const void *bytes,

@@ -104,14 +104,18 @@ pub unsafe extern "C" fn trust_result_room(result: *mut TrustResult, length: usi
     room
 }
 
-/// Copies the `length` bytes at `bytes` as the result of the delegated function that runs. False, and nothing is copied, if there is a
-/// result already, or for more than 1 GiB.
+/// Copies the `length` bytes at `bytes` as the result of the delegated function that runs. False, and there is no result from this call, if
+/// there is one already, for more than 1 GiB, and where `result` is null or, with a length, `bytes` is.
 // SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_result_put(result: *mut TrustResult, bytes: *const c_void, length: usize) -> bool {
+    // Before the room: what nobody writes must not become the result.
+    if bytes.is_null() && length > 0 {
+        return false;
+    }
     // SAFETY: the caller's promise.
     let room = unsafe { trust_result_room(result, length) };
-    if room.is_null() || (bytes.is_null() && length > 0) {
+    if room.is_null() {
         return false;
     }
     if length > 0 {

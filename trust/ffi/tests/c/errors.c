@@ -41,6 +41,10 @@ static long *number(long value) {
 static void get(void *property, const void *arguments, size_t length, trust_result *result) {
     (void)arguments;
     (void)length;
+    /* Bytes from nowhere are refused, and leave the result to be put. */
+    REQUIRE(!trust_result_put(result, NULL, 8));
+    REQUIRE(!trust_result_put(NULL, property, sizeof(long)));
+    REQUIRE(!trust_result_put(NULL, NULL, 8));
     REQUIRE(trust_result_put(result, property, sizeof(long)));
     REQUIRE(!trust_result_put(result, property, sizeof(long)));
     REQUIRE(trust_result_room(result, 8) == NULL);
