@@ -16,6 +16,7 @@
 use std::any::Any;
 use std::ptr;
 
+use crate::buffer::fix_padding;
 use crate::error::{Error, panic_text};
 use crate::property::{Header, Property};
 use crate::registry::TrusteeId;
@@ -108,6 +109,7 @@ pub(crate) fn pack_flat<C>(value: C, to: &mut Vec<u8>) {
     to.resize(start + size_of::<C>(), 0);
     // SAFETY: the room was just made; the value is moved there.
     unsafe { to.as_mut_ptr().add(start).cast::<C>().write_unaligned(value) }
+    fix_padding(to.as_mut_ptr());
 }
 
 /// A value from the first bytes of `from`.

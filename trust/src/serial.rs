@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::buffer::fix_padding;
 use crate::config::{FAR_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX};
 use crate::inside::{self, List, Parcel};
 use crate::property::{Header, Property};
@@ -52,6 +53,7 @@ fn pack_with<A: Serialize, F>(to: &mut Vec<u8>, f: F, argument: &A, limit_bytes:
     encode_onto(to, argument, limit_bytes)?;
     // SAFETY: its room was left free at the start; the value is moved there.
     unsafe { to.as_mut_ptr().cast::<F>().write_unaligned(f) };
+    fix_padding(to.as_mut_ptr());
     Ok(())
 }
 

@@ -16,7 +16,7 @@
 
 use std::ptr;
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, fix_padding};
 use crate::request::Operation;
 
 /// Operations that a frame has names for.
@@ -135,6 +135,7 @@ impl Writer {
     /// The frame. Its bytes may be exchanged for others; the writer is then to be cleared.
     pub(super) fn frame(&mut self) -> &mut Buffer {
         self.buffer.set_len(self.at);
+        fix_padding(self.buffer.start());
         &mut self.buffer
     }
 }

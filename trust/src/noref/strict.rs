@@ -16,6 +16,10 @@
 ///
 /// Source: thesis 3.2.5.
 ///
+/// What means something in this process only without holding a pointer passes: the number of a descriptor, the index of an entry
+/// in a global table, a token of no bytes that proves that something was initialised here. Between threads that is as good as
+/// `Send`; a type of which another machine must not get one opts out by a field `PhantomData<*const ()>`.
+///
 /// # Safety
 /// Implement it by hand only for a type whose bytes stay meaningful on another thread and machine.
 #[diagnostic::on_unimplemented(

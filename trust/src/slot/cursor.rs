@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 
 use super::Body;
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, fix_padding};
 use crate::config::{CHUNK_BYTES, INLINE_ALIGN, INLINE_BYTES};
 use crate::request::Fault;
 
@@ -215,6 +215,7 @@ impl Writer {
         let mut buffer = self.packed.unwrap_or_default();
         let bytes = self.places.at.addr() - buffer.start().addr();
         buffer.set_len(bytes);
+        fix_padding(buffer.start());
         (buffer, faults)
     }
 }
