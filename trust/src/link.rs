@@ -3,6 +3,11 @@
 //! Going remote changes only how a full batch travels: `gossamer` gives each worker a [`Carrier`], over which it is a
 //! client of every worker of the other machines and a trustee for each. Who suspends, serves and wakes stays as it is
 //! (`far/`).
+//!
+//! What a carrier brings is run as what it says it is, so [`Carrier`] is an unsafe trait: safe code can neither write one nor,
+//! without one, make anything of this module that touches memory it does not own.
+
+#![allow(unsafe_code)] // `Carrier` is a promise
 
 use crate::registry::TrusteeId;
 use crate::worker;
@@ -22,7 +27,17 @@ pub const PAIR_BYTES: usize = size_of::<crate::slot::Pair>();
 ///
 /// Batches of one client to one trustee arrive in the order in which they were sent, and are answered in that order. What
 /// cannot go on (a peer that is lost, bytes that make no sense) ends the program.
-pub trait Carrier {
+///
+/// # Safety
+/// - What [`operation_at`](Self::operation_at) returns is the operation that the peer named by its
+///   [`position`](Self::position), in a program of the same build.
+/// - The bytes of [`receive_requests`](Self::receive_requests) are those that a worker of that program gave to
+///   [`send`](Self::send), and those of [`receive_answer`](Self::receive_answer) those that it gave to
+///   [`answer`](Self::answer) for the oldest batch without an answer; each is received once. The captures in them are run as
+///   what they were.
+///
+/// How long frames are, where requests lie in them and which property they name is checked all the same.
+pub unsafe trait Carrier {
     /// The workers of other machines. All other calls name them by their place in this list.
     fn peers(&self) -> &[TrusteeId];
     /// Bytes of a batch that goes in one piece. Longer ones go as well.

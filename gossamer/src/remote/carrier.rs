@@ -6,6 +6,8 @@
 //! Invariants: an operation that leaves here lies in this program's read-only data (`Image::operation_at`); what a peer
 //! must not do, and what the fabric cannot do, ends the program with a text that names both ends.
 
+#![allow(unsafe_code)] // `Carrier` is a promise
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -159,7 +161,10 @@ impl RackCarrier {
     }
 }
 
-impl Carrier for RackCarrier {
+// SAFETY: the handshake refuses a peer with another image (`hello`), so positions name the same operations on both sides; frames come
+// as they were sent, in order and once: each write is seen whole when its number shows (pair W), and pieces are put together
+// in the order of their numbers (`stream`). A peer with the program's key that breaks this could write into the region as well.
+unsafe impl Carrier for RackCarrier {
     fn peers(&self) -> &[TrusteeId] {
         &self.ids
     }
