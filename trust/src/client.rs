@@ -18,7 +18,7 @@ use crate::buffer::Block;
 use crate::config::{OVERFLOW_BYTES, SLOTS};
 use crate::fiber::FiberQueue;
 use crate::homes::Homes;
-use crate::park::{Parker, Presence};
+use crate::park::Presence;
 use crate::prefetch;
 use crate::property::Header;
 use crate::registry::{Shared, TrusteeId};
@@ -329,10 +329,8 @@ impl Outgoing {
         self.body.set(ptr::null_mut());
         self.at.set(ptr::null_mut());
         self.end.set(ptr::null_mut());
-        self.side.publish();
-        Parker::publish_fence();
         // A trustee that is closing is dealt with in `collect`.
-        let _ = self.peer.parker.wake();
+        let _ = self.peer.parker.publish(|| self.side.publish());
         crate::local::counters(|counters| {
             counters.requests_sent.add(u64::from(made));
             counters.batches_sent.add(1);
@@ -420,8 +418,6 @@ impl Outgoing {
 
     /// Tells the trustee that this client goes away. Nothing may be outstanding.
     pub(crate) fn leave(&self) {
-        self.side.leave();
-        Parker::publish_fence();
-        let _ = self.peer.parker.wake();
+        let _ = self.peer.parker.publish(|| self.side.leave());
     }
 }

@@ -8,7 +8,6 @@
 use std::time::{Duration, Instant};
 
 use crate::config::{EXIT_WAIT_MS, SLOTS};
-use crate::park::Parker;
 use crate::registry::{self, Message, TrusteeId};
 use crate::unwind::quietly;
 use crate::worker::Worker;
@@ -93,9 +92,9 @@ impl Worker {
             }
         }
         self.shared.parker.close();
-        Parker::publish_fence();
         for client in incoming.iter() {
-            let _ = client.client.parker.wake();
+            // That it is closed, and the refusals, are the work.
+            let _ = client.client.parker.publish(|| ());
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::park::Parker;
 use crate::property::Header;
 use crate::slot::Pair;
 use crate::stats::Counters;
+use crate::sync;
 
 /// Names a trustee: machine, index among the threads of the machine, and which thread at that index.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -62,8 +63,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) quiet: crate::pool::Quiet,
     pub(crate) homes: Arc<Homes>,
-    inbox: Mutex<Inbox>,
-    has_mail: AtomicBool,
+    inbox: sync::Mutex<Inbox>,
+    has_mail: sync::AtomicBool,
 }
 
 #[derive(Default)]
@@ -98,20 +99,33 @@ pub(crate) struct PropertyRef(pub(crate) *mut Header);
 unsafe impl Send for PropertyRef {}
 
 impl Shared {
+    fn new(id: TrusteeId) -> Self {
+        Shared {
+            id,
+            parker: Parker::new(),
+            counters: Counters::default(),
+            quiet: crate::pool::Quiet::default(),
+            homes: Arc::default(),
+            inbox: sync::Mutex::new(Inbox::default()),
+            has_mail: sync::AtomicBool::new(false),
+        }
+    }
+
     /// Delivers a message and wakes the worker; gives it back if the worker takes no more.
     pub(crate) fn send(&self, message: Message) -> Result<(), Message> {
-        {
+        let mut refused = None;
+        let _ = self.parker.publish_if(|| {
             let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
             if inbox.closed {
-                return Err(message);
+                refused = Some(message);
+                return false;
             }
             inbox.messages.push_back(message);
             // Pairs with the Acquire in `has_mail`.
             self.has_mail.store(true, Ordering::Release);
-        }
-        Parker::publish_fence();
-        let _ = self.parker.wake();
-        Ok(())
+            true
+        });
+        refused.map_or(Ok(()), Err)
     }
 
     /// Worker: is there a message?
@@ -195,15 +209,7 @@ pub(crate) fn register() -> Arc<Shared> {
         u16::try_from(table.entries.len() - 1).expect("at most 65,536 threads of a process can have a trustee")
     });
     let entry = &mut table.entries[usize::from(index)];
-    let shared = Arc::new(Shared {
-        id: TrusteeId::new(machine(), index, entry.generation),
-        parker: Parker::new(),
-        counters: Counters::default(),
-        quiet: crate::pool::Quiet::default(),
-        homes: Arc::default(),
-        inbox: Mutex::default(),
-        has_mail: AtomicBool::new(false),
-    });
+    let shared = Arc::new(Shared::new(TrusteeId::new(machine(), index, entry.generation)));
     entry.worker = Some(Arc::clone(&shared));
     LIVE.store(table.entries.len() - table.free.len(), Ordering::Relaxed);
     shared
@@ -235,3 +241,6 @@ pub(crate) fn find(id: TrusteeId) -> Option<Arc<Shared>> {
     let worker = table.entries.get(id.index())?.worker.as_ref()?;
     (worker.id == id).then(|| Arc::clone(worker))
 }
+
+#[cfg(all(test, loom))]
+mod model;

@@ -2,6 +2,7 @@
 
 #[cfg(not(loom))]
 mod real {
+    pub(crate) use std::sync::Mutex;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
     /// `std::cell::UnsafeCell` with loom's way of asking for the contents.
@@ -23,5 +24,7 @@ pub(crate) use real::*;
 
 #[cfg(loom)]
 pub(crate) use loom::cell::UnsafeCell;
+#[cfg(loom)]
+pub(crate) use loom::sync::Mutex;
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};

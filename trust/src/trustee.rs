@@ -49,7 +49,7 @@ impl Incoming {
         self.served.get()
     }
 
-    /// Serves one batch if there is one. The caller fences and wakes the client afterwards.
+    /// Serves one batch if there is one. To be called in `Parker::publish_if` of the client.
     #[inline]
     pub(crate) fn serve(&self, worker: &Worker) -> bool {
         let Some((requests, responses)) = self.side.request() else {

@@ -25,7 +25,6 @@ use crate::fiber::stack::StackError;
 use crate::fiber::{Entry, FiberRef, Scheduler};
 use crate::idle::Idle;
 use crate::launch::Launches;
-use crate::park::Parker;
 use crate::property::Header;
 use crate::reactor::Reactor;
 use crate::registry::{self, Message, Shared, TrusteeId};
@@ -229,12 +228,8 @@ impl Worker {
                 return any;
             };
             // No more than a ring of batches: the fibers of this worker want their turn too.
-            let served = (0..SLOTS).take_while(|_| incoming.serve(self)).count();
-            if served > 0 {
-                any = true;
-                Parker::publish_fence();
-                let _ = incoming.client.parker.wake();
-            }
+            let serve = || (0..SLOTS).take_while(|_| incoming.serve(self)).count() > 0;
+            any |= incoming.client.parker.publish_if(serve).is_some();
             place += 1;
         }
     }

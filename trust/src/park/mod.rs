@@ -89,7 +89,7 @@ impl Parker {
     pub(crate) fn arm(&self, has_work: impl Fn() -> bool) -> bool {
         // Release: whoever wakes this sleep (Acquire in `wake_slow`) finds the bell that it sleeps by.
         self.announce(ASLEEP, Ordering::Release);
-        // F1: pairs with F2 in `notify_all`'s and `notify`'s callers.
+        // F1: pairs with F2 in `notify`.
         fence(Ordering::SeqCst);
         let sleep = !has_work();
         if !sleep {
@@ -108,16 +108,30 @@ impl Parker {
         self.bell.set(bell).is_ok()
     }
 
-    /// F2: to be called once after work has been made visible and before [`Parker::wake`].
-    #[inline]
-    pub(crate) fn publish_fence() {
-        // F2: pairs with F1 in `park`, and with the fence in `begin_closing`.
-        fence(Ordering::SeqCst);
+    /// Sender: makes work visible, and wakes the worker if it sleeps. Nobody can wake a worker in another way, so nobody
+    /// can leave out the fence.
+    #[inline(always)]
+    pub(crate) fn publish(&self, work: impl FnOnce()) -> Presence {
+        work();
+        self.notify()
     }
 
-    /// Sender: after [`Parker::publish_fence`], wakes the worker if it sleeps.
-    #[inline]
-    pub(crate) fn wake(&self) -> Presence {
+    /// As [`publish`](Self::publish), where `work` tells whether it made any visible: no fence for none.
+    #[inline(always)]
+    pub(crate) fn publish_if(&self, work: impl FnOnce() -> bool) -> Option<Presence> {
+        work().then(|| self.notify())
+    }
+
+    #[inline(always)]
+    fn notify(&self) -> Presence {
+        // F2: pairs with F1 in `arm`, and with the fence in `begin_closing`.
+        fence(Ordering::SeqCst);
+        self.wake()
+    }
+
+    /// Only after F2.
+    #[inline(always)]
+    fn wake(&self) -> Presence {
         match self.word.load(Ordering::Relaxed) {
             AWAKE => Presence::Here,
             word => self.wake_slow(word),

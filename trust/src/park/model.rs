@@ -74,9 +74,7 @@ mod tests {
             self.side.publish();
         }
         fn send(&self, number: u64) -> Presence {
-            self.publish(number);
-            Parker::publish_fence();
-            self.trustee.wake()
+            self.trustee.publish(|| self.publish(number))
         }
     }
 
@@ -152,9 +150,7 @@ mod tests {
                 }
             });
             for number in 1..=2 {
-                assert_eq!(serve_until(&parker, std::slice::from_ref(&side), 1), number);
-                Parker::publish_fence();
-                let _ = own.wake();
+                let _ = own.publish(|| assert_eq!(serve_until(&parker, std::slice::from_ref(&side), 1), number));
             }
             sender.join().unwrap();
         });

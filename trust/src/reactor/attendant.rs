@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 
-use crate::park::Parker;
 use crate::registry::Shared;
 
 struct Attendant {
@@ -68,8 +67,8 @@ impl Attendant {
             self.disarm(attended);
             Arc::clone(&attended.worker)
         };
-        Parker::publish_fence();
-        let _ = worker.parker.wake();
+        // The event, which the kernel has made visible, is the work.
+        let _ = worker.parker.publish(|| ());
     }
 
     fn disarm(&self, attended: &mut Attended) {

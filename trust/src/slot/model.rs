@@ -216,17 +216,13 @@ fn loom_who_has_left_has_been_served() {
 fn end_trustee(trustee: &TrusteeSide, parker: &Parker, client: &Parker) -> (Vec<u64>, Vec<u64>) {
     let (mut served, mut refused) = (Vec::new(), Vec::new());
     parker.begin_closing();
-    while let Some(number) = answer(trustee, false) {
-        served.push(number);
-        Parker::publish_fence();
-        let _ = client.wake();
-    }
+    let mut serve = || answer(trustee, false).map(|number| served.push(number)).is_some();
+    while client.publish_if(&mut serve).is_some() {}
     while let Some(number) = answer(trustee, true) {
         refused.push(number);
     }
     parker.close();
-    Parker::publish_fence();
-    let _ = client.wake();
+    let _ = client.publish(|| ());
     (served, refused)
 }
 
@@ -264,10 +260,11 @@ fn closing(batches: u64) {
         let (mut sent, mut outcomes, mut promised) = (0, Vec::new(), 0);
         let mut gone = false;
         while !gone && (outcomes.len() as u64) < batches {
-            while sent < batches && publish(&client, sent) {
+            while sent < batches
+                && let Some(presence) = to.publish_if(|| publish(&client, sent))
+            {
                 sent += 1;
-                Parker::publish_fence();
-                if to.wake() == Presence::Here {
+                if presence == Presence::Here {
                     promised = sent;
                 }
             }
