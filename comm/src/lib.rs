@@ -60,27 +60,30 @@
 //! # Ok::<(), comm::Error>(())
 //! ```
 
-#[cfg(any(test, feature = "conformance"))]
+#![cfg_attr(loom, allow(dead_code))]
+
+#[cfg(all(not(loom), any(test, feature = "conformance")))]
 pub mod conformance;
 mod error;
 mod fabric;
-#[cfg(any(test, feature = "fuzz"))]
+#[cfg(all(not(loom), any(test, feature = "fuzz")))]
 pub mod fuzz;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(loom)))]
 mod losses;
 mod memory;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(loom)))]
 pub mod mixed;
 #[cfg(target_os = "linux")]
 mod park;
+#[cfg(not(loom))]
 pub mod secure;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(loom)))]
 pub mod shm;
-#[cfg(all(target_os = "linux", any(test, feature = "sim")))]
+#[cfg(all(target_os = "linux", not(loom), any(test, feature = "sim")))]
 pub mod sim;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(loom)))]
 pub mod tcp;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[cfg(all(target_os = "linux", target_pointer_width = "64", not(loom)))]
 pub mod verbs;
 
 pub use error::Error;

@@ -5,11 +5,19 @@
 //! A park word is `AWAKE` or `ASLEEP`. Only its sleeper stores `ASLEEP`; whoever swaps it back to
 //! `AWAKE` before the sleeper does has woken it and owes the futex wake. A wake that comes late,
 //! for a sleep that is over, only makes the next sleep look again at its word.
+//!
+//! `model.rs` of this folder checks it in every interleaving, P1 and P2 included; nothing else of this crate is built then.
+
+#[cfg(loom)]
+mod model;
 
 use crate::error::Error;
 use crate::fabric::Wake;
-use rustix::io::Errno;
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, Ordering, fence};
+#[cfg(not(loom))]
 use rustix::thread::futex;
+#[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
@@ -43,15 +51,33 @@ fn sleep_while_asleep(word: &AtomicU32, deadline: Option<Instant>) -> Result<(),
         if left == Some(Duration::ZERO) {
             break;
         }
-        let left = left.and_then(|left| futex::Timespec::try_from(left).ok());
-        // No PRIVATE flag: the ringer maps this word at another address, in another process.
-        match futex::wait(word, futex::Flags::empty(), ASLEEP, left.as_ref()) {
-            Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => {}
-            Err(error) => return Err(Error::system("sleeping on a park word")(error)),
-        }
+        wait(word, left)?;
     }
     Ok(())
 }
+
+/// One sleep on the word if it is `ASLEEP`, for so long at most; may end early.
+#[cfg(not(loom))]
+fn wait(word: &AtomicU32, left: Option<Duration>) -> Result<(), Error> {
+    use rustix::io::Errno;
+
+    let left = left.and_then(|left| futex::Timespec::try_from(left).ok());
+    // No PRIVATE flag: the ringer maps this word at another address, in another process.
+    match futex::wait(word, futex::Flags::empty(), ASLEEP, left.as_ref()) {
+        Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => Ok(()),
+        Err(error) => Err(Error::system("sleeping on a park word")(error)),
+    }
+}
+
+/// Ends one sleep on the word.
+#[cfg(not(loom))]
+fn end_sleep(word: &AtomicU32) -> Result<(), Error> {
+    futex::wake(word, futex::Flags::empty(), 1).map_err(Error::system("waking a parked worker"))?;
+    Ok(())
+}
+
+#[cfg(loom)]
+use model::{end_sleep, wait};
 
 /// Wakes who sleeps, or is about to, on `word`. See `Connection::ring`.
 #[inline]
@@ -70,12 +96,12 @@ fn wake(word: &AtomicU32) -> Result<(), Error> {
     // Release of pair R, with the Acquire swap in `park`: who was rung sees what was written
     // before.
     if word.swap(AWAKE, Ordering::Release) == ASLEEP {
-        futex::wake(word, futex::Flags::empty(), 1).map_err(Error::system("waking a parked worker"))?;
+        end_sleep(word)?;
     }
     Ok(())
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

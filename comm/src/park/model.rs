@@ -1,0 +1,178 @@
+//! The futex as loom sees it, and loom models of pair P: `cargo dev loom`, or
+//! `RUSTFLAGS="--cfg loom" cargo test -p comm --release --lib loom_`.
+//!
+//! [`wait`] and [`end_sleep`] keep the promise of the system calls: looking at the word and falling asleep are one step
+//! for whoever wakes. There is no time limit in a sleep: it would only hide a wake-up that is lost, which is a deadlock
+//! here, and loom reports it.
+
+use super::{ASLEEP, AtomicU32, Ordering};
+use crate::error::Error;
+use loom::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+loom::lazy_static! {
+    static ref KERNEL: Mutex<()> = Mutex::new(());
+    static ref WOKEN: Condvar = Condvar::new();
+}
+
+/// Sleeps if the word is `ASLEEP`. Who sleeps on another word may end it, as a signal may.
+pub(super) fn wait(word: &AtomicU32, _: Option<Duration>) -> Result<(), Error> {
+    let kernel = KERNEL.lock().expect("no model panics in here");
+    if word.load(Ordering::Relaxed) == ASLEEP {
+        drop(WOKEN.wait(kernel).expect("no model panics in here"));
+    }
+    Ok(())
+}
+
+/// Wakes all who sleep.
+pub(super) fn end_sleep(_: &AtomicU32) -> Result<(), Error> {
+    let _kernel = KERNEL.lock().expect("no model panics in here");
+    WOKEN.notify_all();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{AWAKE, AtomicU32, Ordering, park, ring, wake};
+    use crate::fabric::Wake;
+    use loom::sync::atomic::AtomicU64;
+    use loom::thread;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    /// Explores a model. At most 3 times may a thread be interrupted where it would not wait by itself, unless
+    /// `LOOM_MAX_PREEMPTIONS` says otherwise.
+    fn explore(model: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = builder.preemption_bound.or(Some(3));
+        builder.check(model);
+    }
+
+    /// A region: one park word, a flag for each of those who write, and what stands before the flags.
+    struct Memory {
+        park: AtomicU32,
+        flags: [AtomicU64; 2],
+        data: AtomicU64,
+    }
+
+    fn memory() -> Arc<Memory> {
+        Arc::new(Memory {
+            park: AtomicU32::new(AWAKE),
+            flags: [AtomicU64::new(0), AtomicU64::new(0)],
+            data: AtomicU64::new(0),
+        })
+    }
+
+    impl Memory {
+        /// A one-sided write, and the ring that follows it.
+        fn write(&self, place: usize, value: u64) {
+            self.publish(place, value);
+            ring(&self.park).unwrap();
+        }
+
+        fn publish(&self, place: usize, value: u64) {
+            self.data.store(value, Ordering::Relaxed);
+            // Pairs with the Acquire in `sum`.
+            self.flags[place].store(value, Ordering::Release);
+        }
+
+        /// What has come so far.
+        fn sum(&self) -> u64 {
+            // Pairs with the Release in `publish`.
+            self.flags.iter().map(|flag| flag.load(Ordering::Acquire)).sum()
+        }
+
+        /// Sleeps, with no limit, until so much has come.
+        fn wait_for(&self, sum: u64) {
+            while self.sum() < sum {
+                park(&self.park, Duration::MAX, &mut || self.sum() < sum).unwrap();
+            }
+            assert_eq!(self.park.load(Ordering::Relaxed), AWAKE, "the announcement is taken back");
+        }
+    }
+
+    #[test]
+    fn loom_park_no_ring_is_lost() {
+        explore(|| {
+            let memory = memory();
+            let peer = Arc::clone(&memory);
+            let writer = thread::spawn(move || (1..=2).for_each(|value| peer.write(0, value)));
+            memory.wait_for(1);
+            memory.wait_for(2);
+            writer.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_park_no_ring_of_two_is_lost() {
+        explore(|| {
+            let memory = memory();
+            let writers = [0, 1].map(|place| {
+                let peer = Arc::clone(&memory);
+                thread::spawn(move || peer.write(place, 1))
+            });
+            memory.wait_for(2);
+            writers.into_iter().for_each(|writer| writer.join().unwrap());
+        });
+    }
+
+    /// Both sides sleep in turn, each on a word of its own.
+    #[test]
+    fn loom_park_there_and_back() {
+        explore(|| {
+            let (here, there) = (memory(), memory());
+            let (to, own) = (Arc::clone(&here), Arc::clone(&there));
+            let peer = thread::spawn(move || {
+                own.wait_for(1);
+                to.write(0, 1);
+            });
+            there.write(0, 1);
+            here.wait_for(1);
+            peer.join().unwrap();
+        });
+    }
+
+    /// Whoever was rung sees what was written before, also where the time was over just then.
+    fn rung_sees(timeout: Duration) {
+        explore(move || {
+            let memory = memory();
+            let peer = Arc::clone(&memory);
+            let writer = thread::spawn(move || {
+                peer.data.store(1, Ordering::Relaxed);
+                ring(&peer.park).unwrap();
+            });
+            if park(&memory.park, timeout, &mut || memory.data.load(Ordering::Relaxed) == 0).unwrap() == Wake::Rung {
+                assert_eq!(memory.data.load(Ordering::Relaxed), 1);
+            }
+            writer.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_park_rung_sees_what_was_written_before() {
+        rung_sees(Duration::MAX);
+    }
+
+    #[test]
+    fn loom_park_rung_too_late_sees_what_was_written_before() {
+        rung_sees(Duration::ZERO);
+    }
+
+    /// That the models can fail: a ring without P2 is lost.
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_park_without_the_fence_loses_a_ring() {
+        explore(|| {
+            let memory = memory();
+            let peer = Arc::clone(&memory);
+            let writer = thread::spawn(move || {
+                peer.publish(0, 1);
+                if peer.park.load(Ordering::Relaxed) != AWAKE {
+                    wake(&peer.park).unwrap();
+                }
+            });
+            memory.wait_for(1);
+            writer.join().unwrap();
+        });
+    }
+}
