@@ -186,8 +186,12 @@ impl Kill {
         };
         let ended = |answer: &&Answer| matches!(answer.outcome, Ok((_, Reply::Killed(true))));
         let hosts: Vec<&str> = answers.iter().filter(ended).map(|answer| answer.host.as_str()).collect();
+        // A host that gives no answer may still run the program: that is no success, though others have ended it.
+        let unanswered = |answer: &&Answer| !matches!(answer.outcome, Ok((_, Reply::Killed(_))));
+        let silent: Vec<&str> = answers.iter().filter(unanswered).map(|answer| answer.host.as_str()).collect();
         if self.ask.json {
-            print(&json!({"program": self.program.to_string(), "ended_on": hosts}).to_string());
+            let program = self.program.to_string();
+            print(&json!({"program": program, "ended_on": hosts, "unreachable": silent}).to_string());
         } else if hosts.is_empty() {
             complain(format_args!("no host that answers runs program {}", self.program));
         } else {
@@ -196,7 +200,7 @@ impl Kill {
         for (name, reason) in answers.iter().filter_map(|answer| Some((&answer.host, answer.outcome.as_ref().err()?))) {
             complain(format_args!("host {name}: {}", reason.reason));
         }
-        code(!hosts.is_empty())
+        code(!hosts.is_empty() && silent.is_empty())
     }
 }
 

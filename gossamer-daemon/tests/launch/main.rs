@@ -13,6 +13,7 @@ mod rack_ends;
 mod rig;
 mod streams;
 mod terminal;
+mod troubles;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -23,7 +24,7 @@ fn main() {
         return;
     }
     let local = [normal::TESTS, cards::TESTS, death::TESTS, streams::TESTS, terminal::TESTS];
-    let groups = local.into_iter().chain([rack::TESTS, rack_ends::TESTS]);
+    let groups = local.into_iter().chain([rack::TESTS, rack_ends::TESTS, troubles::TESTS]);
     let trial = |(name, test): &(&'static str, fn())| {
         let test = *test;
         Trial::test(*name, move || {

@@ -1,0 +1,36 @@
+//! What goes wrong on a rack without any machine's fault: hosts that do not answer, caches that cannot be used, limits that
+//! are reached. Each is told, with its cure.
+
+use rustix::process::Signal;
+
+use crate::hosts::{PATIENT_MS, Rack};
+use crate::rig::{kill, run, until_gone};
+
+crate::tests![kill_fails_where_a_host_does_not_answer];
+
+/// Of a host that gives no answer nobody knows whether the program still runs there.
+fn kill_fails_where_a_host_does_not_answer() {
+    let mut rack = Rack::start(3, PATIENT_MS, "");
+    kill(rack.pid("c"), Signal::KILL);
+    rack.daemons.remove("c").unwrap().end();
+    // On two hosts, of three that are asked or of those two.
+    for (hosts, status) in [("a,b,c", 1), ("a,b", 0), ("c", 1)] {
+        let launch = crate::rig::start(rack.command(&["--hosts", "a,b"], &["wait"]));
+        let pids = launch.ready(2);
+        let id = rack.json("ps")["programs"][0]["id"].as_str().unwrap().to_owned();
+        let mut command = rack.launcher("kill");
+        command.args(["--hosts", hosts, "--json", &id]);
+        let killed = run(command);
+        assert_eq!(killed.code(), Some(status), "{hosts}: {killed}");
+        let told: serde_json::Value = serde_json::from_str(&killed.stdout.join("")).unwrap();
+        let unreachable: Vec<&str> = hosts.split(',').filter(|host| *host == "c").collect();
+        assert_eq!(told["unreachable"], serde_json::json!(unreachable), "{killed}");
+        assert_eq!(killed.complaints().iter().any(|line| line.starts_with("host c: ")), status == 1, "{killed}");
+        if hosts == "c" {
+            kill(launch.pid(), Signal::TERM);
+        }
+        until_gone(pids.values().copied());
+        launch.end();
+        rack.until_idle();
+    }
+}
