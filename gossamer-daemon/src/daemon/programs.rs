@@ -1,13 +1,14 @@
 //! The programs that run on this host, as its daemon knows them.
 //!
 //! Invariants: programs that run, and those that are only coming (their executable is on its way), are counted together,
-//! against one limit. A part is started and entered, or its orphans are ended, by one thread at a time ([`Programs::starting`]):
+//! against one limit, each once: who counts holds the lock of those that come, and so does what turns one of them into one
+//! that runs. A part is started and entered, or its orphans are ended, by one thread at a time ([`Programs::starting`]):
 //! so no part is ever taken for an orphan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
@@ -17,6 +18,8 @@ use crate::wire::{MachineStatus, ProgramId, ProgramStatus};
 
 /// How long killed processes may take to go.
 const END_LIMIT: Duration = Duration::from_secs(2);
+/// How long a new program waits for one that is ending; well below the silence that its launcher allows.
+const ROOM_LIMIT: Duration = Duration::from_secs(1);
 
 /// A program, on this host.
 pub struct Program {
@@ -34,6 +37,8 @@ pub struct Program {
     pub machines: BTreeMap<u16, Machine>,
     /// Why it was made to end, where the daemon did it.
     pub ended_by: Option<String>,
+    /// Whether it is about to be gone.
+    pub is_ending: bool,
 }
 
 /// A machine of a program on this host.
@@ -48,6 +53,8 @@ pub struct Machine {
 pub struct Programs {
     list: Mutex<BTreeMap<ProgramId, Program>>,
     coming: Mutex<BTreeSet<ProgramId>>,
+    /// Waited for with `coming`: one of either has gone.
+    freed: Condvar,
     starting: Mutex<()>,
 }
 
@@ -60,6 +67,8 @@ pub struct Reserved<'a> {
 impl Reserved<'_> {
     /// The program runs: its part was started under `starting`.
     pub fn enter(self, program: Program) {
+        let mut coming = self.programs.coming();
+        coming.remove(&self.id);
         self.programs.list().insert(self.id, program);
     }
 }
@@ -67,6 +76,7 @@ impl Reserved<'_> {
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         self.programs.coming().remove(&self.id);
+        self.programs.freed.notify_all();
     }
 }
 
@@ -84,22 +94,39 @@ impl Programs {
         self.starting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves room for one more.
+    /// Reserves room for one more. Where there is none, it waits a moment for a program that is ending: whoever started
+    /// that may have been told already that it has ended.
     ///
     /// # Errors
     /// Why not, in words.
     pub fn reserve(&self, id: ProgramId, most: u16) -> Result<Reserved<'_>, String> {
+        let end = Instant::now() + ROOM_LIMIT;
         let mut coming = self.coming();
-        let running = self.list();
-        if running.contains_key(&id) || coming.contains(&id) {
-            return Err(format!("program {id} runs here already"));
+        loop {
+            let running = self.list();
+            if running.contains_key(&id) || coming.contains(&id) {
+                return Err(format!("program {id} runs here already"));
+            }
+            if running.len() + coming.len() < usize::from(most) {
+                coming.insert(id);
+                return Ok(Reserved { programs: self, id });
+            }
+            let is_one_ending = running.values().any(|program| program.is_ending);
+            drop(running);
+            let left = end.saturating_duration_since(Instant::now());
+            if !is_one_ending || left.is_zero() {
+                let cure = "wait for one to end, or raise limits.programs in rack.yaml";
+                return Err(format!("{most} programs run here or are coming, and no more may: {cure}"));
+            }
+            coming = self.freed.wait_timeout(coming, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        if running.len() + coming.len() >= usize::from(most) {
-            let cure = "wait for one to end, or raise limits.programs in rack.yaml";
-            return Err(format!("{most} programs run here or are coming, and no more may: {cure}"));
+    }
+
+    /// It is about to be gone: a new one may wait for that.
+    pub fn set_ending(&self, id: ProgramId) {
+        if let Some(program) = self.list().get_mut(&id) {
+            program.is_ending = true;
         }
-        coming.insert(id);
-        Ok(Reserved { programs: self, id })
     }
 
     /// A machine of it has been started.
@@ -122,6 +149,7 @@ impl Programs {
         let mut list = self.list();
         let Some(program) = list.get_mut(&id) else { return false };
         program.ended_by.get_or_insert_with(|| reason.to_owned());
+        program.is_ending = true;
         let _ = program.channel.shutdown(Shutdown::Both); // gone already: as good
         true
     }
@@ -147,6 +175,8 @@ impl Programs {
             tracing::warn!(program = %id, left, "processes of the program cannot be killed");
         }
         self.list().remove(&id); // last: a daemon that is told to end waits for this
+        drop(self.coming()); // who counts has seen that, or waits by now
+        self.freed.notify_all();
     }
 
     /// How many there are.
@@ -196,12 +226,62 @@ mod tests {
         assert!(refused(3, 2).contains("2 programs run here or are coming"));
         drop(first);
         assert_eq!(refused(3, 2), "");
-        let (channel, _) = UnixStream::pair().unwrap();
-        let (path, owner, machines) = (String::new(), String::new(), BTreeMap::new());
-        let part = rustix::process::getpid();
-        second.enter(Program { path, owner, since: Instant::now(), part, channel, machines, ended_by: None });
+        second.enter(program());
         assert!(refused(2, 9).contains("already") && refused(3, 1).contains("1 programs"));
         assert!(programs.coming().is_empty());
+    }
+
+    fn program() -> Program {
+        let (channel, _) = UnixStream::pair().unwrap();
+        let (path, owner, machines) = (String::new(), String::new(), BTreeMap::new());
+        let (since, part) = (Instant::now(), rustix::process::getpid());
+        Program { path, owner, since, part, channel, machines, ended_by: None, is_ending: false }
+    }
+
+    /// While one turns from coming to running, another finds the room that is left.
+    #[test]
+    fn no_program_is_counted_twice() {
+        for _ in 0..500 {
+            let programs = Programs::default();
+            let (first, program) = (programs.reserve(ProgramId(1), 2).unwrap(), program());
+            let has_entered = std::sync::atomic::AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    first.enter(program);
+                    has_entered.store(true, std::sync::atomic::Ordering::Release); // the loop below reads it
+                });
+                while !has_entered.load(std::sync::atomic::Ordering::Acquire) {
+                    drop(programs.reserve(ProgramId(2), 2).unwrap());
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn a_program_that_is_ending_is_waited_for() {
+        let programs = Programs::default();
+        programs.reserve(ProgramId(1), 1).unwrap().enter(program());
+        assert!(programs.reserve(ProgramId(2), 1).is_err(), "it runs");
+        programs.set_ending(ProgramId(1));
+        let start = Instant::now();
+        assert!(programs.reserve(ProgramId(2), 1).is_err(), "it does not go");
+        assert!(start.elapsed() >= ROOM_LIMIT);
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| programs.reserve(ProgramId(2), 1).map(drop));
+            programs.list().remove(&ProgramId(1)); // as `remove` does, without ending the children of this process
+            drop(programs.coming());
+            programs.freed.notify_all();
+            assert_eq!(second.join().unwrap(), Ok(()));
+        });
+        // One that was only coming, and is refused meanwhile, makes room too.
+        programs.reserve(ProgramId(3), 2).unwrap().enter(program());
+        programs.set_ending(ProgramId(3));
+        let coming = programs.reserve(ProgramId(4), 2).unwrap();
+        std::thread::scope(|scope| {
+            let third = scope.spawn(|| programs.reserve(ProgramId(5), 2).map(drop));
+            drop(coming);
+            assert_eq!(third.join().unwrap(), Ok(()));
+        });
     }
 
     #[test]

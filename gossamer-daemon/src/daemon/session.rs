@@ -45,6 +45,7 @@ pub fn run(daemon: &Arc<Daemon>, mut link: Link, start: Start) {
         Ok((child, channel)) => {
             tracing::info!(program = %id, part = child.id(), path, owner, "a program starts");
             let why = converse(daemon, id, link, channel, silence);
+            daemon.programs.set_ending(id);
             let exit = collect(child);
             daemon.programs.remove(id);
             tracing::info!(program = %id, exit, why, "the program has ended");
@@ -67,12 +68,14 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, UnixS
     let plan: gossamer::bootstrap::Plan =
         serde_json::from_str(&start.plan).map_err(|error| format!("the plan of the program: {error}"))?;
     plan.check().map_err(|error| error.to_string())?;
+    let reserved = daemon.programs.reserve(start.program, limits.programs)?;
+    // At once: the launcher asks one host before all others, and goes on to them when it has room there.
+    link.sender.send_message(&Reply::Beat).map_err(|error| format!("the launcher has gone: {error}"))?;
     let machines = plan.machines_of(start.host).count();
     if machines == 0 || machines > usize::from(limits.machines_per_host) {
         let most = limits.machines_per_host;
         return Err(format!("{machines} machines on this host; limits.machines_per_host is {most}"));
     }
-    let reserved = daemon.programs.reserve(start.program, limits.programs)?;
     let Link { receiver, sender, .. } = &mut *link;
     let file = while_beating(sender, |say| executable(daemon, receiver, &start, say))?;
     until_all_are_ready(link).map_err(|error| format!("the launcher does not say that it may start: {error}"))?;
@@ -95,8 +98,8 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, UnixS
     let one_at_a_time = daemon.programs.starting();
     let child = spawn(daemon, theirs).map_err(|error| format!("the daemon cannot start a process: {error}"))?;
     let (since, part) = (Instant::now(), Pid::from_child(&child));
-    let (machines, ended_by) = (Default::default(), None);
-    reserved.enter(Program { path, owner, since, part, channel: kept, machines, ended_by });
+    let (machines, ended_by, is_ending) = (Default::default(), None, false);
+    reserved.enter(Program { path, owner, since, part, channel: kept, machines, ended_by, is_ending });
     drop(one_at_a_time); // a part that does not read holds up nobody else
     let said = channel.send_message(&setup).and_then(|()| link.sender.send_message(&Reply::Accepted));
     if said.is_err() {
@@ -294,7 +297,10 @@ fn overhear(daemon: &Daemon, id: ProgramId, message: &[u8]) -> bool {
                 daemon.programs.set_slots(id, machine, slots_bytes);
             }
         }
-        Ok(FromPart::Done) => return true,
+        Ok(FromPart::Done) => {
+            daemon.programs.set_ending(id); // before its launcher hears of it, and starts the next
+            return true;
+        }
         _ => {}
     }
     false

@@ -47,6 +47,10 @@ pub fn connect(
 /// Starts the program on all hosts at once: when each of them has it, and not before, for the first to start would wait
 /// for those that still take it over.
 ///
+/// One host is asked before the others, the first by name: of programs that are started at the same time on the same hosts
+/// as many run as these have room for. Asked all at once, one host would let some of them in and another one others, and
+/// each program that one of them refuses would have taken the room on the rest.
+///
 /// # Errors
 /// [`RackError::Hosts`] names each that refuses, and why.
 pub fn start(
@@ -58,12 +62,30 @@ pub fn start(
     events: &mpsc::Receiver<Event>,
 ) -> Result<Links, RackError> {
     let silence = Duration::from_millis(u64::from(start.silence_ms));
-    for (number, link) in (0u16..).zip(links) {
-        let (mut start, path, news) = (start.clone(), path.to_owned(), news.clone());
-        start.host = number;
+    let start_of = |host: usize| Start { host: u16::try_from(host).unwrap_or(u16::MAX), ..start.clone() };
+    let mut links: Vec<Option<Link>> = links.into_iter().map(Some).collect();
+    let first = (0..chosen.len()).min_by_key(|host| &chosen[*host].name).unwrap_or(0);
+    if let Some(link) = links[first].take() {
+        let (start, news) = (start_of(first), news.clone());
         spawn(move || {
-            let ready = prepare(link, start, &path, silence).map(Box::new);
-            let _ = news.send(Event::Connected(usize::from(number), ready)); // a signal came meanwhile
+            let _ = news.send(Event::Connected(0, admit(link, start, silence).map(Box::new))); // a signal came meanwhile
+        })?;
+    }
+    let mut admitted = match gather(&chosen[first..=first], events, |_| ())? {
+        Ok(links) => links.into_iter().next(),
+        Err(signal) => return Ok(Err(signal)),
+    };
+    for (number, link) in links.into_iter().enumerate() {
+        let (start, path, news) = (start_of(number), path.to_owned(), news.clone());
+        let admitted = if number == first { admitted.take() } else { None };
+        spawn(move || {
+            let admitted = match (admitted, link) {
+                (Some(link), _) => Ok(link),
+                (None, Some(link)) => admit(link, start, silence),
+                (None, None) => Err("it was not asked".to_owned()),
+            };
+            let ready = admitted.and_then(|link| prepare(link, &path)).map(Box::new);
+            let _ = news.send(Event::Connected(number, ready)); // a signal came meanwhile
         })?;
     }
     // To get the program may take a host longer than the silence that the others allow.
@@ -113,12 +135,22 @@ fn gather(
     if failed.is_empty() { Ok(Ok(links.into_iter().flatten().collect())) } else { Err(RackError::Hosts(failed)) }
 }
 
-/// Hands the program to a host, and its executable where the host lacks it.
-fn prepare(mut link: Link, start: Start, path: &Path, silence: Duration) -> Result<Link, String> {
+/// Asks a host to take the program: until it has reserved room for it.
+fn admit(mut link: Link, start: Start, silence: Duration) -> Result<Link, String> {
     let in_words = |error: &dyn std::fmt::Display| error.to_string();
     // However long it takes the host to find its executable or to get it, it gives signs of life.
     link.set_timeout(silence).map_err(|error| in_words(&error))?;
     link.sender.send_message(&Request::Run(Box::new(start))).map_err(|error| in_words(&error))?;
+    match link.receiver.receive_message().map_err(|error| in_words(&error))? {
+        Reply::Beat => Ok(link),
+        Reply::Refused(reason) => Err(reason),
+        _ => Err("it answers what was not asked".into()),
+    }
+}
+
+/// Waits until a host has the program's executable, and hands it over where the host lacks it.
+fn prepare(mut link: Link, path: &Path) -> Result<Link, String> {
+    let in_words = |error: &dyn std::fmt::Display| error.to_string();
     loop {
         match link.receiver.receive_message().map_err(|error| in_words(&error))? {
             Reply::Ready => return Ok(link),

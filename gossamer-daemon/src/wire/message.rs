@@ -18,7 +18,7 @@ use bincode::{Decode, Encode};
 use super::status::HostStatus;
 
 /// Version of everything in this file. Both sides must have the same.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// The longest message, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 /// A program is carried in pieces of at most this many bytes.
@@ -159,7 +159,8 @@ impl Hello {
 /// What a connection is for.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Request {
-    /// Get ready to start this host's machines of a program. `Go` follows when all its hosts are ready.
+    /// Get ready to start this host's machines of a program: a `Beat` answers at once when there is room for it. `Go` follows
+    /// when all its hosts are ready.
     Run(Box<Start>),
     /// Start them.
     Go,

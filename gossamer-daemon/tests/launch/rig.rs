@@ -116,6 +116,11 @@ impl Launch {
         self.stderr.lock().unwrap().0.iter().any(|line| line.contains(words))
     }
 
+    /// Whether so many machines are ready.
+    pub fn is_ready(&self, machines: u16) -> bool {
+        self.stdout.lock().unwrap().0.iter().filter_map(|line| parse_pid(line)).count() == usize::from(machines)
+    }
+
     /// Waits until so many machines are ready; their process ids.
     pub fn ready(&self, machines: u16) -> BTreeMap<u16, u32> {
         let mut pids = BTreeMap::new();

@@ -4,9 +4,9 @@
 use rustix::process::Signal;
 
 use crate::hosts::{PATIENT_MS, Rack};
-use crate::rig::{kill, run, until_gone};
+use crate::rig::{kill, run, until, until_gone};
 
-crate::tests![kill_fails_where_a_host_does_not_answer];
+crate::tests![kill_fails_where_a_host_does_not_answer, as_many_programs_run_as_fit,];
 
 /// Of a host that gives no answer nobody knows whether the program still runs there.
 fn kill_fails_where_a_host_does_not_answer() {
@@ -31,6 +31,28 @@ fn kill_fails_where_a_host_does_not_answer() {
         }
         until_gone(pids.values().copied());
         launch.end();
+        rack.until_idle();
+    }
+}
+
+/// Started at the same time, on hosts that are named in different orders.
+fn as_many_programs_run_as_fit() {
+    const FIT: usize = 4;
+    let rack = Rack::start(3, PATIENT_MS, &format!("limits: {{programs: {FIT}}}"));
+    for _ in 0..4 {
+        let orders = ["a,b,c", "b,c,a", "c,a,b", "c,b,a"].into_iter().cycle().take(FIT + 3);
+        let launched: Vec<_> =
+            orders.map(|hosts| crate::rig::start(rack.command(&["--hosts", hosts], &["wait"]))).collect();
+        let refused = |launch: &&crate::rig::Launch| launch.has_complained("limits.programs");
+        let (mut ready, mut not_ready) = (0, 0);
+        until("each to run or to be refused", || {
+            ready = launched.iter().filter(|launch| launch.is_ready(3)).count();
+            not_ready = launched.iter().filter(refused).count();
+            ready + not_ready == launched.len()
+        });
+        assert_eq!((ready, not_ready), (FIT, 3));
+        launched.iter().filter(|launch| !refused(launch)).for_each(|launch| kill(launch.pid(), Signal::TERM));
+        launched.into_iter().for_each(|launch| drop(launch.end()));
         rack.until_idle();
     }
 }
