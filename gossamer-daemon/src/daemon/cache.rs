@@ -1,13 +1,15 @@
 //! Programs by their content: found at their path, in the cache, or taken from the launcher.
 //!
-//! Invariant: what [`Cache::find`] or [`Incoming::finish`] returns for a hash had that hash a moment ago, and lies where
-//! nobody but this process's user (and root) can put something else until it is executed.
+//! Invariants: what [`Cache::find`] or [`Incoming::finish`] returns for a hash had that hash a moment ago, and lies where
+//! nobody but this process's user (and root) can put something else until it is executed. What is kept and what is coming
+//! in have no more bytes together than the limit: room is reserved before the first byte of a program is taken.
 
 use std::fs::{self, DirBuilder, File, Metadata};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{Mode, OFlags};
@@ -18,12 +20,55 @@ use crate::wire::Binary;
 const INCOMING: &str = ".incoming-";
 /// One that was not written to for so long was left behind by a daemon that was killed.
 const LEFT_BEHIND: Duration = Duration::from_secs(3600);
+/// How often a program is given its name: its folder may be tidied away in between.
+const NAMINGS: usize = 10;
 
 /// The carried programs of a host: `FOLDER/HASH/NAME`.
 #[derive(Debug)]
 pub struct Cache {
     folder: PathBuf,
     limit_bytes: u64,
+    arrivals: Arc<Arrivals>,
+}
+
+/// The programs that are coming in.
+#[derive(Debug, Default)]
+struct Arrivals {
+    list: Mutex<Vec<(PathBuf, u64)>>, // where each will lie, and how many bytes it has
+    changed: Condvar,
+}
+
+impl Arrivals {
+    fn list(&self) -> MutexGuard<'_, Vec<(PathBuf, u64)>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a program may begin to come in: it is not coming yet, and fits beside those that are.
+fn is_room_for(list: &[(PathBuf, u64)], place: &Path, bytes: u64, most: u64) -> bool {
+    let coming: u64 = list.iter().map(|(_, bytes)| bytes).sum();
+    coming.saturating_add(bytes) <= most && list.iter().all(|(other, _)| other != place)
+}
+
+/// Room for a program; it ends when the program is kept, or is not.
+struct Room {
+    arrivals: Arc<Arrivals>,
+    place: PathBuf,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.arrivals.list().retain(|(place, _)| *place != self.place);
+        self.arrivals.changed.notify_all();
+    }
+}
+
+/// What [`Cache::take`] gives.
+pub enum Taken {
+    /// It is to be sent.
+    Incoming(Incoming),
+    /// Another launcher has sent it meanwhile.
+    Kept(PathBuf),
 }
 
 /// BLAKE3 of a file, and its length.
@@ -84,7 +129,7 @@ impl Cache {
     /// The cache in a folder, which is made when it is needed.
     #[must_use]
     pub fn new(folder: PathBuf, limit_bytes: u64) -> Cache {
-        Cache { folder, limit_bytes }
+        Cache { folder, limit_bytes, arrivals: Arc::default() }
     }
 
     /// A file with this content: the program's own path, where no other user can change it, or a carried one.
@@ -109,19 +154,39 @@ impl Cache {
         self.folder.join(blake3::Hash::from_bytes(binary.hash).to_hex().as_str()).join(name)
     }
 
-    /// Starts taking a program.
+    /// Starts taking a program. Waits while another launcher sends the same, and while those that are coming in leave no
+    /// room for it.
     ///
     /// # Errors
-    /// When the folder cannot be written.
-    pub fn take(&self, path: &Path, binary: Binary) -> io::Result<Incoming> {
+    /// When the folder cannot be written, or the program is longer than all that may be kept.
+    pub fn take(&self, path: &Path, binary: Binary) -> io::Result<Taken> {
         make_folder(&self.folder)?;
         self.check_folder()?;
-        self.make_room(binary.bytes)?;
-        let place = self.place(path, &binary);
-        let folder = place.parent().unwrap_or(&self.folder);
-        make_folder(folder)?;
+        let (place, most) = (self.place(path, &binary), self.limit_bytes);
+        if binary.bytes > most {
+            return Err(io::Error::other(format!("it has {} bytes, limits.cache_bytes is {most}", binary.bytes)));
+        }
+        let (mut list, mut is_looked_for) = (self.arrivals.list(), true);
+        loop {
+            if is_looked_for && place.exists() && list.iter().all(|(other, _)| *other != place) {
+                drop(list); // to read a program takes long
+                if let Some(kept) = self.find_kept(path, &binary) {
+                    return Ok(Taken::Kept(kept));
+                }
+                (list, is_looked_for) = (self.arrivals.list(), false);
+            } else if is_room_for(&list, &place, binary.bytes, most) {
+                break;
+            } else {
+                list = self.arrivals.changed.wait(list).unwrap_or_else(PoisonError::into_inner);
+                is_looked_for = true;
+            }
+        }
+        self.make_room(list.iter().map(|(_, bytes)| bytes).sum::<u64>() + binary.bytes)?;
+        list.push((place.clone(), binary.bytes));
+        let room = Room { arrivals: Arc::clone(&self.arrivals), place };
+        drop(list);
         let file = tempfile::Builder::new().prefix(INCOMING).tempfile_in(&self.folder)?;
-        Ok(Incoming { file, place, binary, taken_bytes: 0, hasher: blake3::Hasher::new() })
+        Ok(Taken::Incoming(Incoming { file, room, binary, taken_bytes: 0, hasher: blake3::Hasher::new() }))
     }
 
     /// The folder has to be this user's alone: its name may be known, and lie where others may write.
@@ -155,9 +220,12 @@ impl Cache {
         known.collect()
     }
 
-    /// Removes what daemons that were killed have left half written.
+    /// Removes what daemons that were killed have left half written, and folders without a program.
     fn tidy(&self) {
         for file in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            if file.file_type().is_ok_and(|kind| kind.is_dir()) && is_hash(&file.file_name()) {
+                let _ = fs::remove_dir(file.path()); // stays if a program is in it
+            }
             let modified = file.metadata().and_then(|found| found.modified());
             let is_old = modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > LEFT_BEHIND));
             if is_old && file.file_name().as_bytes().starts_with(INCOMING.as_bytes()) {
@@ -190,7 +258,7 @@ impl Cache {
 /// A program on its way in.
 pub struct Incoming {
     file: tempfile::NamedTempFile,
-    place: PathBuf,
+    room: Room,
     binary: Binary,
     taken_bytes: u64,
     hasher: blake3::Hasher,
@@ -221,10 +289,30 @@ impl Incoming {
             return Err(io::Error::other("what the launcher sent is not what it said: its hash differs"));
         }
         self.file.as_file().set_permissions(fs::Permissions::from_mode(0o755))?;
-        let path = self.file.into_temp_path(); // closes the file
-        path.persist(&self.place).map_err(|error| error.error)?;
-        Ok(self.place)
+        let mut path = self.file.into_temp_path(); // closes the file
+        let place = &self.room.place;
+        let folder = place.parent().unwrap_or(place);
+        let mut list = self.room.arrivals.list(); // held: it counts as coming or as kept, never as both
+        for left in (0..NAMINGS).rev() {
+            make_folder(folder)?;
+            path = match path.persist(place) {
+                Ok(()) => break,
+                Err(error) if left > 0 && error.error.kind() == io::ErrorKind::NotFound => error.path,
+                Err(error) => {
+                    let _ = fs::remove_dir(folder); // stays if another name is in it
+                    return Err(error.error);
+                }
+            }
+        }
+        list.retain(|(other, _)| other != place);
+        drop(list);
+        Ok(place.clone())
     }
+}
+
+/// Whether a name is that of a hash, and so of a folder of this cache.
+fn is_hash(name: &std::ffi::OsStr) -> bool {
+    name.len() == 2 * blake3::OUT_LEN && name.as_bytes().iter().all(u8::is_ascii_hexdigit)
 }
 
 /// Whether a file looks as if it could be executed: for an error before anything is started.
@@ -262,8 +350,21 @@ pub fn read_piece(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
 mod tests {
     use super::*;
 
+    fn begin(cache: &Cache, name: &str, binary: Binary) -> io::Result<Incoming> {
+        match cache.take(Path::new(name), binary)? {
+            Taken::Incoming(incoming) => Ok(incoming),
+            Taken::Kept(place) => panic!("{} is there", place.display()),
+        }
+    }
+
+    /// What lies in the cache's folder.
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+        entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
+    }
+
     fn take(cache: &Cache, name: &str, content: &[u8], binary: Binary) -> io::Result<PathBuf> {
-        let mut incoming = cache.take(Path::new(name), binary)?;
+        let mut incoming = begin(cache, name, binary)?;
         for piece in content.chunks(3) {
             incoming.push(piece)?;
         }
@@ -368,6 +469,87 @@ mod tests {
         assert!(take(&cache, "p", b"abcd", known).unwrap_err().to_string().contains("more than it said"));
         assert!(cache.find(Path::new("p"), &known).is_none());
         assert_eq!(cache.used_bytes(), 0);
+    }
+
+    /// Neither of what was not as said, nor of what was cut off, nor of what has no room at all.
+    #[test]
+    fn what_is_refused_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(folder.path().to_owned(), 10);
+        assert!(take(&cache, "p", b"abd", binary(b"abc")).is_err());
+        assert!(take(&cache, "p", b"abcd", binary(b"abc")).is_err());
+        begin(&cache, "p", binary(b"abc")).unwrap().push(b"a").unwrap();
+        let refused = take(&cache, "p", &[0; 11], binary(&[0; 11])).unwrap_err().to_string();
+        assert!(refused.contains("it has 11 bytes, limits.cache_bytes is 10"), "{refused}");
+        assert_eq!(names(folder.path()), [""; 0]);
+        // What has come is given its name where a folder was put that cannot be one.
+        let place = cache.place(Path::new("p"), &binary(b"abc"));
+        fs::create_dir_all(&place).unwrap();
+        assert!(take(&cache, "p", b"abc", binary(b"abc")).is_err());
+        // What earlier daemons have left goes with the next program; what is not the cache's stays.
+        let other = "0".repeat(64);
+        for name in [&other, "mine"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        fs::remove_dir(&place).unwrap();
+        take(&cache, "q", b"abcde", binary(b"abcde")).unwrap();
+        let mut left = names(folder.path());
+        left.sort_unstable();
+        assert_eq!(left, [blake3::hash(b"abcde").to_hex().as_str(), "mine"]);
+    }
+
+    /// A program waits until those that come in leave room for it; what is kept makes room.
+    #[test]
+    fn what_comes_in_keeps_to_the_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(folder.path().to_owned(), 25);
+        let contents = [b"0123456789".as_slice(), b"abcdefghij", b"ABCDEFGHIJ", b"!!!!!!!!!!"];
+        let old = take(&cache, "p", contents[0], binary(contents[0])).unwrap();
+        let mut first = begin(&cache, "p", binary(contents[1])).unwrap();
+        assert!(old.exists());
+        let second = begin(&cache, "p", binary(contents[2])).unwrap();
+        assert!(!old.exists(), "20 bytes are coming");
+        std::thread::scope(|scope| {
+            let third = scope.spawn(|| take(&cache, "p", contents[3], binary(contents[3])).unwrap());
+            (0..1000).for_each(|_| std::thread::yield_now()); // it may wait by now
+            first.push(contents[1]).unwrap();
+            let first = first.finish().unwrap();
+            let third = third.join().unwrap();
+            assert!(
+                third.exists() && !first.exists(),
+                "10 bytes are coming, and two times 10 can be kept beside them no more"
+            );
+        });
+        drop(second); // its launcher has gone
+        assert_eq!(cache.used_bytes(), 10);
+        assert!(cache.arrivals.list().is_empty());
+    }
+
+    /// Of launchers that bring the same program one sends it, and the next one where that fails.
+    #[test]
+    fn the_same_program_comes_in_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(folder.path().to_owned(), 5);
+        for is_sent in [true, false] {
+            let content = if is_sent { b"abc" } else { b"ABC" };
+            let mut first = begin(&cache, "p", binary(content)).unwrap();
+            std::thread::scope(|scope| {
+                let second = scope.spawn(|| cache.take(Path::new("p"), binary(content)).unwrap());
+                (0..1000).for_each(|_| std::thread::yield_now()); // it may wait by now
+                assert_eq!(cache.arrivals.list().len(), 1);
+                first.push(content).unwrap();
+                if is_sent {
+                    drop(first.finish().unwrap())
+                } else {
+                    drop(first)
+                }
+                let place = cache.place(Path::new("p"), &binary(content));
+                match second.join().unwrap() {
+                    Taken::Kept(kept) => assert!(is_sent && kept == place),
+                    Taken::Incoming(_) => assert!(!is_sent, "it is there"),
+                }
+            });
+        }
     }
 
     #[test]

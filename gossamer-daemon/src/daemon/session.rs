@@ -21,7 +21,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
 use super::Daemon;
-use super::cache::{check_executable, path_of};
+use super::cache::{Taken, check_executable, path_of};
 use super::programs::Program;
 use crate::tie::tie;
 use crate::wire::link::Link;
@@ -188,7 +188,10 @@ fn executable(
         return Err(format!("the program has {} bytes, limits.binary_bytes is {most}", binary.bytes));
     }
     let in_words = |error: &dyn std::fmt::Display| format!("the program cannot be taken over: {error}");
-    let mut incoming = daemon.cache.take(&path, binary).map_err(|error| in_words(&error))?;
+    let mut incoming = match daemon.cache.take(&path, binary).map_err(|error| in_words(&error))? {
+        Taken::Incoming(incoming) => incoming,
+        Taken::Kept(place) => return Ok(place),
+    };
     say.send(Reply::NeedBinary).map_err(|error| in_words(&error))?;
     loop {
         let piece = match receiver.receive_message().map_err(|error| in_words(&error))? {
