@@ -157,8 +157,9 @@ impl Ask {
             let address = &status.address;
             match &status.host {
                 Ok((hello, host)) => print(&format!(
-                    "{:<12}ok      {address}, {} cores, {:.1} ms, programs run as {}, {}",
+                    "{:<12}{:<8}{address}, {} cores, {:.1} ms, programs run as {}, {}",
                     status.name,
+                    if remarks.is_empty() { "ok" } else { "WARNING" },
                     hello.cores,
                     status.took_ms,
                     host.user,

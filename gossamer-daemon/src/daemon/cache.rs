@@ -16,6 +16,10 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::wire::Binary;
 
+mod trial;
+
+use trial::explain;
+
 /// How the name of a program on its way in begins.
 const INCOMING: &str = ".incoming-";
 /// One that was not written to for so long was left behind by a daemon that was killed.
@@ -160,7 +164,7 @@ impl Cache {
     /// # Errors
     /// When the folder cannot be written, or the program is longer than all that may be kept.
     pub fn take(&self, path: &Path, binary: Binary) -> io::Result<Taken> {
-        make_folder(&self.folder)?;
+        make_folder(&self.folder).map_err(|error| explain(error, &self.folder))?;
         self.check_folder()?;
         let (place, most) = (self.place(path, &binary), self.limit_bytes);
         if binary.bytes > most {
@@ -185,7 +189,8 @@ impl Cache {
         list.push((place.clone(), binary.bytes));
         let room = Room { arrivals: Arc::clone(&self.arrivals), place };
         drop(list);
-        let file = tempfile::Builder::new().prefix(INCOMING).tempfile_in(&self.folder)?;
+        let file = tempfile::Builder::new().prefix(INCOMING).tempfile_in(&self.folder);
+        let file = file.map_err(|error| explain(error, &self.folder))?;
         Ok(Taken::Incoming(Incoming { file, room, binary, taken_bytes: 0, hasher: blake3::Hasher::new() }))
     }
 
@@ -275,7 +280,8 @@ impl Incoming {
             return Err(io::Error::other("the launcher sent more than it said"));
         }
         self.hasher.update(piece);
-        self.file.write_all(piece)?;
+        let written = self.file.write_all(piece);
+        written.map_err(|error| explain(error, self.room.place.ancestors().nth(2).unwrap_or(&self.room.place)))?;
         Ok(self.taken_bytes == self.binary.bytes)
     }
 
@@ -529,7 +535,7 @@ mod tests {
     #[test]
     fn the_same_program_comes_in_once() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::new(folder.path().to_owned(), 5);
+        let cache = Cache::new(folder.path().to_owned(), 1000);
         for is_sent in [true, false] {
             let content = if is_sent { b"abc" } else { b"ABC" };
             let mut first = begin(&cache, "p", binary(content)).unwrap();

@@ -167,6 +167,9 @@ fn announce(daemon: &Daemon, address: SocketAddr) {
     let (rack, host, user) = (&daemon.rack.name, &daemon.host.name, &daemon.run_as.name);
     let (file, hosts) = (daemon.rack.path.display().to_string(), daemon.rack.hosts.len());
     tracing::info!(%address, rack, host, user, hosts, file, pid = std::process::id(), "listening");
+    if let Err(trouble) = daemon.cache.try_out(daemon.run_as.ids) {
+        tracing::warn!(trouble, "programs that this host lacks cannot be taken");
+    }
 }
 
 fn start_threads(daemon: &Arc<Daemon>, listener: TcpListener) -> io::Result<()> {
@@ -219,6 +222,7 @@ impl Daemon {
             neighbours: self.neighbours.status(),
             fabrics: fabrics(),
             cache_bytes: self.cache.used_bytes(),
+            cache_trouble: self.cache.try_out(self.run_as.ids).err().unwrap_or_default(),
         }
     }
 

@@ -92,6 +92,9 @@ pub fn remarks(rack: &RackConfig, theirs: &Hello, status: &HostStatus) -> Vec<St
     if apart > CLOCKS_DIFFER {
         remarks.push(format!("its clock is {} s off: logs will be hard to compare (NTP?)", apart.as_secs()));
     }
+    if !status.cache_trouble.is_empty() {
+        remarks.push(format!("programs that it lacks cannot be sent to it: {}", status.cache_trouble));
+    }
     for neighbour in status.neighbours.iter().filter(|neighbour| !neighbour.trouble.is_empty()) {
         remarks.push(format!("it does not reach {}: {}", neighbour.name, neighbour.trouble));
     }

@@ -19,6 +19,8 @@ pub struct HostStatus {
     pub fabrics: Vec<(String, String)>,
     /// Carried programs that are kept, in bytes.
     pub cache_bytes: u64,
+    /// Why no program could be taken there; empty: one could.
+    pub cache_trouble: String,
 }
 
 /// A program, on one host.

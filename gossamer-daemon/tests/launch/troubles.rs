@@ -6,7 +6,11 @@ use rustix::process::Signal;
 use crate::hosts::{PATIENT_MS, Rack};
 use crate::rig::{kill, run, until, until_gone};
 
-crate::tests![kill_fails_where_a_host_does_not_answer, as_many_programs_run_as_fit,];
+crate::tests![
+    kill_fails_where_a_host_does_not_answer,
+    as_many_programs_run_as_fit,
+    check_tells_of_a_cache_that_cannot_be_used,
+];
 
 /// Of a host that gives no answer nobody knows whether the program still runs there.
 fn kill_fails_where_a_host_does_not_answer() {
@@ -55,4 +59,43 @@ fn as_many_programs_run_as_fit() {
         launched.into_iter().for_each(|launch| drop(launch.end()));
         rack.until_idle();
     }
+}
+
+/// And whoever needs it is told the same.
+fn check_tells_of_a_cache_that_cannot_be_used() {
+    let mut rack = Rack::prepare(2, PATIENT_MS, "");
+    let cache = rack.folder.path().join("cache-b");
+    std::fs::write(&cache, "").unwrap();
+    rack.start_daemon("a");
+    rack.start_daemon("b");
+    until("the log to say so", || rack.daemons["b"].has_complained("programs that this host lacks cannot be taken"));
+    let trouble = format!("{}, where programs are kept: ", cache.display());
+    let checked = || run(rack.launcher("check"));
+    // The daemons see one another a moment after their start; this stays.
+    until("the hosts to be well but for that", || checked().stdout.len() == 4);
+    let ended = checked();
+    assert_eq!(ended.code(), Some(1), "{ended}");
+    assert!(
+        ended.stdout[1].starts_with("a           ok ") && ended.stdout[2].starts_with("b           WARNING "),
+        "{ended}"
+    );
+    assert!(ended.stdout[3].contains(&trouble) && ended.stdout[3].contains("a file is in its place"), "{ended}");
+    let json = rack.json("check");
+    assert_eq!((&json["ok"], &json["hosts"][0]["remarks"]), (&false.into(), &serde_json::json!([])), "{json}");
+    assert!(json["hosts"][1]["status"]["cache_trouble"].as_str().unwrap().starts_with(&trouble), "{json}");
+
+    // A program that both have runs nevertheless; one that is to be sent is refused.
+    rack.run(&["--in-place"], &["end", "4"]).assert(4, None);
+    // What lies where others may write is not run from there.
+    let copy = rack.folder.path().join("open/program");
+    std::fs::create_dir(copy.parent().unwrap()).unwrap();
+    std::fs::copy("/bin/sh", &copy).unwrap();
+    std::fs::set_permissions(copy.parent().unwrap(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let mut command = rack.launcher("run");
+    command.arg(copy).args(["-c", "exit 0"]);
+    let refused = run(command);
+    assert_eq!(refused.code(), Some(70), "{refused}");
+    assert!(refused.stderr.iter().any(|line| line.contains("host b: ") && line.contains(&trouble)), "{refused}");
+    std::fs::remove_file(&cache).unwrap();
+    assert_eq!(checked().code(), Some(0));
 }
