@@ -73,7 +73,13 @@ fn serve_next(worker: &Worker, peers: &Peers, place: usize) -> bool {
 type Served = (Buffer, Vec<(u32, Fault)>);
 
 /// Runs a batch in delegated context.
-fn run(worker: &Worker, peers: &Peers, client: TrusteeId, frame: &[u8], requests: u32) -> Result<Served, Malformed> {
+pub(super) fn run(
+    worker: &Worker,
+    peers: &Peers,
+    client: TrusteeId,
+    frame: &[u8],
+    requests: u32,
+) -> Result<Served, Malformed> {
     let mut out = peers.answer.take();
     out.reserve(peers.room_bytes + BEHIND_BYTES);
     let out = Writer::packed(out);
@@ -112,7 +118,8 @@ fn run_one(
     serving: &mut Serving,
 ) {
     let property = ptr::with_exposed_provenance_mut::<Header>(item.property as usize);
-    if item.operation.on_property && *known != property {
+    // Null is what `known` is at first, and no property.
+    if item.operation.on_property && (*known != property || property.is_null()) {
         if !worker.estate().knows(property) && !worker.shared.homes.is_announced(property) {
             return serving.fault(Fault::Gone);
         }

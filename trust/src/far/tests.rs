@@ -1,22 +1,29 @@
-//! A worker with a peer that these tests play: what is sent, in which order it is answered, and who may go on when.
+//! A worker with a peer that these tests play: what is sent, in which order it is answered, who may go on when, and what of
+//! the peer's own requests is run.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use super::frame::{Malformed, Writer};
 use crate::link::{Buffer, Carrier, Operation, attach};
+use crate::property::Header;
 use crate::registry::{TrusteeId, worker_id};
+use crate::request::{Fault, OperationOf, Request, Serving};
 use crate::{Error, Trust, spawn, worker, yield_now};
 
 const ROOM_BYTES: usize = 400;
 const SENDS_MAX: usize = 2;
 
-/// What the peer has been sent and not answered, and its answers that have not been taken.
+/// What the peer has been sent and not answered, and its answers that have not been taken; the batches that it sends itself,
+/// and what they were answered.
 #[derive(Default)]
 struct Peer {
     sent: VecDeque<u32>,
     answers: VecDeque<(Vec<u8>, u32)>,
     flushes: usize,
+    requests: VecDeque<(Vec<u8>, u32)>,
+    served: VecDeque<(Buffer, u32)>,
 }
 
 impl Peer {
@@ -43,8 +50,8 @@ unsafe impl Carrier for Played {
     fn position(&self, operation: &'static Operation) -> u64 {
         operation.position() as u64
     }
-    fn operation_at(&self, _: u64) -> Option<&'static Operation> {
-        None
+    fn operation_at(&self, position: u64) -> Option<&'static Operation> {
+        [OperationOf::<Probe<false>>::INLINE, OperationOf::<Probe<true>>::INLINE].get(position as usize).copied()
     }
     fn can_send(&mut self, _: usize) -> bool {
         self.peer.borrow().sent.len() < SENDS_MAX
@@ -59,13 +66,18 @@ unsafe impl Carrier for Played {
         into.bytes_mut().copy_from_slice(&bytes);
         Some(faults)
     }
-    fn find_requests(&self, _: usize) -> Option<usize> {
-        None
+    fn find_requests(&self, from: usize) -> Option<usize> {
+        (from == 0 && !self.peer.borrow().requests.is_empty()).then_some(0)
     }
-    fn receive_requests(&mut self, _: usize, _: &mut Buffer) -> Option<u32> {
-        None
+    fn receive_requests(&mut self, _: usize, into: &mut Buffer) -> Option<u32> {
+        let (bytes, requests) = self.peer.borrow_mut().requests.pop_front()?;
+        into.set_len(bytes.len());
+        into.bytes_mut().copy_from_slice(&bytes);
+        Some(requests)
     }
-    fn answer(&mut self, _: usize, _: &mut Buffer, _: u32) {}
+    fn answer(&mut self, _: usize, answer: &mut Buffer, faults_bytes: u32) {
+        self.peer.borrow_mut().served.push_back((std::mem::take(answer), faults_bytes));
+    }
     fn turn(&mut self) {}
     fn flush(&mut self) {
         self.peer.borrow_mut().flushes += 1;
@@ -80,12 +92,21 @@ unsafe impl Carrier for Played {
 
 /// Runs `test` on a worker of its own, with a trust of a property that the peer has.
 fn play(test: impl FnOnce(&Rc<RefCell<Peer>>, &Trust<u64>) + Send + 'static) {
+    play_after(|| (), |peer, there, ()| test(peer, there));
+}
+
+/// As [`play`], on a worker that has done this before it had peers.
+fn play_after<B>(
+    before: impl FnOnce() -> B + Send + 'static,
+    test: impl FnOnce(&Rc<RefCell<Peer>>, &Trust<u64>, B) + Send + 'static,
+) {
     let thread = std::thread::spawn(move || {
+        let before = before();
         let peer = Rc::<RefCell<Peer>>::default();
         let id = worker_id(7, 0);
         attach(Some(Box::new(Played { peers: [id], peer: Rc::clone(&peer) })), None);
         let there = Trust::of(std::ptr::without_provenance_mut(4096), id);
-        test(&peer, &there);
+        test(&peer, &there, before);
         drop(there);
         // Up to the end of this thread, which waits for answers.
         while worker::with(|worker| worker.far.is_outstanding()) {
@@ -228,5 +249,116 @@ fn who_is_no_peer_is_refused() {
     play(|_, _| {
         let nobody = Trust::<u64>::of(std::ptr::without_provenance_mut(4096), worker_id(7, 1));
         assert!(matches!(nobody.try_apply(|v| *v), Err(Error::Refused { .. })));
+    });
+}
+
+thread_local! {
+    /// On which properties a [`Probe`] has run.
+    static PROBED: RefCell<Vec<u64>> = RefCell::default();
+}
+
+/// A request that only tells on which property it was run, without looking at it; on none if it is not `ON`.
+struct Probe<const ON: bool>;
+
+impl<const ON: bool> Request for Probe<ON> {
+    const ON_PROPERTY: bool = ON;
+
+    unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
+        PROBED.with_borrow_mut(|probed| probed.push(property.addr() as u64));
+        serving.out.put(property.addr() as u64);
+    }
+}
+
+/// The frame of a peer that asks each of these properties.
+fn frame<const ON: bool>(properties: &[u64]) -> Vec<u8> {
+    let (mut writer, operation) = (Writer::new(), OperationOf::<Probe<ON>>::INLINE);
+    for property in properties {
+        let at = writer.add(operation, 8, 9000, || u64::from(ON)).expect("there is room");
+        // SAFETY: `add` gave out 8 bytes.
+        unsafe { at.cast::<u64>().write_unaligned(*property) };
+    }
+    writer.frame().bytes().to_vec()
+}
+
+/// Has the peer ask this worker, and says which of its requests were run, and which were told that the property is gone.
+fn asked<const ON: bool>(peer: &Rc<RefCell<Peer>>, properties: &[u64]) -> (Vec<u64>, Vec<u32>) {
+    let count = properties.len() as u32;
+    peer.borrow_mut().requests.push_back((frame::<ON>(properties), count));
+    yield_now();
+    let (mut answer, faults_bytes) = peer.borrow_mut().served.pop_front().expect("it is served in one turn");
+    let mut faults = Vec::new();
+    if faults_bytes > 0 {
+        faults = super::fault::split_off(&mut answer, faults_bytes, count).expect("they can be read");
+    }
+    let ran = PROBED.take();
+    let responses: Vec<u64> =
+        answer.bytes().chunks_exact(8).map(|value| u64::from_ne_bytes(value.try_into().unwrap())).collect();
+    assert_eq!(responses, ran, "those that ran have a response, and no others");
+    assert!(faults.iter().all(|(_, fault)| matches!(fault, Fault::Gone)), "{faults:?}");
+    (ran, faults.into_iter().map(|(index, _)| index).collect())
+}
+
+fn address<T>(trust: &Trust<T>) -> u64 {
+    trust.parts().0.expose_provenance() as u64
+}
+
+#[test]
+fn a_peer_s_request_is_run_on_a_property_of_this_trustee_only() {
+    play(|peer, there| {
+        let (one, two) = (crate::local_trustee().entrust(1u64), crate::local_trustee().entrust(2u64));
+        let (one, two) = ((address(&one), one), (address(&two), two));
+        assert_eq!(asked::<true>(peer, &[one.0, two.0]), (vec![one.0, two.0], vec![]));
+        // What was never one: the peer's own, none, the last address, and the middle of one that is there.
+        for stranger in [address(there), 0, u64::MAX, one.0 + 8, one.0 + 1] {
+            assert_eq!(asked::<true>(peer, &[stranger]), (vec![], vec![0]), "{stranger:#x}");
+        }
+        // Whatever was looked up last.
+        let mixed = [one.0, 4096, one.0, 4096, 4096, two.0, two.0, 0];
+        assert_eq!(asked::<true>(peer, &mixed), (vec![one.0, one.0, two.0, two.0], vec![1, 3, 4, 7]));
+        // To drop them, the peer would have to be asked.
+        std::mem::forget((one, two));
+    });
+}
+
+#[test]
+fn a_peer_s_request_is_run_on_a_property_from_before_there_were_peers_unless_it_was_dropped() {
+    let before = || {
+        let value = std::sync::Arc::new(5);
+        let entrust = || crate::local_trustee().entrust(std::sync::Arc::clone(&value));
+        let (kept, dropped) = (entrust(), entrust());
+        let gone = address(&dropped);
+        drop(dropped);
+        let is_dropped = || std::sync::Arc::strong_count(&value) == 2;
+        (0..10_000).take_while(|_| !is_dropped()).for_each(|_| yield_now());
+        assert!(is_dropped(), "nobody else can have a trust of it");
+        (address(&kept), gone, kept)
+    };
+    play_after(before, |peer, _, (kept, gone, trust)| {
+        assert_eq!(asked::<true>(peer, &[gone, kept, gone, kept]), (vec![kept, kept], vec![0, 2]));
+        std::mem::forget(trust);
+    });
+}
+
+#[test]
+fn a_request_that_is_of_no_property_names_any() {
+    play(|peer, _| {
+        let ran = asked::<false>(peer, &[0, 4096, 7]);
+        assert_eq!(ran, (vec![0, 4096, 7], vec![]));
+    });
+}
+
+#[test]
+fn a_batch_of_another_number_of_requests_than_it_says_is_malformed() {
+    play(|_, _| {
+        let frame = frame::<false>(&[1, 2, 3]);
+        worker::with(|worker| {
+            let peers = worker.far.peers.get().expect("it is attached");
+            for said in [0, 2, 4, u32::MAX] {
+                let outcome = super::server::run(worker, peers, worker_id(7, 0), &frame, said);
+                assert!(matches!(outcome, Err(Malformed(_))), "{said}");
+            }
+            let outcome = super::server::run(worker, peers, worker_id(7, 0), &frame, 3);
+            assert!(outcome.is_ok_and(|(_, faults)| faults.is_empty()));
+        });
     });
 }

@@ -169,3 +169,26 @@ fn damaged_frames_are_refused_or_in_range() {
     }
     assert!(refused > rounds / 10 && taken > rounds / 100, "the damage tests something: {refused}, {taken}");
 }
+
+/// Each byte of a frame is of the request that it was written for: what a request says of its length is not believed.
+#[test]
+fn a_request_never_goes_beyond_its_frame() {
+    let call = |kind: usize, len: usize| Call { kind, property: 5, bytes: vec![9; len] };
+    let beyond = Some(Malformed("a request that goes beyond its frame"));
+    // As long as it says: the last request of the frame, whose length is behind two heads of 8 bytes and its property.
+    let (frame, _) = filled(&[call(0, 10)], 9000);
+    let length_at = 8 + 8 + 8;
+    assert_eq!(frame.len(), length_at + 4 + 10);
+    for (says, error) in [(10, None), (11, beyond), (12, beyond), (u32::MAX, beyond), (1 << 31, beyond)] {
+        let mut frame = frame.clone();
+        frame[length_at..length_at + 4].copy_from_slice(&u32::to_ne_bytes(says));
+        assert_eq!(read(&frame).err(), error, "{says}");
+    }
+    // Shorter than it says, though nothing says how long it is: the operation does.
+    let fixed = (1..KINDS).find(|&kind| OPERATIONS[kind].packed_bytes() == Some(40)).unwrap();
+    let (frame, _) = filled(&[call(fixed, 40), call(fixed, 40)], 9000);
+    for cut in 1..=40 {
+        assert_eq!(read(&frame[..frame.len() - cut]).err(), beyond, "{cut}");
+    }
+    assert_eq!(read(&frame).unwrap().len(), 2);
+}
