@@ -53,7 +53,7 @@ use crate::config::SPREAD_FROM;
 use crate::far::FarClient;
 use crate::property::{self, Header};
 use crate::registry::{self, TrusteeId};
-use crate::request::{Fault, Request, Response, Resuming, Serving};
+use crate::request::{Fault, Request, Response, Resuming, Serving, Target};
 use crate::trustee::Incoming;
 use crate::unwind::quietly;
 use crate::worker::{self, Worker};
@@ -309,6 +309,7 @@ fn destroy(property: *mut Header) {
 pub(crate) struct Count(pub(crate) i32);
 
 impl Request for Count {
+    const TARGET: Target = Target::AnyProperty;
     const IS_FLAT: bool = true;
     const MERGES: bool = true;
 
@@ -327,6 +328,8 @@ impl Request for Count {
 pub(crate) struct Adopt;
 
 impl Request for Adopt {
+    const TARGET: Target = Target::AnyProperty;
+
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
         worker::with(|worker| {
             worker.adopt(property);
@@ -344,7 +347,7 @@ struct Census {
 }
 
 impl Request for Census {
-    const ON_PROPERTY: bool = false;
+    const TARGET: Target = Target::Nothing;
 
     unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
         let submitted = worker::with(|worker| {

@@ -8,7 +8,7 @@ use crate::inside::Parcel;
 use crate::job::Job;
 use crate::property::Header;
 use crate::registry::TrusteeId;
-use crate::request::{Fault, Ignore, Request, Serving};
+use crate::request::{Fault, Ignore, Request, Serving, Target};
 use crate::serial;
 use crate::unwind::quietly;
 use crate::worker::{self, Worker};
@@ -45,7 +45,7 @@ pub(crate) struct Deliver<U> {
 }
 
 impl<U: 'static> Request for Deliver<U> {
-    const ON_PROPERTY: bool = false;
+    const TARGET: Target = Target::Nothing;
 
     unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
         worker::with(|worker| {
@@ -62,7 +62,7 @@ struct DeliverFault {
 }
 
 impl Request for DeliverFault {
-    const ON_PROPERTY: bool = false;
+    const TARGET: Target = Target::Nothing;
     const PACKED_BYTES: Option<usize> = None;
 
     fn pack(self, to: &mut Vec<u8>) {
@@ -94,7 +94,7 @@ pub(crate) struct DeliverBytes {
 }
 
 impl Request for DeliverBytes {
-    const ON_PROPERTY: bool = false;
+    const TARGET: Target = Target::Nothing;
     const PACKED_BYTES: Option<usize> = None;
 
     fn pack(self, to: &mut Vec<u8>) {

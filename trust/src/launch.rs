@@ -21,7 +21,7 @@ use crate::job::Job;
 use crate::latch::Latch;
 use crate::property::{Header, Property};
 use crate::registry::TrusteeId;
-use crate::request::{Fault, Request, Response, Resuming, Serving, poisoned};
+use crate::request::{Fault, Request, Response, Resuming, Serving, Target, poisoned};
 use crate::unwind::quietly;
 use crate::worker::{self, Context, Worker};
 
@@ -190,6 +190,7 @@ impl<T: 'static, J: Job<T>> Launch<T, J> {
 }
 
 impl<T: 'static, J: Job<T>> Request for Launch<T, J> {
+    const TARGET: Target = Target::property_of::<Latch<T>>();
     const PACKED_BYTES: Option<usize> = match J::PACKED_BYTES {
         Some(bytes) => Some(bytes + 8),
         None => None,

@@ -10,7 +10,7 @@ use crate::noref::NoRef;
 use crate::property::{Header, Property};
 use crate::registry::TrusteeId;
 use crate::reply::Reply;
-use crate::request::{Fault, Request, Serving, Then, pack_flat, unpack_flat};
+use crate::request::{Fault, Request, Serving, Target, Then, pack_flat, unpack_flat};
 use crate::worker::{self, Context, Worker};
 use crate::{Trust, TrusteeReference};
 
@@ -47,7 +47,7 @@ struct Make<F> {
 }
 
 impl<T: 'static, F: FnOnce() -> T> Request for Make<F> {
-    const ON_PROPERTY: bool = false;
+    const TARGET: Target = Target::Nothing;
 
     unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
         let value = (self.make)();
@@ -147,7 +147,7 @@ where
     R: Send + 'static,
     F: FnOnce() -> R + Send + 'static,
 {
-    const ON_PROPERTY: bool = false;
+    const TARGET: Target = Target::Nothing;
     const PACKED_BYTES: Option<usize> = Some(size_of::<F>() + 8);
 
     fn pack(self, to: &mut Vec<u8>) {

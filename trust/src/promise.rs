@@ -27,7 +27,7 @@ use crate::inside::Parcel;
 use crate::noref::NoRef;
 use crate::property::Header;
 use crate::registry::{self, Message, TrusteeId};
-use crate::request::{Fault, Ignore, Request, Serving};
+use crate::request::{Fault, Ignore, Request, Serving, Target};
 use crate::serial;
 use crate::timer::Waiter;
 use crate::unwind::quietly;
@@ -192,7 +192,7 @@ struct Kept<T> {
 }
 
 impl<T: DeserializeOwned + 'static> Request for Kept<T> {
-    const ON_PROPERTY: bool = false;
+    const TARGET: Target = Target::Nothing;
     const PACKED_BYTES: Option<usize> = None;
 
     fn pack(self, to: &mut Vec<u8>) {

@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 use std::alloc::Layout;
+use std::any::TypeId;
 use std::cell::{Cell, UnsafeCell};
 use std::ptr;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ pub(crate) struct PropertyType {
     /// Drops the value.
     drop: unsafe fn(*mut Header),
     slot: Layout,
+    value: TypeId,
 }
 
 impl PropertyType {
@@ -27,6 +29,10 @@ impl PropertyType {
     }
     pub(crate) fn slot_align(&self) -> usize {
         self.slot.align()
+    }
+    /// The type of the value.
+    pub(crate) fn value(&self) -> TypeId {
+        self.value
     }
 }
 
@@ -105,10 +111,8 @@ pub(crate) struct Property<T> {
     value: UnsafeCell<T>,
 }
 
-impl<T> Property<T> {
-    /// Does a property of this type not fit a slot?
-    const IS_BOXED: bool = size_of::<Self>() > SLOT_BYTES_MAX || align_of::<Self>() > SLOT_BYTES_MAX;
-    const KIND: &'static PropertyType = &PropertyType { drop: Self::drop, slot: Self::SLOT };
+impl<T: 'static> Property<T> {
+    const KIND: &'static PropertyType = &PropertyType { drop: Self::drop, slot: Self::SLOT, value: TypeId::of::<T>() };
     /// A power of two up to a cache line: then a property lies in one line.
     const SLOT: Layout = {
         let (size, align) = if Self::IS_BOXED { (16, 8) } else { (size_of::<Self>(), align_of::<Self>()) };
@@ -143,6 +147,11 @@ impl<T> Property<T> {
             }
         }
     }
+}
+
+impl<T> Property<T> {
+    /// Does a property of this type not fit a slot?
+    const IS_BOXED: bool = size_of::<Self>() > SLOT_BYTES_MAX || align_of::<Self>() > SLOT_BYTES_MAX;
 
     /// The value.
     ///

@@ -13,7 +13,7 @@
 
 #![allow(unsafe_code)]
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::ptr;
 
 use crate::buffer::fix_padding;
@@ -67,6 +67,23 @@ impl Fault {
     }
 }
 
+/// What a kind of request runs on: checked where another machine has named the request and the property.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Target {
+    /// No property.
+    Nothing,
+    /// A property of whatever type.
+    AnyProperty,
+    /// A property whose value is of this type.
+    Property(TypeId),
+}
+
+impl Target {
+    pub(crate) const fn property_of<T: 'static>() -> Self {
+        Target::Property(TypeId::of::<T>())
+    }
+}
+
 /// What a client asks of a trustee: the captured part of a request.
 pub(crate) trait Request: Sized {
     /// Runs it at the trustee and puts exactly one response or fault into `serving`.
@@ -85,8 +102,8 @@ pub(crate) trait Request: Sized {
     const MERGES: bool = false;
     /// Takes in a later request.
     fn merge(&mut self, _later: Self) {}
-    /// Does it run on a property?
-    const ON_PROPERTY: bool = true;
+    /// What it runs on.
+    const TARGET: Target;
 
     /// Appends the packed form. As it stands only for types without pointers.
     fn pack(self, to: &mut Vec<u8>) {
@@ -144,7 +161,7 @@ pub struct Operation {
     /// Runs the request from its packed form.
     pub(crate) run_packed: unsafe fn(&[u8], *mut Header, &mut Serving),
     packed_bytes: Option<usize>,
-    pub(crate) on_property: bool,
+    pub(crate) target: Target,
 }
 
 impl Operation {
@@ -253,7 +270,7 @@ impl<C: Request> OperationOf<C> {
             refuse,
             run_packed: Self::run_packed,
             packed_bytes: C::PACKED_BYTES,
-            on_property: C::ON_PROPERTY,
+            target: C::TARGET,
         }
     }
 
@@ -330,7 +347,8 @@ impl<T, F> Apply<T, F> {
     }
 }
 
-impl<T, U, F: FnOnce(&mut T) -> U> Request for Apply<T, F> {
+impl<T: 'static, U, F: FnOnce(&mut T) -> U> Request for Apply<T, F> {
+    const TARGET: Target = Target::property_of::<T>();
     const IS_FLAT: bool = true;
 
     #[inline(always)]

@@ -16,7 +16,7 @@ use crate::config::{FAR_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX};
 use crate::inside::{self, List, Parcel};
 use crate::property::{Header, Property};
 use crate::registry::{self, TrusteeId};
-use crate::request::{Fault, Request, Response, Resuming, Serving, pack_flat, poisoned, unpack_flat};
+use crate::request::{Fault, Request, Response, Resuming, Serving, Target, pack_flat, poisoned, unpack_flat};
 use crate::worker::{Context, Worker};
 
 const FORMAT: bincode::config::Configuration = bincode::config::standard();
@@ -209,11 +209,13 @@ impl<T, A, U, F, B> With<T, A, U, F, B> {
 
 impl<T, A, U, F, B> Request for With<T, A, U, F, B>
 where
+    T: 'static,
     F: FnOnce(&mut T, A) -> U,
     A: DeserializeOwned,
     U: Serialize,
     B: Argument,
 {
+    const TARGET: Target = Target::property_of::<T>();
     const PACKED_BYTES: Option<usize> = None;
 
     fn pack(self, to: &mut Vec<u8>) {

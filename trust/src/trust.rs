@@ -20,7 +20,7 @@ use crate::property::Header;
 use crate::reference::TrusteeReference;
 use crate::registry::{self, Message, PropertyRef, TrusteeId};
 use crate::reply::Reply;
-use crate::request::{Apply, Fault, Ignore, Request, Serving, Then};
+use crate::request::{Apply, Fault, Ignore, Request, Serving, Target, Then};
 use crate::serial;
 use crate::unwind::quietly;
 use crate::worker::{self, Context, Worker};
@@ -400,6 +400,8 @@ impl<T> fmt::Debug for Trust<T> {
 struct ClearPoison;
 
 impl Request for ClearPoison {
+    const TARGET: Target = Target::AnyProperty;
+
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
         // SAFETY: C1.
         worker::with(|worker| unsafe { clear_poison(worker, property) });

@@ -2,8 +2,9 @@
 //! context, and gives the carrier the answer. The counterpart of `crate::trustee`.
 //!
 //! What the peer sent is checked before it is used: where each request lies (`frame`), that its operation is one
-//! (`Carrier::operation_at`), and that its property is one of this trustee's.
+//! (`Carrier::operation_at`), that its property is one of this trustee's, and that this is of the type that the operation is for.
 
+use std::any::TypeId;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -13,9 +14,10 @@ use super::frame::{Cursor, Item, Malformed};
 use super::{BEHIND_BYTES, Peers};
 use crate::buffer::Buffer;
 use crate::config::{FAR_KEPT_BYTES_MAX, FAR_SERVED_A_TURN};
+use crate::homes;
 use crate::property::Header;
 use crate::registry::TrusteeId;
-use crate::request::{Fault, Operation, Serving};
+use crate::request::{Fault, Operation, Serving, Target};
 use crate::slot::Writer;
 use crate::trustee::after_panic;
 use crate::worker::Worker;
@@ -84,13 +86,13 @@ pub(super) fn run(
     out.reserve(peers.room_bytes + BEHIND_BYTES);
     let out = Writer::packed(out);
     let mut serving = Serving { out, next: ptr::null_mut(), index: 0, property: ptr::null_mut(), client };
-    let (mut cursor, mut known) = (Cursor::new(), ptr::null_mut());
+    let (mut cursor, mut last) = (Cursor::new(), None);
     let resolve = |position| peers.carrier.borrow().operation_at(position);
     let before = worker.enter_delegated();
     let outcome = loop {
         let ran = catch_unwind(AssertUnwindSafe(|| {
             while let Some(item) = cursor.next(frame, resolve)? {
-                run_one(worker, &item, frame, &mut known, &mut serving);
+                run_one(worker, &item, frame, &mut last, &mut serving)?;
                 serving.index += 1;
             }
             Ok(())
@@ -108,25 +110,37 @@ pub(super) fn run(
     Ok(serving.out.finish_packed())
 }
 
-/// `known` is the property that was looked up last: no property is buried in delegated context.
+/// `last` is the property that was looked up last, and the type of its value: none is freed in delegated context.
 #[inline(always)]
 fn run_one(
     worker: &Worker,
     item: &Item<&'static Operation>,
     frame: &[u8],
-    known: &mut *mut Header,
+    last: &mut Option<(*mut Header, TypeId)>,
     serving: &mut Serving,
-) {
+) -> Result<(), Malformed> {
     let property = ptr::with_exposed_provenance_mut::<Header>(item.property as usize);
-    // Null is what `known` is at first, and no property.
-    if item.operation.on_property && (*known != property || property.is_null()) {
-        if !worker.estate().knows(property) && !worker.shared.homes.is_announced(property) {
-            return serving.fault(Fault::Gone);
+    if item.operation.target != Target::Nothing {
+        let value = match *last {
+            Some((last, value)) if last == property => value,
+            _ => {
+                if !worker.estate().knows(property) && !worker.shared.homes.is_announced(property) {
+                    serving.fault(Fault::Gone);
+                    return Ok(());
+                }
+                // SAFETY: a property of this trustee that has not been freed.
+                let value = unsafe { homes::kind_of(property) }.value();
+                *last = Some((property, value));
+                value
+            }
+        };
+        if item.operation.target != Target::AnyProperty && item.operation.target != Target::Property(value) {
+            return Err(Malformed("a closure for another type than its property's"));
         }
-        *known = property;
     }
     let bytes = &frame[item.start..item.start + item.len];
     // SAFETY: the operation is one of this program (`Operation::at`), the bytes are what its client packed for
-    // it, and the property, if it needs one, is live.
+    // it, and the property, if it needs one, is live and of the type that it is for.
     unsafe { (item.operation.run_packed)(bytes, property, serving) };
+    Ok(())
 }

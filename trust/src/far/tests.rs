@@ -9,7 +9,7 @@ use super::frame::{Malformed, Writer};
 use crate::link::{Buffer, Carrier, Operation, attach};
 use crate::property::Header;
 use crate::registry::{TrusteeId, worker_id};
-use crate::request::{Fault, OperationOf, Request, Serving};
+use crate::request::{Fault, OperationOf, Request, Serving, Target};
 use crate::{Error, Trust, spawn, worker, yield_now};
 
 const ROOM_BYTES: usize = 400;
@@ -51,7 +51,10 @@ unsafe impl Carrier for Played {
         operation.position() as u64
     }
     fn operation_at(&self, position: u64) -> Option<&'static Operation> {
-        [OperationOf::<Probe<false>>::INLINE, OperationOf::<Probe<true>>::INLINE].get(position as usize).copied()
+        let nth = usize::try_from(position).ok()?;
+        [OperationOf::<Probe<NONE>>::INLINE, OperationOf::<Probe<ANY>>::INLINE, OperationOf::<Probe<NUMBER>>::INLINE]
+            .get(nth)
+            .copied()
     }
     fn can_send(&mut self, _: usize) -> bool {
         self.peer.borrow().sent.len() < SENDS_MAX
@@ -257,11 +260,20 @@ thread_local! {
     static PROBED: RefCell<Vec<u64>> = RefCell::default();
 }
 
-/// A request that only tells on which property it was run, without looking at it; on none if it is not `ON`.
-struct Probe<const ON: bool>;
+/// A request that only tells on which property it was run, without looking at it.
+struct Probe<const TARGET: u64>;
 
-impl<const ON: bool> Request for Probe<ON> {
-    const ON_PROPERTY: bool = ON;
+/// The targets of probes: no property, whatever property, and one of type `u64`.
+const NONE: u64 = 0;
+const ANY: u64 = 1;
+const NUMBER: u64 = 2;
+
+impl<const TARGET: u64> Request for Probe<TARGET> {
+    const TARGET: Target = match TARGET {
+        NONE => Target::Nothing,
+        ANY => Target::AnyProperty,
+        _ => Target::property_of::<u64>(),
+    };
 
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
         PROBED.with_borrow_mut(|probed| probed.push(property.addr() as u64));
@@ -270,20 +282,22 @@ impl<const ON: bool> Request for Probe<ON> {
 }
 
 /// The frame of a peer that asks each of these properties.
-fn frame<const ON: bool>(properties: &[u64]) -> Vec<u8> {
-    let (mut writer, operation) = (Writer::new(), OperationOf::<Probe<ON>>::INLINE);
-    for property in properties {
-        let at = writer.add(operation, 8, 9000, || u64::from(ON)).expect("there is room");
-        // SAFETY: `add` gave out 8 bytes.
-        unsafe { at.cast::<u64>().write_unaligned(*property) };
-    }
+fn frame<const TARGET: u64>(properties: &[u64]) -> Vec<u8> {
+    let mut writer = Writer::new();
+    properties.iter().for_each(|property| add::<TARGET>(&mut writer, *property));
     writer.frame().bytes().to_vec()
 }
 
+fn add<const TARGET: u64>(writer: &mut Writer, property: u64) {
+    let at = writer.add(OperationOf::<Probe<TARGET>>::INLINE, 8, 9000, || TARGET).expect("there is room");
+    // SAFETY: `Writer::add` gave out 8 bytes.
+    unsafe { at.cast::<u64>().write_unaligned(property) };
+}
+
 /// Has the peer ask this worker, and says which of its requests were run, and which were told that the property is gone.
-fn asked<const ON: bool>(peer: &Rc<RefCell<Peer>>, properties: &[u64]) -> (Vec<u64>, Vec<u32>) {
+fn asked<const TARGET: u64>(peer: &Rc<RefCell<Peer>>, properties: &[u64]) -> (Vec<u64>, Vec<u32>) {
     let count = properties.len() as u32;
-    peer.borrow_mut().requests.push_back((frame::<ON>(properties), count));
+    peer.borrow_mut().requests.push_back((frame::<TARGET>(properties), count));
     yield_now();
     let (mut answer, faults_bytes) = peer.borrow_mut().served.pop_front().expect("it is served in one turn");
     let mut faults = Vec::new();
@@ -307,14 +321,14 @@ fn a_peer_s_request_is_run_on_a_property_of_this_trustee_only() {
     play(|peer, there| {
         let (one, two) = (crate::local_trustee().entrust(1u64), crate::local_trustee().entrust(2u64));
         let (one, two) = ((address(&one), one), (address(&two), two));
-        assert_eq!(asked::<true>(peer, &[one.0, two.0]), (vec![one.0, two.0], vec![]));
+        assert_eq!(asked::<ANY>(peer, &[one.0, two.0]), (vec![one.0, two.0], vec![]));
         // What was never one: the peer's own, none, the last address, and the middle of one that is there.
         for stranger in [address(there), 0, u64::MAX, one.0 + 8, one.0 + 1] {
-            assert_eq!(asked::<true>(peer, &[stranger]), (vec![], vec![0]), "{stranger:#x}");
+            assert_eq!(asked::<ANY>(peer, &[stranger]), (vec![], vec![0]), "{stranger:#x}");
         }
         // Whatever was looked up last.
         let mixed = [one.0, 4096, one.0, 4096, 4096, two.0, two.0, 0];
-        assert_eq!(asked::<true>(peer, &mixed), (vec![one.0, one.0, two.0, two.0], vec![1, 3, 4, 7]));
+        assert_eq!(asked::<ANY>(peer, &mixed), (vec![one.0, one.0, two.0, two.0], vec![1, 3, 4, 7]));
         // To drop them, the peer would have to be asked.
         std::mem::forget((one, two));
     });
@@ -334,7 +348,7 @@ fn a_peer_s_request_is_run_on_a_property_from_before_there_were_peers_unless_it_
         (address(&kept), gone, kept)
     };
     play_after(before, |peer, _, (kept, gone, trust)| {
-        assert_eq!(asked::<true>(peer, &[gone, kept, gone, kept]), (vec![kept, kept], vec![0, 2]));
+        assert_eq!(asked::<ANY>(peer, &[gone, kept, gone, kept]), (vec![kept, kept], vec![0, 2]));
         std::mem::forget(trust);
     });
 }
@@ -342,15 +356,46 @@ fn a_peer_s_request_is_run_on_a_property_from_before_there_were_peers_unless_it_
 #[test]
 fn a_request_that_is_of_no_property_names_any() {
     play(|peer, _| {
-        let ran = asked::<false>(peer, &[0, 4096, 7]);
+        let ran = asked::<NONE>(peer, &[0, 4096, 7]);
         assert_eq!(ran, (vec![0, 4096, 7], vec![]));
+    });
+}
+
+#[test]
+fn a_peer_s_closure_is_run_on_properties_of_its_type_only() {
+    play(|peer, _| {
+        let here = crate::local_trustee();
+        let (number, text) = (here.entrust(1u64), here.entrust(String::from("not a number")));
+        // Of the same size and alignment, of one that lies in a box, and one that wraps it.
+        let (signed, large) = (here.entrust(1i64), here.entrust([0u64; 1000]));
+        let latched = here.entrust(crate::Latch::new(1u64));
+        let right = address(&number);
+        assert_eq!(asked::<NUMBER>(peer, &[right, right]), (vec![right, right], vec![]));
+        worker::with(|worker| {
+            let peers = worker.far.peers.get().expect("it is attached");
+            for other in [address(&text), address(&signed), address(&large), address(&latched)] {
+                let mut behind_any = Writer::new();
+                add::<NUMBER>(&mut behind_any, right);
+                add::<ANY>(&mut behind_any, other);
+                add::<NUMBER>(&mut behind_any, other);
+                let mixed = behind_any.frame().bytes().to_vec();
+                for (frame, requests) in
+                    [(frame::<NUMBER>(&[other]), 1), (frame::<NUMBER>(&[right, other]), 2), (mixed, 3)]
+                {
+                    let outcome = super::server::run(worker, peers, worker_id(7, 0), &frame, requests);
+                    assert!(matches!(outcome, Err(Malformed(text)) if text.contains("another type")));
+                    assert_eq!(PROBED.take().len(), requests as usize - 1, "all but the last have run");
+                }
+            }
+        });
+        std::mem::forget((number, text, signed, large, latched));
     });
 }
 
 #[test]
 fn a_batch_of_another_number_of_requests_than_it_says_is_malformed() {
     play(|_, _| {
-        let frame = frame::<false>(&[1, 2, 3]);
+        let frame = frame::<NONE>(&[1, 2, 3]);
         worker::with(|worker| {
             let peers = worker.far.peers.get().expect("it is attached");
             for said in [0, 2, 4, u32::MAX] {

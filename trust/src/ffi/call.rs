@@ -13,7 +13,7 @@ use crate::config::MESSAGE_BYTES_MAX;
 use crate::property::{Header, Property};
 use crate::registry::TrusteeId;
 use crate::reply::Reply;
-use crate::request::{Fault, Request, Response, Resuming, Serving};
+use crate::request::{Fault, Request, Response, Resuming, Serving, Target};
 use crate::unwind::quietly;
 use crate::worker::{Context, Worker};
 
@@ -97,6 +97,8 @@ impl<const WORDS: usize> Call<WORDS> {
 }
 
 impl<const WORDS: usize> Request for Call<WORDS> {
+    const TARGET: Target = Target::property_of::<Value>();
+
     #[inline(always)]
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
         let address = (self.word & ((1 << ADDRESS_BITS) - 1)) as usize;
@@ -115,6 +117,8 @@ struct LongCall {
 }
 
 impl Request for LongCall {
+    const TARGET: Target = Target::property_of::<Value>();
+
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
         let (at, length) = self.arguments.parts();
         // SAFETY: as for `Call`.

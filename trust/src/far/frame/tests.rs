@@ -6,18 +6,20 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::property::Header;
-use crate::request::{OperationOf, Request, Serving};
+use crate::request::{OperationOf, Request, Serving, Target};
 
 /// Requests whose operation is all that counts here.
 struct Fixed<const N: usize>;
 struct Varied;
 
 impl<const N: usize> Request for Fixed<N> {
+    const TARGET: Target = Target::Nothing;
     const PACKED_BYTES: Option<usize> = Some(N);
     unsafe fn run(self, _: *mut Header, _: &mut Serving) {}
 }
 
 impl Request for Varied {
+    const TARGET: Target = Target::Nothing;
     const PACKED_BYTES: Option<usize> = None;
     unsafe fn run(self, _: *mut Header, _: &mut Serving) {}
 }
