@@ -50,9 +50,9 @@ pub fn launch(start: &Machines) -> anyhow::Result<ExitCode> {
         prefix: false, // machine 0 alone prints
         ..LaunchConfig::new(program, start.args.clone(), machines)
     };
-    let outcome = launch::run(&config)?;
-    if let Some(message) = outcome.message() {
+    let ended = launch::run(&config)?;
+    for message in ended.messages() {
         let _ = writeln!(io::stderr(), "{}: {message}", start.name); // nobody reads it: the status still tells
     }
-    Ok(ExitCode::from(outcome.status()))
+    Ok(ExitCode::from(ended.status()))
 }

@@ -1,14 +1,15 @@
 //! The command line of `gossamer-launch`: its subcommands. Each says in its own file what it takes; no work here.
 
 mod ask;
+mod console;
 pub mod daemon;
 mod run;
 mod size;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use console::complain;
 
 /// Starts a program on a rack of machines, and ends all of it when one of them dies.
 #[derive(Debug, Parser)]
@@ -48,21 +49,20 @@ Examples:
 /// Runs `gossamer-launch` with the arguments of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    match Cli::parse().command {
-        // exits with status 2 and the usage where they are wrong
-        Command::Run(run) => run.main(),
+    let cli: Cli = match console::parse("gossamer-launch") {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
+    let done = match cli.command {
+        Command::Run(run) => Ok(run.main()),
         Command::Ps(ask) => ask.ps(),
         Command::Kill(kill) => kill.main(),
         Command::Status(ask) => ask.status(),
         Command::Check(ask) => ask.check(),
         Command::Logs(logs) => logs.main(),
         Command::Keygen(keygen) => keygen.main(),
-    }
-}
-
-fn complain(message: impl std::fmt::Display) {
-    let line = format!("gossamer-launch: {message}\n");
-    let _ = std::io::stderr().write_all(line.as_bytes()); // nobody reads it: the status still tells
+    };
+    done.unwrap_or_else(|error| console::unwritten("gossamer-launch", error))
 }
 
 #[cfg(test)]

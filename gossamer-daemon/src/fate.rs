@@ -9,6 +9,7 @@
 //! - `interrupted`: the launcher got a signal; it was passed on
 //! - `death`: the first machine that died; the others were told to end. After an interruption a death is no news,
 //!   only `broken` is set then
+//! - `unwritten`: the streams of the launcher that could not be written. Where that is a failure the program is ended
 //! - `suspicion`: a machine says that it has lost another one. That one's own death, should it come in time, is the
 //!   better cause; otherwise this is
 //! - `kill_at`: when all that is left gets SIGKILL; `killed`: it was ordered
@@ -20,7 +21,8 @@ use gossamer::control::Message;
 use rustix::process::Signal;
 
 use crate::machines::Event;
-use crate::outcome::{Cause, Death, Outcome};
+use crate::outcome::{Cause, Death, Ended, Outcome};
+use crate::output::Unwritten;
 use crate::signals::describe;
 
 /// How long ending may take before the rest is killed.
@@ -84,6 +86,7 @@ pub struct Fate {
     interrupted: Option<Signal>,
     broken: bool,
     death: Option<Death>,
+    unwritten: Vec<Unwritten>,
     suspicion: Option<(Instant, u16, Cause)>,
     kill_at: Option<Instant>,
     killed: bool,
@@ -105,6 +108,7 @@ impl Fate {
             interrupted: None,
             broken: false,
             death: None,
+            unwritten: Vec::new(),
             suspicion: None,
             kill_at: None,
             killed: false,
@@ -138,6 +142,22 @@ impl Fate {
         self.interrupted = Some(signal);
         self.kill_at = Some(now + self.bounds.after_signal);
         self.orders.push(Order::Signal(signal));
+    }
+
+    /// Takes in that a stream of the launcher cannot be written. Where nobody reads it any more, the machines see that
+    /// themselves, and do as they like; where it fails, the program is ended: what it writes would be lost.
+    pub fn on_unwritten(&mut self, stream: Unwritten, now: Instant) {
+        if !stream.is_closed() && !self.is_ending() && !self.is_over() {
+            self.broken = true;
+            self.kill_at = Some(now + self.bounds.after_death);
+            self.suspicion = None;
+            self.orders.push(Order::End(format!("the launcher {stream}")));
+        }
+        self.unwritten.push(stream);
+    }
+
+    fn output_failed(&self) -> bool {
+        self.unwritten.iter().any(|stream| !stream.is_closed())
     }
 
     /// What is to be done now, in order.
@@ -247,6 +267,8 @@ impl Fate {
             Some(signal) => {
                 self.orders.push(Order::End(format!("the launcher got {}", describe(signal.as_raw()))));
             }
+            // It may have gone because its output was closed, which is told with the cause.
+            None if self.output_failed() => self.orders.push(Order::End(death.to_string())),
             None => {
                 self.orders.push(Order::End(death.to_string()));
                 self.death = Some(death);
@@ -283,7 +305,12 @@ impl Fate {
     }
 
     /// How the program ended; to be asked when [`Fate::is_over`].
-    pub fn outcome(mut self) -> Outcome {
+    pub fn ended(mut self) -> Ended {
+        let unwritten = std::mem::take(&mut self.unwritten);
+        Ended { outcome: self.outcome(), unwritten }
+    }
+
+    fn outcome(mut self) -> Outcome {
         if let Some((now, machine, cause)) = self.suspicion.take() {
             self.on_death(machine, cause, now); // all have gone, and nobody had a better one
         }
@@ -292,8 +319,8 @@ impl Fate {
             (None, None, Some(status)) => Outcome::Finished(status),
             (None, Some(_), Some(status)) if !self.broken => Outcome::Finished(status),
             (None, Some(signal), _) => Outcome::Interrupted(signal.as_raw()),
-            // Every end but these sets one of them; said as a failure if not.
-            (None, None, None) => Outcome::Finished(crate::outcome::FAILURE_STATUS),
+            // Every other end sets one of them.
+            (None, None, None) => Outcome::Unwritten,
         }
     }
 }

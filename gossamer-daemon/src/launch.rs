@@ -19,8 +19,8 @@ use crate::fate::{Bounds, Fate, Order};
 use crate::gather::Gather;
 use crate::input;
 use crate::machines::{Event, Group, LOOK_INTERVAL, Start, Streams};
-use crate::outcome::{Cause, Outcome};
-use crate::output::{Forwarding, Source};
+use crate::outcome::{Cause, Ended};
+use crate::output::{self, Forwarding, Source};
 use crate::signals::Signals;
 
 /// The most machines that are started on one host.
@@ -72,7 +72,7 @@ impl LaunchConfig {
 ///
 /// # Errors
 /// When the program cannot be started or watched; none of its machines is left then.
-pub fn run(config: &LaunchConfig) -> Result<Outcome, LaunchError> {
+pub fn run(config: &LaunchConfig) -> Result<Ended, LaunchError> {
     if config.machines == 0 || config.machines > MAX_LOCAL_MACHINES {
         return Err(LaunchError::Machines(config.machines));
     }
@@ -98,9 +98,13 @@ pub fn run(config: &LaunchConfig) -> Result<Outcome, LaunchError> {
         groups.push(group);
     }
     let forwarding = Forwarding::start(stdout, stderr).map_err(LaunchError::system("start the threads for output"))?;
-    watch(&mut groups, &mut fate, Gather::new(config.machines, key), &signals)?;
-    forwarding.finish(&signals);
-    Ok(fate.outcome())
+    watch(&mut groups, &mut fate, Gather::new(config.machines, key), &forwarding, &signals)?;
+    forwarding.finish(&signals).into_iter().for_each(|stream| fate.on_unwritten(stream, Instant::now()));
+    let mut ended = fate.ended();
+    if config.machines == 1 && ended.outcome.is_by_closed_pipe() {
+        ended.unwritten.extend(output::closed()); // the machine has the streams themselves
+    }
+    Ok(ended)
 }
 
 /// The plan of a program on this host, or on several that this host pretends to be: each with an address and, as far as
@@ -154,14 +158,23 @@ fn allowed_cores() -> Vec<u16> {
 }
 
 /// Until no machine is left (or one cannot even be killed).
-fn watch(groups: &mut [Group], fate: &mut Fate, mut gather: Gather, signals: &Signals) -> Result<(), LaunchError> {
+fn watch(
+    groups: &mut [Group],
+    fate: &mut Fate,
+    mut gather: Gather,
+    forwarding: &Forwarding,
+    signals: &Signals,
+) -> Result<(), LaunchError> {
     while !fate.is_over() {
-        wait(groups, fate.deadline(), signals).map_err(LaunchError::system("wait for the machines"))?;
+        wait(groups, fate.deadline(), forwarding, signals).map_err(LaunchError::system("wait for the machines"))?;
         while let Some(signal) = signals.take() {
             fate.on_signal(signal, Instant::now());
         }
         for index in 0..groups.len() {
-            for event in groups[index].events()? {
+            let events = groups[index].events()?;
+            // A machine may have ended because its output was closed: the cause comes first.
+            forwarding.unwritten().into_iter().for_each(|stream| fate.on_unwritten(stream, Instant::now()));
+            for event in events {
                 match event {
                     Event::Said { machine, message: Message::Card { bytes } } => match gather.add(machine, bytes) {
                         Ok(_) => groups.iter_mut().for_each(|group| pass_on(group, &gather, machine)),
@@ -193,9 +206,10 @@ fn pass_on(group: &mut Group, gather: &Gather, machine: u16) {
 }
 
 /// Waits for something to happen, at most until `deadline`, and no longer than machines may go without being looked at.
-fn wait(groups: &[Group], deadline: Option<Instant>, signals: &Signals) -> Result<(), Errno> {
+fn wait(groups: &[Group], deadline: Option<Instant>, forwarding: &Forwarding, signals: &Signals) -> Result<(), Errno> {
     let mut fds: Vec<PollFd<'_>> = groups.iter().map(|group| PollFd::new(group, PollFlags::IN)).collect();
     fds.extend(signals.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+    fds.push(PollFd::from_borrowed_fd(forwarding.failed(), PollFlags::IN));
     let left = deadline.map_or(LOOK_INTERVAL, |at| at.saturating_duration_since(Instant::now()).min(LOOK_INTERVAL));
     let timeout = Timespec::try_from(left).ok();
     match poll(&mut fds, timeout.as_ref()) {

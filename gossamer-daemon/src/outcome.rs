@@ -5,6 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use crate::output::Unwritten;
 use crate::signals;
 
 /// Exit status of the launcher when the command line is wrong.
@@ -13,6 +14,9 @@ pub const USAGE_STATUS: u8 = 2;
 pub const FAILURE_STATUS: u8 = 70;
 /// Exit status of the launcher when the program was not found or cannot be executed.
 pub const NOT_STARTED_STATUS: u8 = 127;
+/// Exit status of the launcher when nobody reads what it writes any more, as of a process that SIGPIPE has ended.
+pub const CLOSED_STATUS: u8 = 128 + SIGPIPE as u8;
+const SIGPIPE: i32 = 13;
 const SIGNAL_BASE: i32 = 128;
 const PANIC_STATUS: i32 = 101;
 
@@ -26,6 +30,47 @@ pub enum Outcome {
     Interrupted(i32),
     /// A machine died, so the program was ended.
     Died(Death),
+    /// What the machines wrote could not be written here, so the program was ended.
+    Unwritten,
+}
+
+/// How a program ended, and whether all was written that it wrote.
+#[derive(Debug)]
+#[must_use]
+pub struct Ended {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The streams of the launcher that could not be written, each once.
+    pub unwritten: Vec<Unwritten>,
+}
+
+impl From<Outcome> for Ended {
+    fn from(outcome: Outcome) -> Ended {
+        Ended { outcome, unwritten: Vec::new() }
+    }
+}
+
+impl Ended {
+    /// The exit status for the launcher; 0 only for a program that finished with status 0 and whose output is whole.
+    #[must_use]
+    pub fn status(&self) -> u8 {
+        match self.outcome.status() {
+            0 if self.unwritten.iter().any(|stream| !stream.is_closed()) => FAILURE_STATUS,
+            0 if !self.unwritten.is_empty() => CLOSED_STATUS,
+            status => status,
+        }
+    }
+
+    /// What to tell the user. Not that SIGPIPE has ended a machine where the output is closed: that is how `| head` ends
+    /// what is before it.
+    #[must_use]
+    pub fn messages(&self) -> Vec<String> {
+        let closed = self.unwritten.iter().any(Unwritten::is_closed);
+        let is_news = !(closed && self.outcome.is_by_closed_pipe());
+        let failed = self.unwritten.iter().filter(|stream| !stream.is_closed());
+        let failed = failed.map(|stream| format!("{stream}; output of the program is lost"));
+        failed.chain(self.outcome.message().filter(|_| is_news)).collect()
+    }
 }
 
 /// The machine that died first, and how.
@@ -84,6 +129,7 @@ impl Outcome {
             Outcome::Finished(status) => *status,
             Outcome::Interrupted(signal) => signal_status(*signal),
             Outcome::Died(death) => death.status(),
+            Outcome::Unwritten => FAILURE_STATUS,
         }
     }
 
@@ -91,10 +137,17 @@ impl Outcome {
     #[must_use]
     pub fn message(&self) -> Option<String> {
         match self {
-            Outcome::Finished(_) => None,
+            Outcome::Finished(_) | Outcome::Unwritten => None,
             Outcome::Interrupted(signal) => Some(format!("the program was ended by {}", signals::describe(*signal))),
             Outcome::Died(death) => Some(format!("{death}; the program was ended")),
         }
+    }
+
+    /// Whether a machine was ended by SIGPIPE.
+    #[must_use]
+    pub fn is_by_closed_pipe(&self) -> bool {
+        let Outcome::Died(Death { cause: Cause::Exited { status, .. }, .. }) = self else { return false };
+        status.signal() == Some(SIGPIPE)
     }
 }
 

@@ -5,18 +5,19 @@
 //! the machines must go on meanwhile.
 //!
 //! Invariants: each write is a sequence of whole lines; nothing that a machine wrote before it ended is lost; a stream
-//! of the launcher that nobody reads any more closes that stream of all machines, so that they see what they would see
-//! without a launcher.
+//! of the launcher that cannot be written closes that stream of all machines, so that they see what they would see
+//! without a launcher, and the launcher hears why ([`Unwritten`]) before they do.
 
 use std::fs::File;
-use std::io::{self, PipeReader, PipeWriter, Read};
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::signals::Signals;
+use crate::wire::Stream;
 
 const CHUNK_BYTES: usize = 64 * 1024;
 /// A line that is longer is passed on in pieces of this length, each as a line.
@@ -35,10 +36,57 @@ impl Source {
     }
 }
 
+/// A stream of this process that could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to {}: {error}{}", name(*stream), cure(error))]
+pub struct Unwritten {
+    /// Which.
+    pub stream: Stream,
+    /// Why.
+    pub error: io::Error,
+}
+
+impl Unwritten {
+    /// Whether nobody reads it any more, which is the reader's choice and no failure.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.error.kind() == io::ErrorKind::BrokenPipe
+    }
+}
+
+fn name(stream: Stream) -> &'static str {
+    match stream {
+        Stream::Out => "standard output",
+        Stream::Err => "standard error",
+    }
+}
+
+fn cure(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room there, or write elsewhere",
+        io::ErrorKind::FileTooLarge => "; see ulimit -f, or write elsewhere",
+        _ => "",
+    }
+}
+
+/// The streams of this process that are pipes (or the like) which nobody reads any more.
+pub fn closed() -> Vec<Unwritten> {
+    let is_closed = |fd: BorrowedFd<'_>| {
+        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::empty())]; // errors are told unasked
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().contains(PollFlags::ERR)
+    };
+    let streams = [(Stream::Out, rustix::stdio::stdout()), (Stream::Err, rustix::stdio::stderr())];
+    let closed = streams.into_iter().filter(|(_, fd)| is_closed(*fd));
+    closed.map(|(stream, _)| Unwritten { stream, error: Errno::PIPE.into() }).collect()
+}
+
 /// The two threads, at work.
 pub struct Forwarding {
     stop: PipeWriter,    // dropped: the machines are gone, pass on what is there and end
     running: PipeReader, // end of file: both threads have ended
+    unwritten: mpsc::Receiver<Unwritten>,
+    failed: PipeReader, // readable: something is in `unwritten`, or was
 }
 
 impl Forwarding {
@@ -46,20 +94,40 @@ impl Forwarding {
     pub fn start(stdout: Vec<Source>, stderr: Vec<Source>) -> io::Result<Forwarding> {
         let (stopped, stop) = io::pipe()?;
         let (running, alive) = io::pipe()?;
+        let (failed, tell) = io::pipe()?;
+        rustix::fs::fcntl_setfl(&failed, rustix::fs::OFlags::NONBLOCK)?;
+        let (say, unwritten) = mpsc::channel();
         let (to_stdout, to_stderr) = Target::standard();
-        for (name, sources, target) in [("stdout", stdout, to_stdout), ("stderr", stderr, to_stderr)] {
-            let (stopped, alive) = (stopped.try_clone()?, alive.try_clone()?);
+        for (stream, mut sources, target) in [(Stream::Out, stdout, to_stdout), (Stream::Err, stderr, to_stderr)] {
+            let (stopped, alive, mut tell, say) =
+                (stopped.try_clone()?, alive.try_clone()?, tell.try_clone()?, say.clone());
             let forward = move || {
-                forward(sources, &target, stopped);
+                if let Err(error) = forward(&mut sources, &target, stopped) {
+                    let _ = say.send(Unwritten { stream, error: error.into() }); // the launcher has ended
+                    let _ = tell.write(&[0]); // as above
+                }
+                drop(sources); // closes the pipes, not before the cause is told
                 drop(alive);
             };
-            std::thread::Builder::new().name(name.into()).spawn(forward)?;
+            std::thread::Builder::new().name(name(stream).into()).spawn(forward)?;
         }
-        Ok(Forwarding { stop, running })
+        Ok(Forwarding { stop, running, unwritten, failed })
     }
 
-    /// To be called when all machines are gone: waits until all they wrote is passed on, or until a signal comes.
-    pub fn finish(self, signals: &Signals) {
+    /// Readable when [`Forwarding::unwritten`] has something to say.
+    pub fn failed(&self) -> BorrowedFd<'_> {
+        self.failed.as_fd()
+    }
+
+    /// The streams that have failed since the last call.
+    pub fn unwritten(&self) -> Vec<Unwritten> {
+        let _ = (&self.failed).read(&mut [0; 8]); // nothing there
+        self.unwritten.try_iter().collect()
+    }
+
+    /// To be called when all machines are gone: waits until all they wrote is passed on, or until a signal comes; the
+    /// streams that have failed meanwhile.
+    pub fn finish(self, signals: &Signals) -> Vec<Unwritten> {
         drop(self.stop);
         loop {
             let mut fds: Vec<PollFd<'_>> =
@@ -67,7 +135,7 @@ impl Forwarding {
             fds.push(PollFd::new(&self.running, PollFlags::IN));
             match poll(&mut fds, None) {
                 Err(Errno::INTR) => {}
-                _ => return,
+                _ => return self.unwritten.try_iter().collect(),
             }
         }
     }
@@ -80,14 +148,12 @@ fn same_file(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> bool {
     }
 }
 
-fn forward(mut sources: Vec<Source>, target: &Target, stopped: PipeReader) {
+fn forward(sources: &mut Vec<Source>, target: &Target, stopped: PipeReader) -> Result<(), Errno> {
     let mut chunk = vec![0u8; CHUNK_BYTES];
     let mut out = Vec::new();
     let mut stopping = false;
     while !sources.is_empty() {
-        let Ok(ready) = wait(&sources, &stopped, &mut stopping) else {
-            return;
-        };
+        let ready = wait(sources, &stopped, &mut stopping)?;
         if stopping && ready.is_empty() {
             break; // the machines are gone; a process they left behind may still hold the pipes
         }
@@ -102,14 +168,12 @@ fn forward(mut sources: Vec<Source>, target: &Target, stopped: PipeReader) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => drop(sources.remove(index)),
             }
-            if target.write(&out).is_err() {
-                return; // closes the pipes
-            }
+            target.write(&out)?;
             out.clear();
         }
     }
     sources.iter_mut().for_each(|source| source.lines.end(&mut out));
-    let _ = target.write(&out); // nothing comes after it
+    target.write(&out)
 }
 
 /// Waits for input; the indices of the sources that have some, in rising order.

@@ -87,11 +87,11 @@ fn start(options: &EchoRack) -> Result<()> {
     let args = own.into_iter().chain(options.plan.arguments()).map(Into::into).collect();
     let (threads, fabric, prefix) = (Some(options.workers), options.fabric, false);
     let config = LaunchConfig { threads, fabric, prefix, ..LaunchConfig::new(program, args, options.processes) };
-    let outcome = launch::run(&config)?;
-    if let Some(message) = outcome.message() {
+    let ended = launch::run(&config)?;
+    if let Some(message) = ended.messages().first() {
         bail!("{message}");
     }
-    ensure!(outcome.status() == 0, "the machines ended with status {}", outcome.status());
+    ensure!(ended.status() == 0, "the machines ended with status {}", ended.status());
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //! are shown. With `--json` each prints one JSON object on one line.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -10,6 +10,7 @@ use clap::Args;
 use comm::secure::Key;
 use serde_json::{Value, json};
 
+use super::console::print;
 use super::{complain, size};
 use crate::config::RackConfig;
 use crate::outcome::FAILURE_STATUS;
@@ -83,10 +84,10 @@ impl Ask {
         Ok((rack, answers.into_iter().map(Status::of).collect()))
     }
 
-    pub(super) fn ps(&self) -> ExitCode {
+    pub(super) fn ps(&self) -> io::Result<ExitCode> {
         let (_, statuses) = match self.statuses() {
             Ok(all) => all,
-            Err(code) => return code,
+            Err(code) => return Ok(code),
         };
         let mut programs: BTreeMap<String, (String, String, u64, Vec<Value>)> = BTreeMap::new();
         for status in &statuses {
@@ -104,43 +105,43 @@ impl Ask {
         if self.json {
             let program = |(id, (path, owner, seconds, machines)): (&String, &(String, String, u64, Vec<Value>))| json!({"id": id, "path": path, "owner": owner, "seconds": seconds, "machines": machines});
             let programs: Vec<Value> = programs.iter().map(program).collect();
-            print(&json!({"programs": programs, "unreachable": unreachable_hosts(&statuses)}).to_string());
+            print(&json!({"programs": programs, "unreachable": unreachable_hosts(&statuses)}).to_string())?;
         } else {
-            print(&format!("{:<10}{:<10}{:<10}{:<20}PATH", "PROGRAM", "MACHINES", "TIME", "OWNER"));
+            print(&format!("{:<10}{:<10}{:<10}{:<20}PATH", "PROGRAM", "MACHINES", "TIME", "OWNER"))?;
             for (id, (path, owner, seconds, machines)) in &programs {
                 let time = size::seconds(*seconds);
-                print(&format!("{id:<10}{:<10}{time:<10}{owner:<20}{path}", machines.len()));
+                print(&format!("{id:<10}{:<10}{time:<10}{owner:<20}{path}", machines.len()))?;
             }
             complain_of_unreachable(&statuses);
         }
-        code(statuses.iter().all(|status| status.host.is_ok()))
+        Ok(code(statuses.iter().all(|status| status.host.is_ok())))
     }
 
-    pub(super) fn status(&self) -> ExitCode {
+    pub(super) fn status(&self) -> io::Result<ExitCode> {
         let (rack, statuses) = match self.statuses() {
             Ok(all) => all,
-            Err(code) => return code,
+            Err(code) => return Ok(code),
         };
         if self.json {
             let hosts: Vec<Value> = statuses.iter().map(Status::to_json).collect();
-            print(&json!({"rack": rack.name, "hosts": hosts}).to_string());
+            print(&json!({"rack": rack.name, "hosts": hosts}).to_string())?;
         } else {
             for status in &statuses {
-                print(&status.to_text());
+                print(&status.to_text())?;
             }
         }
-        code(statuses.iter().all(|status| status.host.is_ok()))
+        Ok(code(statuses.iter().all(|status| status.host.is_ok())))
     }
 
-    pub(super) fn check(&self) -> ExitCode {
+    pub(super) fn check(&self) -> io::Result<ExitCode> {
         let (rack, statuses) = match self.statuses() {
             Ok(all) => all,
-            Err(code) => return code,
+            Err(code) => return Ok(code),
         };
         let mut is_well = true;
         let mut hosts = Vec::new();
         if !self.json {
-            print(&format!("{}: valid, {} hosts", rack.path.display(), rack.hosts.len()));
+            print(&format!("{}: valid, {} hosts", rack.path.display(), rack.hosts.len()))?;
         }
         for status in &statuses {
             let remarks = match &status.host {
@@ -164,26 +165,26 @@ impl Ask {
                     status.took_ms,
                     host.user,
                     fabrics(host)
-                )),
-                Err(_) => print(&format!("{:<12}FAILED  {address}", status.name)),
+                ))?,
+                Err(_) => print(&format!("{:<12}FAILED  {address}", status.name))?,
             }
             for remark in remarks {
-                print(&format!("{:<12}        {remark}", ""));
+                print(&format!("{:<12}        {remark}", ""))?;
             }
         }
         if self.json {
-            print(&json!({"rack": rack.name, "ok": is_well, "hosts": hosts}).to_string());
+            print(&json!({"rack": rack.name, "ok": is_well, "hosts": hosts}).to_string())?;
         }
-        code(is_well)
+        Ok(code(is_well))
     }
 }
 
 impl Kill {
-    pub(super) fn main(&self) -> ExitCode {
+    pub(super) fn main(&self) -> io::Result<ExitCode> {
         let who = format!("{} with gossamer-launch kill", owner());
         let answers = match self.ask.all(&Request::Kill { program: self.program, who }) {
             Ok((_, answers)) => answers,
-            Err(code) => return code,
+            Err(code) => return Ok(code),
         };
         let ended = |answer: &&Answer| matches!(answer.outcome, Ok((_, Reply::Killed(true))));
         let hosts: Vec<&str> = answers.iter().filter(ended).map(|answer| answer.host.as_str()).collect();
@@ -192,25 +193,25 @@ impl Kill {
         let silent: Vec<&str> = answers.iter().filter(unanswered).map(|answer| answer.host.as_str()).collect();
         if self.ask.json {
             let program = self.program.to_string();
-            print(&json!({"program": program, "ended_on": hosts, "unreachable": silent}).to_string());
+            print(&json!({"program": program, "ended_on": hosts, "unreachable": silent}).to_string())?;
         } else if hosts.is_empty() {
             complain(format_args!("no host that answers runs program {}", self.program));
         } else {
-            print(&format!("program {} is ended on {}", self.program, hosts.join(", ")));
+            print(&format!("program {} is ended on {}", self.program, hosts.join(", ")))?;
         }
         for (name, reason) in answers.iter().filter_map(|answer| Some((&answer.host, answer.outcome.as_ref().err()?))) {
             complain(format_args!("host {name}: {}", reason.reason));
         }
-        code(!hosts.is_empty() && silent.is_empty())
+        Ok(code(!hosts.is_empty() && silent.is_empty()))
     }
 }
 
 impl Logs {
-    pub(super) fn main(&self) -> ExitCode {
+    pub(super) fn main(&self) -> io::Result<ExitCode> {
         let request = Request::Logs { program: self.program, lines: self.lines };
         let answers = match self.ask.all(&request) {
             Ok((_, answers)) => answers,
-            Err(code) => return code,
+            Err(code) => return Ok(code),
         };
         let mut hosts = Vec::new();
         for answer in &answers {
@@ -218,30 +219,34 @@ impl Logs {
                 Ok((_, Reply::Logs(lines))) if self.ask.json => {
                     hosts.push(json!({"host": answer.host, "lines": lines}));
                 }
-                Ok((_, Reply::Logs(lines))) => lines.iter().for_each(|line| print(&format!("{}: {line}", answer.host))),
+                Ok((_, Reply::Logs(lines))) => {
+                    for line in lines {
+                        print(&format!("{}: {line}", answer.host))?;
+                    }
+                }
                 Ok(_) => complain(format_args!("host {}: it answers what was not asked", answer.host)),
                 Err(error) => complain(format_args!("host {}: {}", answer.host, error.reason)),
             }
         }
         if self.ask.json {
-            print(&json!({"hosts": hosts}).to_string());
+            print(&json!({"hosts": hosts}).to_string())?;
         }
-        code(answers.iter().all(|answer| answer.outcome.is_ok()))
+        Ok(code(answers.iter().all(|answer| answer.outcome.is_ok())))
     }
 }
 
 impl Keygen {
-    pub(super) fn main(&self) -> ExitCode {
+    pub(super) fn main(&self) -> io::Result<ExitCode> {
         let made = Key::generate().and_then(|key| key.write_new(&self.file));
         match made {
             Ok(()) => {
                 let file = std::path::absolute(&self.file).unwrap_or_else(|_| self.file.clone());
-                print(&next_steps(&file));
-                ExitCode::SUCCESS
+                print(&next_steps(&file))?;
+                Ok(ExitCode::SUCCESS)
             }
             Err(error) => {
                 complain(error);
-                ExitCode::from(FAILURE_STATUS)
+                Ok(ExitCode::from(FAILURE_STATUS))
             }
         }
     }
@@ -342,10 +347,6 @@ fn complain_of_unreachable(statuses: &[Status]) {
     for (name, error) in statuses.iter().filter_map(|status| Some((&status.name, status.host.as_ref().err()?))) {
         complain(format_args!("host {name}: {}", error.reason));
     }
-}
-
-fn print(line: &str) {
-    let _ = std::io::stdout().write_all(format!("{line}\n").as_bytes()); // nobody reads it: the status still tells
 }
 
 fn code(is_well: bool) -> ExitCode {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use super::console;
 use crate::config::RackConfig;
 use crate::daemon::log::{LastLines, LogFormat};
 use crate::daemon::{self, Settings};
@@ -63,7 +64,10 @@ what is wrong with each of them.";
 /// Runs `gossamer-daemon` with the arguments of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli: Cli = match console::parse("gossamer-daemon") {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
     if let Some(Command::Part) = cli.command {
         return part::main();
     }

@@ -12,7 +12,7 @@ use super::complain;
 use crate::config::RackConfig;
 use crate::fate::Bounds;
 use crate::launch::{self, LaunchConfig, MAX_LOCAL_MACHINES};
-use crate::outcome::{FAILURE_STATUS, Outcome, USAGE_STATUS};
+use crate::outcome::{Ended, FAILURE_STATUS, USAGE_STATUS};
 use crate::rack::{self, RackError, RackRun};
 
 /// The most machines of a program on each host of a rack.
@@ -93,8 +93,9 @@ Hosts:
 
 Streams:
   Lines of stdout go to stdout, lines of stderr to stderr, never mixed within a line (longer than 1 MiB: in pieces of
-  that length, each a line), after the machine's name (`m1 | `, or `m1@beta | ` on a rack). A single machine writes to stdout and stderr itself. Standard
-  input goes to machine 0; the others read an end of file.
+  that length, each a line), after the machine's name (`m1 | `, or `m1@beta | ` on a rack). With --local 1 the machine
+  writes to stdout and stderr itself. When one of them cannot be written (no space left), the program is ended and the
+  cause is told. Standard input goes to machine 0; the others read an end of file.
 
 End:
   The program ends when the main function of machine 0 has returned. When a machine dies before that, all the others
@@ -108,7 +109,8 @@ Exit status:
   of the dead one   a machine exited too early: its status (101 after a panic), or 70 where that is 0;
                     killed by signal S: 128 + S
   128 + S           gossamer-launch was told to end by signal S (130: Ctrl-C)
-  70                any other failure, of a machine or of gossamer-launch
+  141               nobody reads stdout or stderr any more (`| head`) and the machines ended well or by SIGPIPE: no message
+  70                any other failure, of a machine or of gossamer-launch; also where stdout or stderr cannot be written
   127               PROGRAM was not found or cannot be executed
   2                 the command line is wrong";
 
@@ -144,7 +146,7 @@ impl Run {
             ..LaunchConfig::new(program, args, machines)
         };
         match launch::run(&config) {
-            Ok(outcome) => tell(&outcome),
+            Ok(ended) => tell(&ended),
             Err(error) => {
                 complain(&error);
                 ExitCode::from(error.status().unwrap_or(FAILURE_STATUS))
@@ -169,7 +171,7 @@ impl Run {
         };
         let rack = RackConfig::find(self.rack.as_deref()).map_err(RackError::from);
         match rack.map(run).and_then(|run| rack::run(&run)) {
-            Ok(outcome) => tell(&outcome),
+            Ok(ended) => tell(&ended),
             Err(error) => {
                 complain(&error);
                 ExitCode::from(error.status().unwrap_or(FAILURE_STATUS))
@@ -178,9 +180,7 @@ impl Run {
     }
 }
 
-fn tell(outcome: &Outcome) -> ExitCode {
-    if let Some(message) = outcome.message() {
-        complain(message);
-    }
-    ExitCode::from(outcome.status())
+fn tell(ended: &Ended) -> ExitCode {
+    ended.messages().iter().for_each(complain);
+    ExitCode::from(ended.status())
 }

@@ -83,9 +83,17 @@ impl Queue {
 }
 
 fn write_all(mut target: impl Write, queued: &Receiver<Piece>, lost: &AtomicU64) {
+    let mut unwritten = (0u64, String::new()); // since the last line that was written: how many, and why
     for piece in queued {
         let Piece::Line(line) = piece else { continue };
-        let _ = target.write_all(&line); // nobody reads it: the daemon goes on
+        if let Err(error) = target.write_all(&line) {
+            unwritten = (unwritten.0 + 1, error.to_string()); // the daemon goes on
+            continue;
+        }
+        if unwritten.0 > 0 {
+            let (count, why) = std::mem::take(&mut unwritten);
+            let _ = writeln!(target, "gossamer-daemon: {count} lines of the log could not be written: {why}");
+        }
         let count = lost.swap(0, Ordering::Relaxed);
         if count > 0 {
             let _ = writeln!(target, "gossamer-daemon: {count} lines of the log were lost, for nobody read it");
@@ -236,6 +244,38 @@ mod tests {
         let told: u64 = told.map(|(count, _)| count.parse::<u64>().unwrap()).sum();
         let written = text.matches("x\n").count() as u64 / 500;
         assert!(told > 0 && told + written == lines as u64, "{told} lost, {written} written");
+    }
+
+    /// A target that is full for a while.
+    #[derive(Clone, Default)]
+    struct Full {
+        writes: Arc<AtomicU64>,
+        text: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if (1..4).contains(&self.writes.fetch_add(1, Ordering::Relaxed)) {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.text.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_that_could_not_be_written_are_counted_and_told_with_the_cause() {
+        let full = Full::default();
+        let queue = Queue::start(full.clone()).unwrap();
+        (0..6).for_each(|number| queue.push(format!("line {number}\n").as_bytes()));
+        queue.flush();
+        let text = String::from_utf8(full.text.lock().unwrap().clone()).unwrap();
+        let told = format!("3 lines of the log could not be written: {}", io::Error::from(io::ErrorKind::StorageFull));
+        let lines: Vec<&str> = text.lines().map(|line| line.trim_start_matches("gossamer-daemon: ")).collect();
+        assert_eq!(lines, ["line 0", "line 4", told.as_str(), "line 5"]);
     }
 
     #[test]

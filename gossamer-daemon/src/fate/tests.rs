@@ -122,6 +122,44 @@ fn who_stays_is_killed_and_given_up_in_the_end() {
 }
 
 #[test]
+fn output_that_cannot_be_written_ends_the_program_and_is_the_cause() {
+    let failed =
+        |error: i32| Unwritten { stream: crate::wire::Stream::Out, error: std::io::Error::from_raw_os_error(error) };
+    let (no_space, broken_pipe) = (28, 32);
+    let mut full = story();
+    full.fate.on_unwritten(failed(no_space), full.now);
+    assert!(matches!(&full.fate.orders()[..], [Order::End(reason)] if reason.contains("No space left")));
+    full.exits(1, 101 << 8); // it saw a broken pipe
+    full.later(Bounds::default().after_death);
+    assert_eq!(full.fate.orders(), [Order::Kill]);
+    [0, 2].into_iter().for_each(|machine| full.exits(machine, 9));
+    let ended = full.fate.ended();
+    assert_eq!(ended.status(), 70);
+    assert!(matches!(&ended.messages()[..], [text] if text.contains("No space left")), "{ended:?}");
+
+    let mut late = story();
+    late.says(0, Message::Finished { status: 0 });
+    late.fate.on_unwritten(failed(no_space), late.now);
+    late.exits(1, 101 << 8);
+    [0, 2].into_iter().for_each(|machine| late.exits(machine, 0));
+    let ended = late.fate.ended();
+    assert_eq!((ended.status(), ended.messages().len()), (70, 1), "{ended:?}");
+
+    // Nobody reads it: what the machines do about that is their own.
+    for (exit, status, messages) in [(13, 141, 0), (101 << 8, 101, 1), (0, 141, 0)] {
+        let mut closed = story();
+        closed.fate.on_unwritten(failed(broken_pipe), closed.now);
+        assert_eq!(closed.fate.orders(), []);
+        if exit == 0 {
+            closed.says(0, Message::Finished { status: 0 });
+        }
+        (0..3).for_each(|machine| closed.exits(machine, exit));
+        let ended = closed.fate.ended();
+        assert_eq!((ended.status(), ended.messages().len()), (status, messages), "{ended:?}");
+    }
+}
+
+#[test]
 fn a_host_is_named_where_there_is_one() {
     let mut story = story();
     story.fate.introduce(2, 7, Some("beta".into()));

@@ -30,9 +30,10 @@ use crate::error::LaunchError;
 use crate::fate::{Bounds, Fate, Order};
 use crate::gather::Gather;
 use crate::machines;
-use crate::outcome::{Cause, NOT_STARTED_STATUS, Outcome, USAGE_STATUS};
+use crate::outcome::{Cause, Ended, NOT_STARTED_STATUS, Outcome, USAGE_STATUS};
+use crate::output::Unwritten;
 use crate::signals::Signals;
-use crate::wire::{FromPart, ProgramId, SecretBytes, Start, Stream, ToPart};
+use crate::wire::{FromPart, ProgramId, SecretBytes, Start, ToPart};
 use hosts::Hosts;
 use streams::{Input, Outputs};
 
@@ -114,7 +115,7 @@ pub enum Event {
     /// A signal came.
     Signal(Signal),
     /// A stream of this process cannot be written any more.
-    Closed(Stream),
+    Unwritten(Unwritten),
     /// A stream of this process has got all that came.
     Written,
 }
@@ -123,7 +124,7 @@ pub enum Event {
 ///
 /// # Errors
 /// When it cannot be started; nothing of it is left then, or will be shortly.
-pub fn run(run: &RackRun) -> Result<Outcome, RackError> {
+pub fn run(run: &RackRun) -> Result<Ended, RackError> {
     let (news, events) = mpsc::channel();
     catch_signals(news.clone()).map_err(LaunchError::system("catch signals"))?; // first: none may be missed
     let path = plan::find_program(&run.program)?;
@@ -132,13 +133,13 @@ pub fn run(run: &RackRun) -> Result<Outcome, RackError> {
     let chosen = plan::choose(&run.rack, &run.hosts)?;
     let links = match hosts::connect(&run.rack, &chosen, &key, &news, &events)? {
         Ok(links) => links,
-        Err(signal) => return Ok(Outcome::Interrupted(signal.as_raw())),
+        Err(signal) => return Ok(Outcome::Interrupted(signal.as_raw()).into()),
     };
     let plan = plan::make(run, &chosen)?;
     let start = plan::start(run, &plan, &path, binary)?;
     let links = match hosts::start(&chosen, links, &start, &path, &news, &events)? {
         Ok(links) => links,
-        Err(signal) => return Ok(Outcome::Interrupted(signal.as_raw())),
+        Err(signal) => return Ok(Outcome::Interrupted(signal.as_raw()).into()),
     };
     let program = Program::new(run, &chosen, &plan, &start, links, news)?;
     program.watch(&events)
@@ -202,7 +203,7 @@ impl Program {
     }
 
     /// Until all machines have gone, and all that they wrote is written.
-    fn watch(mut self, events: &mpsc::Receiver<Event>) -> Result<Outcome, RackError> {
+    fn watch(mut self, events: &mpsc::Receiver<Event>) -> Result<Ended, RackError> {
         while !(self.fate.is_over() && self.hosts.are_done()) {
             let left = self.fate.deadline().map(|at| at.saturating_duration_since(Instant::now()));
             let event = match left {
@@ -228,10 +229,12 @@ impl Program {
             }
         }
         self.hosts.close();
-        self.outputs.finish(events);
+        for stream in self.outputs.finish(events) {
+            self.fate.on_unwritten(stream, Instant::now());
+        }
         match self.not_started {
             Some(error) => Err(error),
-            None => Ok(self.fate.outcome()),
+            None => Ok(self.fate.ended()),
         }
     }
 
@@ -240,7 +243,10 @@ impl Program {
             Event::Heard(host, said) => self.on_heard(host, said, now),
             Event::Cut(host, why) => self.on_cut(host, |name| Cause::Silent(format!("host {name}: {why}")), now),
             Event::Signal(signal) => self.fate.on_signal(signal, now),
-            Event::Closed(stream) => self.hosts.tell_all(&ToPart::Close(stream)),
+            Event::Unwritten(unwritten) => {
+                self.hosts.tell_all(&ToPart::Close(unwritten.stream));
+                self.fate.on_unwritten(unwritten, now);
+            }
             Event::Written | Event::Connected(..) => {}
         }
     }

@@ -16,7 +16,7 @@ use comm::secure::{SecureReader, SecureWriter};
 use super::Event;
 use super::hosts::{Down, Hosts, Queue};
 use crate::input;
-use crate::output::{Lines, Target};
+use crate::output::{Lines, Target, Unwritten};
 use crate::wire::link::Link;
 use crate::wire::{BEAT_MS, FromPart, Receiver, Sender, Stream, ToPart, WINDOW_BYTES, WireError};
 
@@ -33,16 +33,20 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Waits until all that came is written, or a signal comes. The hosts' connections have ended before.
-    pub fn finish(self, events: &mpsc::Receiver<Event>) {
+    /// Waits until all that came is written, or a signal comes; the streams that have failed meanwhile. The hosts'
+    /// connections have ended before.
+    pub fn finish(self, events: &mpsc::Receiver<Event>) -> Vec<Unwritten> {
         let mut left = self.count;
+        let mut unwritten = Vec::new();
         while left > 0 {
             match events.recv() {
                 Ok(Event::Written) => left -= 1,
-                Ok(Event::Signal(_)) | Err(_) => return,
+                Ok(Event::Unwritten(stream)) => unwritten.push(stream),
+                Ok(Event::Signal(_)) | Err(_) => break,
                 Ok(_) => {}
             }
         }
+        unwritten
     }
 }
 
@@ -181,10 +185,7 @@ impl Writer {
             let Some(prefix) = self.prefixes.get(usize::from(machine)) else { continue };
             if is_open {
                 self.lines.entry(machine).or_insert_with(|| Lines::new(prefix)).push(&bytes, &mut out);
-                if self.target.write(&out).is_err() {
-                    is_open = false;
-                    let _ = news.send(Event::Closed(self.stream)); // the program is ending anyway
-                }
+                is_open = self.write(&out, news);
                 out.clear();
             }
             let granted = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -192,9 +193,18 @@ impl Writer {
         }
         self.lines.values_mut().for_each(|lines| lines.end(&mut out));
         if is_open {
-            let _ = self.target.write(&out); // nothing comes after it
+            self.write(&out, news);
         }
         let _ = news.send(Event::Written); // nobody waits
+    }
+
+    /// Says whether it could.
+    fn write(&self, bytes: &[u8], news: &mpsc::Sender<Event>) -> bool {
+        let written = self.target.write(bytes);
+        if let Err(error) = written {
+            let _ = news.send(Event::Unwritten(Unwritten { stream: self.stream, error: error.into() })); // nobody waits
+        }
+        written.is_ok()
     }
 }
 

@@ -14,6 +14,7 @@ mod rig;
 mod streams;
 mod terminal;
 mod troubles;
+mod unwritten;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -23,7 +24,7 @@ fn main() {
         machine::play(&args[1..]);
         return;
     }
-    let local = [normal::TESTS, cards::TESTS, death::TESTS, streams::TESTS, terminal::TESTS];
+    let local = [normal::TESTS, cards::TESTS, death::TESTS, streams::TESTS, terminal::TESTS, unwritten::TESTS];
     let groups = local.into_iter().chain([rack::TESTS, rack_ends::TESTS, troubles::TESTS]);
     let trial = |(name, test): &(&'static str, fn())| {
         let test = *test;

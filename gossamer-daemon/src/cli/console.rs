@@ -1,0 +1,46 @@
+//! What the command lines print. A line that cannot be written is an error: it is told on standard error, and the status
+//! is not 0. Where nobody reads any more (`| head`), it is not told: the status says it, as that of `cat` does.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::outcome::{CLOSED_STATUS, FAILURE_STATUS};
+use crate::output::Unwritten;
+use crate::wire::Stream;
+
+/// The arguments of this process, or what to exit with: after `--help` and `--version`, and where they are wrong.
+pub(super) fn parse<P: Parser>(program: &str) -> Result<P, ExitCode> {
+    P::try_parse().map_err(|error| {
+        let written = error.print().and_then(|()| io::stdout().flush());
+        match written {
+            Err(trouble) if !error.use_stderr() => unwritten(program, trouble),
+            // Wrong arguments: the status tells, also where standard error cannot.
+            _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(FAILURE_STATUS)),
+        }
+    })
+}
+
+/// Writes a line to standard output, at once.
+pub(super) fn print(line: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(format!("{line}\n").as_bytes())?;
+    stdout.flush()
+}
+
+/// Writes a line to standard error. Whoever calls it exits with another status than 0.
+pub(super) fn complain(message: impl std::fmt::Display) {
+    let line = format!("gossamer-launch: {message}\n");
+    let _ = io::stderr().write_all(line.as_bytes()); // nobody reads it: the status still tells
+}
+
+/// The status of a command whose standard output cannot be written.
+pub(super) fn unwritten(program: &str, error: io::Error) -> ExitCode {
+    let unwritten = Unwritten { stream: Stream::Out, error };
+    if unwritten.is_closed() {
+        return ExitCode::from(CLOSED_STATUS);
+    }
+    let _ = io::stderr().write_all(format!("{program}: {unwritten}\n").as_bytes()); // as in `complain`
+    ExitCode::from(FAILURE_STATUS)
+}

@@ -1,0 +1,182 @@
+//! Output that cannot be written: told with its cause, and never status 0.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, ExitStatus, Stdio};
+
+use crate::hosts::{PATIENT_MS, Rack};
+use crate::rig::{Launch, command, launcher, run, start, until};
+
+crate::tests![
+    a_full_device_is_named_by_the_launcher_of_machines,
+    much_output_ends_with_its_own_cause,
+    a_full_standard_error_is_no_success,
+    a_full_device_is_named_on_a_rack_too,
+    every_subcommand_says_that_it_could_not_write,
+    help_that_cannot_be_written_is_no_success,
+    a_closed_pipe_ends_quietly,
+    the_end_of_output_may_be_what_fails,
+];
+
+const NO_SPACE: &str = "cannot write to standard output: No space left on device";
+
+fn full() -> File {
+    File::options().write(true).open("/dev/full").unwrap()
+}
+
+/// Runs a command whose standard output is `/dev/full`; its status, and its standard error.
+fn into_full(command: Command) -> (ExitStatus, String) {
+    with_stdout(command, full().into())
+}
+
+fn with_stdout(mut command: Command, stdout: Stdio) -> (ExitStatus, String) {
+    let mut child = command.stdout(stdout).stderr(Stdio::piped()).spawn().unwrap();
+    let mut text = String::new();
+    let mut stderr = child.stderr.take().unwrap();
+    let read = std::thread::spawn(move || stderr.read_to_string(&mut text).map(|_| text));
+    let mut status = None;
+    until("the launcher to end", || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    (status.unwrap(), read.join().unwrap().unwrap())
+}
+
+/// A pipe that nobody reads.
+fn closed() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
+fn a_full_device_is_named_by_the_launcher_of_machines() {
+    for (machines, role, status) in [(2, &["end"][..], 70), (3, &["end", "7"], 7)] {
+        let (ended, stderr) = into_full(command(machines, &[], role));
+        // A program that had finished before it was noticed keeps its status, if it says that something failed.
+        assert!(ended.code() == Some(status) || ended.code() == Some(70), "{ended}: {stderr}");
+        assert!(stderr.contains(&format!("gossamer-launch: {NO_SPACE}")), "{stderr}");
+        assert!(stderr.contains("output of the program is lost"), "{stderr}");
+    }
+}
+
+/// The machine would write for ever, and gets a broken pipe: that is not the cause.
+fn much_output_ends_with_its_own_cause() {
+    for role in [&["flood"][..], &["lines", "200000"]] {
+        let (ended, stderr) = into_full(command(2, &[], role));
+        assert_eq!(ended.code(), Some(70), "{stderr}");
+        let own: Vec<&str> = stderr.lines().filter(|line| line.starts_with("gossamer-launch: ")).collect();
+        assert!(own.len() == 1 && own[0].contains(NO_SPACE), "{own:?}");
+    }
+}
+
+fn a_full_standard_error_is_no_success() {
+    let rack = Rack::start(2, PATIENT_MS, "");
+    for mut command in [command(2, &[], &["lines", "100"]), rack.command(&[], &["lines", "100"])] {
+        let status = command.stdout(Stdio::null()).stderr(full()).status().unwrap();
+        assert_eq!(status.code(), Some(70));
+    }
+}
+
+fn a_full_device_is_named_on_a_rack_too() {
+    let rack = Rack::start(2, PATIENT_MS, "");
+    for (options, role) in [(&[][..], "end"), (&[], "flood"), (&["--hosts", "b"], "flood")] {
+        let (ended, stderr) = into_full(rack.command(options, &[role]));
+        assert_eq!(ended.code(), Some(70), "{role}: {stderr}");
+        assert!(stderr.contains(&format!("gossamer-launch: {NO_SPACE}")), "{role}: {stderr}");
+    }
+    rack.until_idle();
+}
+
+fn every_subcommand_says_that_it_could_not_write() {
+    let rack = Rack::start(2, PATIENT_MS, "");
+    let running = rack.launch(&["wait"]);
+    running.ready(2);
+    let id = rack.json("ps")["programs"][0]["id"].as_str().unwrap().to_owned();
+    let say = |words: &[&str]| {
+        let mut launcher = rack.launcher(words[0]);
+        launcher.args(&words[1..]);
+        launcher
+    };
+    let mut keygen = launcher();
+    keygen.arg("keygen").arg(rack.folder.path().join("another.key"));
+    let mut commands = vec![keygen];
+    for words in [&["ps"][..], &["status"], &["check"], &["logs"], &["kill", &id]] {
+        commands.push(say(words));
+        commands.push(say(&[words, &["--json"]].concat()));
+    }
+    for command in commands {
+        let words = format!("{command:?}");
+        let (ended, stderr) = into_full(command);
+        assert_eq!(ended.code(), Some(70), "{words}: {stderr}");
+        assert!(stderr.contains(&format!("gossamer-launch: {NO_SPACE}")), "{words}: {stderr}");
+    }
+    running.end();
+    for words in [&["ps"][..], &["ps", "--json"], &["logs"]] {
+        let (ended, stderr) = with_stdout(say(words), closed());
+        assert_eq!((ended.code(), stderr.as_str()), (Some(141), ""), "{words:?}");
+    }
+}
+
+fn help_that_cannot_be_written_is_no_success() {
+    for words in [&["--help"][..], &["run", "--help"], &["help", "ps"], &["--version"]] {
+        let say = || {
+            let mut launcher = launcher();
+            launcher.args(words);
+            launcher
+        };
+        let (ended, stderr) = into_full(say());
+        assert!(ended.code() == Some(70) && stderr.contains(NO_SPACE), "{words:?}: {ended}: {stderr}");
+        let (ended, stderr) = with_stdout(say(), closed());
+        assert_eq!((ended.code(), stderr.as_str()), (Some(141), ""), "{words:?}");
+        run(say()).assert(0, None);
+    }
+    let mut daemon = Command::new(env!("CARGO_BIN_EXE_gossamer-daemon"));
+    daemon.arg("--help");
+    let (ended, stderr) = into_full(daemon);
+    assert!(ended.code() == Some(70) && stderr.contains(&format!("gossamer-daemon: {NO_SPACE}")), "{stderr}");
+}
+
+/// The first line of a launcher's output, after which nobody reads it.
+fn head(mut command: Command) -> (Option<i32>, String) {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap(); // and closes it
+    let mut told = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    (child.wait().unwrap().code(), told)
+}
+
+/// As `yes | head -1` does: SIGPIPE ends the machines, and nobody says a word.
+fn a_closed_pipe_ends_quietly() {
+    let rack = Rack::start(2, PATIENT_MS, "");
+    let local = |machines: &str| {
+        let mut launcher = launcher();
+        launcher.args(["run", "--local", machines, "yes"]);
+        launcher
+    };
+    let on_rack = |options: &[&str]| {
+        let mut launcher = rack.launcher("run");
+        launcher.args(options).arg("yes");
+        launcher
+    };
+    for command in [local("1"), local("2"), on_rack(&[]), on_rack(&["--hosts", "b"])] {
+        let words = format!("{command:?}");
+        assert_eq!(head(command), (Some(141), String::new()), "{words}");
+    }
+    rack.until_idle();
+}
+
+/// The last line is written when all machines have gone; a limit on the file's length lets the first part of it through.
+fn the_end_of_output_may_be_what_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "trap '' XFSZ; ulimit -f 1; exec \"$@\" > \"$0\"";
+    let mut limited = Command::new("sh");
+    let launcher = command(2, &["--no-prefix"], &["lines", "100"]);
+    limited.arg("-c").arg(script).arg(folder.path().join("out"));
+    limited.arg(launcher.get_program()).args(launcher.get_args()).stdin(Stdio::null());
+    let launch: Launch = start(limited);
+    let ended = launch.end();
+    assert_eq!(ended.code(), Some(70), "{ended}");
+    let words = "cannot write to standard output: File too large";
+    assert!(ended.complaints().iter().any(|line| line.contains(words) && line.contains("ulimit -f")), "{ended}");
+}
