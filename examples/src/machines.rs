@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use gossamer::bootstrap::FabricChoice;
+use gossamer_daemon::fate::Policy;
 use gossamer_daemon::launch::{self, LaunchConfig};
 
 /// What to start.
@@ -48,6 +49,7 @@ pub fn launch(start: &Machines) -> anyhow::Result<ExitCode> {
         threads: start.threads.map(|threads| u32::try_from(threads).unwrap_or(u32::MAX)),
         fabric: start.fabric,
         prefix: false, // machine 0 alone prints
+        policy: Policy { must_join: true, ..Policy::default() },
         ..LaunchConfig::new(program, start.args.clone(), machines)
     };
     let ended = launch::run(&config)?;

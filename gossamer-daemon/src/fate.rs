@@ -1,6 +1,10 @@
 //! What the news of machines mean for their program: who finished, who died, who is told, who is killed. All machines of
 //! a program share one fate.
 //!
+//! A machine *joins* when gossamer says so from inside it, by its card or `Ready`. Machines that have joined need each
+//! other: the end of one before machine 0 has finished is a death. Machines that never join (any program: `ls`) do not, and
+//! each runs to its own end. Where some have joined and another has ended without it, that one is missed: it has died.
+//!
 //! [`Fate`] decides and does nothing itself: it is fed with events, signals and the time, and says what is to be done
 //! to all machines that live ([`Order`]). It knows nothing of processes or connections, so the machines may be on this
 //! host or on many. What it knows is a handful of facts, each set at most once:
@@ -21,7 +25,7 @@ use gossamer::control::Message;
 use rustix::process::Signal;
 
 use crate::machines::Event;
-use crate::outcome::{Cause, Death, Ended, Outcome};
+use crate::outcome::{Cause, Death, Ended, Outcome, Stage};
 use crate::output::Unwritten;
 use crate::signals::describe;
 
@@ -50,6 +54,15 @@ impl Default for Bounds {
     }
 }
 
+/// By which rules a program ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Policy {
+    /// How long ending may take.
+    pub bounds: Bounds,
+    /// Whether a machine that ends without having joined has died, even if no other one has.
+    pub must_join: bool,
+}
+
 /// How long a killed process may take to go before the launcher gives up on it.
 const AFTER_KILL: Duration = Duration::from_secs(5);
 
@@ -70,6 +83,7 @@ struct Known {
     pid: u32,
     host: Option<String>,
     has_exited: Option<ExitStatus>,
+    has_joined: bool,
     is_ready: bool,
     failed: Option<String>,
     has_lost: bool,
@@ -80,6 +94,10 @@ struct Known {
 pub struct Fate {
     machines: Vec<Known>,
     bounds: Bounds,
+    must_join: bool,
+    /// The first that ended without having joined, and the first of them that did not end well.
+    left: Option<(u16, ExitStatus)>,
+    left_badly: Option<(u16, ExitStatus)>,
     orders: Vec<Order>,
     finished: Option<u8>,
     finish_by: Option<Instant>,
@@ -96,12 +114,22 @@ pub struct Fate {
 impl Fate {
     /// For a program of so many machines.
     #[must_use]
-    pub fn new(machines: u16, bounds: Bounds) -> Fate {
-        let unknown =
-            |_| Known { pid: 0, host: None, has_exited: None, is_ready: false, failed: None, has_lost: false };
+    pub fn new(machines: u16, policy: Policy) -> Fate {
+        let unknown = |_| Known {
+            pid: 0,
+            host: None,
+            has_exited: None,
+            has_joined: false,
+            is_ready: false,
+            failed: None,
+            has_lost: false,
+        };
         Fate {
             machines: (0..machines).map(unknown).collect(),
-            bounds,
+            bounds: policy.bounds,
+            must_join: policy.must_join,
+            left: None,
+            left_badly: None,
             orders: Vec::new(),
             finished: None,
             finish_by: None,
@@ -123,7 +151,16 @@ impl Fate {
         }
     }
 
-    /// Takes in what a machine did. Cards are not for here ([`crate::gather`]).
+    /// A machine has joined. One that ended without will be missed.
+    pub fn on_join(&mut self, number: u16, now: Instant) {
+        let Some(machine) = self.machines.get_mut(usize::from(number)) else { return };
+        machine.has_joined = true;
+        if let Some((left, status)) = self.left_badly.or(self.left) {
+            self.on_death(left, Cause::Exited { status, stage: Stage::Outside }, now);
+        }
+    }
+
+    /// Takes in what a machine did. Cards are not for here ([`crate::gather`]), but that they came is ([`Fate::on_join`]).
     pub fn on_event(&mut self, event: Event, now: Instant) {
         match event {
             Event::Said { machine, message } => self.on_message(machine, message, now),
@@ -197,6 +234,9 @@ impl Fate {
             death.exit = Some(status);
             return;
         }
+        if !machine.has_joined && self.finished.is_none() {
+            return self.on_exit_outside(number, status, now);
+        }
         match (self.finished, status.code()) {
             // What main does after gossamer::main may still fail: its own affair, and its own status.
             (Some(announced), Some(code)) if number == 0 => {
@@ -206,17 +246,29 @@ impl Fate {
             // It could not wait for what will be found to be the cause.
             (_, Some(_)) if machine.has_lost && self.suspicion.is_some() => {}
             _ => {
-                let ready = machine.is_ready;
+                let stage = if machine.is_ready { Stage::Ready } else { Stage::Joining };
                 let cause = match machine.failed.clone() {
                     Some(reason) => Cause::Failed(reason),
-                    None => Cause::Exited { status, ready },
+                    None => Cause::Exited { status, stage },
                 };
                 self.on_death(number, cause, now);
             }
         }
     }
 
+    /// A machine has ended that never joined: its own affair, unless it had to, or another one waits for it.
+    fn on_exit_outside(&mut self, number: u16, status: ExitStatus, now: Instant) {
+        self.left.get_or_insert((number, status));
+        if !status.success() {
+            self.left_badly.get_or_insert((number, status));
+        }
+        if self.must_join || self.machines.iter().any(|machine| machine.has_joined) {
+            self.on_death(number, Cause::Exited { status, stage: Stage::Outside }, now);
+        }
+    }
+
     fn on_message(&mut self, number: u16, message: Message, now: Instant) {
+        self.on_join(number, now);
         let Some(machine) = self.machines.get_mut(usize::from(number)) else { return };
         match message {
             Message::Ready { .. } if !machine.is_ready => machine.is_ready = true,
@@ -314,13 +366,25 @@ impl Fate {
         if let Some((now, machine, cause)) = self.suspicion.take() {
             self.on_death(machine, cause, now); // all have gone, and nobody had a better one
         }
+        let all_well =
+            !self.broken && self.machines.iter().all(|machine| machine.has_exited.is_some_and(|s| s.success()));
+        let left_badly = self.left_badly.filter(|_| !self.broken);
         match (self.death, self.interrupted, self.finished) {
             (Some(death), ..) => Outcome::Died(death),
+            (None, _, None) if all_well => Outcome::Finished(0), // none has joined
+
             (None, None, Some(status)) => Outcome::Finished(status),
             (None, Some(_), Some(status)) if !self.broken => Outcome::Finished(status),
             (None, Some(signal), _) => Outcome::Interrupted(signal.as_raw()),
-            // Every other end sets one of them.
-            (None, None, None) => Outcome::Unwritten,
+            (None, None, None) => match left_badly {
+                Some((number, status)) => {
+                    let Known { pid, host, .. } = &self.machines[usize::from(number)];
+                    let cause = Cause::Exited { status, stage: Stage::Alone };
+                    let (pid, host) = (*pid, host.clone());
+                    Outcome::Exited(Death { machine: number, pid, host, cause, exit: Some(status) })
+                }
+                None => Outcome::Unwritten, // every other end sets one of them
+            },
         }
     }
 }

@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::error::LaunchError;
-use crate::fate::{Bounds, Fate, Order};
+use crate::fate::{Fate, Order, Policy};
 use crate::gather::Gather;
 use crate::input;
 use crate::machines::{Event, Group, LOOK_INTERVAL, Start, Streams};
@@ -45,8 +45,8 @@ pub struct LaunchConfig {
     pub start_timeout: Duration,
     /// Whether the machine's name goes before each line of output (with one machine it never does).
     pub prefix: bool,
-    /// How long ending may take.
-    pub bounds: Bounds,
+    /// By which rules it ends.
+    pub policy: Policy,
 }
 
 impl LaunchConfig {
@@ -62,7 +62,7 @@ impl LaunchConfig {
             pretended_hosts: 1,
             start_timeout: Duration::from_millis(START_TIMEOUT_MS),
             prefix: true,
-            bounds: Bounds::default(),
+            policy: Policy::default(),
         }
     }
 }
@@ -79,7 +79,7 @@ pub fn run(config: &LaunchConfig) -> Result<Ended, LaunchError> {
     let signals = Signals::catch().map_err(LaunchError::system("catch signals"))?; // first: none may be missed
     let plan = plan(config);
     let key = Key::generate()?;
-    let mut fate = Fate::new(config.machines, config.bounds);
+    let mut fate = Fate::new(config.machines, config.policy);
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let mut groups = Vec::new();
     for (host, _) in (0u16..).zip(&plan.hosts) {
@@ -177,7 +177,10 @@ fn watch(
             for event in events {
                 match event {
                     Event::Said { machine, message: Message::Card { bytes } } => match gather.add(machine, bytes) {
-                        Ok(_) => groups.iter_mut().for_each(|group| pass_on(group, &gather, machine)),
+                        Ok(_) => {
+                            fate.on_join(machine, Instant::now());
+                            groups.iter_mut().for_each(|group| pass_on(group, &gather, machine));
+                        }
                         Err(cause) => fate.on_death(machine, Cause::Protocol(cause), Instant::now()),
                     },
                     event => fate.on_event(event, Instant::now()),

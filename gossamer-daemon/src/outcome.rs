@@ -30,6 +30,8 @@ pub enum Outcome {
     Interrupted(i32),
     /// A machine died, so the program was ended.
     Died(Death),
+    /// All machines have run to their own ends, without gossamer, and this one was the first not to end well.
+    Exited(Death),
     /// What the machines wrote could not be written here, so the program was ended.
     Unwritten,
 }
@@ -88,6 +90,19 @@ pub struct Death {
     pub exit: Option<ExitStatus>,
 }
 
+/// How far gossamer had come in a machine when it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Nothing was heard of it, nor of the others: it needs none.
+    Alone,
+    /// Nothing was heard of it; others wait for it, or it had to.
+    Outside,
+    /// It was in `gossamer::main`, and had not found all others.
+    Joining,
+    /// It ran.
+    Ready,
+}
+
 /// Why a machine counts as dead.
 #[derive(Debug)]
 pub enum Cause {
@@ -95,8 +110,8 @@ pub enum Cause {
     Exited {
         /// How.
         status: ExitStatus,
-        /// Whether gossamer ran in it.
-        ready: bool,
+        /// How far gossamer had come in it.
+        stage: Stage,
     },
     /// It said itself that it cannot go on.
     Failed(String),
@@ -128,7 +143,7 @@ impl Outcome {
         match self {
             Outcome::Finished(status) => *status,
             Outcome::Interrupted(signal) => signal_status(*signal),
-            Outcome::Died(death) => death.status(),
+            Outcome::Died(death) | Outcome::Exited(death) => death.status(),
             Outcome::Unwritten => FAILURE_STATUS,
         }
     }
@@ -140,14 +155,18 @@ impl Outcome {
             Outcome::Finished(_) | Outcome::Unwritten => None,
             Outcome::Interrupted(signal) => Some(format!("the program was ended by {}", signals::describe(*signal))),
             Outcome::Died(death) => Some(format!("{death}; the program was ended")),
+            Outcome::Exited(death) => Some(death.to_string()),
         }
     }
 
     /// Whether a machine was ended by SIGPIPE.
     #[must_use]
     pub fn is_by_closed_pipe(&self) -> bool {
-        let Outcome::Died(Death { cause: Cause::Exited { status, .. }, .. }) = self else { return false };
-        status.signal() == Some(SIGPIPE)
+        match self {
+            Outcome::Died(Death { cause: Cause::Exited { status, .. }, .. })
+            | Outcome::Exited(Death { cause: Cause::Exited { status, .. }, .. }) => status.signal() == Some(SIGPIPE),
+            _ => false,
+        }
     }
 }
 
@@ -170,7 +189,7 @@ impl fmt::Display for Death {
             None => write!(f, ") ")?,
         }
         match &self.cause {
-            Cause::Exited { status, ready } => describe_exit(f, *status, *ready),
+            Cause::Exited { status, stage } => describe_exit(f, *status, *stage),
             Cause::Failed(reason) => write!(f, "failed: {reason}"),
             Cause::Protocol(reason) => write!(f, "did not keep to the control protocol: {reason}"),
             Cause::Lost { peer, host: None, reason } => write!(f, "lost machine {peer}: {reason}"),
@@ -183,19 +202,24 @@ impl fmt::Display for Death {
     }
 }
 
-fn describe_exit(f: &mut fmt::Formatter<'_>, status: ExitStatus, ready: bool) -> fmt::Result {
+fn describe_exit(f: &mut fmt::Formatter<'_>, status: ExitStatus, stage: Stage) -> fmt::Result {
     match (status.code(), status.signal()) {
         (_, Some(signal)) => {
             write!(f, "was killed by {}", signals::describe(signal))?;
             if status.core_dumped() { write!(f, ", core dumped") } else { Ok(()) }
         }
         (Some(PANIC_STATUS), _) => write!(f, "panicked (exit status {PANIC_STATUS})"),
-        (Some(code), _) if ready => write!(f, "exited with status {code} before the program had finished"),
-        (Some(code), _) => write!(
-            f,
-            "exited with status {code} before it had reached gossamer::main (a program for gossamer-launch calls that \
-             first in main; one that does not, or uses trust alone, is started by itself)"
-        ),
+        (Some(code), _) => {
+            write!(f, "exited with status {code}")?;
+            f.write_str(match stage {
+                Stage::Alone => "",
+                Stage::Outside => {
+                    " before it had reached gossamer::main: where one machine calls that, and with --must-join, all have to"
+                }
+                Stage::Joining => " before it had found the other machines",
+                Stage::Ready => " before the program had finished",
+            })
+        }
         (None, None) => write!(f, "ended in an unknown way ({status})"),
     }
 }
@@ -213,20 +237,21 @@ mod tests {
         Outcome::Died(Death { machine: 1, pid: 123, host: None, cause, exit })
     }
 
-    fn exited(raw: i32, ready: bool) -> Outcome {
-        died(Cause::Exited { status: ExitStatus::from_raw(raw), ready }, Some(raw))
+    fn exited(raw: i32, stage: Stage) -> Outcome {
+        died(Cause::Exited { status: ExitStatus::from_raw(raw), stage }, Some(raw))
     }
 
     #[test]
     fn each_end_has_its_words_and_its_status() {
         let cases = [
-            (exited(9, true), "was killed by signal 9 (SIGKILL);", 137),
-            (exited(11 | 0x80, true), "was killed by signal 11 (SIGSEGV), core dumped;", 139),
-            (exited(3 << 8, true), "exited with status 3 before the program had finished;", 3),
-            (exited(101 << 8, true), "panicked (exit status 101);", 101),
-            (exited(0, true), "exited with status 0 before the program had finished;", 70),
-            (exited(0, false), "exited with status 0 before it had reached gossamer::main (a program for", 70),
-            (exited(3 << 8, false), "uses trust alone, is started by itself);", 3),
+            (exited(9, Stage::Ready), "was killed by signal 9 (SIGKILL);", 137),
+            (exited(11 | 0x80, Stage::Ready), "was killed by signal 11 (SIGSEGV), core dumped;", 139),
+            (exited(3 << 8, Stage::Ready), "exited with status 3 before the program had finished;", 3),
+            (exited(101 << 8, Stage::Ready), "panicked (exit status 101);", 101),
+            (exited(0, Stage::Ready), "exited with status 0 before the program had finished;", 70),
+            (exited(0, Stage::Outside), "exited with status 0 before it had reached gossamer::main: where one", 70),
+            (exited(3 << 8, Stage::Outside), "and with --must-join, all have to;", 3),
+            (exited(3 << 8, Stage::Joining), "exited with status 3 before it had found the other machines;", 3),
             (died(Cause::Failed("no memory".into()), Some(4 << 8)), "failed: no memory;", 4),
             (died(Cause::Failed("no memory".into()), Some(9)), "failed: no memory;", 70),
             (died(Cause::Lingered(Duration::from_secs(5)), Some(9)), "was still running 5s after", 70),
@@ -238,6 +263,10 @@ mod tests {
             assert!(message.ends_with("the program was ended"), "{message}");
             assert_eq!(outcome.status(), status, "{message}");
         }
+        let Outcome::Died(death) = exited(3 << 8, Stage::Alone) else { unreachable!() };
+        let alone = Outcome::Exited(death);
+        assert_eq!(alone.message().unwrap(), "machine 1 (pid 123) exited with status 3");
+        assert_eq!(alone.status(), 3);
         assert_eq!(Outcome::Interrupted(2).status(), 130);
         assert!(Outcome::Interrupted(15).message().unwrap().contains("SIGTERM"));
         assert!(Outcome::Finished(0).message().is_none());

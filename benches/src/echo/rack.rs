@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use exchange::{Meter, Peers, Plan, Point, Tally, answer, mark, marked, now_ns, number};
 use gossamer::bootstrap::FabricChoice;
+use gossamer_daemon::fate::Policy;
 use gossamer_daemon::launch::{self, LaunchConfig};
 use trust::{Promise, Trust, promise};
 
@@ -86,7 +87,9 @@ fn start(options: &EchoRack) -> Result<()> {
     let program = env::current_exe().context("where this program is")?.into();
     let args = own.into_iter().chain(options.plan.arguments()).map(Into::into).collect();
     let (threads, fabric, prefix) = (Some(options.workers), options.fabric, false);
-    let config = LaunchConfig { threads, fabric, prefix, ..LaunchConfig::new(program, args, options.processes) };
+    let policy = Policy { must_join: true, ..Policy::default() };
+    let config =
+        LaunchConfig { threads, fabric, prefix, policy, ..LaunchConfig::new(program, args, options.processes) };
     let ended = launch::run(&config)?;
     if let Some(message) = ended.messages().first() {
         bail!("{message}");

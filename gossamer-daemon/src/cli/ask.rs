@@ -312,7 +312,7 @@ impl Status {
             for machine in &program.machines {
                 let slots = machine
                     .slots_bytes
-                    .map_or_else(|| "starting".to_owned(), |slots| format!("{} of slots", size::bytes(slots)));
+                    .map_or_else(|| "no slots (yet)".to_owned(), |slots| format!("{} of slots", size::bytes(slots)));
                 text.push_str(&format!(
                     "\n{:<12}      {} m{} pid {}: {slots}, {} in use, {} of it shared memory",
                     "",

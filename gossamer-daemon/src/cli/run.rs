@@ -10,7 +10,7 @@ use gossamer::bootstrap::FabricChoice;
 
 use super::complain;
 use crate::config::RackConfig;
-use crate::fate::Bounds;
+use crate::fate::Policy;
 use crate::launch::{self, LaunchConfig, MAX_LOCAL_MACHINES};
 use crate::outcome::{Ended, FAILURE_STATUS, USAGE_STATUS};
 use crate::rack::{self, RackError, RackRun};
@@ -63,6 +63,10 @@ pub(super) struct Run {
     #[arg(long, value_name = "FOLDER", conflicts_with = "local")]
     folder: Option<PathBuf>,
 
+    /// PROGRAM has to call gossamer::main: a machine that ends before it has fails the program
+    #[arg(long)]
+    must_join: bool,
+
     /// Do not put the machine's name (`m0 | `) before each line of output
     #[arg(long)]
     pub(super) no_prefix: bool,
@@ -82,6 +86,8 @@ Examples:
       output as the program wrote it, line by line
   gossamer-launch run --rack rack.yaml ./wordcount /data/docs
       one machine on each host of the rack, as many workers there as it has cores
+  gossamer-launch run uname -r
+      any program, on each host
   gossamer-launch run --hosts alpha,beta --machines-per-host 2 --threads 16 ./wordcount /data/docs
       two machines on each of two hosts, with four workers each
 
@@ -97,6 +103,11 @@ Streams:
   writes to stdout and stderr itself. When one of them cannot be written (no space left), the program is ended and the
   cause is told. Standard input goes to machine 0; the others read an end of file.
 
+Any program:
+  PROGRAM may be any program (`ls`, a script); each machine runs to its own end, whatever becomes of the others. When one
+  machine has called gossamer::main, all have to: one that ends without it ends the others, and is named. With --must-join
+  it does so even if no other calls it.
+
 End:
   The program ends when the main function of machine 0 has returned. When a machine dies before that, all the others
   are ended within a second, and the machine, its process id and the cause are named. Ctrl-C, SIGTERM, SIGHUP and
@@ -106,6 +117,8 @@ End:
 
 Exit status:
   of machine 0      the program has finished
+  0, or the first   a program that does not call gossamer::main: 0 if all machines exited with 0, else that of the first
+  other one         that did not
   of the dead one   a machine exited too early: its status (101 after a panic), or 70 where that is 0;
                     killed by signal S: 128 + S
   128 + S           gossamer-launch was told to end by signal S (130: Ctrl-C)
@@ -135,6 +148,10 @@ impl Run {
         (program.clone(), args.to_vec())
     }
 
+    fn policy(&self) -> Policy {
+        Policy { must_join: self.must_join, ..Policy::default() }
+    }
+
     fn run_local(self, machines: u16) -> ExitCode {
         let (program, args) = self.words();
         let config = LaunchConfig {
@@ -143,6 +160,7 @@ impl Run {
             pretended_hosts: self.pretend_hosts,
             start_timeout: Duration::from_secs(self.start_timeout.into()),
             prefix: !self.no_prefix,
+            policy: self.policy(),
             ..LaunchConfig::new(program, args, machines)
         };
         match launch::run(&config) {
@@ -156,6 +174,7 @@ impl Run {
 
     fn run_rack(self) -> ExitCode {
         let (program, args) = self.words();
+        let policy = self.policy();
         let run = |rack| RackRun {
             rack,
             hosts: self.hosts,
@@ -167,7 +186,7 @@ impl Run {
             in_place: self.in_place,
             folder: self.folder,
             prefix: !self.no_prefix,
-            bounds: Bounds::default(),
+            policy,
         };
         let rack = RackConfig::find(self.rack.as_deref()).map_err(RackError::from);
         match rack.map(run).and_then(|run| rack::run(&run)) {

@@ -11,7 +11,7 @@ struct Story {
 
 /// Three machines at work.
 fn story() -> Story {
-    let mut fate = Fate::new(3, Bounds::default());
+    let mut fate = Fate::new(3, Policy::default());
     let now = Instant::now();
     for machine in 0..3 {
         fate.introduce(machine, 100 + u32::from(machine), None);
@@ -157,6 +157,80 @@ fn output_that_cannot_be_written_ends_the_program_and_is_the_cause() {
         let ended = closed.fate.ended();
         assert_eq!((ended.status(), ended.messages().len()), (status, messages), "{ended:?}");
     }
+}
+
+/// Three machines of which nothing was heard.
+fn strangers(policy: Policy) -> Story {
+    let mut fate = Fate::new(3, policy);
+    (0..3).for_each(|machine| fate.introduce(machine, 100 + u32::from(machine), None));
+    Story { fate, now: Instant::now() }
+}
+
+#[test]
+fn machines_that_never_join_run_to_their_own_ends() {
+    let mut well = strangers(Policy::default());
+    (0..3).for_each(|machine| well.exits(machine, 0));
+    assert_eq!(well.fate.orders(), []);
+    well.ends(0, "");
+
+    let mut first_counts = strangers(Policy::default());
+    for (machine, raw) in [(2, 0), (1, 3 << 8), (0, 11)] {
+        first_counts.exits(machine, raw);
+    }
+    assert_eq!((first_counts.fate.orders(), first_counts.fate.deadline()), (vec![], None), "nobody was ended");
+    first_counts.ends(3, "machine 1 (pid 101) exited with status 3");
+
+    let mut killed = strangers(Policy::default());
+    [9, 0, 0].into_iter().zip(0..).for_each(|(raw, machine)| killed.exits(machine, raw));
+    killed.ends(137, "machine 0 (pid 100) was killed by signal 9");
+}
+
+#[test]
+fn signals_to_machines_that_never_join_are_theirs() {
+    let mut handled = strangers(Policy::default());
+    handled.fate.on_signal(Signal::INT, handled.now);
+    handled.exits(0, 0);
+    let left = handled.fate.deadline().unwrap() - handled.now;
+    assert_eq!(left, Bounds::default().after_signal, "the others keep their time");
+    (1..3).for_each(|machine| handled.exits(machine, 0));
+    handled.ends(0, "");
+    let mut ended = strangers(Policy::default());
+    ended.fate.on_signal(Signal::INT, ended.now);
+    (0..3).for_each(|machine| ended.exits(machine, if machine == 1 { 0 } else { 2 }));
+    ended.ends(130, "was ended by signal 2");
+}
+
+#[test]
+fn who_left_without_joining_is_missed_by_those_that_join() {
+    // Before and after the others have joined, well and badly.
+    for (raw, status) in [(0, 70), (4 << 8, 4), (11, 139)] {
+        for joins_first in [false, true] {
+            let mut story = strangers(Policy::default());
+            let join = |story: &mut Story| story.fate.on_join(1, story.now);
+            if joins_first {
+                join(&mut story);
+            }
+            story.exits(2, raw);
+            if !joins_first {
+                assert_eq!(story.fate.orders(), []);
+                join(&mut story);
+            }
+            assert!(matches!(&story.fate.orders()[..], [Order::End(_)]), "nobody hangs");
+            story.later(Bounds::default().after_death);
+            assert_eq!(story.fate.orders(), [Order::Kill]);
+            (0..2).for_each(|machine| story.exits(machine, 9));
+            story.ends(status, "machine 2 (pid 102) ");
+        }
+    }
+}
+
+#[test]
+fn who_has_to_join_and_does_not_has_died() {
+    let mut story = strangers(Policy { must_join: true, ..Policy::default() });
+    story.exits(1, 0);
+    assert!(matches!(&story.fate.orders()[..], [Order::End(reason)] if reason.contains("--must-join")));
+    [0, 2].into_iter().for_each(|machine| story.exits(machine, 0));
+    story.ends(70, "machine 1 (pid 101) exited with status 0 before it had reached gossamer::main");
 }
 
 #[test]

@@ -27,7 +27,7 @@ use rustix::process::Signal;
 
 use crate::config::{ConfigError, RackConfig};
 use crate::error::LaunchError;
-use crate::fate::{Bounds, Fate, Order};
+use crate::fate::{Fate, Order, Policy};
 use crate::gather::Gather;
 use crate::machines;
 use crate::outcome::{Cause, Ended, NOT_STARTED_STATUS, Outcome, USAGE_STATUS};
@@ -60,8 +60,8 @@ pub struct RackRun {
     pub folder: Option<PathBuf>,
     /// Whether the machine's name goes before each line of output (with one machine it never does).
     pub prefix: bool,
-    /// How long ending may take.
-    pub bounds: Bounds,
+    /// By which rules it ends.
+    pub policy: Policy,
 }
 
 /// Why a program could not be run on a rack.
@@ -194,7 +194,7 @@ impl Program {
             hosts,
             outputs,
             input,
-            fate: Fate::new(machines, run.bounds),
+            fate: Fate::new(machines, run.policy),
             gather: Gather::new(machines, key.clone()),
             key,
             has_exited: vec![false; plan.machines.len()],
@@ -294,6 +294,7 @@ impl Program {
     }
 
     fn on_card(&mut self, machine: u16, card: Vec<u8>, now: Instant) {
+        self.fate.on_join(machine, now);
         match self.gather.add(machine, card) {
             Ok(false) => {}
             Ok(true) => {

@@ -227,7 +227,7 @@ fn is_passed_on(name: &OsStr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fate::Bounds;
+    use crate::fate::Policy;
 
     const RACK: &str = "key_file: k\nhosts:\n  - {name: a, address: 127.0.0.1}\n  - {name: b, address: 127.0.0.2, \
                         workers: 5, cores: 0-3}\n  - {name: c, address: 127.0.0.3, fabric: tcp}\n";
@@ -244,7 +244,7 @@ mod tests {
             in_place: false,
             folder: None,
             prefix: true,
-            bounds: Bounds::default(),
+            policy: Policy::default(),
         }
     }
 

@@ -3,6 +3,7 @@
 //!
 //! Nothing waits for a fixed time: conditions are polled, up to a deadline. Processes are killed by their own ids only.
 
+mod any_program;
 mod cards;
 mod death;
 mod hosts;
@@ -24,8 +25,10 @@ fn main() {
         machine::play(&args[1..]);
         return;
     }
-    let local = [normal::TESTS, cards::TESTS, death::TESTS, streams::TESTS, terminal::TESTS, unwritten::TESTS];
-    let groups = local.into_iter().chain([rack::TESTS, rack_ends::TESTS, troubles::TESTS]);
+    let local = [normal::TESTS, cards::TESTS, death::TESTS, streams::TESTS, terminal::TESTS];
+    let both = [unwritten::TESTS, any_program::TESTS];
+    let racks = [rack::TESTS, rack_ends::TESTS, troubles::TESTS];
+    let groups = local.into_iter().chain(both).chain(racks);
     let trial = |(name, test): &(&'static str, fn())| {
         let test = *test;
         Trial::test(*name, move || {

@@ -100,11 +100,14 @@ fn a_panic_in_gsm_main_is_status_101() {
 }
 
 #[test]
-fn a_program_without_gossamer_is_told_to_start_by_itself() {
+fn a_program_without_gossamer_runs_unless_it_has_to_join() {
     for machines in [1, 2] {
         let ended = run(launcher(machines, &[], STRANGER, &["trust"]));
+        assert_eq!((ended.status.code(), ended.stderr.as_str()), (Some(0), ""), "{ended:#?}");
+        assert_eq!(ended.stdout.matches("by itself: 1").count(), usize::from(machines), "{ended:#?}");
+        let ended = run(launcher(machines, &["--must-join"], STRANGER, &["trust"]));
         assert_eq!(ended.status.code(), Some(70), "{ended:#?}");
-        for words in ["before it had reached gossamer::main", "uses trust alone, is started by itself"] {
+        for words in ["before it had reached gossamer::main", "--must-join"] {
             assert!(ended.stderr.contains(words), "no {words:?}: {ended:#?}");
         }
     }

@@ -1,0 +1,173 @@
+//! Programs that never call `gossamer::main`, and those of which some machines do.
+
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::hosts::{PATIENT_MS, Rack};
+use crate::rig::{gone, kill, launcher, run, start, this_program, until_gone};
+
+crate::tests![
+    all_well_is_status_0_and_no_word,
+    the_first_bad_end_counts_and_the_others_go_on,
+    a_machine_killed_by_a_signal_is_named,
+    ctrl_c_ends_any_program,
+    nobody_waits_for_a_machine_that_left,
+    nobody_waits_for_a_machine_that_leaves_later,
+    a_program_may_be_told_to_join,
+    an_output_that_nobody_reads_is_no_success,
+];
+
+/// `sh -c SCRIPT` on two machines: of this host, or of a rack's two.
+fn script(rack: Option<&Rack>, options: &[&str], script: &str) -> Command {
+    let mut command = match rack {
+        Some(rack) => rack.launcher("run"),
+        None => launcher(),
+    };
+    if rack.is_none() {
+        command.args(["run", "--local", "2"]);
+    }
+    command.args(options).args(["sh", "-c", script, "sh"]);
+    command
+}
+
+fn both(test: impl Fn(Option<&Rack>)) {
+    test(None);
+    let rack = Rack::start(2, PATIENT_MS, "");
+    test(Some(&rack));
+    rack.until_idle();
+}
+
+/// The lines, without the hosts' names, in order of the machines.
+fn lines(lines: &[String]) -> Vec<String> {
+    let plain = |line: &String| line.replace("@a |", " |").replace("@b |", " |");
+    let mut lines: Vec<String> = lines.iter().map(plain).collect();
+    lines.sort();
+    lines
+}
+
+fn all_well_is_status_0_and_no_word() {
+    both(|rack| {
+        let ended = run(script(rack, &[], "echo out of $GOSSAMER_MACHINE; echo err of $GOSSAMER_MACHINE >&2"));
+        assert_eq!(ended.code(), Some(0), "{ended}");
+        assert_eq!(lines(&ended.stdout), ["m0 | out of 0", "m1 | out of 1"]);
+        assert_eq!(lines(&ended.stderr), ["m0 | err of 0", "m1 | err of 1"], "no word of the launcher's");
+    });
+    let mut ls = launcher();
+    ls.args(["run", "--local", "1", "ls", "/"]);
+    let ended = run(ls);
+    ended.assert(0, None);
+    assert!(ended.stdout.contains(&"tmp".to_owned()), "a single machine's lines are its own: {ended}");
+}
+
+fn the_first_bad_end_counts_and_the_others_go_on() {
+    both(|rack| {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("go");
+        let text = "echo pid $$; [ $GOSSAMER_MACHINE = 0 ] && exit 3
+                    while [ ! -e \"$1\" ]; do sleep 0.01; done; echo went on; exit 4";
+        let mut command = script(rack, &[], text);
+        command.arg(&file);
+        let launch = start(command);
+        let pids = launch.ready(2);
+        until_gone([pids[&0]]);
+        assert!(!gone(pids[&1]));
+        std::fs::write(&file, "").unwrap();
+        let ended = launch.end();
+        assert_eq!(ended.code(), Some(3), "{ended}");
+        let [complaint] = ended.complaints()[..] else { panic!("{ended}") };
+        assert!(complaint.starts_with(&format!("machine 0 (pid {}", pids[&0])), "{ended}");
+        assert!(complaint.ends_with(" exited with status 3"), "{ended}");
+        assert!(lines(&ended.stdout).contains(&"m1 | went on".to_owned()), "{ended}");
+    });
+}
+
+fn a_machine_killed_by_a_signal_is_named() {
+    both(|rack| {
+        let ended = run(script(rack, &[], "[ $GOSSAMER_MACHINE = 1 ] && kill -SEGV $$; exit 0"));
+        assert_eq!(ended.code(), Some(139), "{ended}");
+        let [complaint] = ended.complaints()[..] else { panic!("{ended}") };
+        assert!(complaint.starts_with("machine 1 ") && complaint.contains("killed by signal 11 (SIGSEGV)"), "{ended}");
+    });
+}
+
+fn ctrl_c_ends_any_program() {
+    both(|rack| {
+        let launch = start(script(rack, &[], "echo pid $$; exec sleep 1000"));
+        let pids = launch.ready(2);
+        kill(launch.pid(), Signal::INT);
+        until_gone(pids.into_values());
+        launch.end().assert(130, Some("the program was ended by signal 2 (SIGINT)"));
+        let handled = "trap 'echo handled; exit 0' TERM; echo pid $$; while :; do sleep 0.01; done";
+        let launch = start(script(rack, &[], handled));
+        launch.ready(2);
+        kill(launch.pid(), Signal::TERM);
+        let ended = launch.end();
+        ended.assert(0, None);
+        assert_eq!(ended.stdout.iter().filter(|line| line.ends_with("| handled")).count(), 2, "{ended}");
+    });
+}
+
+/// Machine 0 joins, and would wait for ever.
+fn nobody_waits_for_a_machine_that_left() {
+    for (exit, status) in [("exit 0", 70), ("exit 5", 5), ("kill -KILL $$", 137)] {
+        both(|rack| {
+            let text = format!("[ $GOSSAMER_MACHINE = 1 ] && {exit}; exec \"$@\"");
+            let mut command = script(rack, &[], &text);
+            command.arg(this_program()).args(["machine", "stubborn"]);
+            let ended = run(command);
+            assert_eq!(ended.code(), Some(status), "{ended}");
+            let [complaint] = ended.complaints()[..] else { panic!("{ended}") };
+            assert!(complaint.starts_with("machine 1 ") && complaint.ends_with("; the program was ended"), "{ended}");
+            if exit != "kill -KILL $$" {
+                assert!(complaint.contains("before it had reached gossamer::main"), "{ended}");
+            }
+        });
+    }
+}
+
+fn nobody_waits_for_a_machine_that_leaves_later() {
+    both(|rack| {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("go");
+        let text = "file=$1; shift; [ $GOSSAMER_MACHINE = 0 ] && exec \"$@\"
+                    while [ ! -e \"$file\" ]; do sleep 0.01; done; exit 0";
+        let mut command = script(rack, &[], text);
+        command.arg(&file).arg(this_program()).args(["machine", "stubborn"]);
+        let launch = start(command);
+        let pids = launch.ready(1);
+        std::fs::write(&file, "").unwrap();
+        let took = until_gone([pids[&0]]);
+        assert!(took < Duration::from_secs(20), "{took:?}");
+        let ended = launch.end();
+        assert_eq!(ended.code(), Some(70), "{ended}");
+        assert!(ended.complaints()[0].contains("exited with status 0 before it had reached gossamer::main"), "{ended}");
+    });
+}
+
+fn a_program_may_be_told_to_join() {
+    both(|rack| {
+        let ended = run(script(rack, &["--must-join"], "exit 0"));
+        assert_eq!(ended.code(), Some(70), "{ended}");
+        let complaint = ended.complaints().join("");
+        assert!(
+            complaint.contains("before it had reached gossamer::main") && complaint.contains("--must-join"),
+            "{ended}"
+        );
+        let mut joins = script(rack, &["--must-join"], "exec \"$@\"");
+        joins.arg(this_program()).args(["machine", "end", "6"]);
+        run(joins).assert(6, None);
+    });
+}
+
+/// One machine writes a line, and all end well: the line is lost, as nobody wants it.
+fn an_output_that_nobody_reads_is_no_success() {
+    both(|rack| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = script(rack, &[], "[ $GOSSAMER_MACHINE = 1 ] || echo lost");
+        let out = command.stdout(writer).output().unwrap();
+        assert_eq!((out.status.code(), String::from_utf8_lossy(&out.stderr).as_ref()), (Some(141), ""));
+    });
+}
