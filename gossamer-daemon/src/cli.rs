@@ -26,7 +26,7 @@ enum Command {
     Run(run::Run),
     /// Lists the programs that run on the rack
     Ps(ask::Ask),
-    /// Ends a program, on all hosts
+    /// Ends a program, on all hosts, or sends it a signal
     Kill(ask::Kill),
     /// Says which hosts are up, and what runs there in how much memory
     Status(ask::Ask),

@@ -85,10 +85,40 @@ fn ignored_signals() -> u64 {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
+/// The signal of this name (`TERM`, `SIGTERM`, any case) or number.
+///
+/// # Errors
+/// When there is none, in words.
+pub fn parse(text: &str) -> Result<Signal, String> {
+    let is_named = |number: &i32| {
+        let name = signal_name(*number).unwrap_or_default();
+        [name, name.trim_start_matches("SIG")].iter().any(|name| !name.is_empty() && name.eq_ignore_ascii_case(text))
+    };
+    let number = text.parse().ok().or_else(|| (1..64).find(is_named));
+    let signal = number.and_then(Signal::from_named_raw);
+    signal.ok_or_else(|| format!("{text:?} is no signal: a name as TERM or SIGUSR1, or a number; `kill -l` lists them"))
+}
+
 /// "signal 9 (SIGKILL)"
 pub fn describe(signal: i32) -> String {
     match signal_name(signal) {
         Some(name) => format!("signal {signal} ({name})"),
         None => format!("signal {signal}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_have_names_and_numbers() {
+        for text in ["TERM", "SIGTERM", "sigterm", "15"] {
+            assert_eq!(parse(text), Ok(Signal::TERM), "{text}");
+        }
+        assert_eq!((parse("usr1"), parse("STOP")), (Ok(Signal::USR1), Ok(Signal::STOP)));
+        for text in ["", "0", "-9", "65", "SIG", "TERMS", "SIGSIGTERM", "99999999999"] {
+            assert!(parse(text).unwrap_err().contains("kill -l"), "{text}");
+        }
     }
 }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use comm::secure::Key;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::console::print;
@@ -16,6 +17,7 @@ use crate::config::RackConfig;
 use crate::outcome::FAILURE_STATUS;
 use crate::rack::ask::{Answer, ask, remarks};
 use crate::rack::plan::{choose, owner};
+use crate::signals;
 use crate::wire::{Hello, HostStatus, ProgramId, Reply, Request};
 
 /// Exit status where not all is well: a host that does not answer, a program that is not there.
@@ -40,6 +42,10 @@ pub(super) struct Ask {
 pub(super) struct Kill {
     #[command(flatten)]
     ask: Ask,
+
+    /// Send this signal to all its machines instead of ending it: what it does is the program's choice (TERM, SIGUSR1, 10)
+    #[arg(long, short = 's', value_name = "NAME", value_parser = signals::parse)]
+    signal: Option<Signal>,
 
     /// The program, as `gossamer-launch ps` names it
     program: ProgramId,
@@ -182,22 +188,36 @@ impl Ask {
 impl Kill {
     pub(super) fn main(&self) -> io::Result<ExitCode> {
         let who = format!("{} with gossamer-launch kill", owner());
-        let answers = match self.ask.all(&Request::Kill { program: self.program, who }) {
+        let program = self.program;
+        let request = match self.signal {
+            None => Request::Kill { program, who },
+            Some(signal) => Request::Signal { program, signal: signal.as_raw(), who },
+        };
+        let answers = match self.ask.all(&request) {
             Ok((_, answers)) => answers,
             Err(code) => return Ok(code),
         };
-        let ended = |answer: &&Answer| matches!(answer.outcome, Ok((_, Reply::Killed(true))));
-        let hosts: Vec<&str> = answers.iter().filter(ended).map(|answer| answer.host.as_str()).collect();
+        let reached = |answer: &&Answer| matches!(answer.outcome, Ok((_, Reply::Killed(true))));
+        let hosts: Vec<&str> = answers.iter().filter(reached).map(|answer| answer.host.as_str()).collect();
         // A host that gives no answer may still run the program: that is no success, though others have ended it.
         let unanswered = |answer: &&Answer| !matches!(answer.outcome, Ok((_, Reply::Killed(_))));
         let silent: Vec<&str> = answers.iter().filter(unanswered).map(|answer| answer.host.as_str()).collect();
         if self.ask.json {
-            let program = self.program.to_string();
-            print(&json!({"program": program, "ended_on": hosts, "unreachable": silent}).to_string())?;
+            let mut object = json!({"program": program.to_string(), "unreachable": silent});
+            match self.signal {
+                None => object["ended_on"] = json!(hosts),
+                Some(signal) => {
+                    (object["signal"], object["signalled_on"]) = (json!(signal.as_raw()), json!(hosts));
+                }
+            }
+            print(&object.to_string())?;
         } else if hosts.is_empty() {
-            complain(format_args!("no host that answers runs program {}", self.program));
+            complain(format_args!("no host that answers runs program {program}"));
+        } else if let Some(signal) = self.signal {
+            let signal = signals::describe(signal.as_raw());
+            print(&format!("{signal} was sent to program {program} on {}", hosts.join(", ")))?;
         } else {
-            print(&format!("program {} is ended on {}", self.program, hosts.join(", ")))?;
+            print(&format!("program {program} is ended on {}", hosts.join(", ")))?;
         }
         for (name, reason) in answers.iter().filter_map(|answer| Some((&answer.host, answer.outcome.as_ref().err()?))) {
             complain(format_args!("host {name}: {}", reason.reason));

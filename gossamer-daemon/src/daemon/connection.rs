@@ -76,6 +76,14 @@ fn serve(daemon: &Arc<Daemon>, tcp: TcpStream, mut place: Place) -> Result<(), W
             tracing::info!(%program, who, found, "asked to kill a program");
             answer(link, &Reply::Killed(found))?;
         }
+        Request::Signal { program, signal, who } => {
+            let reply = match rustix::process::Signal::from_named_raw(signal) {
+                Some(_) => Reply::Killed(daemon.programs.signal(program, signal)),
+                None => Reply::Refused(format!("there is no signal {signal}")),
+            };
+            tracing::info!(%program, who, signal, ?reply, "asked to send a signal to a program");
+            answer(link, &reply)?;
+        }
         Request::Logs { program, lines } => {
             let text = program.map_or_else(String::new, |program| program.to_string());
             let mut lines = daemon.last_lines.get(&text, lines.min(MAX_LINES) as usize);

@@ -6,15 +6,16 @@
 //! so no part is ever taken for an orphan.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
 use crate::orphans;
-use crate::wire::{MachineStatus, ProgramId, ProgramStatus};
+use crate::wire::{MachineStatus, ProgramId, ProgramStatus, Sender, ToPart, Wire};
 
 /// How long killed processes may take to go.
 const END_LIMIT: Duration = Duration::from_secs(2);
@@ -32,13 +33,52 @@ pub struct Program {
     /// The process between daemon and machines.
     pub part: Pid,
     /// The way to it.
-    pub channel: UnixStream,
+    pub channel: Arc<Channel>,
     /// Its machines.
     pub machines: BTreeMap<u16, Machine>,
     /// Why it was made to end, where the daemon did it.
     pub ended_by: Option<String>,
     /// Whether it is about to be gone.
     pub is_ending: bool,
+}
+
+/// The daemon's end of the socket to a part. Several write into it: one message at a time.
+pub struct Channel {
+    stream: UnixStream,
+    writer: Mutex<UnixStream>,
+}
+
+impl Channel {
+    /// # Errors
+    /// When the process has no file descriptors left.
+    pub fn new(stream: UnixStream) -> io::Result<Arc<Channel>> {
+        let writer = Mutex::new(stream.try_clone()?);
+        Ok(Arc::new(Channel { stream, writer }))
+    }
+
+    /// To read from, to set timeouts of, and to be cut off.
+    pub fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    /// To write into, for as long as it is held. Whoever fails cuts the channel off: half a message may be there.
+    pub fn writer(&self) -> MutexGuard<'_, UnixStream> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a message; says whether it could.
+    pub fn send(&self, message: &[u8]) -> bool {
+        let is_sent = self.writer().send_bytes(message).is_ok();
+        if !is_sent {
+            self.cut();
+        }
+        is_sent
+    }
+
+    /// Neither side hears of the other from here on.
+    pub fn cut(&self) {
+        let _ = self.stream.shutdown(Shutdown::Both); // gone already: as good
+    }
 }
 
 /// A machine of a program on this host.
@@ -150,8 +190,14 @@ impl Programs {
         let Some(program) = list.get_mut(&id) else { return false };
         program.ended_by.get_or_insert_with(|| reason.to_owned());
         program.is_ending = true;
-        let _ = program.channel.shutdown(Shutdown::Both); // gone already: as good
+        program.channel.cut();
         true
+    }
+
+    /// Sends a signal to its machines on this host. False when there is no such program, or its part is gone or hangs.
+    pub fn signal(&self, id: ProgramId, signal: i32) -> bool {
+        let channel = self.list().get(&id).map(|program| Arc::clone(&program.channel)); // and the list is free
+        channel.is_some_and(|channel| channel.send(&ToPart::Signal(signal).to_bytes()))
     }
 
     /// Ends all of them; how many there were.
@@ -215,6 +261,7 @@ fn memory_of(pid: u32) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Receiver;
 
     #[test]
     fn programs_that_are_coming_are_counted() {
@@ -235,7 +282,28 @@ mod tests {
         let (channel, _) = UnixStream::pair().unwrap();
         let (path, owner, machines) = (String::new(), String::new(), BTreeMap::new());
         let (since, part) = (Instant::now(), rustix::process::getpid());
+        let channel = Channel::new(channel).unwrap();
         Program { path, owner, since, part, channel, machines, ended_by: None, is_ending: false }
+    }
+
+    /// A signal while input comes in: each message is whole. The input fills the socket, so that it is written in pieces.
+    #[test]
+    fn messages_to_a_part_are_whole_whoever_writes_them() {
+        const EACH: usize = 200;
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let (programs, program) = (Programs::default(), Program { channel: Channel::new(ours).unwrap(), ..program() });
+        let (id, channel) = (ProgramId(1), Arc::clone(&program.channel));
+        programs.reserve(id, 1).unwrap().enter(program);
+        let input = ToPart::Input(vec![7; 300_000]);
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..EACH).for_each(|_| assert!(channel.send(&input.to_bytes()))));
+            scope.spawn(|| (0..EACH).for_each(|_| assert!(programs.signal(id, 10))));
+            let heard: Vec<ToPart> = (0..2 * EACH).map(|_| theirs.receive_message().unwrap()).collect();
+            assert_eq!(heard.iter().filter(|message| **message == input).count(), EACH);
+            assert_eq!(heard.iter().filter(|message| **message == ToPart::Signal(10)).count(), EACH);
+        });
+        drop(theirs);
+        assert!(!programs.signal(id, 10) && !programs.signal(ProgramId(2), 10), "gone, and never there");
     }
 
     /// While one turns from coming to running, another finds the room that is left.

@@ -22,7 +22,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
 use super::Daemon;
 use super::cache::{Taken, check_executable, path_of};
-use super::programs::Program;
+use super::programs::{Channel, Program};
 use crate::tie::tie;
 use crate::wire::link::Link;
 use crate::wire::{
@@ -59,7 +59,7 @@ pub fn run(daemon: &Arc<Daemon>, mut link: Link, start: Start) {
 }
 
 /// Up to the running part; an error is for the launcher.
-fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, UnixStream), String> {
+fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<Channel>), String> {
     let (limits, link_limit) = (&daemon.rack.limits, daemon.rack.timeouts.connect());
     start.check_environment(limits.environment_bytes)?;
     if !SILENCE_MS.contains(&start.silence_ms) {
@@ -90,20 +90,23 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, UnixS
             "with the environment that this host adds, what the program is told has {bytes} bytes; at most {MAX_MESSAGE_BYTES} are possible"
         ));
     }
-    let (mut channel, theirs) = UnixStream::pair().map_err(|error| format!("no socket for the program: {error}"))?;
+    let (channel, theirs) = UnixStream::pair().map_err(|error| format!("no socket for the program: {error}"))?;
     let path = path_of(&setup.start.path).display().to_string();
     let owner = setup.start.owner.clone();
-    let kept = channel.try_clone().map_err(|error| error.to_string())?;
     channel.set_write_timeout(Some(link_limit)).map_err(|error| error.to_string())?;
+    let channel = Channel::new(channel).map_err(|error| error.to_string())?;
+    let mut writer = channel.writer(); // nothing comes before the setup
     let one_at_a_time = daemon.programs.starting();
     let child = spawn(daemon, theirs).map_err(|error| format!("the daemon cannot start a process: {error}"))?;
     let (since, part) = (Instant::now(), Pid::from_child(&child));
     let (machines, ended_by, is_ending) = (Default::default(), None, false);
-    reserved.enter(Program { path, owner, since, part, channel: kept, machines, ended_by, is_ending });
+    let to_part = Arc::clone(&channel);
+    reserved.enter(Program { path, owner, since, part, channel: to_part, machines, ended_by, is_ending });
     drop(one_at_a_time); // a part that does not read holds up nobody else
-    let said = channel.send_message(&setup).and_then(|()| link.sender.send_message(&Reply::Accepted));
+    let said = writer.send_message(&setup).and_then(|()| link.sender.send_message(&Reply::Accepted));
+    drop(writer);
     if said.is_err() {
-        let _ = channel.shutdown(Shutdown::Both); // the session ends at once, in order
+        channel.cut(); // the session ends at once, in order
     }
     Ok((child, channel))
 }
@@ -220,39 +223,34 @@ fn spawn(daemon: &Daemon, socket: UnixStream) -> io::Result<Child> {
 }
 
 /// Passes messages on until one side has gone; why, in words.
-fn converse(daemon: &Arc<Daemon>, id: ProgramId, link: Link, channel: UnixStream, silence: Duration) -> String {
+fn converse(daemon: &Arc<Daemon>, id: ProgramId, link: Link, channel: Arc<Channel>, silence: Duration) -> String {
     let Link { mut receiver, mut sender, peer, .. } = link;
     let prepared = (|| {
         receiver.set_timeout(Some(silence))?;
         sender.set_timeout(Some(silence))?;
-        let from_part = channel.try_clone()?;
-        let to_part = channel.try_clone()?;
-        to_part.set_write_timeout(Some(silence))?;
+        let from_part = channel.stream().try_clone()?;
+        channel.stream().set_write_timeout(Some(silence))?;
         let daemon = Arc::clone(daemon);
         let up = move || pass_up(&daemon, id, from_part, sender);
-        Ok::<_, WireError>((std::thread::Builder::new().name(format!("{id} up")).spawn(up)?, to_part))
+        Ok::<_, WireError>(std::thread::Builder::new().name(format!("{id} up")).spawn(up)?)
     })();
     let (up, why) = match prepared {
-        Ok((up, to_part)) => (Some(up), pass_down(&mut receiver, to_part, silence)),
+        Ok(up) => (Some(up), pass_down(&mut receiver, &channel, silence)),
         Err(error) => (None, error.to_string()),
     };
-    let _ = channel.shutdown(Shutdown::Both); // the part may have gone first
+    channel.cut(); // the part may have gone first
     let _ = receiver.tcp().shutdown(Shutdown::Both); // so may the launcher
     let is_done = up.is_some_and(|up| up.join().unwrap_or(false)); // its panic was told by itself
     let why = if is_done { "all its machines here have gone".to_owned() } else { format!("launcher at {peer}: {why}") };
     daemon.programs.ended_by(id).unwrap_or(why)
 }
 
-fn pass_down(receiver: &mut SecureReader, channel: UnixStream, silence: Duration) -> String {
-    let mut to_part = channel;
+fn pass_down(receiver: &mut SecureReader, channel: &Channel, silence: Duration) -> String {
     loop {
         match receiver.receive_bytes() {
-            Ok(message) if to_part.send_bytes(&message).is_ok() => {}
-            Ok(_) => {
-                // It has gone, or hangs. `pass_up` tells the launcher, which closes the connection.
-                let _ = to_part.shutdown(Shutdown::Both);
-                return until_closed(receiver, silence);
-            }
+            Ok(message) if channel.send(&message) => {}
+            // It has gone, or hangs. `pass_up` tells the launcher, which closes the connection.
+            Ok(_) => return until_closed(receiver, silence),
             Err(error) => return error.to_string(),
         }
     }

@@ -173,6 +173,15 @@ pub enum Request {
         /// For its launcher to tell.
         who: String,
     },
+    /// Send a signal to a program's machines on this host; `Killed` answers.
+    Signal {
+        /// Which.
+        program: ProgramId,
+        /// Its number.
+        signal: i32,
+        /// Who wants it; for the log.
+        who: String,
+    },
     /// The last lines of the daemon's log, or those about one program.
     Logs {
         /// Which program.

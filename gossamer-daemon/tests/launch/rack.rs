@@ -14,6 +14,7 @@ crate::tests![
     output_of_all_hosts_arrives_whole,
     input_goes_to_machine_0_wherever_it_is,
     two_programs_do_not_see_each_other,
+    a_signal_can_be_sent_to_a_program,
     a_program_that_a_host_lacks_is_sent_once,
     who_has_no_key_gets_nothing,
     garbage_does_not_harm_a_daemon,
@@ -102,6 +103,51 @@ fn two_programs_do_not_see_each_other() {
     kill(second.pid(), Signal::INT);
     assert_eq!(second.end().code(), Some(130));
     rack.until_idle();
+}
+
+fn a_signal_can_be_sent_to_a_program() {
+    let rack = Rack::start(2, PATIENT_MS, "");
+    let kill = |options: &[&str], id: &str| {
+        let mut command = rack.launcher("kill");
+        command.args(options).arg(id);
+        run(command)
+    };
+    let id = || rack.json("ps")["programs"][0]["id"].as_str().unwrap().to_owned();
+    let mut command = rack.launcher("run");
+    let script =
+        "trap 'echo got USR1' USR1; trap 'echo got TERM; exit 4' TERM; echo pid $$; while :; do sleep 0.01; done";
+    command.args(["sh", "-c", script]);
+    let launch = start(command);
+    launch.ready(2);
+    let program = id();
+    let sent = kill(&["--signal", "usr1"], &program);
+    sent.assert(0, None);
+    assert_eq!(sent.stdout, [format!("signal 10 (SIGUSR1) was sent to program {program} on a, b")]);
+    crate::rig::until("both to get it", || launch.has_printed("| got USR1") == 2);
+    let one = kill(&["-s", "SIGTERM", "--hosts", "b", "--json"], &program);
+    one.assert(0, None);
+    let told: serde_json::Value = serde_json::from_str(&one.stdout[0]).unwrap();
+    let expected = serde_json::json!({"program": program, "signal": 15, "signalled_on": ["b"], "unreachable": []});
+    assert_eq!(told, expected);
+    crate::rig::until("one to end", || launch.has_printed("m1@b | got TERM") == 1);
+    assert_eq!(launch.has_printed("m0@a | got TERM"), 0);
+    kill(&["--signal", "15", "--hosts", "a"], &program).assert(0, None);
+    let ended = launch.end();
+    assert_eq!(ended.code(), Some(4), "{ended}");
+    rack.until_idle();
+
+    assert_eq!(kill(&["--signal", "TERM"], &program).code(), Some(1), "it is gone");
+    for bad in ["NOSUCH", "0", "-1", "200"] {
+        let refused = kill(&[&format!("--signal={bad}")], &program);
+        assert_eq!(refused.code(), Some(2), "{refused}");
+    }
+    // What it does to a program of gossamer is what it does to its machines.
+    let launch = rack.launch(&["wait"]);
+    launch.ready(2);
+    kill(&["--signal", "TERM", "--hosts", "b"], &id()).assert(0, None);
+    let ended = launch.end();
+    assert_eq!(ended.code(), Some(143), "{ended}");
+    assert!(ended.complaints()[0].contains(" on b) was killed by signal 15 (SIGTERM)"), "{ended}");
 }
 
 /// The launcher names the program by a descriptor of its own, which no daemon has.

@@ -121,6 +121,11 @@ impl Launch {
         self.stdout.lock().unwrap().0.iter().filter_map(|line| parse_pid(line)).count() == usize::from(machines)
     }
 
+    /// How many lines of stdout have these words.
+    pub fn has_printed(&self, words: &str) -> usize {
+        self.stdout.lock().unwrap().0.iter().filter(|line| line.contains(words)).count()
+    }
+
     /// Waits until so many machines are ready; their process ids.
     pub fn ready(&self, machines: u16) -> BTreeMap<u16, u32> {
         let mut pids = BTreeMap::new();

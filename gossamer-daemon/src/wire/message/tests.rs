@@ -26,7 +26,8 @@ fn hello() -> Hello {
 
 /// Real bytes of each kind of message.
 fn traffic() -> Vec<Vec<u8>> {
-    let requests = [Request::Run(Box::new(start())), Request::Status, Request::Neighbour];
+    let signal = Request::Signal { program: ProgramId(7), signal: 10, who: "ada".into() };
+    let requests = [Request::Run(Box::new(start())), Request::Status, Request::Neighbour, signal];
     let to_part = [
         ToPart::Beat,
         ToPart::Secret(SecretBytes([9; 32])),
