@@ -279,6 +279,41 @@ mod tests {
         assert_eq!(confirming.confirm(content(&third)).err(), Some(Refusal::WrongKey));
     }
 
+    /// Message 3 is empty, sealed, the first of its session, and nothing else.
+    #[test]
+    fn only_the_third_message_itself_confirms() {
+        let key = Key::generate().unwrap();
+        let sealed = |session: &Session, number: u64, payload: &[u8]| {
+            let mut buffer = [0; MESSAGE_BYTES_MAX];
+            let bytes = session.noise.write_message(number, payload, &mut buffer).unwrap();
+            buffer[..bytes].to_vec()
+        };
+        // What is made of the real one, by somebody who has the key or by somebody who has not.
+        type Forged<'a> = (&'a str, &'a dyn Fn(&Session, &[u8]) -> Vec<u8>);
+        let forged: [Forged<'_>; 9] = [
+            ("nothing", &|_, _| Vec::new()),
+            ("zeros", &|_, real| vec![0; real.len()]),
+            ("cut", &|_, real| real[..real.len() - 1].to_vec()),
+            ("longer", &|_, real| [real, &[0]].concat()),
+            ("a bit", &|_, real| [&[real[0] ^ 1], &real[1..]].concat()),
+            ("the last bit", &|_, real| [&real[..real.len() - 1], &[real[real.len() - 1] ^ 0x80]].concat()),
+            ("not empty", &|session, _| sealed(session, 0, &[0])),
+            ("as long as can be", &|session, _| sealed(session, 0, &[7; MESSAGE_BYTES_MAX - 16])),
+            ("the next of its session", &|session, _| sealed(session, 1, &[])),
+        ];
+        let shake = |forge: &dyn Fn(&Session, &[u8]) -> Vec<u8>| {
+            let (initiator, first) = Initiator::new(&key, "test", b"").unwrap();
+            let (responder, _) = Responder::new(&key, "test", content(&first)).unwrap();
+            let (confirming, second) = responder.answer(b"").unwrap();
+            let (session, _, third) = initiator.finish(content(&second)).unwrap();
+            confirming.confirm(&forge(&session, content(&third))).err()
+        };
+        assert_eq!(shake(&|_, real| real.to_vec()), None);
+        for (what, forge) in forged {
+            assert_eq!(shake(forge), Some(Refusal::WrongKey), "{what}");
+        }
+    }
+
     #[test]
     fn other_protocols_are_told_apart() {
         let key = Key::generate().unwrap();

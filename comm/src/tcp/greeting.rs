@@ -189,6 +189,7 @@ impl Guest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::secure::handshake::Initiator;
 
     #[test]
     fn claims_survive_the_wire() {
@@ -203,5 +204,37 @@ mod tests {
         }
         assert_eq!(parse_answer(&answer(4096)), Some(4096));
         assert_eq!(parse_answer(&[0; 7]), None);
+    }
+
+    /// What becomes of a guest that sends a recorded first message, and then this.
+    fn after_a_recording(key: &Key, first: &[u8], then: &[u8]) -> Progress {
+        use std::io::Write as _;
+
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut connected = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut guest = Guest::new(listener.accept().unwrap().0);
+        connected.write_all(&[first, then].concat()).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            match guest.advance(key, 4096, |_| true) {
+                Progress::Waits => assert!(Instant::now() < deadline, "all of it was sent"),
+                over => return over,
+            }
+        }
+    }
+
+    #[test]
+    fn a_recording_does_not_become_known() {
+        let key = Key::generate().unwrap();
+        let claim =
+            Claim { from: MachineId(1), to: MachineId(0), machines: 2, region_bytes: 4096, purpose: Use::Control };
+        let (initiator, first) = Initiator::new(&key, PURPOSE, &claim.to_bytes()).unwrap();
+        let content = |message: &[u8]| first_message(message).unwrap().unwrap().0.to_vec();
+        let (responder, _) = Responder::new(&key, PURPOSE, &content(&first)).unwrap();
+        let (_, second) = responder.answer(&answer(4096)).unwrap();
+        let (_, _, third) = initiator.finish(&content(&second)).unwrap();
+        for then in [&third, &first, &second, &vec![0, 0]] {
+            assert!(matches!(after_a_recording(&key, &first, then), Progress::Gone), "{then:?}");
+        }
     }
 }

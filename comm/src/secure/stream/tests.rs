@@ -79,6 +79,24 @@ fn claims_are_answered_or_refused() {
     assert!(matches!(refused, Err(Error::Unwanted { .. })));
 }
 
+/// Who has recorded a handshake, or knows no more than the first half of one, is not let in.
+#[test]
+fn what_was_recorded_is_not_let_in() {
+    let key = Key::generate().unwrap();
+    let (initiator, first) = Initiator::new(&key, PURPOSE, b"").unwrap();
+    let content = |message: &[u8]| handshake::first_message(message).unwrap().unwrap().0.to_vec();
+    let (responder, _) = Responder::new(&key, PURPOSE, &content(&first)).unwrap();
+    let (confirming, second) = responder.answer(b"").unwrap();
+    let (_, _, third) = initiator.finish(&content(&second)).unwrap();
+    assert!(confirming.confirm(&content(&third)).is_ok(), "the first time");
+    for last in [third, first.clone(), second, vec![0, 0]] {
+        let (connected, accepted) = tcp_pair();
+        (&connected).write_all(&[first.as_slice(), &last].concat()).unwrap();
+        let refused = SecureStream::accept(accepted, &key, PURPOSE, TIMEOUT).err();
+        assert!(matches!(refused, Some(Error::WrongKey { .. })), "{refused:?}");
+    }
+}
+
 #[test]
 fn other_protocols_and_silence_end_in_time() {
     let key = Key::generate().unwrap();
