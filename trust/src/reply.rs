@@ -55,3 +55,61 @@ impl<U> Reply<U> {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::process::Command;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::park::Bell;
+
+    /// Says so, where the one that waits would go on although an answer still has its address.
+    const WENT_ON: &str = "the frame that waits for an answer was unwound";
+
+    /// Panics instead of sleeping.
+    struct Cracked;
+
+    impl Bell for Cracked {
+        fn park(&self, _: Option<Duration>, _: &mut dyn FnMut() -> bool) {
+            panic!("the bell is cracked");
+        }
+        fn ring(&self) {}
+    }
+
+    /// Waits for an answer that is still to come, on a worker whose loop unwinds.
+    fn wait_on_a_worker_that_unwinds() {
+        let thread = std::thread::spawn(|| {
+            worker::with(|worker| {
+                assert!(worker.shared.parker.set_bell(Box::new(Cracked)));
+                let reply = Reply::<u64>::new();
+                let answer = reply.answer();
+                let waited = catch_unwind(AssertUnwindSafe(|| reply.wait(worker)));
+                println!("{WENT_ON}: {}", waited.is_err());
+                std::mem::forget(answer);
+                std::process::exit(0);
+            })
+        });
+        let _ = thread.join();
+    }
+
+    #[test]
+    fn unwinding_out_of_a_wait_ends_the_process() {
+        const CHILD: &str = "TRUST_REPLY_CHILD";
+        if std::env::var_os(CHILD).is_some() {
+            return wait_on_a_worker_that_unwinds();
+        }
+        let child = Command::new(std::env::current_exe().expect("this program's own file"))
+            .args(["--exact", "reply::tests::unwinding_out_of_a_wait_ends_the_process", "--nocapture"])
+            .env(CHILD, "1")
+            .output()
+            .expect("it can be started");
+        let said = String::from_utf8_lossy(&child.stdout);
+        assert!(said.contains("running 1 test") && !said.contains(WENT_ON), "{said}");
+        let complaint = String::from_utf8_lossy(&child.stderr);
+        assert!(complaint.contains("the bell is cracked"), "{complaint}");
+        let signal = std::os::unix::process::ExitStatusExt::signal(&child.status);
+        assert_eq!(signal, Some(libc::SIGABRT), "{complaint}");
+    }
+}
