@@ -1,5 +1,5 @@
-//! Everything at once, at random, for `TRUST_STRESS_SECONDS` (5 unless set), from `TRUST_STRESS_SEED` on (the time
-//! unless set). A failure or a hang says the seed of its round.
+//! Everything at once, at random, for `STRESS_SECONDS` (5 unless set), from `STRESS_SEED` on (the time
+//! unless set). A failure or a hang says the seed of its round. `cargo dev stress` runs all of this file.
 
 mod common;
 
@@ -20,18 +20,18 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 #[test]
-fn stress() {
-    let seconds = number("TRUST_STRESS_SECONDS").unwrap_or(5);
+fn stress_everything_at_once() {
+    let seconds = number("STRESS_SECONDS").unwrap_or(5);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
-    let first = number("TRUST_STRESS_SEED").unwrap_or(now);
+    let first = number("STRESS_SEED").unwrap_or(now);
     let deadline = Instant::now() + Duration::from_secs(seconds);
     let mut round = 0;
     while round == 0 || Instant::now() < deadline {
         let seed = first.wrapping_add(round);
         let watch = watchdog!();
-        watch.note(format!("TRUST_STRESS_SEED={seed}"));
+        watch.note(format!("STRESS_SEED={seed}"));
         let outcome = catch_unwind(AssertUnwindSafe(|| one_round(seed)));
-        assert!(outcome.is_ok(), "stress failed with TRUST_STRESS_SEED={seed}");
+        assert!(outcome.is_ok(), "stress failed with STRESS_SEED={seed}");
         round += 1;
     }
     loud(&format!("stress: {round} rounds from seed {first}"));

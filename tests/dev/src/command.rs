@@ -226,6 +226,16 @@ impl Command<'_> {
         Ok(judge_tests(&done, &self.failure(&done)))
     }
 
+    /// As `tests`, of those with one of these parts in their names. A part that is in the name of none that ran has failed.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn tests_named(self, parts: &[&str]) -> anyhow::Result<Verdict> {
+        let command = self.args(parts);
+        let done = command.run()?;
+        Ok(judge_selection(&done, &command.failure(&done), parts))
+    }
+
     /// Builds what a command that runs tests would run. That is no pass.
     ///
     /// # Errors
@@ -254,6 +264,18 @@ fn judge_tests(done: &Done, failure: &str) -> Verdict {
         Verdict::passed()
     };
     verdict.with_tests(tests)
+}
+
+/// The verdict on a run of tests that were chosen by parts of their names: each has to have chosen one.
+fn judge_selection(done: &Done, failure: &str, parts: &[&str]) -> Verdict {
+    let ran = count::ran_names(&done.stdout);
+    let idle: Vec<&str> = parts.iter().copied().filter(|part| !ran.iter().any(|name| name.contains(part))).collect();
+    let verdict = judge_tests(done, failure);
+    if idle.is_empty() || verdict.tests.passed == 0 {
+        verdict
+    } else {
+        verdict.and(Verdict::failed(format!("no test ran that has `{}` in its name", idle.join("` or `"))))
+    }
 }
 
 /// Variables that `cargo run` sets for the program it starts, and that a command typed by hand lacks.
@@ -325,6 +347,29 @@ mod tests {
         assert!(matches!(judge_tests(&done(true, ""), "it").state, State::Failed(_)));
         let none = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out";
         assert!(matches!(judge_tests(&done(true, none), "it").state, State::Failed(_)));
+    }
+
+    #[test]
+    fn a_run_of_ignored_tests_alone_has_failed() {
+        let ignored = "test a ... ignored\ntest result: ok. 0 passed; 0 failed; 1 ignored; 0 measured; 9 filtered out";
+        let verdict = judge_tests(&done(true, ignored), "it");
+        assert!(matches!(verdict.state, State::Failed(_)));
+        assert_eq!(verdict.tests.skipped, 1);
+    }
+
+    #[test]
+    fn each_part_of_a_selection_has_to_select_something() {
+        let out = "test slot::one ... ok\ntest count::two - should panic ... ok\ntest request::three ... ignored, why\n\
+                   test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 9 filtered out";
+        let judged = |parts: &[&str]| judge_selection(&done(true, out), "it", parts);
+        assert_eq!(judged(&["slot", "count"]).state, State::Passed);
+        for (parts, idle) in [(&["slot", "gone"][..], "gone"), (&["request", "slot"], "request"), (&["Slot"], "Slot")] {
+            let State::Failed(why) = judged(parts).state else { panic!("{parts:?} passed") };
+            assert!(why.contains(&format!("`{idle}`")), "{why}");
+        }
+        assert!(matches!(judge_selection(&done(true, ""), "it", &["slot"]).state, State::Failed(_)));
+        let State::Failed(why) = judge_selection(&done(false, out), "it", &["gone"]).state else { panic!("passed") };
+        assert!(why.contains("it") && why.contains("`gone`"), "{why}");
     }
 
     #[test]

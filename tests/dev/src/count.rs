@@ -62,6 +62,17 @@ fn result_line(line: &str) -> Option<Counts> {
     Some(Counts { passed: number(" passed")?, failed: number(" failed")?, skipped: number(" ignored")? })
 }
 
+/// The names of the tests that `output` reports as run: all but those ignored.
+pub fn ran_names(output: &str) -> Vec<&str> {
+    let tests = output.lines().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... "));
+    tests.filter(|(_, end)| !end.starts_with("ignored")).map(|(name, _)| name).collect()
+}
+
+/// Whether some program of tests that reports to `output` had none to run, nor any to ignore.
+pub fn has_empty_run(output: &str) -> bool {
+    output.lines().filter_map(result_line).any(|counts| counts == Counts::default())
+}
+
 /// The names of the tests that `output` reports as failed, in its order, each once.
 pub fn failed_names(output: &str) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
@@ -111,6 +122,20 @@ test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 7 filtered out; fin
             assert_eq!(results(text), Counts::default(), "{text:?}");
         }
         assert!(failed_names("test result: FAILED. 1 passed\ntesting ... FAILED").is_empty());
+    }
+
+    #[test]
+    fn what_ran_is_named_and_what_was_ignored_is_not() {
+        assert_eq!(ran_names(TWO_BINARIES), ["slot::tests::a", "slot::tests::c", "trust/src/lib.rs - f (line 3)"]);
+        assert!(ran_names("testing a ... ok\ntest a: ok").is_empty());
+    }
+
+    #[test]
+    fn a_program_without_tests_is_seen_among_others() {
+        let empty = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out\n";
+        assert!(!has_empty_run(TWO_BINARIES) && !has_empty_run(""));
+        assert!(has_empty_run(&format!("{TWO_BINARIES}{empty}")) && has_empty_run(empty));
+        assert!(!has_empty_run("test result: ok. 0 passed; 0 failed; 2 ignored; 0 measured; 9 filtered out"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Interleavings: every one of them in a small model (loom), very many of them in the real thing (stress).
 //!
 //! Here: how the two are built and bounded. Not here: the models (`loom_…` in trust and comm) and the
-//! stress tests (`stress_…`).
+//! stress tests (`trust/tests/stress.rs`, which reads the variables that are set here).
 //!
 //! Invariant: loom builds have a target folder of their own, because `--cfg loom` changes every crate.
 
@@ -19,13 +19,13 @@ pub fn models(context: &Context) -> anyhow::Result<Verdict> {
     for package in MODELLED {
         let tests = context
             .cargo(&["test", "--release", "--no-fail-fast", "--package", package, "--lib"])
-            .args(&["--target-dir", &context.target.join("loom").to_string_lossy(), "loom_"])
+            .args(&["--target-dir", &context.target.join("loom").to_string_lossy()])
             .rustflag("--cfg loom")
             .env("LOOM_MAX_PREEMPTIONS", preemptions.as_str())
             // The models want an optimised build, not the minutes that whole-program linking takes.
             .env("CARGO_PROFILE_RELEASE_LTO", "off")
             .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
-            .tests()?;
+            .tests_named(&["loom_"])?;
         verdict = verdict.and(tests);
     }
     Ok(verdict)
@@ -37,10 +37,10 @@ pub fn stress(context: &Context) -> anyhow::Result<Verdict> {
     let seed = variable("STRESS_SEED", &clock.to_string());
     let seconds = variable("STRESS_SECONDS", "60");
     context
-        .cargo(&["test", "--release", "--no-fail-fast", "--package", "trust", "stress_"])
+        .cargo(&["test", "--release", "--no-fail-fast", "--package", "trust", "--test", "stress"])
         .env("STRESS_SEED", seed)
         .env("STRESS_SECONDS", seconds)
-        .tests()
+        .tests_named(&["stress_"])
 }
 
 /// A variable of the environment, or what it is by default.

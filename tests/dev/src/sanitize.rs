@@ -114,9 +114,8 @@ pub fn miri(context: &Context) -> anyhow::Result<Verdict> {
     context
         .command("rustup", &["run", &toolchain, "cargo", "miri", "test", "--no-fail-fast"])
         .args(&["--package", "trust", "--lib", "--target-dir", &folder.to_string_lossy(), "--"])
-        .args(&MIRI_TESTS)
         .env("MIRIFLAGS", flags)
-        .tests()
+        .tests_named(&MIRI_TESTS)
 }
 
 /// The first installed toolchain with a working miri.

@@ -44,13 +44,17 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
         println!("{disagreement}");
     }
     Ok(if files == 0 {
-        Verdict::failed(format!("no source file under {}", context.root.display()))
+        no_file(context)
     } else if offences > 0 {
         Verdict::failed(format!("{offences} offences in {files} files, listed above"))
     } else {
         println!("{files} files, nothing to object to");
         Verdict::passed()
     })
+}
+
+fn no_file(context: &Context) -> Verdict {
+    Verdict::failed(format!("no source file under {}", context.root.display()))
 }
 
 /// Lists each file with its lines of code, comment and test, the longest first.
@@ -73,7 +77,7 @@ pub fn size(context: &Context) -> anyhow::Result<Verdict> {
         println!("{code:>6} {tests:>6} {comments:>8}  {}", name.display());
     }
     println!("{:>6} {:>6} {:>8}  {} files", total.0, total.1, total.2, rows.len());
-    Ok(Verdict::passed())
+    Ok(if rows.is_empty() { no_file(context) } else { Verdict::passed() })
 }
 
 /// The offences of one file.

@@ -107,7 +107,9 @@ fn judge(plan: &Plan, ended: &Ended) -> Verdict {
         Verdict::failed(format!("machine {name} died; its last words: {}", last_words(&ended.console)))
     } else if !failed.is_empty() {
         Verdict::failed(failed.join(", "))
-    } else if ended.status != Some(0) || tests.passed == 0 {
+    } else if ended.status == Some(0) && (tests.passed == 0 || count::has_empty_run(&ended.output)) {
+        Verdict::failed(format!("machine {name} was to run tests that are not there"))
+    } else if ended.status != Some(0) {
         Verdict::failed(format!("the tests of machine {name} ended with status {:?}", ended.status))
     } else {
         Verdict::passed()
@@ -140,6 +142,9 @@ mod tests {
         {
             assert!(matches!(judged(status, output, is_overdue).state, State::Failed(_)), "{status:?} {output}");
         }
+        let empty = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 5 filtered out";
+        let State::Failed(why) = judged(Some(0), &format!("{passed}\n{empty}"), false).state else { panic!("passed") };
+        assert!(why.contains("not there"), "{why}");
         let State::Failed(why) = judged(Some(101), "test pair::x ... FAILED\n", false).state else { panic!("passed") };
         assert_eq!(why, "pair::x");
         let State::Failed(why) = judged(None, "", false).state else { panic!("passed") };
