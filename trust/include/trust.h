@@ -214,9 +214,11 @@ trust_status trust_poll(bool *busy);
 /*
  Ends what trust_attach began: waits for the answers to the thread's requests (5 s at most), serves what was sent to it, drops the
  properties entrusted to it and closes the descriptor as soon as no other thread may want to ring it: it has to be out of the program's
- loop by now. Trusts of its properties fail from then on with TRUST_GONE. A thread that ends does all that by itself.
+ loop by now. Trusts of its properties fail from then on with TRUST_GONE. A thread that ends does all that by itself, but for fibers in the
+ middle of their code, with which it must not end.
 
- Errors: TRUST_NOT_ATTACHED; TRUST_MAY_NOT_WAIT inside delegated functions, callbacks and fibers.
+ Errors: TRUST_NOT_ATTACHED; TRUST_MAY_NOT_WAIT inside delegated functions, callbacks and fibers; TRUST_REFUSED if a fiber of the thread has begun
+ and has not ended after 5 s: the thread is attached as before.
  */
 trust_status trust_detach(void);
 

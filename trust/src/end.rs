@@ -1,29 +1,28 @@
 //! The end of a worker: nothing that others have sent is lost without a word, nothing of it is touched after.
 //!
-//! In order: its own work is finished (as far as it can be: a fiber that waits for ever is left), it announces
-//! that it closes, serves what was published before, drops its properties, refuses what came in between,
-//! says that it is closed, and leaves the trustees it was a client of. A client that finds it closing waits
-//! until it is closed; from then on the client owns the slots and refuses its own unanswered requests.
+//! In order: its own work is finished (as far as it can be), it announces that it closes, serves what was published before, drops what
+//! never ran, drops its properties, refuses what came in between, says that it is closed, and leaves the trustees it was a client of. A client
+//! that finds it closing waits until it is closed; from then on the client owns the slots and refuses its own unanswered requests.
+//!
+//! A worker with a fiber in the middle of its code does not end (S4): `local.rs` sees to that.
 
 use std::time::{Duration, Instant};
 
 use crate::config::{EXIT_WAIT_MS, SLOTS};
 use crate::registry::{self, Message, TrusteeId};
-use crate::unwind::quietly;
+use crate::unwind::{tell, thread_name};
 use crate::worker::Worker;
 
 impl Worker {
-    /// Ends this worker. Called once, on its thread, outside any fiber.
+    /// Ends this worker, whose own work is finished. Called once, on its thread, outside any fiber.
     pub(crate) fn end(&self) {
-        let deadline = Instant::now() + Duration::from_millis(EXIT_WAIT_MS);
+        debug_assert!(self.scheduler.begun() == 0, "a fiber that has begun is not left (S4)");
         self.outside.close(self);
-        self.finish_own(deadline);
-
         self.shared.parker.begin_closing();
         for message in self.shared.close_inbox() {
             match message {
-                // Never to run: what they captured is dropped where nothing may wait.
-                Message::Spawn(entry) => self.in_delegated(|| drop(entry)),
+                // Never to run.
+                Message::Spawn(entry) => self.drop_unrun(entry),
                 Message::Ready(_) => {}
                 message => self.handle(message),
             }
@@ -31,8 +30,8 @@ impl Worker {
         // Bounded: a client that goes on sending is refused below or finds the trustee closed.
         self.serve();
         self.settle();
+        self.drop_new_fibers();
         self.launches.abandon(self);
-        self.scheduler.close();
         self.settle();
         // From here on a trust of this trustee may be of a property that is freed: whatever the destructors and
         // callbacks below do with it is refused like a request to a trustee that is gone (trap 12).
@@ -46,17 +45,24 @@ impl Worker {
         registry::unregister(self.id);
 
         // Dropped properties may have held trusts of others.
-        self.finish_outgoing(deadline);
+        self.finish_outgoing(Instant::now() + Duration::from_millis(EXIT_WAIT_MS));
+        self.launches.close();
+        self.drop_new_fibers();
         self.leave();
     }
 
-    fn finish_own(&self, deadline: Instant) {
-        while self.is_awaiting() || self.scheduler.live() > 0 || self.shared.has_mail() {
+    /// Runs the loop until nothing is left of this worker's own work, or time is up: for fibers in the middle of their code it is not up if
+    /// `waits_for_fibers`. True if there still is such a fiber.
+    pub(crate) fn finish_own(&self, waits_for_fibers: bool) -> bool {
+        let deadline = Instant::now() + Duration::from_millis(EXIT_WAIT_MS);
+        let mut is_late = false;
+        while self.has_own_work() {
             let busy = self.turn();
-            if Instant::now() > deadline {
-                crate::unwind::tell(format_args!(
-                    "a thread ends with requests or fibers that did not come to an end in {EXIT_WAIT_MS} ms"
-                ));
+            if !is_late && Instant::now() > deadline {
+                is_late = true;
+                self.tell_what_is_late();
+            }
+            if is_late && !(waits_for_fibers && self.scheduler.begun() > 0) {
                 break;
             }
             if !busy {
@@ -65,17 +71,25 @@ impl Worker {
                 self.reactor.look_next();
             }
         }
+        self.scheduler.begun() > 0
     }
 
-    /// Runs destructors of things that will not run: nothing in them may wait.
-    fn in_delegated(&self, f: impl FnOnce()) {
-        let before = self.enter_delegated();
-        quietly(f);
-        self.leave_delegated(before);
+    fn tell_what_is_late(&self) {
+        let thread = thread_name();
+        let names = self.scheduler.names_of_begun();
+        let late = if names.is_empty() { "requests" } else { &names };
+        tell(format_args!("the thread {thread} ends, and {late} did not come to an end in {EXIT_WAIT_MS} ms"));
+    }
+
+    /// Those that did not begin in time, and those that were started since.
+    fn drop_new_fibers(&self) {
+        while let Some(run) = self.scheduler.take_new() {
+            self.drop_unrun(run);
+        }
     }
 
     fn finish_outgoing(&self, deadline: Instant) {
-        while self.is_awaiting() && Instant::now() < deadline {
+        while self.is_sending() && Instant::now() < deadline {
             if !self.exchange() {
                 std::thread::yield_now();
             }
@@ -86,9 +100,9 @@ impl Worker {
         let incoming = self.incoming();
         for client in incoming.iter() {
             for _ in 0..SLOTS {
-                self.in_delegated(|| {
-                    client.refuse();
-                });
+                let before = self.enter_delegated();
+                client.refuse();
+                self.leave_delegated(before);
             }
         }
         self.shared.parker.close();

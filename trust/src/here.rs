@@ -33,6 +33,11 @@ impl Worker {
         let place = match self.context.get() {
             Context::Callback => "the callback of an `apply_then`",
             Context::Serialising => "the serialisation of an argument or result",
+            Context::Exiting => {
+                panic!(
+                    "`{call}` waits, and the process exits from the middle of a fiber: a destructor of a thread-local cannot wait any more"
+                )
+            }
             _ => "a delegated closure",
         };
         panic!(
@@ -130,6 +135,7 @@ impl Worker {
             self.scheduler.yield_to_root();
         } else {
             self.turn();
+            self.leave_loop();
         }
     }
 

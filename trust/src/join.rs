@@ -1,15 +1,15 @@
 //! `spawn` and `join` (T9). A fiber's result waits in memory shared with its handle; starting and joining
 //! fibers is not on the path of a request, so a lock does there.
 
-use std::any::Any;
+use std::any::{Any, type_name};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::TrusteeReference;
-use crate::fiber::{Closer, Entry, FiberRef};
+use crate::fiber::{Entry, FiberRef, Origin};
 use crate::registry::{self, Message, Shared};
-use crate::worker::{self, Worker};
+use crate::worker;
 
 /// What a fiber came to: its value, or the payload of its panic.
 pub type Outcome<R> = Result<R, Box<dyn Any + Send>>;
@@ -42,7 +42,8 @@ impl Waiter {
     }
 }
 
-/// Ends with the fiber, or with the attempt to start it.
+/// The fiber's half: dropped at the end of its code, or with the attempt to start it. Where the handle is gone by then, the value
+/// is dropped with it, in the fiber: its destructor is the user's code.
 struct Finish<R>(Arc<Mutex<State<R>>>);
 
 /// Gives the outcome, unless there is one already, and wakes who waits for it.
@@ -56,12 +57,6 @@ fn set<R>(state: &Mutex<State<R>>, outcome: Outcome<R>) {
     };
     if let Some(waiter) = waiter {
         waiter.wake();
-    }
-}
-
-impl<R: Send> Closer for Mutex<State<R>> {
-    fn close(&self) {
-        set(self, Err(Box::new("the fiber's thread has ended before the fiber did")));
     }
 }
 
@@ -119,18 +114,40 @@ impl<R> fmt::Debug for JoinHandle<R> {
     }
 }
 
-/// What a fiber runs, its handle, and how the handle is told if the fiber never ends.
-fn handle<R, F: FnOnce() -> R>(f: F) -> (impl FnOnce(), JoinHandle<R>, Arc<Mutex<State<R>>>) {
+/// What a fiber runs, and its handle.
+fn handle<R, F: FnOnce() -> R>(f: F) -> (impl FnOnce(), JoinHandle<R>) {
     let state = Arc::new(Mutex::new(State { outcome: None, waiter: None }));
     let finish = Finish(Arc::clone(&state));
     let run = move || set(&finish.0, catch_unwind(AssertUnwindSafe(f)));
-    (run, JoinHandle(Some(Arc::clone(&state))), state)
+    (run, JoinHandle(Some(state)))
 }
 
 /// Starts a fiber on the calling thread. It runs when the caller waits or yields, on a worker also when the
 /// caller ends; as it stays on this thread it may own what is not `Send`. Legal everywhere.
 ///
 /// If the operating system has no memory for a stack, the handle's `join` says so.
+///
+/// # Before the thread ends
+/// Join its fibers, or call [`finish`]: **a thread that ends (also the main thread, by returning from `main` or by
+/// `std::process::exit`) while one of its fibers waits in the middle of its code ends the process** (`SIGABRT`, with a message that
+/// names the fiber). What such a fiber has borrowed may be a thread-local, which goes with the thread, so it can neither go on
+/// nor be left. A fiber that has not begun by then is run while the thread ends, for at most 5 seconds; those thread-locals that are gone
+/// by then panic when it uses them. The workers of a [`Threadpool`](crate::Threadpool) finish their fibers before they end.
+///
+/// # What fibers share
+/// The fibers of one thread are one thread to all that goes by threads, and take turns where one of them waits. So do not wait (call
+/// nothing that lets other fibers run: `apply`, `join`, [`sleep`](crate::sleep), [`yield_now`], sockets of [`net`](crate::net))
+///
+/// - in the initialiser of a `thread_local!`: another fiber may initialise it meanwhile, and what it borrowed is
+///   dropped under it when the first one is done. **Nothing can refuse this; it is undefined behaviour**;
+/// - inside a closure of a crate for *scoped* thread-locals, which takes back what it lent in the order of calls: other fibers see the value, or
+///   one of them ends the loan too early;
+/// - while a `std::sync::Mutex`, `RwLock` or `RefCell` is held that another fiber of the thread takes: it blocks the thread (or panics), and
+///   with it the fiber that would let go. A [`Latch`](crate::Latch) may be held;
+/// - in what a `Once`, `OnceLock` or `LazyLock` runs, if another fiber of the thread may ask for the same: likewise;
+/// - in a destructor while a panic unwinds, unless you can do with this: until it is done, `std::thread::panicking()` is true for all
+///   fibers of the thread and for the closures that it serves, so that a `Mutex` is poisoned that need not be, or is not that should. In a panic hook
+///   never wait: a panic of another fiber meanwhile ends the process.
 ///
 /// ```
 /// # use std::{cell::Cell, rc::Rc};
@@ -163,13 +180,8 @@ where
     F: FnOnce() -> R + 'static,
     R: 'static,
 {
-    let (run, handle, _) = handle(f);
-    worker::with(|worker: &Worker| {
-        worker.shared.counters.fibers_spawned.add(1);
-        if let Err(error) = worker.scheduler.spawn(Box::new(run), name, None) {
-            crate::unwind::tell(format_args!("a fiber was not started: {error}"));
-        }
-    });
+    let (run, handle) = handle(f);
+    worker::with(|worker| worker.start_fiber(Box::new(run), name, Origin::Spawned(type_name::<F>())));
     handle
 }
 
@@ -187,8 +199,8 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    let (run, handle, closer) = handle(f);
-    let entry = Entry { run: Box::new(run), closer };
+    let (run, handle) = handle(f);
+    let entry = Entry { run: Box::new(run), origin: Origin::Spawned(type_name::<F>()) };
     if let Some(worker) = registry::find(trustee.id()) {
         // An entry that is refused is dropped, and its handle told.
         let _ = worker.send(Message::Spawn(entry));
@@ -207,6 +219,38 @@ pub fn yield_now() {
             worker.scheduler.yield_now();
         } else {
             worker.turn();
+            worker.leave_loop();
         }
+    });
+}
+
+/// Runs the fibers of the calling thread until all have ended, and all that it has asked for is answered. Serves its trustee meanwhile.
+///
+/// For the end of a thread whose fibers nobody has joined, or on which others may have [launched](crate::Trust::launch) closures: a
+/// thread must not end while one of its fibers waits in the middle of its code ([`spawn`] says why). Waits for as long as they take. Does nothing on a
+/// thread that has not used the library.
+///
+/// ```
+/// use std::sync::atomic::{AtomicBool, Ordering};
+/// static DONE: AtomicBool = AtomicBool::new(false);
+///
+/// let thread = std::thread::spawn(|| {
+///     trust::spawn(|| {
+///         trust::sleep(std::time::Duration::from_millis(2));
+///         DONE.store(true, Ordering::Relaxed);
+///     });
+///     trust::finish();
+/// });
+/// thread.join().unwrap();
+/// assert!(DONE.load(Ordering::Relaxed));
+/// ```
+///
+/// # Panics
+/// In fibers, delegated context and callbacks: it is for the thread's own code.
+pub fn finish() {
+    worker::existing(|worker| {
+        worker.assert_may_wait("finish");
+        assert!(worker.fiber().is_none(), "`finish` waits for all fibers of a thread, so none of them may call it");
+        worker.wait_until(|| !worker.has_own_work());
     });
 }

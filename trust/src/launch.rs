@@ -8,14 +8,14 @@
 
 #![allow(unsafe_code)]
 
-use std::any::Any;
+use std::any::{Any, type_name};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::config::LAUNCHES_MAX;
 use crate::deliver::{deliver, deliver_fault};
-use crate::fiber::FiberRef;
+use crate::fiber::{FiberRef, Origin};
 use crate::held::Held;
 use crate::job::Job;
 use crate::latch::Latch;
@@ -117,11 +117,23 @@ impl Launches {
         }
     }
 
-    /// The trustee ends: tells the clients of fibers that will not finish.
+    /// The trustee ends: tells the clients of fibers that did not begin.
     pub(crate) fn abandon(&self, worker: &Worker) {
         let running = std::mem::take(&mut *self.running.borrow_mut());
         for (client, token) in running {
             deliver_fault(worker, client, token, Fault::Gone);
+        }
+    }
+
+    /// The client ends: nobody will be told. What the callbacks captured is dropped.
+    pub(crate) fn close(&self) {
+        for awaited in [&self.awaited, &self.promised] {
+            loop {
+                let token = awaited.borrow().keys().next().copied();
+                let Some(token) = token else { break };
+                let forgotten = awaited.borrow_mut().remove(&token);
+                quietly(|| drop(forgotten));
+            }
         }
     }
 }
@@ -159,6 +171,7 @@ impl<T: 'static, J: Job<T>> Launch<T, J> {
     /// # Safety
     /// The property is a live `Property<Latch<T>>` of this worker.
     unsafe fn start(self, worker: &Worker, property: *mut Header, client: TrusteeId) -> Result<(), Fault> {
+        let (job, token) = (self.job, self.token);
         // SAFETY: the caller's promise.
         unsafe {
             if (*property).is_poisoned() {
@@ -166,7 +179,6 @@ impl<T: 'static, J: Job<T>> Launch<T, J> {
             }
             worker.count(property, 1);
         }
-        let (job, token) = (self.job, self.token);
         worker.launches.note_running(client, token);
         let run = Box::new(move || {
             worker::with(|worker| {
@@ -180,11 +192,11 @@ impl<T: 'static, J: Job<T>> Launch<T, J> {
             });
         });
         worker.shared.counters.fibers_spawned.add(1);
-        worker.scheduler.spawn(run, None, None).map_err(|error| {
+        worker.scheduler.spawn(run, None, Origin::Launched(type_name::<T>())).map_err(|not_made| {
             worker.launches.note_ended(client, token);
             // SAFETY: as above.
             unsafe { worker.count(property, -1) };
-            Fault::Refused(error.to_string())
+            not_made.into_fault()
         })
     }
 }

@@ -20,8 +20,8 @@
 //!   callback called; [`Trust::apply_with`] takes arguments that hold pointers, serialised.
 //! - [`Trust::apply_async`] gives a future, for programs on an async runtime.
 //! - [`Trust::launch`] runs a closure that may itself wait, on a [`Latch`].
-//! - [`spawn`], [`spawn_on`], [`yield_now`], [`sleep`] and [`JoinHandle`] are for fibers, which stay on their
-//!   thread.
+//! - [`spawn`], [`spawn_on`], [`yield_now`], [`sleep`], [`JoinHandle`] and [`finish`] are for fibers, which stay on their
+//!   thread and end before it ([`spawn`] says why, and what the fibers of a thread share).
 //! - [`net`] has sockets on which a fiber waits while its worker goes on with others.
 //! - [`Threadpool`] has workers with nothing else to do; every other thread that uses the library has a trustee
 //!   as well, and serves it while it waits.
@@ -90,7 +90,7 @@ mod worker;
 pub use error::Error;
 pub use future::{ApplyFuture, TryApplyFuture};
 pub use held::Held;
-pub use join::{JoinHandle, Outcome, spawn, spawn_named, spawn_on, yield_now};
+pub use join::{JoinHandle, Outcome, finish, spawn, spawn_named, spawn_on, yield_now};
 pub use latch::{Latch, LatchGuard};
 pub use noref::NoRef;
 pub use pool::{BuildError, Builder, Threadpool};

@@ -2,8 +2,11 @@
 
 #![allow(unsafe_code)]
 
+use std::any::type_name;
+
 use crate::deliver::deliver;
 use crate::error::Error;
+use crate::fiber::Origin;
 use crate::job::Plain;
 use crate::launch::Accepted;
 use crate::noref::NoRef;
@@ -132,9 +135,9 @@ where
             });
         });
         worker.shared.counters.fibers_spawned.add(1);
-        worker.scheduler.spawn(run, None, None).map_err(|error| {
+        worker.scheduler.spawn(run, None, Origin::Spawned(type_name::<F>())).map_err(|not_made| {
             worker.launches.note_ended(client, token);
-            Fault::Refused(error.to_string())
+            not_made.into_fault()
         })
     }
 }

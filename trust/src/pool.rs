@@ -171,6 +171,8 @@ impl Builder {
                     let _ = started.send(Arc::clone(&worker.shared));
                     work(worker, &stop);
                 });
+                // Not by the thread's destructors, in which no fiber could go on.
+                let _ = local::end(true);
             };
             let thread = thread::Builder::new().name(format!("{}-{index}", self.name));
             let thread = thread.spawn(run).map_err(BuildError::Thread)?;
@@ -337,6 +339,9 @@ fn patiently(here: &Worker, done: impl Fn() -> bool) {
             let _ = here.shared.parker.park(Some(LOOK_EVERY), || here.has_work());
             here.reactor.look_next();
         }
+    }
+    if here.fiber().is_none() {
+        here.leave_loop();
     }
 }
 

@@ -14,7 +14,6 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -22,7 +21,7 @@ use serde::de::DeserializeOwned;
 
 use crate::deliver::{Deliver, call_back, deliver_fault};
 use crate::error::Error;
-use crate::fiber::{Closer, Entry};
+use crate::fiber::{Entry, Origin};
 use crate::inside::Parcel;
 use crate::noref::NoRef;
 use crate::property::Header;
@@ -171,17 +170,13 @@ fn carry(id: PromiseId, deliver: impl FnOnce(&Worker) + Send + 'static) {
     // A thread's own code may not come to its loop for long, and there may be no loop any more.
     let other = if is_near { registry::find(id.client) } else { crate::far::forwarder().and_then(registry::find) };
     if let Some(other) = other {
-        let entry = Entry { run: Box::new(move || worker::with(deliver)), closer: Arc::new(Nobody) };
+        let entry = Entry {
+            run: Box::new(move || worker::with(deliver)),
+            origin: Origin::Internal("it brings the value of a promise"),
+        };
         // One that takes no more has ended, and who waits on it as well.
         let _ = other.send(Message::Spawn(entry));
     }
-}
-
-/// Nobody joins a fiber that carries a value.
-struct Nobody;
-
-impl Closer for Nobody {
-    fn close(&self) {}
 }
 
 /// A serialised value on its way to who waits for it.

@@ -28,9 +28,21 @@ pub(crate) struct AbortOnUnwind;
 
 impl Drop for AbortOnUnwind {
     fn drop(&mut self) {
-        tell(format_args!("a panic reached a frame that waits for an answer; the process ends"));
-        std::process::abort();
+        give_up(format_args!("a panic reached a frame that waits for an answer"));
     }
+}
+
+/// Ends the process, with a last word.
+#[cold]
+pub(crate) fn give_up(why: fmt::Arguments<'_>) -> ! {
+    tell(format_args!("{why}; the process ends"));
+    std::process::abort();
+}
+
+/// The calling thread, for messages. Also where its thread-locals are gone.
+pub(crate) fn thread_name() -> String {
+    let name = catch_unwind(|| std::thread::current().name().map(str::to_owned));
+    name.ok().flatten().map_or_else(|| "without a name".to_owned(), |name| format!("`{name}`"))
 }
 
 /// A line on standard error, if there is one to take it.

@@ -22,7 +22,7 @@ use crate::far::Far;
 use crate::ffi::Outside;
 use crate::fiber::overflow::AltStack;
 use crate::fiber::stack::StackError;
-use crate::fiber::{Entry, FiberRef, Scheduler};
+use crate::fiber::{FiberRef, NotMade, Origin, Scheduler};
 use crate::idle::Idle;
 use crate::launch::Launches;
 use crate::property::Header;
@@ -31,6 +31,7 @@ use crate::registry::{self, Message, Shared, TrusteeId};
 use crate::slot::Pair;
 use crate::timer::Timers;
 use crate::trustee::Incoming;
+use crate::unwind::{give_up, quietly};
 
 pub(crate) use crate::local::{existing, try_with, with};
 
@@ -58,6 +59,8 @@ pub(crate) enum Context {
     Callback,
     /// An argument or result is written or read.
     Serialising,
+    /// The process exits from the middle of a fiber or a turn: destructors of thread-locals run above it.
+    Exiting,
 }
 
 /// How many fibers run, for each client, before clients are looked at again. Few: what they wait for is often what
@@ -68,6 +71,19 @@ const CLIENTS_LAST_TURNS: u8 = 16;
 
 /// A call that waits for the running closure to return.
 pub(crate) type Deferred = Box<dyn FnOnce(&Worker)>;
+
+/// The loop is under way. Nothing in it unwinds; if something does, those who ask this worker would wait for ever.
+struct Looping<'a>(&'a Worker);
+
+impl Drop for Looping<'_> {
+    fn drop(&mut self) {
+        let thread = crate::unwind::thread_name();
+        give_up(format_args!(
+            "a panic has left the loop of {:?}, on the thread {thread}: please report this",
+            self.0.id
+        ));
+    }
+}
 
 /// The worker of one thread.
 pub(crate) struct Worker {
@@ -94,6 +110,8 @@ pub(crate) struct Worker {
     served_turns_ago: Cell<u8>,
     /// The loop is on the stack.
     pub(crate) in_turn: Cell<bool>,
+    /// Fibers have run since the thread's own code did.
+    fibers_ran: Cell<bool>,
     pub(crate) incoming: RefCell<Vec<Rc<Incoming>>>,
     pub(crate) estate: Estate,
     pub(crate) poison: RefCell<HashMap<*mut Header, String>>,
@@ -126,6 +144,7 @@ impl Worker {
             active: RefCell::default(),
             served_turns_ago: Cell::new(u8::MAX),
             in_turn: Cell::new(false),
+            fibers_ran: Cell::new(false),
             incoming: RefCell::default(),
             estate: Estate::default(),
             poison: RefCell::default(),
@@ -138,6 +157,7 @@ impl Worker {
 
     /// One turn of the loop. True if there was anything to do.
     pub(crate) fn turn(&self) -> bool {
+        let looping = Looping(self);
         self.in_turn.set(true);
         let mut busy = self.collect();
         if self.far.is_attached() {
@@ -151,6 +171,7 @@ impl Worker {
         }
         if self.scheduler.run_ready(self.fibers_of_turn()) {
             busy = true;
+            self.fibers_ran.set(true);
             self.shared.counters.fiber_switches.add(self.scheduler.take_switches());
         }
         if self.serve() {
@@ -167,6 +188,7 @@ impl Worker {
         self.settle();
         self.flush();
         self.in_turn.set(false);
+        std::mem::forget(looping);
         busy
     }
 
@@ -268,7 +290,7 @@ impl Worker {
         match message {
             Message::Client(client, pair) => self.accept(client, pair),
             Message::Ready(fiber) => self.scheduler.ready(fiber),
-            Message::Spawn(entry) => self.start_fiber(entry),
+            Message::Spawn(entry) => self.start_fiber(entry.run, None, entry.origin),
             // SAFETY: the trust that this is about keeps the property until its count says otherwise (C1).
             Message::Count(property, delta) => unsafe { self.count(property.0, delta) },
             Message::Forward(trustee, property, delta) => {
@@ -324,8 +346,17 @@ impl Worker {
 
     /// For the end: is there something that this thread has asked of others and must see through?
     pub(crate) fn is_awaiting(&self) -> bool {
-        let pairs = self.active.borrow().iter().any(|outgoing| outgoing.must_be_seen_through());
-        pairs || self.launches.awaited() > 0 || self.far.is_outstanding()
+        self.is_sending() || self.launches.awaited() > 0
+    }
+
+    /// For the end: is there something that is not sent, or not answered where somebody waits for it?
+    pub(crate) fn is_sending(&self) -> bool {
+        self.active.borrow().iter().any(|outgoing| outgoing.must_be_seen_through()) || self.far.is_outstanding()
+    }
+
+    /// For the end: is there something of its own that the loop would bring forward?
+    pub(crate) fn has_own_work(&self) -> bool {
+        self.is_awaiting() || self.scheduler.live() > 0 || self.shared.has_mail()
     }
 
     #[inline(always)]
@@ -347,6 +378,7 @@ impl Worker {
                 if self.turn() { self.idle.reset() } else { self.idle.rest(self) }
             }
             self.idle.reset();
+            self.leave_loop();
             self.outside.enter(self);
         }
     }
@@ -365,10 +397,26 @@ impl Worker {
         }
     }
 
-    pub(crate) fn start_fiber(&self, entry: Entry) {
+    pub(crate) fn start_fiber(&self, run: Box<dyn FnOnce()>, name: Option<Box<str>>, origin: Origin) {
         self.shared.counters.fibers_spawned.add(1);
-        if let Err(error) = self.scheduler.spawn(entry.run, None, Some(entry.closer)) {
+        if let Err(NotMade { error, run }) = self.scheduler.spawn(run, name, origin) {
             crate::unwind::tell(format_args!("a fiber was not started: {error}"));
+            self.drop_unrun(run);
+        }
+    }
+
+    /// Drops what will not run. Its captures are the user's: nothing in their destructors may wait here, and a panic ends here.
+    pub(crate) fn drop_unrun<F>(&self, run: F) {
+        let before = self.enter_delegated();
+        quietly(|| drop(run));
+        self.leave_delegated(before);
+    }
+
+    /// The thread's own code goes on. Its fibers may have come by thread-locals that go before the worker does.
+    #[inline]
+    pub(crate) fn leave_loop(&self) {
+        if self.scheduler.begun() > 0 && self.fibers_ran.replace(false) {
+            crate::local::watch_end(self);
         }
     }
 }

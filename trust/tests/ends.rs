@@ -9,7 +9,6 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
 
 use common::{Drops, PanicsOnDrop, Random, Server, join_and_serve, panic_of, serve_until, stand_until};
 use trust::{Error, Latch, Shared, Threadpool, Trust, local_trustee};
@@ -242,7 +241,7 @@ fn trap_06_refused_captures_are_dropped_once_and_may_panic() {
 }
 
 #[test]
-fn trap_04_a_fiber_that_waits_outlives_its_thread_s_own_code() {
+fn trap_04_a_thread_finishes_its_fibers_before_it_ends() {
     let _watch = watchdog!();
     let pool = pool(1);
     let property = pool.entrust(0);
@@ -269,6 +268,7 @@ fn trap_04_a_fiber_that_waits_outlives_its_thread_s_own_code() {
         }
         trust::yield_now();
         about_to_end.send(()).unwrap();
+        trust::finish();
     });
     ends.recv().unwrap();
     go.store(true, Ordering::SeqCst);
@@ -311,27 +311,4 @@ fn trap_04_an_error_that_is_there_at_once_resumes_nobody() {
         .collect();
     fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
     assert_eq!(alive.apply(|v| *v), 1_000);
-}
-
-/// Takes as long as an ending thread gives its fibers: some seconds.
-#[test]
-fn trap_06_a_launched_fiber_that_cannot_finish_is_told_to_its_client() {
-    let _watch = watchdog!();
-    let server = Server::start();
-    let latch = server.trustee.entrust(Latch::new(0));
-    let running = Shared::new(AtomicBool::new(false));
-    let entered = running.clone();
-    let pool = pool(1);
-    let client = latch.clone();
-    let waiting = pool.spawn(move || {
-        panic_of(|| {
-            client.launch(move |_| {
-                entered.store(true, Ordering::SeqCst);
-                trust::sleep(Duration::from_secs(3600));
-            });
-        })
-    });
-    serve_until(|| running.load(Ordering::SeqCst));
-    server.end();
-    assert!(waiting.join().unwrap().contains("gone"));
 }

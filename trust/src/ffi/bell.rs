@@ -20,7 +20,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use super::types::{Failure, Result, Status};
 use super::{may_wait, with_worker};
-use crate::local;
+use crate::local::{self, NotEnded};
 use crate::park::Bell;
 use crate::worker::{self, Worker};
 
@@ -184,10 +184,18 @@ pub unsafe fn detach() -> Result<()> {
         may_wait(worker)?;
         outside_loop(worker, "trust_detach")
     })?;
-    if local::end() {
-        return Ok(());
+    match local::end(false) {
+        Ok(()) => Ok(()),
+        Err(NotEnded::Fibers(names)) => {
+            let text = format!(
+                "fibers of this thread are in the middle of their code: {names}; wait for them, and detach then"
+            );
+            Err(Failure::new(Status::TRUST_REFUSED, text))
+        }
+        Err(NotEnded::None | NotEnded::InUse) => {
+            Err(Failure::new(Status::TRUST_INTERNAL, "the thread's trustee is in use"))
+        }
     }
-    Err(Failure::new(Status::TRUST_INTERNAL, "the thread's trustee is in use"))
 }
 
 pub(super) fn outside_loop(worker: &Worker, call: &str) -> Result<()> {
@@ -212,6 +220,7 @@ pub fn poll() -> Result<bool> {
         while turns < TURNS_PER_POLL && worker.turn() {
             turns += 1;
         }
+        worker.leave_loop();
         worker.outside.enter(worker);
         Ok(turns > 0)
     })

@@ -99,7 +99,8 @@ pub unsafe fn stop(trustees: &[TrusteeReference], pool: impl FnOnce() -> Threadp
         })
     } else {
         std::mem::drop(pool());
-        crate::local::end();
+        // If there is one, it is of what the pool's end made here.
+        let _ = crate::local::end(false);
         Ok(())
     }
 }

@@ -6,7 +6,9 @@
 //!
 //! Invariants: (S1) a fiber is resumed on the thread that made it, and only while it is suspended or new;
 //! (S2) a suspended fiber is in at most one queue or has promised its pointer to exactly one waker; (S3) the
-//! stack of a fiber goes back to the pool only after its entry has returned and the root runs.
+//! stack of a fiber goes back to the pool only after its entry has returned and the root runs, or if it never ran; (S4) a fiber
+//! that has begun is resumed to its end or the process ends: it is never dropped, and not resumed once destructors of the thread's
+//! thread-locals have run (`local.rs`).
 
 #![allow(unsafe_code)]
 
@@ -18,13 +20,15 @@ pub(crate) mod stack;
 pub(crate) use queue::FiberQueue;
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::ptr;
-use std::sync::Arc;
 
 use context::{Context, Transfer};
 
 use self::overflow::FiberInfo;
 use self::stack::{Stack, StackError, StackPool};
+use crate::request::Fault;
+use crate::unwind::quietly;
 
 /// A fiber, for those who may make it ready again. The pointer is used on the fiber's own thread only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,15 +37,44 @@ pub(crate) struct FiberRef(*mut Fiber);
 // SAFETY: only the worker that owns the fiber follows the pointer (S1); others carry it back to that worker.
 unsafe impl Send for FiberRef {}
 
-/// What a new fiber runs. It does not unwind.
+/// What a new fiber runs.
 pub(crate) struct Entry {
     pub(crate) run: Box<dyn FnOnce() + Send>,
-    pub(crate) closer: Arc<dyn Closer>,
+    pub(crate) origin: Origin,
 }
 
-/// Who is to be told if a fiber never ends, because its thread does.
-pub(crate) trait Closer: Send + Sync {
-    fn close(&self);
+/// What a fiber is, for messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Origin {
+    /// Spawned, with a closure of this type.
+    Spawned(&'static str),
+    /// A closure that was launched on a property of this type.
+    Launched(&'static str),
+    /// The library's own.
+    Internal(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Spawned(of) | Origin::Internal(of) => f.write_str(of),
+            Origin::Launched(on) => write!(f, "launched on a `{on}`"),
+        }
+    }
+}
+
+/// A fiber that could not be made, with what it was to run.
+pub(crate) struct NotMade {
+    pub(crate) error: StackError,
+    pub(crate) run: Box<dyn FnOnce()>,
+}
+
+impl NotMade {
+    /// For who asked for it. What it was to run is dropped first, for that is the user's code.
+    pub(crate) fn into_fault(self) -> Fault {
+        quietly(|| drop(self.run));
+        Fault::Refused(self.error.to_string())
+    }
 }
 
 /// A fiber's record.
@@ -50,9 +83,10 @@ pub(crate) struct Fiber {
     context: Cell<Option<Context>>,
     next: Cell<*mut Fiber>,
     run: Cell<Option<Box<dyn FnOnce()>>>,
+    has_begun: Cell<bool>,
     info: FiberInfo,
+    origin: Origin,
     stack: Cell<Option<Stack>>,
-    closer: Option<Arc<dyn Closer>>,
     /// Its place in the list of all fibers.
     place: Cell<usize>,
 }
@@ -66,8 +100,10 @@ pub(crate) struct Scheduler {
     budget: Cell<usize>,
     finished: Cell<*mut Fiber>,
     stacks: RefCell<StackPool>,
-    /// Fibers that have been started and have not ended.
+    /// Fibers that have not ended.
     all: RefCell<Vec<*mut Fiber>>,
+    /// How many of them have begun.
+    begun: Cell<usize>,
     switches: Cell<u64>,
     next_id: Cell<u64>,
 }
@@ -83,6 +119,7 @@ impl Scheduler {
             finished: Cell::new(ptr::null_mut()),
             stacks: RefCell::new(StackPool::new(stack_bytes)?),
             all: RefCell::default(),
+            begun: Cell::new(0),
             switches: Cell::new(0),
             next_id: Cell::new(0),
         })
@@ -98,6 +135,10 @@ impl Scheduler {
     pub(crate) fn live(&self) -> usize {
         self.all.borrow().len()
     }
+    /// Fibers in the middle of their code.
+    pub(crate) fn begun(&self) -> usize {
+        self.begun.get()
+    }
     pub(crate) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
@@ -106,18 +147,19 @@ impl Scheduler {
         self.switches.replace(0)
     }
 
-    /// Makes a fiber that will run `run`, which must not unwind.
-    pub(crate) fn spawn(
-        &self,
-        run: Box<dyn FnOnce()>,
-        name: Option<Box<str>>,
-        closer: Option<Arc<dyn Closer>>,
-    ) -> Result<(), StackError> {
-        let mut stacks = self.stacks.borrow_mut();
-        let stack = stacks.take()?;
+    /// Makes a fiber that will run `run`.
+    pub(crate) fn spawn(&self, run: Box<dyn FnOnce()>, name: Option<Box<str>>, origin: Origin) -> Result<(), NotMade> {
+        let (stack, stack_bytes) = {
+            let mut stacks = self.stacks.borrow_mut();
+            match stacks.take() {
+                Ok(stack) => (stack, stacks.stack_bytes()),
+                // Given back: its captures are not to be dropped in here.
+                Err(error) => return Err(NotMade { error, run }),
+            }
+        };
         let id = self.next_id.get();
         self.next_id.set(id + 1);
-        let info = FiberInfo { guard: stack.guard(), stack_bytes: stacks.stack_bytes(), id, name };
+        let info = FiberInfo { guard: stack.guard(), stack_bytes, id, name };
         // SAFETY: the stack is ours, mapped and at least the minimum; `start` never returns.
         let context =
             unsafe { Context::new(&context::stack::Stack::new(stack.top().cast(), stack.bottom().cast()), start) };
@@ -125,9 +167,10 @@ impl Scheduler {
             context: Cell::new(Some(context)),
             next: Cell::new(ptr::null_mut()),
             run: Cell::new(Some(run)),
+            has_begun: Cell::new(false),
             info,
+            origin,
             stack: Cell::new(Some(stack)),
-            closer,
             place: Cell::new(0),
         });
         let mut all = self.all.borrow_mut();
@@ -234,10 +277,13 @@ impl Scheduler {
         }
     }
 
-    /// Root: the fiber's entry has returned.
+    /// Root: the fiber's entry has returned, or has never been called and was taken out. No code of users runs here.
     fn recycle(&self, fiber: *mut Fiber) {
-        // SAFETY: finished: nothing refers to it any more (S2), and its stack is not in use (S3).
+        // SAFETY: nothing refers to it any more (S2), and its stack is not in use (S3).
         let fiber = unsafe { Box::from_raw(fiber) };
+        if fiber.has_begun.get() {
+            self.begun.set(self.begun.get() - 1);
+        }
         if let Some(stack) = fiber.stack.take() {
             self.stacks.borrow_mut().put(stack);
         }
@@ -250,13 +296,35 @@ impl Scheduler {
         }
     }
 
-    /// The thread ends: tells who waits for the fibers that have not.
-    pub(crate) fn close(&self) {
-        for &fiber in &*self.all.borrow() {
-            // SAFETY: in the list, so it has not been recycled.
-            if let Some(closer) = unsafe { &(*fiber).closer } {
-                closer.close();
-            }
+    /// Root, where no fiber is in the middle (S4): what a fiber that has not begun was to run. The fiber is no more.
+    pub(crate) fn take_new(&self) -> Option<Box<dyn FnOnce()>> {
+        debug_assert!(self.begun() == 0, "only new fibers can be taken back");
+        let FiberRef(fiber) = self.ready.pop()?;
+        // SAFETY: in the queue, so it lives (S2).
+        let run = unsafe { (*fiber).run.take() };
+        self.recycle(fiber);
+        run
+    }
+
+    /// For messages: which fibers are in the middle of their code; the first few of them.
+    pub(crate) fn names_of_begun(&self) -> String {
+        const TOLD: usize = 4;
+        let all = self.all.borrow();
+        // SAFETY: in the list, so they have not been recycled.
+        let begun = all.iter().map(|&fiber| unsafe { &*fiber }).filter(|fiber| fiber.has_begun.get());
+        let mut names: Vec<String> = begun.take(TOLD).map(ToString::to_string).collect();
+        if self.begun() > TOLD {
+            names.push(format!("{} more", self.begun() - TOLD));
+        }
+        names.join(", ")
+    }
+}
+
+impl fmt::Display for Fiber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.info.name {
+            Some(name) => write!(f, "fiber '{name}' ({})", self.origin),
+            None => write!(f, "fiber {} ({})", self.info.id, self.origin),
         }
     }
 }
@@ -288,9 +356,12 @@ extern "C" fn start(transfer: Transfer) -> ! {
     crate::local::scheduler(|scheduler| {
         let me = scheduler.current.get();
         // SAFETY: the current fiber lives.
-        if let Some(run) = unsafe { (*me).run.take() } {
-            // What it leaves behind may panic when it is dropped.
-            crate::unwind::quietly(run);
+        let fiber = unsafe { &*me };
+        fiber.has_begun.set(true);
+        scheduler.begun.set(scheduler.begun.get() + 1);
+        if let Some(run) = fiber.run.take() {
+            // What it leaves behind is dropped here, where it may wait, and may panic.
+            quietly(run);
         }
         scheduler.finished.set(me);
         // SAFETY: `me` lives until the root recycles it, and is not resumed after.

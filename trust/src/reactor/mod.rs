@@ -220,6 +220,7 @@ impl Reactor {
         } else {
             self.look_next();
             worker.turn();
+            worker.leave_loop();
         }
     }
 
