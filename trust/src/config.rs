@@ -44,6 +44,8 @@ pub(crate) const YIELDS: u32 = 16;
 pub(crate) const LAUNCHES_MAX: usize = 4096;
 /// How long an exiting thread waits for the answers to its last requests before it abandons them.
 pub(crate) const EXIT_WAIT_MS: u64 = 5_000;
+/// How long it then waits until others take what it has to tell them: outcomes of launched closures, trusts that are gone.
+pub(crate) const LAST_WORDS_MS: u64 = 5_000;
 /// How often a thread with suspended fibers is watched anew, each time its own code goes on (`local.rs`); then ever less often.
 pub(crate) const WATCHES: u64 = 8_192;
 

@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::config::{EXIT_WAIT_MS, SLOTS};
+use crate::config::{EXIT_WAIT_MS, LAST_WORDS_MS, SLOTS};
 use crate::registry::{self, Message, TrusteeId};
 use crate::unwind::{tell, thread_name};
 use crate::worker::Worker;
@@ -44,8 +44,8 @@ impl Worker {
         self.shared.homes.close();
         registry::unregister(self.id);
 
-        // Dropped properties may have held trusts of others.
-        self.finish_outgoing(Instant::now() + Duration::from_millis(EXIT_WAIT_MS));
+        // Dropped properties may have held trusts of others. What took up the time before is not to cost them the last word.
+        self.finish_outgoing(Instant::now() + Duration::from_millis(LAST_WORDS_MS));
         self.launches.close();
         self.drop_new_fibers();
         self.leave();

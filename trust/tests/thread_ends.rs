@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Output;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -388,6 +388,64 @@ fn trap_06_a_fiber_that_never_begins_is_told_to_who_waits_for_it() {
     }
     assert!(matches!(pending.wait(), Err(Error::Gone { .. })));
     serve_until(|| drops.count() == 1);
+}
+
+/// Takes some seconds: as long as an ending thread waits at first, for an answer that does not come. The closures that were launched on
+/// it at the last moment do not begin, and there is more to tell their client than fits the slots.
+#[test]
+fn trap_06_launched_closures_that_never_begin_are_told_when_time_is_up() {
+    const LAUNCHED: usize = 200;
+    struct Tells(mpsc::Sender<()>);
+    impl Drop for Tells {
+        fn drop(&mut self) {
+            self.0.send(()).unwrap();
+        }
+    }
+    thread_local!(static TELLS: Cell<Option<Tells>> = const { Cell::new(None) });
+    let _watch = watchdog!();
+    let pool = || Threadpool::builder().workers(1).pin(false).build();
+    let (client, stuck) = (pool(), pool());
+    let released = Shared::new(AtomicBool::new(false));
+    let (until, unanswered) = (released.clone(), stuck.entrust(()));
+    let (send, receive) = mpsc::channel();
+    let (tell, ending) = mpsc::channel();
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let thread = thread::spawn(move || {
+        let own = local_trustee();
+        send.send((own.entrust(Latch::new(0)), own.entrust(()))).unwrap();
+        unanswered.apply_then(move |()| stand_until(|| until.load(Ordering::SeqCst)), |()| ());
+        // Goes first, before the worker.
+        TELLS.set(Some(Tells(tell)));
+        serve_until(|| stopped.load(Ordering::SeqCst));
+    });
+    let (latch, slow) = receive.recv().unwrap();
+    // From now on the client is one of the thread's.
+    let known = latch.clone();
+    client.spawn(move || known.launch(|n| *n += 1)).join().unwrap();
+    slow.apply(|()| ());
+    stop.store(true, Ordering::SeqCst);
+    ending.recv().unwrap();
+    let in_slow = Shared::new(AtomicBool::new(false));
+    let entered = in_slow.clone();
+    slow.apply_then(
+        move |()| {
+            entered.store(true, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(5_500));
+        },
+        |()| (),
+    );
+    serve_until(|| in_slow.load(Ordering::SeqCst));
+    let launches = (0..LAUNCHED).map(|_| {
+        let latch = latch.clone();
+        client.spawn(move || common::panic_of(|| latch.launch(|n| *n += 1)))
+    });
+    let launches: Vec<_> = launches.collect();
+    for launch in launches {
+        assert!(launch.join().unwrap().contains("gone"));
+    }
+    released.store(true, Ordering::SeqCst);
+    join_and_serve(thread);
 }
 
 /// Pools end their fibers in their own loop, where thread-locals live.
