@@ -70,6 +70,38 @@ pub enum Error {
         /// Who ended.
         machine: MachineId,
     },
+    /// Strangers took the port of this machine, so that a peer did not get through.
+    #[error(
+        "{machine} did not get through to this machine within {waited_ms} ms: {strangers} connections without the \
+         program's key came here meanwhile and had to be closed, the last from {address}; keep strangers from the ports of \
+         the rack's hosts, by a firewall or a network of its own"
+    )]
+    Crowded {
+        /// Who did not get through.
+        machine: MachineId,
+        /// How many connections had to go for others.
+        strangers: u64,
+        /// Where the last of them came from; of IPv6 the network.
+        address: std::net::IpAddr,
+        /// How long the peer was waited for, in milliseconds.
+        waited_ms: u128,
+    },
+    /// A machine is there, and closed each connection before it knew who made it.
+    #[error(
+        "{machine} at {address} is there, but did not let this machine in within {waited_ms} ms, in {attempts} attempts: \
+         others take its port, as strangers without the key do; see what it printed, and keep strangers from the ports of the \
+         rack's hosts"
+    )]
+    NotLetIn {
+        /// Which machine.
+        machine: MachineId,
+        /// Where it is.
+        address: std::net::SocketAddr,
+        /// How often it was tried.
+        attempts: u32,
+        /// For how long, in milliseconds.
+        waited_ms: u128,
+    },
     /// What the launcher handed over cannot be used.
     #[error("cannot join the rack program: {reason}; start the machines with the launcher of the same version")]
     Bootstrap {

@@ -76,7 +76,9 @@ impl StartError {
         let machine = match &source {
             comm::Error::PeerMissing { machine, .. }
             | comm::Error::PeerLost { machine }
-            | comm::Error::Unreachable { machine, .. } => Some(machine.0),
+            | comm::Error::Unreachable { machine, .. }
+            | comm::Error::Crowded { machine, .. }
+            | comm::Error::NotLetIn { machine, .. } => Some(machine.0),
             _ => None,
         };
         let known = machine.filter(|machine| plan.hosts.len() > 1 && usize::from(*machine) < plan.machines.len());

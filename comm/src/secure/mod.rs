@@ -2,8 +2,8 @@
 //! over TCP, by the crate `snow`.
 //!
 //! Here: [`Key`] and its file, [`SecureStream`] and its halves. Beside it: `handshake` (who is
-//! there), `frame` (bytes after that), both without sockets. Not here: who listens where, and what
-//! is said.
+//! there), `frame` (bytes after that), `unauthenticated` (who may stay until then), all without sockets. Not here: who
+//! listens where, and what is said.
 //!
 //! What it gives: each side knows that the other has the same key and lives now (not a recording),
 //! that both mean the same *purpose* (so that a connection for one thing is none for another), and
@@ -20,8 +20,10 @@ pub(crate) mod fuzz;
 pub(crate) mod handshake;
 mod key;
 mod stream;
+mod unauthenticated;
 
 pub use handshake::{ANSWER_BYTES_MAX, CLAIM_BYTES_MAX};
 pub use key::{KEY_BYTES, Key};
-pub(crate) use stream::initiate;
+pub(crate) use stream::Initiating;
 pub use stream::{Accepting, SecureReader, SecureStream, SecureWriter};
+pub use unauthenticated::{Evicted, Unauthenticated};

@@ -101,7 +101,7 @@ impl SecureStream {
         timeout: Duration,
     ) -> Result<(SecureStream, Vec<u8>), Error> {
         let peer = name_of(&tcp);
-        let (session, answer) = initiate(&tcp, &peer, key, purpose, claim, timeout)?;
+        let (session, answer) = Initiating::new(key, purpose, claim)?.run(&tcp, &peer, timeout)?;
         Ok((SecureStream::over(tcp, peer, session)?, answer))
     }
 
@@ -305,23 +305,33 @@ impl SecureWriter {
     }
 }
 
-/// Runs a handshake on a blocking connection, as the side that connected. Time limits are left set
-/// on it.
-pub(crate) fn initiate(
-    tcp: &TcpStream,
-    peer: &str,
-    key: &Key,
-    purpose: &str,
-    claim: &[u8],
-    timeout: Duration,
-) -> Result<(Session, Vec<u8>), Error> {
-    let deadline = Instant::now().checked_add(timeout);
-    let (initiator, first) = Initiator::new(key, purpose, claim)?;
-    write_all(tcp, peer, &first, deadline)?;
-    let content = read_message(tcp, peer, deadline)?;
-    let (session, answer, third) = initiator.finish(&content).map_err(|refusal| refusal.at(peer))?;
-    write_all(tcp, peer, &third, deadline)?;
-    Ok((session, answer))
+/// A handshake of the side that connects, before there is a connection: what takes time is computed by then, so the other side has
+/// message 1 as soon as it has the connection.
+pub(crate) struct Initiating {
+    initiator: Initiator,
+    first: Vec<u8>,
+}
+
+impl Initiating {
+    /// # Errors
+    /// [`Error::TooLong`] for a purpose or a claim that does not fit; [`Error::Cipher`].
+    pub(crate) fn new(key: &Key, purpose: &str, claim: &[u8]) -> Result<Initiating, Error> {
+        let (initiator, first) = Initiator::new(key, purpose, claim)?;
+        Ok(Initiating { initiator, first })
+    }
+
+    /// Runs the handshake on a blocking connection. Time limits are left set on it.
+    ///
+    /// # Errors
+    /// As for [`SecureStream::connect`].
+    pub(crate) fn run(self, tcp: &TcpStream, peer: &str, timeout: Duration) -> Result<(Session, Vec<u8>), Error> {
+        let deadline = Instant::now().checked_add(timeout);
+        write_all(tcp, peer, &self.first, deadline)?;
+        let content = read_message(tcp, peer, deadline)?;
+        let (session, answer, third) = self.initiator.finish(&content).map_err(|refusal| refusal.at(peer))?;
+        write_all(tcp, peer, &third, deadline)?;
+        Ok((session, answer))
+    }
 }
 
 /// Tells the initiator why, if it can be told without waiting for long.

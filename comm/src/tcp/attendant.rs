@@ -1,17 +1,17 @@
 //! The attendant's desk: all incoming connections of a machine, and what is done with what they
 //! bring, so that writes arrive whatever the workers do.
 //!
-//! Here: greeting new connections, storing what comes by data connections, and the end. Beside it:
-//! `duty.rs` (who sits at the desk: a thread, or a worker that polls), `frame.rs` (what the bytes mean), `greeting.rs` (handshakes), `links.rs` (control
-//! connections: heartbeats, farewells, silence).
+//! Here: taking over who is known, storing what comes by data connections, and the end. Beside it:
+//! `duty.rs` (who sits at the desk: a thread, or a worker that polls), `frame.rs` (what the bytes mean), `incoming.rs` (connections until they are known),
+//! `links.rs` (control connections: heartbeats, farewells, silence).
 //!
 //! It trusts no byte: a peer that sends nonsense is dead from then on, and nobody else suffers.
 //! It waits for nobody: all its sockets are read and written without waiting.
 
 use super::Limits;
-use super::descriptors;
 use super::frame::Intake;
-use super::greeting::{Claim, Guest, Progress, Use};
+use super::greeting::{Claim, Use};
+use super::incoming::{Incoming, Known, watch};
 use super::links::{self, Heard, Links};
 use super::shared::{Fate, Order, Shared};
 use crate::error::Error;
@@ -24,7 +24,7 @@ use rustix::net::{RecvFlags, recv};
 use std::collections::{HashMap, HashSet};
 use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -34,26 +34,19 @@ const READ_BYTES: usize = 256 << 10;
 const READS_MAX: usize = 4;
 /// Events that a worker takes at once.
 const LOOK_EVENTS_MAX: usize = 16;
-/// Connections whose other side is not known yet. While there are so many, no more are taken: the
-/// others wait in the listener's queue.
-const GUESTS_MAX: usize = 64;
 /// How long a machine whose connection broke has for its farewell to arrive.
 const GRACE: Duration = Duration::from_millis(500);
 /// How long the peers have to take note of a farewell.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 const BELL: u64 = 0;
+/// The tokens of connections are greater.
 const LISTENER: u64 = 1;
-const FIRST: u64 = 2;
 
 pub(super) struct Attendant {
     shared: Arc<Shared>,
-    key: Key,
-    listener: TcpListener,
-    is_listening: bool,
     epoll: Arc<OwnedFd>,
-    next_token: u64,
-    guests: HashMap<u64, Guest>,
+    incoming: Incoming,
     data: HashMap<u64, Data>,
     links: Links,
     /// Which workers of which machines have their connection.
@@ -89,18 +82,13 @@ impl Attendant {
         limits: Limits,
     ) -> Result<Attendant, Error> {
         let doing = "preparing to receive";
-        listener.set_nonblocking(true).map_err(Error::system(doing))?;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Error::system(doing))?;
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Error::system(doing))?);
         watch(&epoll, shared.bell(), BELL).map_err(Error::system(doing))?;
-        watch(&epoll, &listener, LISTENER).map_err(Error::system(doing))?;
+        let incoming = Incoming::new(listener, key, shared.region.bytes(), Arc::clone(&epoll), LISTENER);
         Ok(Attendant {
             shared,
-            key,
-            listener,
-            is_listening: true,
-            epoll: Arc::new(epoll),
-            next_token: FIRST,
-            guests: HashMap::new(),
+            epoll,
+            incoming: incoming.map_err(Error::system(doing))?,
             data: HashMap::new(),
             links: Links::new(limits),
             known: HashSet::new(),
@@ -122,7 +110,7 @@ impl Attendant {
                 self.obey();
             }
             LISTENER => self.welcome()?,
-            token if self.guests.contains_key(&token) => self.greet(token)?,
+            token if self.incoming.has(token) => self.greet(token),
             token => {
                 self.take(token);
             }
@@ -140,7 +128,7 @@ impl Attendant {
             for event in events {
                 match event.data.u64() {
                     BELL | LISTENER => looked.is_for_attendant = true,
-                    token if self.guests.contains_key(&token) => looked.is_for_attendant = true,
+                    token if self.incoming.has(token) => looked.is_for_attendant = true,
                     token => looked.has_taken |= self.take(token),
                 }
             }
@@ -166,7 +154,7 @@ impl Attendant {
 
     /// Closes all connections.
     pub(super) fn close(&mut self) {
-        self.guests.clear();
+        self.incoming.clear();
         self.data.clear();
         self.links.clear();
     }
@@ -188,10 +176,7 @@ impl Attendant {
     /// Whatever depends on the clock. Whether it should look again soon.
     pub(super) fn keep_time(&mut self) -> Result<bool, Errno> {
         let now = Instant::now();
-        self.guests.retain(|_, guest| !guest.is_late(now));
-        if !self.is_listening && self.guests.len() < GUESTS_MAX {
-            self.listen(true)?;
-        }
+        self.incoming.keep_time(now)?;
         for (peer, silence) in self.links.beat(now) {
             self.bury(
                 peer,
@@ -203,72 +188,33 @@ impl Attendant {
         }
         let (died, is_open) = self.shared.judge(GRACE);
         died.into_iter().for_each(|peer| self.forget(peer));
-        Ok(is_open || !self.guests.is_empty() || self.leaving.is_some() || !self.is_listening)
+        Ok(is_open || self.incoming.is_busy() || self.leaving.is_some())
     }
 
     /// Takes new connections.
     fn welcome(&mut self) -> Result<(), Errno> {
-        while self.guests.len() < GUESTS_MAX {
-            match descriptors::with_room(|| self.listener.accept()) {
-                Ok((stream, _)) => {
-                    let token = self.next_token;
-                    self.next_token += 1;
-                    // One that fails here has gone, or there is no memory for it: its side notices.
-                    if watch(&self.epoll, &stream, token).is_ok() {
-                        self.guests.insert(token, Guest::new(stream));
-                    }
-                }
-                Err(error) => match error.kind() {
-                    std::io::ErrorKind::WouldBlock => return Ok(()),
-                    std::io::ErrorKind::Interrupted | std::io::ErrorKind::ConnectionAborted => {}
-                    // No descriptors, no memory: tried again at the next tick, not at once.
-                    _ => return self.listen(false),
-                },
-            }
+        let before = self.incoming.crowd();
+        let known = self.incoming.accept(&is_wanted(&self.shared, &self.known, &self.links))?;
+        known.into_iter().for_each(|known| self.promote(known));
+        let crowd = self.incoming.crowd();
+        if crowd != before {
+            self.shared.set_crowd(crowd);
         }
-        self.listen(false)
-    }
-
-    /// Whether the listener's queue is looked at.
-    fn listen(&mut self, is_listening: bool) -> Result<(), Errno> {
-        let flags = if is_listening { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
-        epoll::modify(&self.epoll, &self.listener, epoll::EventData::new_u64(LISTENER), flags)?;
-        self.is_listening = is_listening;
         Ok(())
     }
 
-    /// Goes on with the handshake of a guest.
-    fn greet(&mut self, token: u64) -> Result<(), Errno> {
-        let (shared, known, links) = (&self.shared, &self.known, &self.links);
-        let is_wanted = |claim: &Claim| {
-            let is_here = claim.to == shared.machine && claim.machines == shared.machines();
-            let is_served = matches!(shared.fate(claim.from), Ok(Fate::Absent | Fate::Here));
-            let is_new = match claim.purpose {
-                Use::Control => claim.from < shared.machine && !links.has(claim.from),
-                Use::Data { worker } => !known.contains(&(claim.from, worker)),
-            };
-            let fits = usize::try_from(claim.region_bytes).is_ok();
-            is_here && is_served && is_new && fits
-        };
-        let Some(guest) = self.guests.get_mut(&token) else {
-            return Ok(());
-        };
-        let progress = guest.advance(&self.key, shared.region.bytes(), is_wanted);
-        let claim = match progress {
-            Progress::Waits => return Ok(()),
-            Progress::Gone => None,
-            // Again: two of a kind may have been wanted, and one be known by now.
-            Progress::Known(claim) => Some(claim).filter(is_wanted),
-        };
-        let guest = self.guests.remove(&token);
-        if let (Some(claim), Some(guest)) = (claim, guest) {
-            self.promote(token, claim, guest.stream);
-        }
-        Ok(())
+    /// Goes on with a handshake.
+    fn greet(&mut self, token: u64) {
+        let known = self.incoming.advance(token, &is_wanted(&self.shared, &self.known, &self.links));
+        known.into_iter().for_each(|known| self.promote(known));
     }
 
     /// A guest is known.
-    fn promote(&mut self, token: u64, claim: Claim, stream: TcpStream) {
+    fn promote(&mut self, Known { token, claim, stream }: Known) {
+        // Again: two of a kind may have been wanted, and one be known by now.
+        if !is_wanted(&self.shared, &self.known, &self.links)(&claim) {
+            return;
+        }
         match claim.purpose {
             Use::Control => {
                 self.links.add(token, claim.from, stream);
@@ -285,8 +231,7 @@ impl Attendant {
 
     /// Takes over a control connection that this side has made.
     fn add_control(&mut self, peer: MachineId, stream: TcpStream) {
-        let token = self.next_token;
-        self.next_token += 1;
+        let token = self.incoming.new_token();
         match watch(&self.epoll, &stream, token) {
             Ok(()) => self.links.add(token, peer, stream),
             Err(error) => self.bury(peer, format!("it cannot be listened to: {}", std::io::Error::from(error))),
@@ -370,7 +315,20 @@ impl Attendant {
     }
 }
 
-/// Watches a descriptor; it is watched no more when it is closed.
-fn watch(epoll: &OwnedFd, fd: impl AsFd, token: u64) -> Result<(), Errno> {
-    epoll::add(epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
+/// Whether somebody may connect as who he claims to be: a machine of this program that has no such connection yet.
+fn is_wanted<'a>(
+    shared: &'a Shared,
+    known: &'a HashSet<(MachineId, u16)>,
+    links: &'a Links,
+) -> impl Fn(&Claim) -> bool + use<'a> {
+    move |claim| {
+        let is_here = claim.to == shared.machine && claim.machines == shared.machines();
+        let is_served = matches!(shared.fate(claim.from), Ok(Fate::Absent | Fate::Here));
+        let is_new = match claim.purpose {
+            Use::Control => claim.from < shared.machine && !links.has(claim.from),
+            Use::Data { worker } => !known.contains(&(claim.from, worker)),
+        };
+        let fits = usize::try_from(claim.region_bytes).is_ok();
+        is_here && is_served && is_new && fits
+    }
 }

@@ -22,7 +22,7 @@ const CLAIM_TIMEOUT: Duration = Duration::from_secs(3);
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// What a connection is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Use {
     /// Heartbeats and farewells between two machines.
     Control,
@@ -79,12 +79,13 @@ pub(super) struct Guest {
     pub(super) stream: TcpStream,
     since: Instant,
     received: Vec<u8>,
+    claim: Option<Claim>,
     step: Step,
 }
 
 enum Step {
     Claims,
-    Confirms(Claim, Confirming),
+    Confirms(Confirming),
 }
 
 /// How far a guest is.
@@ -100,14 +101,19 @@ pub(super) enum Progress {
 
 impl Guest {
     pub(super) fn new(stream: TcpStream) -> Guest {
-        Guest { stream, since: Instant::now(), received: Vec::new(), step: Step::Claims }
+        Guest { stream, since: Instant::now(), received: Vec::new(), claim: None, step: Step::Claims }
+    }
+
+    /// What it says it is: it has the key, or a recording.
+    pub(super) fn claim(&self) -> Option<Claim> {
+        self.claim
     }
 
     /// Whether it has had its time.
     pub(super) fn is_late(&self, now: Instant) -> bool {
         let timeout = match self.step {
             Step::Claims => CLAIM_TIMEOUT,
-            Step::Confirms(..) => CONFIRM_TIMEOUT,
+            Step::Confirms(_) => CONFIRM_TIMEOUT,
         };
         now.duration_since(self.since) >= timeout
     }
@@ -158,16 +164,16 @@ impl Guest {
                         let Ok((confirming, message)) = responder.answer(&answer(region_bytes)) else {
                             return Progress::Gone;
                         };
-                        self.step = Step::Confirms(claim, confirming);
+                        (self.claim, self.step) = (Some(claim), Step::Confirms(confirming));
                         self.say(&message)
                     }
                     None => self.refuse(Refusal::Unwanted),
                 },
                 Err(refusal) => self.refuse(refusal),
             },
-            Step::Confirms(claim, confirming) => match confirming.confirm(content) {
-                Ok(_) => Progress::Known(claim),
-                Err(_) => Progress::Gone,
+            Step::Confirms(confirming) => match (confirming.confirm(content), self.claim) {
+                (Ok(_), Some(claim)) => Progress::Known(claim),
+                _ => Progress::Gone,
             },
         }
     }

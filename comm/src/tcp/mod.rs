@@ -3,7 +3,7 @@
 //! does that polls at the moment.
 //!
 //! Here: opening the fabric, making connections. Beside it: `sender` (the sending end), `frame` (what
-//! goes over the wire, and into the region), `attendant` (the receiving end), `duty` (who reads), `greeting` (who connects), `links` (who lives), `shared` (what all of them know).
+//! goes over the wire, and into the region), `attendant` (the receiving end), `duty` (who reads), `incoming` and `greeting` (who connects), `links` (who lives), `shared` (what all of them know).
 //!
 //! Connections: one for each worker and remote machine, which carries that worker's writes to that
 //! machine (thesis 3.2.9), and between each two machines one more for heartbeats and farewells. Every
@@ -27,6 +27,7 @@ mod frame;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz;
 mod greeting;
+mod incoming;
 mod links;
 mod sender;
 mod shared;
@@ -37,10 +38,11 @@ use crate::error::Error;
 use crate::fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
 use crate::memory::{Region, WORD_BYTES};
 use crate::park;
-use crate::secure::{self, Key};
+use crate::secure::{Initiating, Key};
 use attendant::Attendant;
 use duty::Duty;
 use greeting::{Claim, PURPOSE, Use};
+use incoming::Crowd;
 use sender::TcpConnection;
 use shared::{Fate, Order, Shared};
 use std::collections::HashSet;
@@ -50,8 +52,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often a connection is tried that the other side closed before it knew this one.
-const ATTEMPTS_MAX: u32 = 3;
+/// Connections that may wait for a machine that does not take them yet, strangers' among them; the system may allow fewer
+/// (`net.core.somaxconn`).
+const BACKLOG: i32 = 4096;
+/// Time for the first attempt to make a connection; each further one has twice the time of the one before. Where a queue is full
+/// the system asks again ever more seldom, so a new attempt is sooner through.
+const FIRST_ATTEMPT: Duration = Duration::from_millis(500);
+/// Longest pause after an attempt that the other side closed.
+const PAUSE_MAX: Duration = Duration::from_millis(64);
 
 /// How quickly the death of a peer that says nothing is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +102,7 @@ impl Listener {
             Error::Listen { address, source, cure }
         };
         let listener = TcpListener::bind(address).map_err(refuse)?;
+        rustix::net::listen(&listener, BACKLOG).map_err(|error| refuse(error.into()))?;
         let address = listener.local_addr().map_err(refuse)?;
         Ok(Listener { listener, address, limits: Limits::default() })
     }
@@ -132,7 +141,7 @@ impl TcpFabric {
     ///
     /// # Errors
     /// [`Error::PeerMissing`], [`Error::PeerLost`], [`Error::Unreachable`] name the machine that did not come up;
-    /// [`Error::WrongKey`] and what else a handshake may end with
+    /// [`Error::Crowded`], [`Error::NotLetIn`] tell that strangers were in the way; [`Error::WrongKey`] and what else a handshake may end with
     /// ([`SecureStream::connect`](secure::SecureStream::connect)); [`Error::Bootstrap`] when `machine` or the
     /// region does not fit; [`Error::System`].
     pub fn open(
@@ -182,33 +191,65 @@ impl TcpFabric {
         match self.shared.wait_for_all(start.checked_add(self.timeout)) {
             None => Ok(()),
             Some((machine, Fate::Died(_))) => Err(Error::PeerLost { machine }),
-            Some((machine, _)) => {
-                Err(Error::PeerMissing { machine, step: "connect", waited_ms: self.timeout.as_millis() })
-            }
+            Some((machine, _)) => Err(self.missing(machine)),
         }
     }
 
-    /// Makes a connection to a peer, and gives the length of its region. A peer that is very busy may
-    /// have taken this side for a stranger that says nothing, and closed: so not only once.
+    /// A peer has not connected. It need not be its fault.
+    fn missing(&self, machine: MachineId) -> Error {
+        let waited_ms = self.timeout.as_millis();
+        match self.shared.crowd() {
+            Some(Crowd { evicted, address }) => Error::Crowded { machine, strangers: evicted, address, waited_ms },
+            None => Error::PeerMissing { machine, step: "connect", waited_ms },
+        }
+    }
+
+    /// Makes a connection to a peer, and gives the length of its region. A peer whose port strangers take may have closed it
+    /// for one of theirs, or not heard of it yet: so not only once.
     fn reach(&self, machine: MachineId, purpose: Use, timeout: Duration) -> Result<(TcpStream, usize), Error> {
-        let start = Instant::now();
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
-            match self.try_to_reach(machine, purpose, timeout.saturating_sub(start.elapsed())) {
-                Err(Error::Closed { .. }) if attempts < ATTEMPTS_MAX => {}
-                result => return result,
-            }
-        }
-    }
-
-    fn try_to_reach(&self, machine: MachineId, purpose: Use, timeout: Duration) -> Result<(TcpStream, usize), Error> {
         let own = self.machine();
         let Some(address) = self.addresses.get(usize::from(machine.0)).copied().flatten() else {
             return Err(Error::NoSuchPeer { machine, own, machines: self.machines() });
         };
+        let start = Instant::now();
+        let (mut limit, mut pause) = (FIRST_ATTEMPT, Duration::from_millis(1));
+        let (mut attempts, mut closed) = (0, 0);
+        loop {
+            let left = timeout.saturating_sub(start.elapsed());
+            let is_last = left <= limit;
+            attempts += 1;
+            let error = match self.try_to_reach(machine, address, purpose, left.min(limit)) {
+                Err(error) if is_passing(&error) => error,
+                result => return result,
+            };
+            if matches!(error, Error::Closed { .. }) {
+                closed += 1;
+                std::thread::sleep(pause.min(timeout.saturating_sub(start.elapsed())));
+                pause = (2 * pause).min(PAUSE_MAX);
+            } else if is_last {
+                let waited_ms = timeout.as_millis();
+                return Err(if closed > 0 { Error::NotLetIn { machine, address, attempts, waited_ms } } else { error });
+            } else {
+                limit *= 2;
+            }
+            if !matches!(self.shared.fate(machine), Ok(Fate::Absent | Fate::Here)) {
+                return Err(error);
+            }
+        }
+    }
+
+    fn try_to_reach(
+        &self,
+        machine: MachineId,
+        address: SocketAddr,
+        purpose: Use,
+        timeout: Duration,
+    ) -> Result<(TcpStream, usize), Error> {
         let deadline = Instant::now().checked_add(timeout);
         let unreachable = |source| Error::Unreachable { machine, address, source };
+        let (from, machines, region_bytes) = (self.machine(), self.machines(), self.region().bytes() as u64);
+        let claim = Claim { from, to: machine, machines, region_bytes, purpose };
+        let initiating = Initiating::new(&self.key, PURPOSE, &claim.to_bytes())?;
         // A limit of 0 would be refused.
         let timeout = timeout.max(Duration::from_millis(1));
         let stream = match descriptors::with_room(|| TcpStream::connect_timeout(&address, timeout)) {
@@ -219,17 +260,25 @@ impl TcpFabric {
             }
             made => made.map_err(unreachable)?,
         };
-        let machines = self.machines();
-        let region_bytes = self.region().bytes() as u64;
-        let claim = Claim { from: own, to: machine, machines, region_bytes, purpose };
         let left = deadline.map_or(timeout, |deadline| deadline.saturating_duration_since(Instant::now()));
         let name = format!("{machine} ({address})");
-        let (_, answer) = secure::initiate(&stream, &name, &self.key, PURPOSE, &claim.to_bytes(), left)?;
+        let (_, answer) = initiating.run(&stream, &name, left)?;
         let region_bytes = greeting::parse_answer(&answer).and_then(|bytes| usize::try_from(bytes).ok());
         let region_bytes = region_bytes.filter(|bytes| bytes.is_multiple_of(WORD_BYTES));
         let region_bytes = region_bytes.ok_or(Error::NotGossamer { peer: name })?;
         prepare(&stream, self.limits).map_err(Error::system(format!("setting up the connection to {machine}")))?;
         Ok((stream, region_bytes))
+    }
+}
+
+/// Whether another attempt may go better: the other side is there, and is busy with others.
+fn is_passing(error: &Error) -> bool {
+    match error {
+        Error::Closed { .. } | Error::TimedOut { .. } => true,
+        Error::Unreachable { source, .. } => {
+            matches!(source.kind(), ErrorKind::TimedOut | ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted)
+        }
+        _ => false,
     }
 }
 

@@ -5,6 +5,7 @@
 //! one lock, which nobody holds while it waits for anything else. The path of a write does not take
 //! it.
 
+use super::incoming::Crowd;
 use crate::error::Error;
 use crate::fabric::{Loss, MachineId};
 use crate::memory::Region;
@@ -55,6 +56,8 @@ struct State {
     orders: Vec<Order>,
     /// Why the attendant cannot go on.
     failure: Option<String>,
+    /// Whom the listener turned away.
+    crowd: Option<Crowd>,
     /// Nobody waits for deaths any more.
     is_watch_over: bool,
 }
@@ -74,8 +77,13 @@ impl Shared {
         is_served: impl Iterator<Item = bool>,
     ) -> Result<Shared, Error> {
         let peer = |is_served: bool| is_served.then_some(Peer { fate: Fate::Absent, region_bytes: 0, suspicion: None });
-        let state =
-            State { peers: is_served.map(peer).collect(), orders: Vec::new(), failure: None, is_watch_over: false };
+        let state = State {
+            peers: is_served.map(peer).collect(),
+            orders: Vec::new(),
+            failure: None,
+            crowd: None,
+            is_watch_over: false,
+        };
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(Error::system("making an event counter"))?;
         Ok(Shared {
@@ -206,6 +214,15 @@ impl Shared {
 
     pub(super) fn take_orders(&self) -> Vec<Order> {
         std::mem::take(&mut self.lock().orders)
+    }
+
+    /// Whom the listener turned away so far.
+    pub(super) fn set_crowd(&self, crowd: Option<Crowd>) {
+        self.lock().crowd = crowd;
+    }
+
+    pub(super) fn crowd(&self) -> Option<Crowd> {
+        self.lock().crowd
     }
 
     /// The attendant cannot go on: no peer is heard of from now on.

@@ -2,6 +2,8 @@
 //! which are this test program started again. And what is special to `tcp`: strangers, slow readers,
 //! silence. All on loopback.
 
+mod strangers;
+
 use super::frame::Intake;
 use super::*;
 use crate::conformance::{self, Effort, REGION_BYTES};
@@ -79,7 +81,13 @@ struct Process {
 
 impl Process {
     fn start_all(machines: u16, role: &str) -> Vec<Process> {
-        let key = Key::generate().unwrap();
+        let (mut processes, addresses) = Process::start(machines, role);
+        Process::open_all(&mut processes, &addresses);
+        processes
+    }
+
+    /// Machines that listen, and wait to be told of each other; with their addresses.
+    fn start(machines: u16, role: &str) -> (Vec<Process>, Vec<String>) {
         let start = |machine: u16| {
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.args(["--exact", "tcp::tests::machine_process", "--ignored", "--nocapture"]);
@@ -89,14 +97,18 @@ impl Process {
             Process { child, stdout }
         };
         let mut processes: Vec<Process> = (0..machines).map(start).collect();
-        let addresses: Vec<String> = processes.iter_mut().map(|process| process.wait_for_line("address ")).collect();
-        let text = key.to_text();
-        for process in &mut processes {
+        let addresses = processes.iter_mut().map(|process| process.wait_for_line("address ")).collect();
+        (processes, addresses)
+    }
+
+    /// Lets them open their fabrics.
+    fn open_all(processes: &mut [Process], addresses: &[String]) {
+        let text = Key::generate().unwrap().to_text();
+        for process in &mut *processes {
             let told = format!("{}\n{}\n", text.lines().last().unwrap(), addresses.join(" "));
             process.child.stdin.take().unwrap().write_all(told.as_bytes()).unwrap();
         }
         processes.iter_mut().for_each(|process| drop(process.wait_for_line(UP)));
-        processes
     }
 
     /// Reads on until the machine prints a line with `mark`; gives what follows the mark.
@@ -139,11 +151,15 @@ fn machine_process() {
     let key = Key::parse(&lines.next().unwrap()).unwrap();
     let peers = lines.next().unwrap().split(' ').map(|address| Some(address.parse().unwrap())).collect();
     let machine = MachineId(machine.parse().unwrap());
+    if role == "scarce" && machine == VICTIM {
+        strangers::leave_few_descriptors();
+    }
     let fabric = TcpFabric::open(listener, machine, peers, key, region(REGION_BYTES), TIMEOUT).unwrap();
     println!("{UP}");
     match role {
         "suite" => conformance::run(&fabric, &effort()),
         "descriptors" => takes_many_connections(&fabric),
+        "scarce" => strangers::lives_on_few_descriptors(&fabric),
         role => {
             conformance::notices_death(&fabric, VICTIM, TIMEOUT, || println!("{READY}"));
             let cause = fabric.cause(VICTIM).expect("a reason");
@@ -439,7 +455,7 @@ impl Fake {
     /// Connects to a machine as if it were machine `from`.
     fn connect(key: &Key, to: SocketAddr, claim: Claim) -> Result<TcpStream, Error> {
         let stream = TcpStream::connect(to).unwrap();
-        secure::initiate(&stream, "the tested machine", key, PURPOSE, &claim.to_bytes(), TIMEOUT)?;
+        Initiating::new(key, PURPOSE, &claim.to_bytes())?.run(&stream, "the tested machine", TIMEOUT)?;
         Ok(stream)
     }
 }
