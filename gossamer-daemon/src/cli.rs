@@ -11,6 +11,9 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use console::complain;
 
+use crate::descriptors;
+use crate::outcome::FAILURE_STATUS;
+
 /// Starts a program on a rack of machines, and ends all of it when one of them dies.
 #[derive(Debug, Parser)]
 #[command(name = "gossamer-launch", version, about, after_help = HELP)]
@@ -49,6 +52,10 @@ Examples:
 /// Runs `gossamer-launch` with the arguments of this process.
 #[must_use]
 pub fn main() -> ExitCode {
+    if let Err(error) = descriptors::mark_inherited() {
+        complain(format_args!("cannot keep the descriptors that it was started with from programs: {error}"));
+        return ExitCode::from(FAILURE_STATUS);
+    }
     let cli: Cli = match console::parse("gossamer-launch") {
         Ok(cli) => cli,
         Err(code) => return code,

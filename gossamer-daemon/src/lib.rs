@@ -17,6 +17,7 @@
 pub mod cli;
 pub mod config;
 pub mod daemon;
+mod descriptors;
 pub mod error;
 pub mod fate;
 pub mod gather;

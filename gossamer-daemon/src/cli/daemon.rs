@@ -10,6 +10,7 @@ use super::console;
 use crate::config::RackConfig;
 use crate::daemon::log::{LastLines, LogFormat};
 use crate::daemon::{self, Settings};
+use crate::descriptors;
 use crate::outcome::FAILURE_STATUS;
 use crate::part;
 
@@ -64,6 +65,9 @@ what is wrong with each of them.";
 /// Runs `gossamer-daemon` with the arguments of this process.
 #[must_use]
 pub fn main() -> ExitCode {
+    if let Err(error) = descriptors::mark_inherited() {
+        return fail(format_args!("cannot keep the descriptors that it was started with from programs: {error}"));
+    }
     let cli: Cli = match console::parse("gossamer-daemon") {
         Ok(cli) => cli,
         Err(code) => return code,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,6 +10,7 @@ use rustix::process::Signal;
 
 use crate::rig::{Ended, Launch, kill, launcher, run, start, this_program, until};
 
+pub const DAEMON: &str = env!("CARGO_BIN_EXE_gossamer-daemon");
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// Where silence must not be what ends a program: noticed sooner, or the test fails at its deadline.
@@ -63,12 +64,26 @@ impl Rack {
 
     /// Starts a host's daemon, and waits until it listens.
     pub fn start_daemon(&mut self, name: &'static str) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_gossamer-daemon"));
-        command.args(["--host", name, "--rack"]).arg(self.file()).stdin(Stdio::null());
-        command.arg("--cache").arg(self.folder.path().join(format!("cache-{name}")));
-        let daemon = start(command);
-        until("a daemon to listen", || daemon.has_complained("listening"));
-        self.daemons.insert(name, daemon);
+        self.start_daemon_in(name, Command::new("env"));
+    }
+
+    /// As `start_daemon`; `becomes` is what will become the daemon: a program that executes its arguments.
+    pub fn start_daemon_in(&mut self, name: &'static str, becomes: Command) {
+        self.start_silent_daemon_in(name, becomes);
+        until("a daemon to listen", || self.daemons[name].has_complained("listening"));
+    }
+
+    /// As `start_daemon_in`, where its log does not come here: whether it listens is not known.
+    pub fn start_silent_daemon_in(&mut self, name: &'static str, becomes: Command) {
+        self.start_daemon_of(name, becomes, DAEMON.as_ref());
+    }
+
+    /// As `start_silent_daemon_in`, by the daemon's executable in another place.
+    pub fn start_daemon_of(&mut self, name: &'static str, mut becomes: Command, program: &Path) {
+        becomes.arg(program);
+        becomes.args(["--host", name, "--rack"]).arg(self.file()).stdin(Stdio::null());
+        becomes.arg("--cache").arg(self.folder.path().join(format!("cache-{name}")));
+        self.daemons.insert(name, start(becomes));
     }
 
     /// `gossamer-launch COMMAND --rack FILE`

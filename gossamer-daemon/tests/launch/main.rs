@@ -6,6 +6,7 @@
 mod any_program;
 mod cards;
 mod death;
+mod descriptors;
 mod hosts;
 mod machine;
 mod normal;
@@ -26,7 +27,7 @@ fn main() {
         return;
     }
     let local = [normal::TESTS, cards::TESTS, death::TESTS, streams::TESTS, terminal::TESTS];
-    let both = [unwritten::TESTS, any_program::TESTS];
+    let both = [unwritten::TESTS, any_program::TESTS, descriptors::TESTS];
     let racks = [rack::TESTS, rack_ends::TESTS, troubles::TESTS];
     let groups = local.into_iter().chain(both).chain(racks);
     let trial = |(name, test): &(&'static str, fn())| {

@@ -1,0 +1,49 @@
+//! Which descriptors the processes that are started here inherit: the standard streams and what is made inheritable for
+//! them, one by one. Not here: what that is (`gossamer::bootstrap`, the streams of [`crate::machines`]).
+//!
+//! Whoever starts a daemon or a launcher may leave it descriptors: of a terminal, a log, a file that only root may open.
+//! Those must not go on to programs, which may be another user's. So they are marked close-on-exec twice: at the start of
+//! the process ([`mark_inherited`]), and again in each child ([`mark_all`]), before those on its list are made inheritable.
+#![allow(unsafe_code)] // a system call without a safe wrapper
+
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+
+use rustix::io::{FdFlags, fcntl_setfd};
+
+/// Below are the standard streams. (Where this process was started without them, the standard library has opened
+/// /dev/null in their places.)
+const FIRST: RawFd = 3;
+
+/// Keeps what this process has inherited from those that it starts. To be called first in `main`. The descriptors stay open:
+/// a file may be named by one (`--rack /dev/fd/63`).
+///
+/// # Errors
+/// When the system neither does it nor lists the descriptors.
+pub fn mark_inherited() -> io::Result<()> {
+    if mark_all().is_ok() {
+        return Ok(());
+    }
+    // Before Linux 5.11.
+    let listed = std::fs::read_dir("/proc/self/fd")?;
+    let numbers: Vec<RawFd> = listed.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for number in numbers.into_iter().filter(|number| *number >= FIRST) {
+        // SAFETY: the descriptor is used during this call only, to set a flag that no safe code relies on; the one that
+        // listed the folder is closed by now, and the system answers EBADF.
+        let _ = fcntl_setfd(unsafe { BorrowedFd::borrow_raw(number) }, FdFlags::CLOEXEC);
+    }
+    Ok(())
+}
+
+/// Marks all descriptors but the standard streams close-on-exec. It may be called between fork and exec.
+///
+/// # Errors
+/// Before Linux 5.11.
+pub fn mark_all() -> io::Result<()> {
+    // SAFETY: the call takes three numbers and touches no memory of this process. No descriptor is closed by it, and
+    // nothing relies on one being inheritable but what is handed on later, which clears the flag itself.
+    match unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
