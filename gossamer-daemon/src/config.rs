@@ -22,6 +22,8 @@ pub use cores::Cores;
 pub const DEFAULT_PORT: u16 = 7117;
 /// The most that `limits.environment_bytes` may be: with all else that a host is told it has to fit a message.
 const ENVIRONMENT_BYTES_MAX: u32 = 768 << 10;
+/// The fewest processes and threads that a program can do with: a machine has some beside its workers.
+const MIN_TASKS: u32 = 16;
 /// Longer files are refused before they are parsed.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The most hosts in a rack.
@@ -102,6 +104,8 @@ pub struct Limits {
     pub programs: u16,
     /// Machines of one program on one host.
     pub machines_per_host: u16,
+    /// Processes and threads of one program on one host.
+    pub tasks: u32,
     /// Connections to a daemon at the same time, besides one for each host; and as many more of those who have not shown the
     /// key yet.
     pub connections: u16,
@@ -118,6 +122,7 @@ impl Default for Limits {
         Limits {
             programs: 16,
             machines_per_host: 64,
+            tasks: 8192,
             connections: 64,
             environment_bytes: 256 << 10,
             binary_bytes: 1 << 30,
@@ -315,6 +320,10 @@ impl RackConfig {
         }
         if [self.limits.programs, self.limits.machines_per_host, self.limits.connections].contains(&0) {
             return fail("limits", "limits: programs, machines_per_host and connections must not be 0".into());
+        }
+        if self.limits.tasks < MIN_TASKS {
+            let what = format!("limits.tasks: at least {MIN_TASKS}, not {}", self.limits.tasks);
+            return fail("tasks", format!("{what}: no program could start"));
         }
         Ok(())
     }

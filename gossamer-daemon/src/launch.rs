@@ -19,12 +19,16 @@ use crate::fate::{Fate, Order, Policy};
 use crate::gather::Gather;
 use crate::input;
 use crate::machines::{Event, Group, LOOK_INTERVAL, Start, Streams};
+use crate::orphans;
 use crate::outcome::{Cause, Ended};
 use crate::output::{self, Forwarding, Source};
 use crate::signals::Signals;
 
 /// The most machines that are started on one host.
 pub const MAX_LOCAL_MACHINES: u16 = 128;
+
+/// How long what machines have left behind may take to go once it is killed.
+pub(crate) const ORPHANS_LIMIT: Duration = Duration::from_secs(2);
 
 /// What to start, and how.
 #[derive(Debug, Clone)]
@@ -99,6 +103,7 @@ pub fn run(config: &LaunchConfig) -> Result<Ended, LaunchError> {
     }
     let forwarding = Forwarding::start(stdout, stderr).map_err(LaunchError::system("start the threads for output"))?;
     watch(&mut groups, &mut fate, Gather::new(config.machines, key), &forwarding, &signals)?;
+    orphans::end(ORPHANS_LIMIT); // they may hold the pipes
     forwarding.finish(&signals).into_iter().for_each(|stream| fate.on_unwritten(stream, Instant::now()));
     let mut ended = fate.ended();
     if config.machines == 1 && ended.outcome.is_by_closed_pipe() {

@@ -26,6 +26,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid};
 
 use crate::error::LaunchError;
+use crate::orphans;
 use crate::tie::tie;
 
 /// How long a killed process may take to go when a group is dropped.
@@ -208,7 +209,8 @@ impl Group {
             self.hear(index, usize::MAX, &mut events); // its last words
             let member = &mut self.machines[index];
             member.signal(Signal::KILL); // what it has started and left behind; its number is still taken
-            let exit = member.child.try_wait().map_err(LaunchError::system("collect an exit status"))?;
+            let exit =
+                orphans::try_collect(&mut member.child).map_err(LaunchError::system("collect an exit status"))?;
             if let Some(status) = exit {
                 let _ = epoll::delete(&self.epoll, &member.process); // it is of no more use, registered or not
                 member.exit = Some(status);
@@ -326,7 +328,9 @@ impl Drop for Group {
             let mut process = [PollFd::new(&member.process, PollFlags::IN)];
             let timeout = Timespec::try_from(AFTER_KILL).ok();
             let _ = poll(&mut process, timeout.as_ref());
-            let _ = member.child.try_wait(); // where even that fails there is nobody left to tell
+            if !matches!(orphans::try_collect(&mut member.child), Ok(Some(_))) {
+                orphans::abandon(&member.child); // whenever it goes
+            }
         }
     }
 }
@@ -357,7 +361,7 @@ impl Member {
         tie(&mut command, Signal::KILL);
         let ticket = Ticket { machine: number, plan: start.plan, memory };
         let control = ticket.hand_to(&mut command).map_err(LaunchError::system("hand over a place in the program"))?;
-        let child = command.spawn();
+        let child = orphans::spawn(&mut command);
         let mut child = child.map_err(|source| LaunchError::Program { program: start.program.to_owned(), source })?;
         let pid = Pid::from_child(&child);
         match pidfd_open(pid, PidfdFlags::empty()) {
@@ -369,6 +373,7 @@ impl Member {
             Err(error) => {
                 let _ = child.kill(); // the error to tell is that of pidfd_open
                 let _ = child.wait();
+                orphans::abandon(&child);
                 Err(LaunchError::system("watch a process (pidfd_open, Linux 5.3)")(error))
             }
         }

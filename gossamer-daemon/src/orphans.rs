@@ -1,62 +1,198 @@
-//! Processes that lost their parent and came to this one: killed and collected, so that nothing stays behind of a
-//! program, whatever its machines have started.
+//! Children of this process: those that it waits for, and *orphans*, processes that lost their parent and came here. Orphans
+//! are collected as soon as they are dead, and killed when the program is over whose they were, so that nothing stays
+//! behind of a program, whatever its machines have started.
 //!
-//! Daemon and part are *subreapers*: the orphans among their descendants become their children, not those of process 1.
+//! Daemon, part and launcher are *subreapers*: the orphans among their descendants become their children, not those of
+//! process 1. (Or they are process 1, of a container.)
+//!
+//! Invariants: who starts a process does it by [`spawn`] and collects it by [`try_collect`], so it is in `CHILDREN` for as long as
+//! its number is its own, and nobody else collects it. All of that, and each signal to an orphan, happens under that lock: so
+//! the number of an orphan that gets a signal is not another's. Nobody waits under the lock.
+#![allow(unsafe_code)] // waitid
 
+mod chase;
+
+use std::collections::HashSet;
 use std::io;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
+use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, waitpid};
+use signal_hook::consts::SIGCHLD;
 
-const PAUSE: Duration = Duration::from_millis(2);
+use crate::signals::ignored_signals;
 
-/// From here on orphans come to this process.
-///
-/// # Errors
-/// When the system refuses.
-pub fn adopt() -> io::Result<()> {
-    Ok(set_child_subreaper(Some(getpid()))?)
+/// Killed processes take a moment to go.
+const DEATH_PAUSE: Duration = Duration::from_millis(2);
+/// Between two looks at orphans while a dead child waits for somebody else to collect it.
+const TURN_PAUSE: Duration = Duration::from_millis(20);
+/// Process 1 gets orphans whose parents it has not started, at any time.
+const STRAY_LOOK: Duration = Duration::from_millis(500);
+const STACK_BYTES: usize = 128 << 10;
+
+static CHILDREN: Mutex<Children> =
+    Mutex::new(Children { waited_for: Vec::new(), spared: Vec::new(), spares_session: false });
+static CHANGED: Condvar = Condvar::new();
+/// Whether [`adopt`] was called: otherwise all children are somebody else's business.
+static ADOPTS: AtomicBool = AtomicBool::new(false);
+
+struct Children {
+    /// Somebody here waits for them.
+    waited_for: Vec<Pid>,
+    /// They were there before this program: started by what has become it by exec. Collected, but not killed.
+    spared: Vec<Pid>,
+    /// So are all in this process' own session.
+    spares_session: bool,
 }
 
-/// Kills and collects all children of this process but the `known` ones; those that come meanwhile too. Gives up after
-/// `limit`, and says how many were left then. The caller starts no process meanwhile that is not known.
-pub fn end(known: &[Pid], limit: Duration) -> usize {
-    let start = Instant::now();
-    loop {
-        let orphans: Vec<Pid> = children().into_iter().filter(|child| !known.contains(child)).collect();
-        for orphan in &orphans {
-            let _ = kill_process(*orphan, Signal::KILL); // it is our child: its number is not another's
-            let _ = waitpid(Some(*orphan), WaitOptions::NOHANG); // if not now, then in the next round
+impl Children {
+    fn lock() -> MutexGuard<'static, Children> {
+        CHILDREN.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The children that nobody here waits for.
+    fn orphans(&self) -> Vec<Pid> {
+        chase::children().into_iter().filter(|child| !self.waited_for.contains(child)).collect()
+    }
+
+    /// Whether a child is an orphan that a program has left.
+    fn is_left(&self, child: Pid) -> bool {
+        let is_near = || chase::session(child.as_raw_nonzero().get()) == chase::session(0);
+        !self.waited_for.contains(&child) && !self.spared.contains(&child) && !(self.spares_session && is_near())
+    }
+
+    /// Collects the orphans that are dead; how many of a program are left.
+    fn collect_all(&mut self) -> usize {
+        self.orphans().into_iter().for_each(|orphan| self.collect(orphan));
+        self.orphans().into_iter().filter(|orphan| self.is_left(*orphan)).count()
+    }
+
+    /// Collects an orphan, if it is dead.
+    fn collect(&mut self, orphan: Pid) {
+        if matches!(waitpid(Some(orphan), WaitOptions::NOHANG), Ok(Some(_))) {
+            self.spared.retain(|spared| *spared != orphan);
         }
-        if orphans.is_empty() || start.elapsed() >= limit {
-            return orphans.len();
-        }
-        std::thread::sleep(PAUSE);
     }
 }
 
-/// The children of this process, the dead ones included.
-fn children() -> Vec<Pid> {
-    let own = getpid().as_raw_nonzero().get();
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter(|pid| parent(*pid) == Some(own)).filter_map(Pid::from_raw).collect()
+/// Which orphans are never killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spare {
+    /// Those that were there before.
+    Earlier,
+    /// Those too that are in this process' session: what it starts is in others.
+    Session,
 }
 
-fn parent(pid: i32) -> Option<i32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything.
-    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+/// From here on orphans come to this process, and a thread collects them. To be called before anything is started, and not
+/// where something else in the process starts children of its own.
+///
+/// # Errors
+/// When the system refuses.
+pub fn adopt(spare: Spare) -> io::Result<()> {
+    set_child_subreaper(Some(getpid()))?;
+    if ignored_signals() & (1 << (SIGCHLD - 1)) != 0 {
+        // Whoever started this process ignores its children. Then there would be no exit statuses.
+        signal_hook::flag::register(SIGCHLD, Arc::default())?;
+    }
+    let mut children = Children::lock();
+    children.spared = children.orphans();
+    children.spares_session = spare == Spare::Session;
+    drop(children);
+    std::thread::Builder::new().name("reap".into()).stack_size(STACK_BYTES).spawn(reap_all)?;
+    ADOPTS.store(true, Ordering::Relaxed); // a fact alone
+    Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Starts a process that the caller will collect with [`try_collect`].
+///
+/// # Errors
+/// When it cannot be started.
+pub fn spawn(command: &mut Command) -> io::Result<Child> {
+    // Under the lock: also one that fails to exec is the standard library's to collect.
+    let mut children = Children::lock();
+    let child = command.spawn()?;
+    children.waited_for.push(Pid::from_child(&child));
+    CHANGED.notify_all();
+    Ok(child)
+}
 
-    #[test]
-    fn the_parent_of_this_process_is_found() {
-        let own = getpid().as_raw_nonzero().get();
-        assert_eq!(parent(own), rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get()));
-        assert_eq!(parent(-1), None);
+/// The exit status of a process that [`spawn`] started, if it has ended. Its number may be another's afterwards.
+///
+/// # Errors
+/// When the system does not say.
+pub fn try_collect(child: &mut Child) -> io::Result<Option<ExitStatus>> {
+    let mut children = Children::lock();
+    let status = child.try_wait();
+    if !matches!(status, Ok(None)) {
+        children.waited_for.retain(|pid| *pid != Pid::from_child(child));
+        CHANGED.notify_all();
+    }
+    status
+}
+
+/// Nobody waits for this process any more: it is an orphan from here on.
+pub fn abandon(child: &Child) {
+    Children::lock().waited_for.retain(|pid| *pid != Pid::from_child(child));
+    CHANGED.notify_all();
+}
+
+/// Kills and collects all orphans, those that come meanwhile too, however fast they beget others. Gives up after `limit`, and
+/// says how many were left then.
+pub fn end(limit: Duration) -> usize {
+    let start = Instant::now();
+    let mut killed = HashSet::new();
+    while ADOPTS.load(Ordering::Relaxed) {
+        let mut children = Children::lock();
+        let killed_before = std::mem::replace(&mut killed, chase::kill_all(|child| children.is_left(child)));
+        let left = children.collect_all();
+        drop(children);
+        if left == 0 || start.elapsed() >= limit {
+            return left;
+        }
+        if killed.is_subset(&killed_before) {
+            std::thread::sleep(DEATH_PAUSE);
+        }
+    }
+    0
+}
+
+/// Collects orphans for as long as the process lives.
+fn reap_all() {
+    loop {
+        let dead = dead_child();
+        let mut children = Children::lock();
+        match dead {
+            Some(dead) if !children.waited_for.contains(&dead) => children.collect(dead),
+            // Its owner will collect it. Until then the system names it again and again, before others.
+            Some(_) => {
+                children.collect_all();
+                drop(CHANGED.wait_timeout(children, TURN_PAUSE));
+            }
+            // There is no child; so, but for process 1, orphans can only come of what is started from here.
+            None if getpid().is_init() || !children.waited_for.is_empty() => {
+                drop(CHANGED.wait_timeout(children, STRAY_LOOK));
+            }
+            None => drop(CHANGED.wait(children)),
+        }
+    }
+}
+
+/// Waits until a child is dead, and leaves it so; `None` where there is no child.
+fn dead_child() -> Option<Pid> {
+    loop {
+        let mut found = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+        // SAFETY: waitid writes a siginfo_t where it is told to, which is `found`.
+        let done = unsafe { libc::waitid(libc::P_ALL, 0, found.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT) };
+        if done == 0 {
+            // SAFETY: all bytes of it are zero or were written by waitid, and any are valid; after waitid it is of the kind
+            // that has the number of a process.
+            return Pid::from_raw(unsafe { found.assume_init().si_pid() });
+        }
+        if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return None;
+        }
     }
 }

@@ -79,7 +79,7 @@ impl Drop for Signals {
 }
 
 /// Bit S - 1 is set when signal S is ignored; 0 where the system does not say.
-fn ignored_signals() -> u64 {
+pub fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)

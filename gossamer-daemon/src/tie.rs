@@ -8,7 +8,9 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, getpid, getppid, getrlimit, set_parent_process_death_signal, setrlimit, setsid,
+};
 
 use crate::descriptors;
 
@@ -29,4 +31,23 @@ fn hang_on(starter: Pid, signal: Signal) -> io::Result<()> {
         return Err(Errno::SRCH.into()); // it died before the line above: no signal would come
     }
     Ok(())
+}
+
+/// Has the child lead a session of its own: no terminal of this process, and no process group that others are in.
+pub fn set_apart(command: &mut Command) {
+    // SAFETY: between fork and exec `setsid` alone is called, a system call.
+    unsafe { command.pre_exec(|| Ok(setsid().map(drop)?)) };
+}
+
+/// Lets the user that the child runs as have no more than so many tasks (processes and threads), as long as it is the child, or what
+/// descends from it, that starts them.
+pub fn limit_tasks(command: &mut Command, most: u32) {
+    let limit = move |found: Option<u64>| Some(found.unwrap_or(u64::MAX).min(u64::from(most)));
+    let lower = move || {
+        let Rlimit { current, maximum } = getrlimit(Resource::Nproc);
+        Ok(setrlimit(Resource::Nproc, Rlimit { current: limit(current), maximum: limit(maximum) })?)
+    };
+    // SAFETY: between fork and exec `lower` makes two system calls, getrlimit and setrlimit; it allocates nothing and takes
+    // no lock.
+    unsafe { command.pre_exec(lower) };
 }

@@ -12,6 +12,7 @@ use super::complain;
 use crate::config::RackConfig;
 use crate::fate::Policy;
 use crate::launch::{self, LaunchConfig, MAX_LOCAL_MACHINES};
+use crate::orphans::{self, Spare};
 use crate::outcome::{Ended, FAILURE_STATUS, USAGE_STATUS};
 use crate::rack::{self, RackError, RackRun};
 
@@ -163,7 +164,13 @@ impl Run {
             policy: self.policy(),
             ..LaunchConfig::new(program, args, machines)
         };
-        match launch::run(&config) {
+        if let Err(error) = orphans::adopt(Spare::Earlier) {
+            complain(format_args!("cannot take on what machines leave behind: {error}"));
+            return ExitCode::from(FAILURE_STATUS);
+        }
+        let ended = launch::run(&config);
+        orphans::end(launch::ORPHANS_LIMIT);
+        match ended {
             Ok(ended) => tell(&ended),
             Err(error) => {
                 complain(&error);

@@ -62,6 +62,7 @@ fn wrong_values_are_named_with_their_place() {
     refused(&format!("{SMALL}port: 70000\n"), &[":5:"]);
     refused(&format!("{SMALL}timeouts: {{silence_ms: 100}}\n"), &[":5", "silence_ms", "1500"]);
     refused(&format!("{SMALL}limits: {{programs: 0}}\n"), &[":5", "programs"]);
+    refused(&format!("{SMALL}limits: {{tasks: 5}}\n"), &[":5", "limits.tasks", "at least 16, not 5"]);
     refused(&format!("{SMALL}limits: {{environment_bytes: 1048576}}\n"), &[":5", "environment_bytes", "786432"]);
     refused(&format!("{SMALL}limits: {{cache_bytes: 1000}}\n"), &["binary_bytes", "cache_bytes, 1000", "kept"]);
     refused(&SMALL.replace("name: b", "name: a"), &["two are named a"]);

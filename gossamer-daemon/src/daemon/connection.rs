@@ -2,8 +2,10 @@
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use super::capacity::{self, Turned};
 use super::guests::Place;
 use super::{Daemon, STACK_BYTES, neighbours, session};
 use crate::wire::link::{self, Link};
@@ -45,27 +47,53 @@ fn take(daemon: &Arc<Daemon>, tcp: TcpStream, peer: SocketAddr) {
         let trouble = "too many have not shown the key yet, and it has the most: limits.connections of rack.yaml";
         complain(daemon, "a connection was closed", &gone.to_string(), trouble);
     }
+    // The thread gets the connection once it runs: if it does not, the connection is still here.
+    let (hand_over, handed) = mpsc::sync_channel::<Turned>(1);
     let daemon_of_thread = Arc::clone(daemon);
     let serve = move || {
         let daemon = daemon_of_thread;
-        if let Err(error) = serve(&daemon, tcp, place) {
+        let Ok(Turned { tcp, place, peer }) = handed.recv() else { return };
+        if let Err(error) = serve(&daemon, tcp, place, None) {
             complain(&daemon, "a connection ended early", &peer.to_string(), &error.to_string());
         }
     };
-    let name = format!("from {peer}");
-    if let Err(error) = std::thread::Builder::new().name(name).stack_size(STACK_BYTES).spawn(serve) {
-        complain(daemon, "a connection was closed", &peer.to_string(), &error.to_string());
+    let (name, turned) = (format!("from {peer}"), Turned { tcp, place, peer });
+    match std::thread::Builder::new().name(name).stack_size(STACK_BYTES).spawn(serve) {
+        Ok(_) => drop(hand_over.send(turned)),
+        Err(error) => {
+            let waits = daemon.reserve.take(turned).is_ok();
+            let what = if waits { "a connection has to wait" } else { "a connection was closed" };
+            complain(daemon, what, &peer.to_string(), &capacity::in_words(&error));
+        }
     }
 }
 
-fn serve(daemon: &Arc<Daemon>, tcp: TcpStream, mut place: Place) -> Result<(), WireError> {
+/// Serves a connection for which no thread could be started, as far as that needs none.
+pub fn serve_in_need(daemon: &Arc<Daemon>, turned: Turned) {
+    let Turned { tcp, place, peer } = turned;
+    let why = capacity::trouble().unwrap_or_else(|| "this host could not start a thread just now: try again".into());
+    if let Err(error) = serve(daemon, tcp, place, Some(why)) {
+        complain(daemon, "a connection ended early", &peer.to_string(), &error.to_string());
+    }
+}
+
+/// `need`: why what takes more than this thread is refused.
+fn serve(daemon: &Arc<Daemon>, tcp: TcpStream, mut place: Place, need: Option<String>) -> Result<(), WireError> {
     let mut link = link::accept(tcp, &daemon.key, &daemon.greeting(), daemon.rack.timeouts.connect())?;
     let (_, most) = daemon.connections();
     if !place.is_known(most) {
         let cure = "wait for some to end, or raise limits.connections in rack.yaml";
         return answer(link, &Reply::Refused(format!("{most} connections are open here, and no more may: {cure}")));
     }
-    match link.receiver.receive_message()? {
+    match (link.receiver.receive_message()?, need) {
+        (Request::Run(_) | Request::Neighbour, Some(why)) => answer(link, &Reply::Refused(why))?,
+        (request, _) => serve_request(daemon, link, request)?,
+    }
+    Ok(())
+}
+
+fn serve_request(daemon: &Arc<Daemon>, link: Link, request: Request) -> Result<(), WireError> {
+    match request {
         Request::Run(start) => session::run(daemon, link, *start),
         Request::Neighbour => {
             let _ = neighbours::answer(link, daemon.rack.timeouts.silence()); // how it ends is the other's to tell

@@ -1,10 +1,12 @@
 //! `gossamer-daemon`: one a host. It starts this host's machines of programs for whoever has the rack's key, and knows
 //! what runs here and which other hosts are up.
 //!
-//! Threads: one accepts connections, each connection has one (a program's two), each other host one; the main one waits
-//! for signals. All they share is [`Daemon`]. Nothing that a connection does ends another's, or the daemon.
+//! Threads: one accepts connections, each connection has one (a program's two), each other host one; one collects orphans, one
+//! is there for when no more can be started; the main one waits for signals. All they share is [`Daemon`]. Nothing that a connection does ends another's, or the daemon.
 
 pub mod cache;
+mod capacity;
+mod cgroup;
 mod connection;
 mod guests;
 pub mod log;
@@ -16,17 +18,19 @@ mod user;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use comm::secure::Key;
 
 use crate::config::{ConfigError, Host, RackConfig};
-use crate::orphans;
+use crate::orphans::{self, Spare};
 use crate::signals::Signals;
 use crate::wire::HostStatus;
 use crate::wire::link::greeting;
 use cache::Cache;
+use capacity::Reserve;
+use cgroup::Cgroups;
 use guests::Guests;
 use log::{LastLines, RateLimit};
 use neighbours::Neighbours;
@@ -113,11 +117,13 @@ pub struct Daemon {
     key: Key,
     run_as: RunAs,
     cache: Cache,
+    cgroups: Cgroups,
     programs: Programs,
     neighbours: Neighbours,
     last_lines: LastLines,
     strangers: RateLimit,
     guests: Arc<Guests>,
+    reserve: Reserve,
     since: Instant,
 }
 
@@ -127,6 +133,8 @@ pub struct Daemon {
 /// [`DaemonError`], with the cure.
 pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError> {
     let signals = Signals::catch().map_err(system("catch signals"))?;
+    // First of all: there is a thread for it, whatever happens to the host later.
+    orphans::adopt(Spare::Session).map_err(system("become a subreaper"))?;
     let Settings { rack, host, user, cache } = settings;
     let host = rack.own_host(host.as_deref())?.clone();
     let key = Key::read(&rack.key_path())?;
@@ -136,20 +144,24 @@ pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError>
     let address = format!("{}:{}", host.address, rack.port_of(&host));
     let listener = rack.address_of(&host).and_then(TcpListener::bind);
     let listener = listener.map_err(|source| DaemonError::Listen { address, source })?;
-    orphans::adopt().map_err(system("become a subreaper"))?;
+    let (made, for_reserve) = mpsc::channel();
+    let reserve = Reserve::start(for_reserve).map_err(system("start a thread"))?;
     let daemon = Arc::new(Daemon {
         rack,
         host,
         key,
         run_as,
         cache,
+        cgroups: Cgroups::set_up(),
         programs: Programs::default(),
         neighbours: Neighbours::default(),
         last_lines,
         strangers: RateLimit::start(),
         guests: Arc::default(),
+        reserve,
         since: Instant::now(),
     });
+    let _ = made.send(Arc::clone(&daemon)); // the thread waits for it
     let address = listener.local_addr().map_err(system("listen"))?;
     announce(&daemon, address);
     start_threads(&daemon, listener).map_err(system("start a thread"))?;
@@ -160,13 +172,15 @@ pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError>
     while daemon.programs.count() > 0 && start.elapsed() < END_LIMIT {
         std::thread::sleep(Duration::from_millis(5));
     }
+    daemon.cgroups.leave();
     Ok(())
 }
 
 fn announce(daemon: &Daemon, address: SocketAddr) {
     let (rack, host, user) = (&daemon.rack.name, &daemon.host.name, &daemon.run_as.name);
     let (file, hosts) = (daemon.rack.path.display().to_string(), daemon.rack.hosts.len());
-    tracing::info!(%address, rack, host, user, hosts, file, pid = std::process::id(), "listening");
+    let cgroups = daemon.cgroups.to_string();
+    tracing::info!(%address, rack, host, user, hosts, file, cgroups, pid = std::process::id(), "listening");
     if let Err(trouble) = daemon.cache.try_out(daemon.run_as.ids) {
         tracing::warn!(trouble, "programs that this host lacks cannot be taken");
     }
@@ -222,8 +236,15 @@ impl Daemon {
             neighbours: self.neighbours.status(),
             fabrics: fabrics(),
             cache_bytes: self.cache.used_bytes(),
-            cache_trouble: self.cache.try_out(self.run_as.ids).err().unwrap_or_default(),
+            troubles: self.troubles(),
         }
+    }
+
+    /// What is wrong with this host, each with its cure.
+    fn troubles(&self) -> Vec<String> {
+        let cache = self.cache.try_out(self.run_as.ids).err();
+        let cache = cache.map(|trouble| format!("programs that it lacks cannot be sent to it: {trouble}"));
+        capacity::trouble().into_iter().chain(cache).collect()
     }
 
     /// How many cores programs may use here.

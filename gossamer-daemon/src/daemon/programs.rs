@@ -2,8 +2,7 @@
 //!
 //! Invariants: programs that run, and those that are only coming (their executable is on its way), are counted together,
 //! against one limit, each once: who counts holds the lock of those that come, and so does what turns one of them into one
-//! that runs. A part is started and entered, or its orphans are ended, by one thread at a time ([`Programs::starting`]):
-//! so no part is ever taken for an orphan.
+//! that runs. One part at a time is started ([`Programs::starting`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -12,8 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::Pid;
-
+use super::cgroup::Cgroup;
 use crate::orphans;
 use crate::wire::{MachineStatus, ProgramId, ProgramStatus, Sender, ToPart, Wire};
 
@@ -30,8 +28,8 @@ pub struct Program {
     pub owner: String,
     /// Since when it runs.
     pub since: Instant,
-    /// The process between daemon and machines.
-    pub part: Pid,
+    /// Where all its processes are, if there is such a thing here.
+    pub cgroup: Option<Cgroup>,
     /// The way to it.
     pub channel: Arc<Channel>,
     /// Its machines.
@@ -211,12 +209,19 @@ impl Programs {
         self.list().get(&id)?.ended_by.clone()
     }
 
+    /// Kills all its processes, where they are in a cgroup.
+    pub fn kill(&self, id: ProgramId) {
+        if let Some(cgroup) = self.list().get(&id).and_then(|program| program.cgroup.as_ref()) {
+            cgroup.kill();
+        }
+    }
+
     /// The part has gone and was collected: what it left behind is ended.
     pub fn remove(&self, id: ProgramId) {
-        let _one_at_a_time = self.starting();
-        let others = |(other, program): (&ProgramId, &Program)| (*other != id).then_some(program.part);
-        let parts: Vec<Pid> = self.list().iter().filter_map(others).collect();
-        let left = orphans::end(&parts, END_LIMIT);
+        self.kill(id);
+        let left = orphans::end(END_LIMIT);
+        let cgroup = self.list().get_mut(&id).and_then(|program| program.cgroup.take());
+        drop(cgroup);
         if left > 0 {
             tracing::warn!(program = %id, left, "processes of the program cannot be killed");
         }
@@ -281,9 +286,8 @@ mod tests {
     fn program() -> Program {
         let (channel, _) = UnixStream::pair().unwrap();
         let (path, owner, machines) = (String::new(), String::new(), BTreeMap::new());
-        let (since, part) = (Instant::now(), rustix::process::getpid());
-        let channel = Channel::new(channel).unwrap();
-        Program { path, owner, since, part, channel, machines, ended_by: None, is_ending: false }
+        let (since, channel) = (Instant::now(), Channel::new(channel).unwrap());
+        Program { path, owner, since, cgroup: None, channel, machines, ended_by: None, is_ending: false }
     }
 
     /// A signal while input comes in: each message is whole. The input fills the socket, so that it is written in pieces.

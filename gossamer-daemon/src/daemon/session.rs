@@ -20,10 +20,12 @@ use gossamer::control::Message;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
-use super::Daemon;
 use super::cache::{Taken, check_executable, path_of};
 use super::programs::{Channel, Program};
-use crate::tie::tie;
+use super::{Daemon, STACK_BYTES, capacity};
+use crate::orphans;
+use crate::part;
+use crate::tie::{limit_tasks, set_apart, tie};
 use crate::wire::link::Link;
 use crate::wire::{
     BEAT_MS, FromPart, MAX_MESSAGE_BYTES, ProgramId, Receiver, Reply, Request, Sender, Setup, Start, Wire, WireError,
@@ -31,6 +33,8 @@ use crate::wire::{
 
 /// How long a part may take to end by itself once it is cut off.
 const PART_LIMIT: Duration = Duration::from_millis(500);
+/// How long it may take to go once it is killed.
+const KILL_LIMIT: Duration = Duration::from_secs(5);
 /// The silence that a launcher may ask for.
 const SILENCE_MS: std::ops::RangeInclusive<u32> = 1000..=3_600_000;
 /// Longer messages of a part can be none of those that the daemon listens for.
@@ -46,7 +50,7 @@ pub fn run(daemon: &Arc<Daemon>, mut link: Link, start: Start) {
             tracing::info!(program = %id, part = child.id(), path, owner, "a program starts");
             let why = converse(daemon, id, link, channel, silence);
             daemon.programs.set_ending(id);
-            let exit = collect(child);
+            let exit = collect(daemon, id, child);
             daemon.programs.remove(id);
             tracing::info!(program = %id, exit, why, "the program has ended");
         }
@@ -71,10 +75,10 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<C
     let reserved = daemon.programs.reserve(start.program, limits.programs)?;
     // At once: the launcher asks one host before all others, and goes on to them when it has room there.
     link.sender.send_message(&Reply::Beat).map_err(|error| format!("the launcher has gone: {error}"))?;
-    let machines = plan.machines_of(start.host).count();
-    if machines == 0 || machines > usize::from(limits.machines_per_host) {
+    let count = plan.machines_of(start.host).count();
+    if count == 0 || count > usize::from(limits.machines_per_host) {
         let most = limits.machines_per_host;
-        return Err(format!("{machines} machines on this host; limits.machines_per_host is {most}"));
+        return Err(format!("{count} machines on this host; limits.machines_per_host is {most}"));
     }
     let Link { receiver, sender, .. } = &mut *link;
     let file = while_beating(sender, |say| executable(daemon, receiver, &start, say))?;
@@ -97,11 +101,14 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<C
     let channel = Channel::new(channel).map_err(|error| error.to_string())?;
     let mut writer = channel.writer(); // nothing comes before the setup
     let one_at_a_time = daemon.programs.starting();
-    let child = spawn(daemon, theirs).map_err(|error| format!("the daemon cannot start a process: {error}"))?;
-    let (since, part) = (Instant::now(), Pid::from_child(&child));
-    let (machines, ended_by, is_ending) = (Default::default(), None, false);
+    let child = spawn(daemon, theirs)
+        .map_err(|error| format!("the daemon cannot start a process: {}", capacity::in_words(&error)))?;
+    // It starts nothing before it has its setup.
+    let tasks = limits.tasks.saturating_add(part::tasks(count));
+    let cgroup = daemon.cgroups.make(id, Pid::from_child(&child), tasks);
+    let (since, machines, ended_by, is_ending) = (Instant::now(), Default::default(), None, false);
     let to_part = Arc::clone(&channel);
-    reserved.enter(Program { path, owner, since, part, channel: to_part, machines, ended_by, is_ending });
+    reserved.enter(Program { path, owner, since, cgroup, channel: to_part, machines, ended_by, is_ending });
     drop(one_at_a_time); // a part that does not read holds up nobody else
     let said = writer.send_message(&setup).and_then(|()| link.sender.send_message(&Reply::Accepted));
     drop(writer);
@@ -144,10 +151,13 @@ fn own_names() -> [&'static [u8]; 5] {
 }
 
 /// Does what may take longer than the launcher waits for a silent host: it gets what is said, or else signs of life.
-fn while_beating<R>(sender: &mut SecureWriter, work: impl FnOnce(&mpsc::Sender<Reply>) -> R) -> R {
+fn while_beating<R>(
+    sender: &mut SecureWriter,
+    work: impl FnOnce(&mpsc::Sender<Reply>) -> Result<R, String>,
+) -> Result<R, String> {
     let (say, said) = mpsc::channel();
     std::thread::scope(|scope| {
-        scope.spawn(move || {
+        let beat = move || {
             loop {
                 let reply = match said.recv_timeout(Duration::from_millis(BEAT_MS)) {
                     Ok(reply) => reply,
@@ -156,7 +166,9 @@ fn while_beating<R>(sender: &mut SecureWriter, work: impl FnOnce(&mpsc::Sender<R
                 };
                 let _ = sender.send_message(&reply); // cut off: receiving from it fails too, or what is sent next
             }
-        });
+        };
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, beat);
+        thread.map_err(|error| capacity::in_words(&error))?;
         let result = work(&say);
         drop(say); // ends the thread
         result
@@ -211,7 +223,7 @@ fn executable(
 /// Starts the part: this very executable, as the programs' user.
 fn spawn(daemon: &Daemon, socket: UnixStream) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe"); // also where the file was replaced meanwhile
-    command.arg0("gossamer-daemon").arg("part").process_group(0).env_clear().current_dir("/");
+    command.arg0("gossamer-daemon").arg("part").env_clear().current_dir("/");
     command.stdin(Stdio::from(std::os::fd::OwnedFd::from(socket))).stdout(Stdio::null());
     if let Some((user, group)) = daemon.run_as.ids {
         command.uid(user).gid(group); // and no other groups: see `CommandExt::uid`
@@ -219,7 +231,13 @@ fn spawn(daemon: &Daemon, socket: UnixStream) -> io::Result<Child> {
     // A part that runs sees the daemon's death at its socket, and ends its machines and what they have left in order; so
     // one that was stopped is to run.
     tie(&mut command, Signal::CONT);
-    command.spawn()
+    set_apart(&mut command);
+    if daemon.cgroups.limits_tasks() {
+        // What counts is in a cgroup.
+    } else if daemon.run_as.ids.is_some_and(|(user, _)| user != 0) {
+        limit_tasks(&mut command, daemon.rack.limits.tasks);
+    }
+    orphans::spawn(&mut command)
 }
 
 /// Passes messages on until one side has gone; why, in words.
@@ -307,17 +325,37 @@ fn overhear(daemon: &Daemon, id: ProgramId, message: &[u8]) -> bool {
     false
 }
 
-/// Waits for a part that was cut off, kills it if it does not go; its exit status in words.
-fn collect(mut child: Child) -> String {
-    let has_gone = match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
-        Ok(process) => {
-            let timeout = Timespec::try_from(PART_LIMIT).ok();
-            poll(&mut [PollFd::new(&process, PollFlags::IN)], timeout.as_ref()).is_ok_and(|ready| ready > 0)
-        }
-        Err(_) => false,
-    };
-    if !has_gone {
-        let _ = child.kill(); // it may have gone at this moment
+/// Waits for a part that was cut off, kills it if it does not go, with all of its program where that can be had; its exit status
+/// in words.
+fn collect(daemon: &Daemon, id: ProgramId, mut child: Child) -> String {
+    if let Some(status) = collect_within(&mut child, PART_LIMIT) {
+        return status;
     }
-    child.wait().map_or_else(|error| error.to_string(), |status| status.to_string())
+    daemon.programs.kill(id);
+    let _ = child.kill(); // nobody else collects it: it is still there
+    collect_within(&mut child, KILL_LIMIT).unwrap_or_else(|| {
+        orphans::abandon(&child);
+        "it cannot be killed".to_owned()
+    })
+}
+
+fn collect_within(child: &mut Child, limit: Duration) -> Option<String> {
+    let end = Instant::now() + limit;
+    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok();
+    loop {
+        match orphans::try_collect(child) {
+            Ok(None) => {}
+            Ok(Some(status)) => return Some(status.to_string()),
+            Err(error) => return Some(error.to_string()),
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        match &process {
+            _ if left.is_zero() => return None,
+            Some(process) => {
+                let timeout = Timespec::try_from(left).ok();
+                let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], timeout.as_ref()); // interrupted: once more
+            }
+            None => std::thread::sleep(left.min(Duration::from_millis(5))), // no descriptors are left
+        }
+    }
 }

@@ -26,11 +26,11 @@ use gossamer::bootstrap::Plan;
 use gossamer::control::Message;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::Signal;
+use rustix::process::{DumpableBehavior, Signal, set_dumpable_behavior};
 
 use crate::error::LaunchError;
 use crate::machines::{Event, Group, Start, Streams};
-use crate::orphans;
+use crate::orphans::{self, Spare};
 use crate::outcome::FAILURE_STATUS;
 use crate::wire::{BEAT_MS, FromPart, Receiver, Sender, Setup, Stream, ToPart, Wire};
 use streams::Outputs;
@@ -51,6 +51,12 @@ enum News {
     AllSent,
 }
 
+/// How many tasks a part itself takes for so many machines: its threads.
+#[must_use]
+pub fn tasks(machines: usize) -> u32 {
+    8 + 2 * u32::try_from(machines).unwrap_or(0)
+}
+
 /// Runs the part to its end: what `gossamer-daemon part` does.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -66,8 +72,10 @@ pub fn main() -> ExitCode {
 fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?; // the machines must not inherit it
+    // Programs of the same user shall not get at what it has open: of the daemon that is the log.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let setup: Setup = socket.receive_message()?;
-    orphans::adopt()?;
+    orphans::adopt(Spare::Earlier)?;
     let (news, inbox) = channel()?;
     let outbox = outbox(socket.try_clone()?, news.clone())?;
     let hear = news.clone();
@@ -83,7 +91,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
             inbox.until_all_sent();
         }
     }
-    orphans::end(&[], END_LIMIT);
+    orphans::end(END_LIMIT);
     Ok(())
 }
 
@@ -260,7 +268,7 @@ impl Part {
                 }
             }
             if self.gone_at.is_none() && self.group.alive() == 0 {
-                orphans::end(&[], END_LIMIT); // they may hold the pipes
+                orphans::end(END_LIMIT); // they may hold the pipes
                 self.gone_at = Some(Instant::now());
             }
         }

@@ -35,15 +35,21 @@ pub struct Unanswered {
 /// Asks these hosts, all at once.
 #[must_use]
 pub fn ask(rack: &RackConfig, hosts: &[Host], key: &Key, request: &Request) -> Vec<Answer> {
-    let one = |host: &Host| {
+    let one = &|host: &Host| {
         let start = Instant::now();
         let outcome = ask_one(rack, host, key, request);
         let address = format!("{}:{}", host.address, rack.port_of(host));
         Answer { host: host.name.clone(), address, outcome, took: start.elapsed() }
     };
     std::thread::scope(|scope| {
-        let asked: Vec<_> = hosts.iter().map(|host| scope.spawn(move || one(host))).collect();
-        asked.into_iter().filter_map(|thread| thread.join().ok()).collect()
+        let spawn = |host| std::thread::Builder::new().spawn_scoped(scope, move || one(host)).map_err(|_| host);
+        let asked: Vec<_> = hosts.iter().map(spawn).collect();
+        // One for which this very host has no thread is asked here.
+        let answer = |asked: Result<std::thread::ScopedJoinHandle<'_, Answer>, &Host>| match asked {
+            Ok(thread) => thread.join().ok(),
+            Err(host) => Some(one(host)),
+        };
+        asked.into_iter().filter_map(answer).collect()
     })
 }
 
@@ -92,9 +98,7 @@ pub fn remarks(rack: &RackConfig, theirs: &Hello, status: &HostStatus) -> Vec<St
     if apart > CLOCKS_DIFFER {
         remarks.push(format!("its clock is {} s off: logs will be hard to compare (NTP?)", apart.as_secs()));
     }
-    if !status.cache_trouble.is_empty() {
-        remarks.push(format!("programs that it lacks cannot be sent to it: {}", status.cache_trouble));
-    }
+    remarks.extend(status.troubles.iter().cloned());
     for neighbour in status.neighbours.iter().filter(|neighbour| !neighbour.trouble.is_empty()) {
         remarks.push(format!("it does not reach {}: {}", neighbour.name, neighbour.trouble));
     }

@@ -19,8 +19,8 @@ pub struct HostStatus {
     pub fabrics: Vec<(String, String)>,
     /// Carried programs that are kept, in bytes.
     pub cache_bytes: u64,
-    /// Why no program could be taken there; empty: one could.
-    pub cache_trouble: String,
+    /// What is wrong with this host, each with its cure.
+    pub troubles: Vec<String>,
 }
 
 /// A program, on one host.

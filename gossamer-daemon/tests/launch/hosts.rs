@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -56,6 +57,15 @@ impl Rack {
         keygen.arg("keygen").arg(folder.path().join("rack.key"));
         run(keygen).assert(0, None);
         Rack { folder, addresses, daemons: BTreeMap::new() }
+    }
+
+    /// Has programs run as this user, who may then use the folder.
+    pub fn set_user(&self, name: &str) {
+        let text = std::fs::read_to_string(self.file()).unwrap();
+        let other =
+            |line: &str| if line.starts_with("user: ") { format!("user: {name}\n") } else { format!("{line}\n") };
+        std::fs::write(self.file(), text.lines().map(other).collect::<String>()).unwrap();
+        std::fs::set_permissions(self.folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     pub fn file(&self) -> PathBuf {

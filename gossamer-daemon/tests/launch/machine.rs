@@ -23,6 +23,7 @@ pub fn play(args: &[String]) {
         println!("no launcher, role {}", words.join(" "));
         match words[..] {
             ["park"] => park(),
+            ["link", kind, name, marker] => crate::links::play(kind, name, marker),
             _ => exit(0),
         }
     };
@@ -34,6 +35,8 @@ pub fn play(args: &[String]) {
             inherited.iter().for_each(|what| println!("inherited {what}"));
             println!("inheritable now: {}", crate::rig::inheritable().iter().filter(|what| ours(what)).count());
         }
+        ["intrudes"] => intrudes(),
+        ["fills", most] => println!("user {}, filled {}", rustix::process::getuid().as_raw(), fill(most)),
         ["threads"] => {
             println!("threads {:?}, machine {me} of {}", bootstrap.plan.threads, bootstrap.plan.machines.len())
         }
@@ -48,7 +51,7 @@ pub fn play(args: &[String]) {
     control.send(&Message::Ready { pid: std::process::id(), slots_bytes: 0 }).unwrap();
     println!("pid {}", std::process::id());
     match words[..] {
-        ["end" | "descriptors" | "threads"] => finish(me, &control, 0, 0),
+        ["end" | "descriptors" | "threads" | "intrudes"] | ["fills", _] => finish(me, &control, 0, 0),
         ["end", status] => finish(me, &control, status.parse().unwrap(), status.parse().unwrap()),
         ["end", status, exit] => finish(me, &control, status.parse().unwrap(), exit.parse().unwrap()),
         ["exit", status, machine] if is(machine) => exit(status.parse().unwrap()),
@@ -92,12 +95,39 @@ pub fn play(args: &[String]) {
         ["linger"] if me == 0 => finish(me, &control, 0, 0),
         ["linger"] => park(),
         ["family"] => family(me, &control),
+        ["leave", kind, name, marker] if me == 0 => {
+            crate::links::start(kind, name, marker);
+            finish(me, &control, 0, 0)
+        }
+        ["keep", kind, name, marker] if me == 0 => crate::links::start(kind, name, marker),
         ["lines", count] => lines(me, count.parse().unwrap(), &control),
         ["flood"] if me == 0 => flood(),
         ["cat"] => cat(me, &control),
         _ => {}
     }
     wait_for_end(&control)
+}
+
+/// How many more processes there may be, up to `most`.
+fn fill(most: &str) -> u32 {
+    crate::links::fill(most.parse().unwrap())
+}
+
+/// Tries to get at what the process has open that has started this one, and that one's parent.
+fn intrudes() {
+    let part = rustix::process::getppid().unwrap();
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", part.as_raw_nonzero())).unwrap();
+    let daemon: i32 = stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap();
+    let groups = rustix::process::getgroups().unwrap().len();
+    println!("user {}, {groups} groups", rustix::process::getuid().as_raw());
+    for pid in [part, rustix::process::Pid::from_raw(daemon).unwrap()] {
+        let found = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+        let flags = rustix::process::PidfdGetfdFlags::empty();
+        let taken = (0..20).filter(|fd| rustix::process::pidfd_getfd(&found, *fd, flags).is_ok()).count();
+        let listed = std::fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).map_or(0, Iterator::count);
+        println!("taken {taken}, listed {listed}");
+    }
+    println!("terminal: {}", std::fs::File::open("/dev/tty").is_ok());
 }
 
 /// Whether a descriptor is of the kinds that a launcher hands out.

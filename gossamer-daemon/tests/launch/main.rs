@@ -8,11 +8,14 @@ mod cards;
 mod death;
 mod descriptors;
 mod hosts;
+mod links;
 mod machine;
 mod normal;
+mod orphans;
 mod rack;
 mod rack_ends;
 mod rig;
+mod root;
 mod streams;
 mod terminal;
 mod troubles;
@@ -27,7 +30,7 @@ fn main() {
         return;
     }
     let local = [normal::TESTS, cards::TESTS, death::TESTS, streams::TESTS, terminal::TESTS];
-    let both = [unwritten::TESTS, any_program::TESTS, descriptors::TESTS];
+    let both = [unwritten::TESTS, any_program::TESTS, orphans::TESTS, descriptors::TESTS];
     let racks = [rack::TESTS, rack_ends::TESTS, troubles::TESTS];
     let groups = local.into_iter().chain(both).chain(racks);
     let trial = |(name, test): &(&'static str, fn())| {
@@ -37,7 +40,9 @@ fn main() {
             Ok(())
         })
     };
-    let trials = groups.flatten().map(trial).collect();
+    let is_root = rustix::process::geteuid().is_root();
+    let of_root = root::TESTS.iter().map(|test| trial(test).with_ignored_flag(!is_root).with_kind("root"));
+    let trials = groups.flatten().map(trial).chain(of_root).collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 

@@ -82,7 +82,7 @@ fn check_tells_of_a_cache_that_cannot_be_used() {
     assert!(ended.stdout[3].contains(&trouble) && ended.stdout[3].contains("a file is in its place"), "{ended}");
     let json = rack.json("check");
     assert_eq!((&json["ok"], &json["hosts"][0]["remarks"]), (&false.into(), &serde_json::json!([])), "{json}");
-    assert!(json["hosts"][1]["status"]["cache_trouble"].as_str().unwrap().starts_with(&trouble), "{json}");
+    assert!(json["hosts"][1]["status"]["troubles"][0].as_str().unwrap().contains(&trouble), "{json}");
 
     // A program that both have runs nevertheless; one that is to be sent is refused.
     rack.run(&["--in-place"], &["end", "4"]).assert(4, None);

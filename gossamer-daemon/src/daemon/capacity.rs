@@ -1,0 +1,118 @@
+//! Whether this host lets the daemon start threads and processes, and what to do where it does not: for `gossamer-launch
+//! check`.
+//!
+//! A connection takes a thread. For when there are none left, one is there from the start ([`Reserve`]): it answers what can
+//! be answered at once, and says why the rest is refused.
+
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc::{self, SyncSender, TrySendError};
+
+use super::guests::Place;
+use super::{Daemon, STACK_BYTES, connection};
+
+/// Enough for a thread that does nothing.
+const PROBE_STACK_BYTES: usize = 64 << 10;
+/// Connections that may wait for the thread.
+const WAITING: usize = 4;
+
+/// A connection that no thread could be started for.
+pub struct Turned {
+    pub tcp: TcpStream,
+    pub place: Place,
+    pub peer: SocketAddr,
+}
+
+/// The way to the thread that is there from the start.
+pub struct Reserve {
+    waiting: SyncSender<Turned>,
+}
+
+impl Reserve {
+    /// The thread serves whom `of` gives, once the daemon is made.
+    ///
+    /// # Errors
+    /// When not even this thread can be started.
+    pub fn start(of: mpsc::Receiver<Arc<Daemon>>) -> io::Result<Reserve> {
+        let (waiting, turned) = mpsc::sync_channel::<Turned>(WAITING);
+        let serve = move || {
+            let Ok(daemon) = of.recv() else { return };
+            for connection in turned {
+                connection::serve_in_need(&daemon, connection);
+            }
+        };
+        std::thread::Builder::new().name("reserve".into()).stack_size(STACK_BYTES).spawn(serve)?;
+        Ok(Reserve { waiting })
+    }
+
+    /// Hands a connection over; back if too many wait already.
+    pub fn take(&self, turned: Turned) -> Result<(), Turned> {
+        self.waiting.try_send(turned).map_err(|error| match error {
+            TrySendError::Full(turned) | TrySendError::Disconnected(turned) => turned,
+        })
+    }
+}
+
+/// Why this host cannot start what programs need, or soon cannot, and the cure; `None` when all is well.
+pub fn trouble() -> Option<String> {
+    match std::thread::Builder::new().stack_size(PROBE_STACK_BYTES).spawn(|| ()) {
+        Ok(probe) => {
+            let _ = probe.join(); // it does nothing
+            let (tasks, most) = (tasks_of_host()?, number("/proc/sys/kernel/pid_max")?);
+            (tasks >= most / 10 * 9)
+                .then(|| format!("{tasks} of {most} processes and threads (kernel.pid_max) are in use; {CURE}"))
+        }
+        Err(error) => Some(in_words(&error)),
+    }
+}
+
+/// What to say where a thread or a process cannot be started.
+pub fn in_words(error: &io::Error) -> String {
+    let limits = limits();
+    let limits = if limits.is_empty() { String::new() } else { format!(" ({})", limits.join(", ")) };
+    format!("this host cannot start another thread: {error}{limits}; {CURE}")
+}
+
+const CURE: &str = "end what has started so many (ps -eLf), or raise the limit: TasksMax= of the unit, ulimit -u, \
+                    kernel.pid_max, kernel.threads-max";
+
+/// What may be the limit, as far as the system says.
+fn limits() -> Vec<String> {
+    let mut all = Vec::new();
+    if let (Some(tasks), Some(most)) = (tasks_of_host(), number("/proc/sys/kernel/pid_max")) {
+        all.push(format!("the host runs {tasks} of {most} that kernel.pid_max allows"));
+    }
+    if let Some(most) = rustix::process::getrlimit(rustix::process::Resource::Nproc).current {
+        all.push(format!("its user may have {most}"));
+    }
+    all
+}
+
+/// Processes and threads.
+fn tasks_of_host() -> Option<u64> {
+    let load = fs::read_to_string("/proc/loadavg").ok()?;
+    load.split(' ').nth(3)?.split('/').nth(1)?.parse().ok()
+}
+
+fn number(path: &str) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_and_cure_are_told() {
+        assert!(tasks_of_host().unwrap() > 1 && number("/proc/sys/kernel/pid_max").unwrap() > 100);
+        let text = in_words(&io::Error::from_raw_os_error(libc::EAGAIN));
+        assert!(
+            text.contains("cannot start another thread")
+                && text.contains("TasksMax=")
+                && text.contains("pid_max allows"),
+            "{text}"
+        );
+    }
+}

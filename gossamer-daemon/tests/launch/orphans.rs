@@ -1,0 +1,225 @@
+//! What machines leave behind goes, however fast it forks; and its dead are collected, always.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use rustix::process::Signal;
+
+use crate::hosts::{PATIENT_MS, Rack};
+use crate::links::{KINDS, left};
+use crate::rig::{command, kill, run, start, until};
+
+crate::tests![
+    what_forks_ends_with_its_program,
+    what_forks_ends_with_its_program_without_cgroups,
+    what_forks_ends_with_its_part,
+    programs_have_cgroups_where_there_are_any,
+    what_forks_ends_with_its_part_without_cgroups,
+    what_forks_ends_with_a_local_program,
+    what_forks_ends_with_an_interrupted_local_program,
+    the_dead_are_collected_while_their_program_runs,
+    the_dead_are_collected_while_a_local_program_runs,
+    who_was_there_before_a_local_program_stays,
+];
+
+/// Has a name that nothing else on this machine has, and a file.
+pub struct Left {
+    pub name: String,
+    folder: tempfile::TempDir,
+}
+
+impl Left {
+    pub fn new() -> Left {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Left { name: format!("ln{:x}-{number}", std::process::id()), folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn marker(&self) -> PathBuf {
+        self.folder.path().join("at-work")
+    }
+
+    pub fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
+    /// The role of a machine that starts them.
+    pub fn role<'a>(&'a self, role: &'a str, kind: &'a str, marker: &'a str) -> [&'a str; 4] {
+        [role, kind, &self.name, marker]
+    }
+
+    #[track_caller]
+    pub fn assert_gone(&self, what: &str) {
+        let left = left(&self.name);
+        assert!(left.is_empty(), "{what}: {} processes are left: {left:?}", left.len());
+        let has_ended = std::fs::exists(crate::links::over(self.marker().to_str().unwrap())).unwrap();
+        assert!(!has_ended, "{what}: they were not ended, they have come to their bound");
+    }
+}
+
+/// The daemon has no dead children.
+#[track_caller]
+fn assert_well(rack: &Rack) {
+    let daemon = rack.pid("a").to_string();
+    until("the dead to be collected", || {
+        let stats = std::fs::read_dir("/proc").unwrap().flatten();
+        let mut stats = stats.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
+        !stats.any(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(&format!("Z {daemon} "))))
+    });
+    rack.run(&[], &["end", "6"]).assert(6, None);
+    run(rack.launcher("check")).assert(0, None);
+}
+
+/// A rack of one host whose daemon sees no cgroups. Only root can have that; others have none anyway, mostly.
+fn without_cgroups() -> Rack {
+    let mut rack = Rack::prepare(1, PATIENT_MS, "");
+    let mut hidden = Command::new("unshare");
+    hidden.args(["--mount", "sh", "-c", "mount -t tmpfs none /sys/fs/cgroup && exec \"$@\"", "sh"]);
+    match rustix::process::geteuid().is_root() {
+        true => rack.start_daemon_in("a", hidden),
+        false => rack.start_daemon("a"),
+    }
+    rack
+}
+
+fn ends_with_its_program(rack: &Rack) {
+    for kind in KINDS {
+        let left = Left::new();
+        let marker = left.marker();
+        let ended = rack.run(&[], &left.role("leave", kind, marker.to_str().unwrap()));
+        ended.assert(0, None);
+        let since = Instant::now();
+        rack.until_idle();
+        left.assert_gone(kind);
+        println!("{kind}: nothing is left {:?} after the launcher", since.elapsed());
+    }
+    assert_well(rack);
+}
+
+fn what_forks_ends_with_its_program() {
+    ends_with_its_program(&Rack::start(1, PATIENT_MS, ""));
+}
+
+fn what_forks_ends_with_its_program_without_cgroups() {
+    ends_with_its_program(&without_cgroups());
+}
+
+/// The kernel says in which it is; the daemon has said at its start whether there are any.
+fn programs_have_cgroups_where_there_are_any() {
+    let rack = Rack::start(1, PATIENT_MS, "");
+    let own = format!("gossamer-{}", rack.pid("a"));
+    let launch = rack.launch(&["wait"]);
+    let pids = launch.ready(1);
+    let cgroup_of = |pid: u32| {
+        let list = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+        list.lines().find_map(|line| line.strip_prefix("0::").map(str::to_owned)).unwrap_or_default()
+    };
+    let [daemon, part, machine] = [rack.pid("a"), rack.part("a"), pids[&0]].map(cgroup_of);
+    let id = rack.json("ps")["programs"][0]["id"].as_str().unwrap().to_owned();
+    if rack.daemons["a"].has_complained("cgroups=\"one for each program") {
+        assert!(
+            machine.ends_with(&format!("/{own}-{id}")) && part == machine && daemon != machine,
+            "{machine} {daemon}"
+        );
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let mount = mounts.lines().find(|line| line.contains(" - cgroup2 ")).unwrap().split(' ').nth(4).unwrap();
+        let folder = std::path::Path::new(mount).join(&machine[1..]);
+        assert!(folder.exists(), "{folder:?}");
+        kill(launch.pid(), Signal::INT);
+        assert_eq!(launch.end().code(), Some(130));
+        rack.until_idle();
+        assert!(!folder.exists(), "{folder:?}");
+    } else {
+        println!("SKIPPED: there is no cgroup v2 in which this user may make others");
+        assert!(machine == daemon && rack.daemons["a"].has_complained("cgroups=\"none: "));
+    }
+    rack.run(&[], &["end", "6"]).assert(6, None);
+    let hidden = without_cgroups();
+    if rustix::process::geteuid().is_root() {
+        assert!(hidden.daemons["a"].has_complained("cgroups=\"none: "));
+    }
+}
+
+/// What the part would have killed is the daemon's to kill then.
+fn ends_with_its_part(rack: &Rack) {
+    for kind in KINDS {
+        let left = Left::new();
+        let marker = left.marker();
+        let launch = rack.launch(&left.role("keep", kind, marker.to_str().unwrap()));
+        until("links to be at work", || marker.exists());
+        kill(rack.part("a"), Signal::KILL);
+        assert_eq!(launch.end().code(), Some(70));
+        rack.until_idle();
+        left.assert_gone(kind);
+    }
+    assert_well(rack);
+}
+
+fn what_forks_ends_with_its_part() {
+    ends_with_its_part(&Rack::start(1, PATIENT_MS, ""));
+}
+
+fn what_forks_ends_with_its_part_without_cgroups() {
+    ends_with_its_part(&without_cgroups());
+}
+
+fn what_forks_ends_with_a_local_program() {
+    for kind in KINDS {
+        let left = Left::new();
+        let marker = left.marker();
+        run(command(2, &[], &left.role("leave", kind, marker.to_str().unwrap()))).assert(0, None);
+        left.assert_gone(kind);
+    }
+}
+
+fn what_forks_ends_with_an_interrupted_local_program() {
+    for kind in ["sessions", "pair"] {
+        let left = Left::new();
+        let marker = left.marker();
+        let launch = start(command(1, &[], &left.role("keep", kind, marker.to_str().unwrap())));
+        until("links to be at work", || marker.exists());
+        kill(launch.pid(), Signal::TERM);
+        assert_eq!(launch.end().code(), Some(143));
+        left.assert_gone(kind);
+    }
+}
+
+fn the_dead_are_collected_while_their_program_runs() {
+    let rack = Rack::start(1, PATIENT_MS, "");
+    let left = Left::new();
+    let marker = left.marker();
+    let launch = rack.launch(&left.role("keep", "short", marker.to_str().unwrap()));
+    launch.ready(1);
+    until("links to be at work", || marker.exists());
+    until("all links to be collected", || crate::links::left(&left.name).is_empty());
+    assert_eq!(rack.json("ps")["programs"].as_array().unwrap().len(), 1, "the program still runs");
+    kill(launch.pid(), Signal::INT);
+    assert_eq!(launch.end().code(), Some(130));
+}
+
+fn the_dead_are_collected_while_a_local_program_runs() {
+    let left = Left::new();
+    let marker = left.marker();
+    let launch = start(command(2, &[], &left.role("keep", "short", marker.to_str().unwrap())));
+    let pids = launch.ready(2);
+    until("links to be at work", || marker.exists());
+    until("all links to be collected", || crate::links::left(&left.name).is_empty());
+    assert!(pids.values().all(|pid| !crate::rig::gone(*pid)), "the program still runs");
+    kill(launch.pid(), Signal::INT);
+    assert_eq!(launch.end().code(), Some(130));
+}
+
+/// `sleep & exec gossamer-launch`: the launcher is the sleeper's parent, and none of its business.
+fn who_was_there_before_a_local_program_stays() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "sleep 600 >/dev/null 2>&1 & echo \"before $!\"; exec \"$@\"", "sh"]);
+    command.arg(env!("CARGO_BIN_EXE_gossamer-launch")).args(["run", "--local", "1"]);
+    command.arg(crate::rig::this_program()).args(["machine", "end", "6"]);
+    let ended = run(command);
+    ended.assert(6, None);
+    let before = ended.stdout.iter().find_map(|line| line.strip_prefix("before ")?.parse().ok()).unwrap();
+    assert!(!crate::rig::gone(before), "{ended}");
+    kill(before, Signal::KILL);
+}
