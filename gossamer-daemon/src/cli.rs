@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use console::complain;
 
+use crate::core_dump;
 use crate::descriptors;
 use crate::outcome::FAILURE_STATUS;
 
@@ -60,6 +61,10 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(code) => return code,
     };
+    if let Err(error) = core_dump::forbid() {
+        complain(format_args!("cannot forbid core dumps: {error}"));
+        return ExitCode::from(FAILURE_STATUS);
+    }
     let done = match cli.command {
         Command::Run(run) => Ok(run.main()),
         Command::Ps(ask) => ask.ps(),

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
+use crate::core_dump;
 use crate::error::LaunchError;
 use crate::fate::{Fate, Order, Policy};
 use crate::gather::Gather;
@@ -80,6 +81,7 @@ pub fn run(config: &LaunchConfig) -> Result<Ended, LaunchError> {
     if config.machines == 0 || config.machines > MAX_LOCAL_MACHINES {
         return Err(LaunchError::Machines(config.machines));
     }
+    core_dump::forbid().map_err(LaunchError::system("forbid core dumps"))?;
     let signals = Signals::catch().map_err(LaunchError::system("catch signals"))?; // first: none may be missed
     let plan = plan(config);
     let key = Key::generate()?;

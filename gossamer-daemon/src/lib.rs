@@ -16,6 +16,7 @@
 
 pub mod cli;
 pub mod config;
+mod core_dump;
 pub mod daemon;
 mod descriptors;
 pub mod error;

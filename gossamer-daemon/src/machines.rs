@@ -25,6 +25,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid};
 
+use crate::core_dump;
 use crate::error::LaunchError;
 use crate::orphans;
 use crate::tie::tie;
@@ -359,6 +360,7 @@ impl Member {
         }
         command.stdin(streams.stdin).stdout(streams.stdout).stderr(streams.stderr);
         tie(&mut command, Signal::KILL);
+        core_dump::restore(&mut command);
         let ticket = Ticket { machine: number, plan: start.plan, memory };
         let control = ticket.hand_to(&mut command).map_err(LaunchError::system("hand over a place in the program"))?;
         let child = orphans::spawn(&mut command);

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use comm::secure::Key;
 
 use crate::config::{ConfigError, Host, RackConfig};
+use crate::core_dump;
 use crate::orphans::{self, Spare};
 use crate::signals::Signals;
 use crate::wire::HostStatus;
@@ -132,6 +133,7 @@ pub struct Daemon {
 /// # Errors
 /// [`DaemonError`], with the cure.
 pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError> {
+    core_dump::forbid().map_err(system("forbid core dumps"))?;
     let signals = Signals::catch().map_err(system("catch signals"))?;
     // First of all: there is a thread for it, whatever happens to the host later.
     orphans::adopt(Spare::Session).map_err(system("become a subreaper"))?;

@@ -23,6 +23,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use super::cache::{Taken, check_executable, path_of};
 use super::programs::{Channel, Program};
 use super::{Daemon, STACK_BYTES, capacity};
+use crate::core_dump;
 use crate::orphans;
 use crate::part;
 use crate::tie::{limit_tasks, set_apart, tie};
@@ -237,6 +238,7 @@ fn spawn(daemon: &Daemon, socket: UnixStream) -> io::Result<Child> {
     } else if daemon.run_as.ids.is_some_and(|(user, _)| user != 0) {
         limit_tasks(&mut command, daemon.rack.limits.tasks);
     }
+    core_dump::restore(&mut command); // it forbids its own, and restores this for its machines
     orphans::spawn(&mut command)
 }
 

@@ -28,6 +28,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Signal, set_dumpable_behavior};
 
+use crate::core_dump;
 use crate::error::LaunchError;
 use crate::machines::{Event, Group, Start, Streams};
 use crate::orphans::{self, Spare};
@@ -70,6 +71,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Box<dyn std::error::Error>> {
+    core_dump::forbid()?;
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?; // the machines must not inherit it
     // Programs of the same user shall not get at what it has open: of the daemon that is the log.

@@ -40,6 +40,15 @@ pub fn play(args: &[String]) {
         ["threads"] => {
             println!("threads {:?}, machine {me} of {}", bootstrap.plan.threads, bootstrap.plan.machines.len())
         }
+        ["core"] => {
+            let limit = rustix::process::getrlimit(rustix::process::Resource::Core);
+            println!(
+                "core {:?} of {:?}, {:?}",
+                limit.current,
+                limit.maximum,
+                rustix::process::dumpable_behavior().unwrap()
+            );
+        }
         ["unready", machine] if is(machine) => exit(0),
         ["cards", bytes] => cards(me, bootstrap.plan.machines.len(), bytes.parse().unwrap(), &control),
         _ => {}

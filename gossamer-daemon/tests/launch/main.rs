@@ -5,6 +5,7 @@
 
 mod any_program;
 mod cards;
+mod core_dumps;
 mod death;
 mod descriptors;
 mod hosts;
@@ -30,7 +31,7 @@ fn main() {
         return;
     }
     let local = [normal::TESTS, cards::TESTS, death::TESTS, streams::TESTS, terminal::TESTS];
-    let both = [unwritten::TESTS, any_program::TESTS, orphans::TESTS, descriptors::TESTS];
+    let both = [unwritten::TESTS, any_program::TESTS, orphans::TESTS, descriptors::TESTS, core_dumps::TESTS];
     let racks = [rack::TESTS, rack_ends::TESTS, troubles::TESTS];
     let groups = local.into_iter().chain(both).chain(racks);
     let trial = |(name, test): &(&'static str, fn())| {

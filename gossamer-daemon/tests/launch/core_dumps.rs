@@ -1,0 +1,129 @@
+//! No process that holds a key leaves a core dump, and the programs that it starts may.
+//!
+//! Who may look into a process is seen from the owner of its files in `/proc`: root, where not even its own user may. So none
+//! of this may run as root: where the tests do, it runs as a user who has nothing.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::process::{Resource, Signal, geteuid, getrlimit};
+
+use crate::rig::{Ended, Launch, kill, run, start, this_program, until};
+
+crate::tests![none_of_daemon_part_and_launcher, none_of_a_launcher_of_local_machines, the_limit_of_before_is_kept];
+
+const NOBODY: u32 = 65534;
+/// What is allowed in these tests, or less where the system allows less.
+const LIMIT: u64 = 1 << 20;
+
+/// A folder with copies of the programs, which they can execute.
+struct Place {
+    folder: tempfile::TempDir,
+    limit: u64,
+}
+
+impl Place {
+    fn new() -> Place {
+        let folder = tempfile::tempdir().unwrap();
+        let limit = getrlimit(Resource::Core).maximum.map_or(LIMIT, |most| most.min(LIMIT));
+        let place = Place { folder, limit };
+        std::fs::set_permissions(place.folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        if geteuid().is_root() {
+            chown(place.folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let launch = Path::new(env!("CARGO_BIN_EXE_gossamer-launch"));
+        for program in [launch, Path::new(env!("CARGO_BIN_EXE_gossamer-daemon")), &this_program()] {
+            std::fs::copy(program, place.path(program.file_name().unwrap().to_str().unwrap())).unwrap();
+        }
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A command line in this folder, with this limit of core dumps.
+    fn command(&self, line: &str) -> Command {
+        let mut command = Command::new("sh");
+        // The unit of `ulimit -c` is not the same in each shell, so `prlimit` says it.
+        let script = format!("prlimit --pid $$ --core={}: && exec {line}", self.limit);
+        command.args(["-c", &script]).current_dir(self.folder.path()).stdin(Stdio::null());
+        command.env("HOME", self.folder.path()).env("RUST_BACKTRACE", "0");
+        if geteuid().is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        command
+    }
+
+    fn role(&self) -> String {
+        format!("./{} machine core", this_program().file_name().unwrap().to_str().unwrap())
+    }
+
+    #[track_caller]
+    fn assert_forbidden(&self, what: &str, pid: u32) {
+        let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+        let line = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+        assert_eq!(line.split_whitespace().nth(4), Some("0"), "{what}: {line}");
+        let owner = std::fs::metadata(format!("/proc/{pid}/environ")).unwrap().uid();
+        assert_eq!(owner, 0, "{what}: its own user may look into it");
+    }
+
+    /// A machine may leave a core dump, and be looked into.
+    #[track_caller]
+    fn assert_allowed(&self, ended: &Ended) {
+        let said: Vec<&str> = ended.stdout.iter().filter_map(|line| line.split("core ").nth(1)).collect();
+        let expected = format!("Some({}) of {:?}, Dumpable", self.limit, getrlimit(Resource::Core).maximum);
+        assert!(!said.is_empty() && said.iter().all(|said| *said == expected), "{expected}: {ended}");
+    }
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|entry| entry.unwrap().path());
+    let text: String = threads.filter_map(|thread| std::fs::read_to_string(thread.join("children")).ok()).collect();
+    text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+fn stop(launch: Launch) -> Ended {
+    kill(launch.pid(), Signal::TERM);
+    launch.end()
+}
+
+fn none_of_a_launcher_of_local_machines() {
+    let place = Place::new();
+    let launch = start(place.command(&format!("./gossamer-launch run --local 2 {}", place.role())));
+    launch.ready(2);
+    place.assert_forbidden("the launcher", launch.pid());
+    place.assert_allowed(&stop(launch));
+}
+
+fn none_of_daemon_part_and_launcher() {
+    let place = Place::new();
+    // An address that no rack of `hosts.rs` has.
+    let [low, high] = (std::process::id() as u16).to_le_bytes();
+    let yaml = format!("key_file: rack.key\nhosts:\n  - {{name: a, address: 127.255.{high}.{}}}\n", low.max(1));
+    std::fs::write(place.path("rack.yaml"), yaml).unwrap();
+    run(place.command("./gossamer-launch keygen rack.key")).assert(0, None);
+    let daemon = start(place.command("./gossamer-daemon --rack rack.yaml --host a --cache cache"));
+    until("the daemon to listen", || daemon.has_complained("listening"));
+    let launch = start(place.command(&format!("./gossamer-launch run --machines-per-host 2 {}", place.role())));
+    launch.ready(2);
+    let [part] = children(daemon.pid())[..] else { panic!("{:?}", children(daemon.pid())) };
+    for (what, pid) in [("the daemon", daemon.pid()), ("the part", part), ("the launcher", launch.pid())] {
+        place.assert_forbidden(what, pid);
+    }
+    place.assert_allowed(&stop(launch));
+    stop(daemon).assert(0, None);
+}
+
+/// Whatever it is, none at all included.
+fn the_limit_of_before_is_kept() {
+    let mut place = Place::new();
+    for limit in [place.limit, 4096, 0] {
+        place.limit = place.limit.min(limit);
+        let launch = start(place.command(&format!("./gossamer-launch run --local 1 {}", place.role())));
+        launch.ready(1);
+        place.assert_allowed(&stop(launch));
+    }
+}
