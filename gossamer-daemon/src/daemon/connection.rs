@@ -54,7 +54,7 @@ fn take(daemon: &Arc<Daemon>, tcp: TcpStream, peer: SocketAddr) {
         let daemon = daemon_of_thread;
         let Ok(Turned { tcp, place, peer }) = handed.recv() else { return };
         if let Err(error) = serve(&daemon, tcp, place, None) {
-            complain(&daemon, "a connection ended early", &peer.to_string(), &error.to_string());
+            complain(&daemon, "a connection that came in ended early", &peer.to_string(), &describe(&error));
         }
     };
     let (name, turned) = (format!("from {peer}"), Turned { tcp, place, peer });
@@ -73,8 +73,24 @@ pub fn serve_in_need(daemon: &Arc<Daemon>, turned: Turned) {
     let Turned { tcp, place, peer } = turned;
     let why = capacity::trouble().unwrap_or_else(|| "this host could not start a thread just now: try again".into());
     if let Err(error) = serve(daemon, tcp, place, Some(why)) {
-        complain(daemon, "a connection ended early", &peer.to_string(), &error.to_string());
+        complain(daemon, "a connection that came in ended early", &peer.to_string(), &describe(&error));
     }
+}
+
+/// What the other side of a connection that came in has done. The errors' own words are for who has connected: they say what
+/// to look at over there.
+fn describe(error: &WireError) -> String {
+    use comm::Error;
+    let WireError::Secure(error) = error else { return error.to_string() };
+    match error {
+        Error::NotGossamer { .. } => "it does not speak Gossamer's protocol: something else has connected to this port",
+        Error::WrongKey { .. } => "it does not have this rack's key: if it is to have it, copy the key file to it",
+        Error::OtherPurpose { .. } => "it has the key and wanted something else than a daemon: another program's port?",
+        Error::TimedOut { doing, .. } => return format!("it did not {doing} in time"),
+        Error::Closed { doing, .. } => return format!("it closed the connection {doing}"),
+        other => return other.to_string(),
+    }
+    .to_owned()
 }
 
 /// `need`: why what takes more than this thread is refused.
@@ -134,5 +150,29 @@ fn answer(mut link: Link, reply: &Reply) -> Result<(), WireError> {
     link.sender.send_message(reply)?;
     match link.receiver.receive_bytes() {
         Ok(_) | Err(_) => Ok(()), // the other side's leave
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who has connected is not somebody whom the daemon wanted to reach.
+    #[test]
+    fn words_are_of_one_who_came() {
+        use comm::Error;
+        let peer = || "192.0.2.9:4711".to_owned();
+        for (error, words) in [
+            (Error::NotGossamer { peer: peer() }, "something else has connected"),
+            (Error::WrongKey { peer: peer() }, "does not have this rack's key"),
+            (Error::OtherPurpose { peer: peer() }, "has the key and wanted"),
+            (Error::TimedOut { peer: peer(), doing: "say anything" }, "it did not say anything in time"),
+            (Error::Closed { peer: peer(), doing: "within a message" }, "it closed the connection within a message"),
+        ] {
+            let said = describe(&error.into());
+            assert!(said.starts_with("it ") && said.contains(words), "{said}");
+            assert!(!["see whether", "see what", "answers at"].iter().any(|words| said.contains(words)), "{said}");
+        }
+        assert_eq!(describe(&WireError::Closed), "the connection was closed");
     }
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use comm::secure::{SecureReader, SecureWriter};
 use gossamer::control::Message;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
 
 use super::cache::{Taken, check_executable, path_of};
 use super::programs::{Channel, Program};
@@ -26,6 +26,7 @@ use super::{Daemon, STACK_BYTES, capacity};
 use crate::core_dump;
 use crate::orphans;
 use crate::part;
+use crate::signals;
 use crate::tie::{limit_tasks, set_apart, tie};
 use crate::wire::link::Link;
 use crate::wire::{
@@ -49,7 +50,7 @@ pub fn run(daemon: &Arc<Daemon>, mut link: Link, start: Start) {
     match begin(daemon, &mut link, start) {
         Ok((child, channel)) => {
             tracing::info!(program = %id, part = child.id(), path, owner, "a program starts");
-            let why = converse(daemon, id, link, channel, silence);
+            let why = converse(daemon, id, Pid::from_child(&child), link, channel, silence);
             daemon.programs.set_ending(id);
             let exit = collect(daemon, id, child);
             daemon.programs.remove(id);
@@ -243,7 +244,14 @@ fn spawn(daemon: &Daemon, socket: UnixStream) -> io::Result<Child> {
 }
 
 /// Passes messages on until one side has gone; why, in words.
-fn converse(daemon: &Arc<Daemon>, id: ProgramId, link: Link, channel: Arc<Channel>, silence: Duration) -> String {
+fn converse(
+    daemon: &Arc<Daemon>,
+    id: ProgramId,
+    part: Pid,
+    link: Link,
+    channel: Arc<Channel>,
+    silence: Duration,
+) -> String {
     let Link { mut receiver, mut sender, peer, .. } = link;
     let prepared = (|| {
         receiver.set_timeout(Some(silence))?;
@@ -251,7 +259,7 @@ fn converse(daemon: &Arc<Daemon>, id: ProgramId, link: Link, channel: Arc<Channe
         let from_part = channel.stream().try_clone()?;
         channel.stream().set_write_timeout(Some(silence))?;
         let daemon = Arc::clone(daemon);
-        let up = move || pass_up(&daemon, id, from_part, sender);
+        let up = move || pass_up(&daemon, id, part, from_part, sender);
         Ok::<_, WireError>(std::thread::Builder::new().name(format!("{id} up")).spawn(up)?)
     })();
     let (up, why) = match prepared {
@@ -288,7 +296,7 @@ fn until_closed(receiver: &mut SecureReader, limit: Duration) -> String {
 }
 
 /// Says at the end whether the part had said that it is done.
-fn pass_up(daemon: &Daemon, id: ProgramId, mut from_part: UnixStream, mut sender: SecureWriter) -> bool {
+fn pass_up(daemon: &Daemon, id: ProgramId, part: Pid, mut from_part: UnixStream, mut sender: SecureWriter) -> bool {
     let mut is_done = false;
     let why = loop {
         match from_part.receive_bytes() {
@@ -302,11 +310,29 @@ fn pass_up(daemon: &Daemon, id: ProgramId, mut from_part: UnixStream, mut sender
         }
     };
     if !is_done {
-        let reason =
-            daemon.programs.ended_by(id).unwrap_or_else(|| format!("its process for the program ended: {why}"));
+        let reason = daemon.programs.ended_by(id).unwrap_or_else(|| {
+            let how = how_it_ended(part).unwrap_or_else(|| format!("ended: {why}"));
+            format!("its process for the program (pid {}) {how}", part.as_raw_nonzero())
+        });
         let _ = sender.send_message(&FromPart::Gone(reason)); // the launcher may have gone first
     }
     is_done
+}
+
+/// How a part ended that has let go of its socket, if it ends at all; its exit status stays there to be collected.
+fn how_it_ended(part: Pid) -> Option<String> {
+    let has_gone = {
+        let process = pidfd_open(part, PidfdFlags::empty()).ok()?;
+        let timeout = Timespec::try_from(PART_LIMIT).ok();
+        poll(&mut [PollFd::new(&process, PollFlags::IN)], timeout.as_ref()).is_ok_and(|ready| ready > 0)
+    };
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let status = waitid(WaitId::Pid(part), options).ok().flatten().filter(|_| has_gone)?;
+    match (status.terminating_signal(), status.exit_status()) {
+        (Some(signal), _) => Some(format!("was killed by {}", signals::describe(signal))),
+        (None, Some(code)) => Some(format!("exited with status {code}")),
+        (None, None) => None,
+    }
 }
 
 /// Notes for `status` what a part says of its machines. True when it says that it is done.

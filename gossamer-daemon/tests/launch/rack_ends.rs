@@ -51,9 +51,20 @@ fn a_killed_machine_ends_all_hosts() {
 }
 
 fn a_killed_part_ends_all_hosts() {
-    let (ended, pids, rack) = harmed(PATIENT_MS, |rack, _, _| kill(rack.part("b"), Signal::KILL));
-    assert_said(&ended, 70, &[&format!("machine 1 (pid {} on b) was ended: host b: ", pids[&1])]);
-    rack.until_idle();
+    let mut last = None;
+    for (signal, name) in [(Signal::KILL, "SIGKILL"), (Signal::TERM, "SIGTERM"), (Signal::ABORT, "SIGABRT")] {
+        let mut part = 0;
+        let (ended, pids, rack) = harmed(PATIENT_MS, |rack, _, _| {
+            part = rack.part("b");
+            kill(part, signal);
+        });
+        let (machine, number) = (format!("machine 1 (pid {} on b) was ended: host b: ", pids[&1]), signal.as_raw());
+        let cause = format!("its process for the program (pid {part}) was killed by signal {number} ({name})");
+        assert_said(&ended, 70, &[&machine, &cause]);
+        rack.until_idle();
+        last = Some(rack);
+    }
+    let rack = last.unwrap();
     rack.run(&[], &["end", "6"]).assert(6, None);
 }
 

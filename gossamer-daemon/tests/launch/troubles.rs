@@ -1,6 +1,9 @@
 //! What goes wrong on a rack without any machine's fault: hosts that do not answer, caches that cannot be used, limits that
 //! are reached. Each is told, with its cure.
 
+use std::io::Write;
+use std::net::TcpStream;
+
 use rustix::process::Signal;
 
 use crate::hosts::{PATIENT_MS, Rack};
@@ -10,6 +13,7 @@ crate::tests![
     kill_fails_where_a_host_does_not_answer,
     as_many_programs_run_as_fit,
     check_tells_of_a_cache_that_cannot_be_used,
+    strangers_are_told_as_who_came,
 ];
 
 /// Of a host that gives no answer nobody knows whether the program still runs there.
@@ -98,4 +102,26 @@ fn check_tells_of_a_cache_that_cannot_be_used() {
     assert!(refused.stderr.iter().any(|line| line.contains("host b: ") && line.contains(&trouble)), "{refused}");
     std::fs::remove_file(&cache).unwrap();
     assert_eq!(checked().code(), Some(0));
+}
+
+fn strangers_are_told_as_who_came() {
+    let rack = Rack::start(1, PATIENT_MS, "");
+    let has_logged = |peer: &str, words: &str| {
+        let logs = run(rack.launcher("logs"));
+        logs.stdout.iter().any(|line| {
+            let is_it = line.contains(&format!("peer=\"{peer}\"")) && line.contains(words);
+            assert!(!is_it || !line.contains("see whether"), "{line}");
+            is_it
+        })
+    };
+    for (bytes, words) in [
+        (&b"GET / HTTP/1.1\r\n\r\n"[..], "it does not speak Gossamer's protocol"),
+        (b"", "it closed the connection before both sides knew each other"),
+    ] {
+        let mut stranger = TcpStream::connect(rack.addresses[0]).unwrap();
+        let peer = stranger.local_addr().unwrap().to_string();
+        stranger.write_all(bytes).unwrap();
+        drop(stranger);
+        until("the log to tell of it", || has_logged(&peer, words));
+    }
 }
