@@ -5,7 +5,7 @@
 //! `RackConfig::check`; every error names the file, where possible the line, the field and what would be right.
 
 use std::io::Read;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -346,13 +346,37 @@ impl RackConfig {
         self.hosts.iter().find(|host| host.name == name)
     }
 
-    /// Where a host's daemon listens.
+    /// Where a host's daemon listens. Of several addresses of a name the first that other hosts may know.
     ///
     /// # Errors
     /// When its address is a name that does not resolve.
     pub fn address_of(&self, host: &Host) -> std::io::Result<SocketAddr> {
-        let mut addresses = (host.address.as_str(), self.port_of(host)).to_socket_addrs()?;
-        addresses.next().ok_or_else(|| std::io::Error::other(format!("{} has no address", host.address)))
+        let addresses = (host.address.as_str(), self.port_of(host)).to_socket_addrs()?;
+        let chosen = addresses.min_by_key(|address| address.ip().to_canonical().is_loopback()); // the first of the least
+        chosen.ok_or_else(|| std::io::Error::other(format!("{} has no address", host.address)))
+    }
+
+    /// Why no other host reaches this one at the address that was found for it, in words with the cure; `None`: they may. A
+    /// rack whose hosts all say that they are on the loopback network is on one host, and means it.
+    #[must_use]
+    pub fn is_cut_off_at(&self, host: &Host, address: SocketAddr) -> Option<String> {
+        let says_loopback = |host: &Host| match host.address.parse::<IpAddr>() {
+            Ok(address) => address.to_canonical().is_loopback(),
+            Err(_) => host.address == "localhost" || host.address.ends_with(".localhost"),
+        };
+        let is_meant = self.hosts.iter().all(says_loopback);
+        if is_meant || !address.ip().to_canonical().is_loopback() {
+            return None;
+        }
+        let (name, ip, file) = (&host.address, address.ip(), self.path.display());
+        let what = match says_loopback(host) {
+            true => format!("{name} is an address that each host has for itself"),
+            false => format!("{name} is {ip} here, an address that each host has for itself (see /etc/hosts)"),
+        };
+        Some(format!(
+            "{what}, and no other host reaches it there: give {} the address in its network, in {file}",
+            host.name
+        ))
     }
 
     /// The entry of this host: the one named, else the one with this host's name, else the only one whose address is an

@@ -107,3 +107,40 @@ fn files_that_say_the_same_have_the_same_fingerprint() {
     assert_eq!(a.fingerprint(), b.fingerprint());
     assert_ne!(a.fingerprint(), c.fingerprint());
 }
+
+/// As Debian's `/etc/hosts` has it for a host's own name: the daemon would listen where nobody else reaches it.
+#[test]
+fn addresses_that_no_other_host_reaches_are_told() {
+    let rack = |addresses: &[&str]| {
+        let host = |(number, address): (usize, &&str)| format!("  - {{name: h{number}, address: '{address}'}}\n");
+        let hosts: String = addresses.iter().enumerate().map(host).collect();
+        parse(&format!("key_file: k\nhosts:\n{hosts}")).unwrap()
+    };
+    let is_cut_off = |addresses: &[&str], found: &str| {
+        let rack = rack(addresses);
+        rack.is_cut_off_at(&rack.hosts[0], SocketAddr::new(found.parse().unwrap(), 7117))
+    };
+    for (addresses, found, words) in [
+        (&["alpha", "beta"][..], "127.0.1.1", "alpha is 127.0.1.1 here"),
+        (&["alpha", "192.0.2.2"], "127.0.0.1", "/etc/hosts"),
+        (&["alpha"], "127.0.1.1", "give h0 the address in its network, in /somewhere/rack.yaml"),
+        (&["alpha", "127.0.0.2"], "::1", "alpha is ::1 here"),
+        (&["alpha", "beta"], "::ffff:127.0.1.1", "no other host reaches it"),
+        (&["127.0.0.1", "192.0.2.2"], "127.0.0.1", "127.0.0.1 is an address that each host has for itself, and"),
+        (&["localhost", "beta"], "127.0.0.1", "localhost is an address that each host has"),
+    ] {
+        let told = is_cut_off(addresses, found);
+        assert!(told.as_ref().is_some_and(|told| told.contains(words)), "{addresses:?}, {found}: {told:?}");
+    }
+    for (addresses, found) in [
+        (&["alpha", "beta"][..], "192.0.2.1"),
+        (&["192.0.2.1", "127.0.0.1"], "192.0.2.1"),
+        (&["127.0.0.1", "127.0.0.2"], "127.0.0.1"),
+        (&["localhost"], "::1"),
+        (&["a.localhost", "::1"], "127.0.0.1"),
+    ] {
+        assert_eq!(is_cut_off(addresses, found), None, "{addresses:?}, {found}");
+    }
+    let rack = rack(&["localhost", "192.0.2.2"]);
+    assert!(rack.address_of(&rack.hosts[0]).unwrap().ip().is_loopback(), "where it has no other");
+}

@@ -66,6 +66,14 @@ pub enum DaemonError {
         /// What is wrong.
         trouble: String,
     },
+    /// It would listen where no other host reaches it.
+    #[error("host {name}: {trouble}")]
+    CutOff {
+        /// Which host of the rack this is.
+        name: String,
+        /// Why, and the cure.
+        trouble: String,
+    },
     /// It cannot listen at its address.
     #[error("cannot listen at {address}: {source}{}", listen_cure(source))]
     Listen {
@@ -144,7 +152,11 @@ pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError>
     let folder = cache.unwrap_or_else(cache_folder);
     let cache = Cache::new(folder, rack.limits.cache_bytes);
     let address = format!("{}:{}", host.address, rack.port_of(&host));
-    let listener = rack.address_of(&host).and_then(TcpListener::bind);
+    let found = rack.address_of(&host);
+    if let Some(trouble) = found.as_ref().ok().and_then(|address| rack.is_cut_off_at(&host, *address)) {
+        return Err(DaemonError::CutOff { name: host.name, trouble });
+    }
+    let listener = found.and_then(TcpListener::bind);
     let listener = listener.map_err(|source| DaemonError::Listen { address, source })?;
     let (made, for_reserve) = mpsc::channel();
     let reserve = Reserve::start(for_reserve).map_err(system("start a thread"))?;

@@ -71,7 +71,7 @@ fn ask_one(rack: &RackConfig, host: &Host, key: &Key, request: &Request) -> Resu
 fn kind(error: &LinkError) -> &'static str {
     use std::io::ErrorKind;
     match error {
-        LinkError::Address { .. } => "unknown-address",
+        LinkError::Address { .. } | LinkError::CutOff(_) => "unknown-address",
         LinkError::Connect { source, .. } if source.kind() == ErrorKind::ConnectionRefused => "refused",
         LinkError::Connect { .. } => "unreachable",
         LinkError::Name { .. } => "other-host",

@@ -39,6 +39,9 @@ pub enum LinkError {
         /// The file.
         rack: String,
     },
+    /// It is one at which only this host itself can be reached.
+    #[error("{0}")]
+    CutOff(String),
     /// Nothing answers there.
     #[error("{address} cannot be reached: {source}{}", cure(source))]
     Connect {
@@ -100,6 +103,9 @@ pub fn connect(rack: &RackConfig, host: &Host, key: &Key) -> Result<Link, LinkEr
         source,
         rack: rack.path.display().to_string(),
     })?;
+    if let Some(trouble) = rack.is_cut_off_at(host, address) {
+        return Err(LinkError::CutOff(trouble));
+    }
     let tcp = TcpStream::connect_timeout(&address, timeout).map_err(|source| LinkError::Connect { address, source })?;
     let stream = SecureStream::connect(tcp, key, PURPOSE, timeout).map_err(WireError::from)?;
     let link = greet(stream, &greeting(rack, &host.name, 0), address, timeout)?;

@@ -14,6 +14,7 @@ crate::tests![
     as_many_programs_run_as_fit,
     check_tells_of_a_cache_that_cannot_be_used,
     strangers_are_told_as_who_came,
+    a_daemon_does_not_listen_where_nobody_reaches_it,
 ];
 
 /// Of a host that gives no answer nobody knows whether the program still runs there.
@@ -123,5 +124,27 @@ fn strangers_are_told_as_who_came() {
         stranger.write_all(bytes).unwrap();
         drop(stranger);
         until("the log to tell of it", || has_logged(&peer, words));
+    }
+}
+
+/// Nor does a launcher look for it there.
+fn a_daemon_does_not_listen_where_nobody_reaches_it() {
+    let rack = Rack::prepare(1, PATIENT_MS, "");
+    let text = std::fs::read_to_string(rack.file()).unwrap();
+    let own = text.lines().find(|line| line.contains("name: a,")).unwrap();
+    for address in ["localhost", "127.0.0.1"] {
+        let hosts = format!("  - {{name: a, address: {address}}}\n  - {{name: z, address: 192.0.2.9}}");
+        std::fs::write(rack.file(), text.replace(own, &hosts)).unwrap();
+        let mut daemon = std::process::Command::new(env!("CARGO_BIN_EXE_gossamer-daemon"));
+        daemon.args(["--host", "a", "--rack"]).arg(rack.file()).stdin(std::process::Stdio::null());
+        let mut check = rack.launcher("check");
+        check.args(["--hosts", "a"]);
+        for (command, status) in [(daemon, 70), (check, 1)] {
+            let ended = run(command);
+            assert_eq!(ended.code(), Some(status), "{ended}");
+            let said = [&ended.stdout[..], &ended.stderr].concat().join("\n");
+            let words = format!("{address} is an address that each host has for itself, and no other host reaches it");
+            assert!(said.contains(&words) && said.contains("give a the address in its network"), "{ended}");
+        }
     }
 }
