@@ -15,6 +15,7 @@ use rustix::process::Signal;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::core_dump;
+use crate::environment::Environment;
 use crate::error::LaunchError;
 use crate::fate::{Fate, Order, Policy};
 use crate::gather::Gather;
@@ -40,6 +41,8 @@ pub struct LaunchConfig {
     pub args: Vec<OsString>,
     /// How many machines, from 1 to [`MAX_LOCAL_MACHINES`].
     pub machines: u16,
+    /// What the machines have for an environment.
+    pub environment: Environment,
     /// Workers in all machines together; `None`: the program decides.
     pub threads: Option<u32>,
     /// How bytes get from machine to machine.
@@ -62,6 +65,7 @@ impl LaunchConfig {
             program,
             args,
             machines,
+            environment: Environment::default(),
             threads: None,
             fabric: FabricChoice::default(),
             pretended_hosts: 1,
@@ -88,9 +92,10 @@ pub fn run(config: &LaunchConfig) -> Result<Ended, LaunchError> {
     let mut fate = Fate::new(config.machines, config.policy);
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let mut groups = Vec::new();
+    let environment = (!config.environment.is_inherited()).then(|| config.environment.variables(|_| true));
     for (host, _) in (0u16..).zip(&plan.hosts) {
         let (program, args) = (&config.program, &config.args);
-        let start = Start { program, args, environment: None, folder: None, plan: &plan, host };
+        let start = Start { program, args, environment: environment.as_deref(), folder: None, plan: &plan, host };
         let mut group = Group::start(&start, |machine| streams(config, machine))?;
         for machine in plan.machines_of(host) {
             fate.introduce(machine, group.pid(machine), None);

@@ -19,6 +19,7 @@ pub mod config;
 mod core_dump;
 pub mod daemon;
 mod descriptors;
+pub mod environment;
 pub mod error;
 pub mod fate;
 pub mod gather;

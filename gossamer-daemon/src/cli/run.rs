@@ -10,10 +10,12 @@ use gossamer::bootstrap::FabricChoice;
 
 use super::complain;
 use crate::config::RackConfig;
+use crate::environment::Environment;
 use crate::fate::Policy;
 use crate::launch::{self, LaunchConfig, MAX_LOCAL_MACHINES};
 use crate::orphans::{self, Spare};
 use crate::outcome::{Ended, FAILURE_STATUS, USAGE_STATUS};
+use crate::rack::plan::find_program;
 use crate::rack::{self, RackError, RackRun};
 
 /// The most machines of a program on each host of a rack.
@@ -64,6 +66,14 @@ pub(super) struct Run {
     #[arg(long, value_name = "FOLDER", conflicts_with = "local")]
     folder: Option<PathBuf>,
 
+    /// Set a variable for PROGRAM, or pass one on that has this name here, also one that is not passed on by itself
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    env: Vec<OsString>,
+
+    /// Pass no variables on but those of --env
+    #[arg(long)]
+    clean_env: bool,
+
     /// PROGRAM has to call gossamer::main: a machine that ends before it has fails the program
     #[arg(long)]
     must_join: bool,
@@ -96,7 +106,8 @@ Hosts:
   Without --local the program runs on the hosts of a rack.yaml (the first of --rack, $GOSSAMER_RACK, ./rack.yaml,
   ~/.config/gossamer/rack.yaml, /etc/gossamer/rack.yaml), each of which runs gossamer-daemon; docs/running-a-rack.md
   says how. Hosts that lack the program get it from this one. It starts in the same working folder as here (or
-  --folder), with this environment but for what belongs to this host or session (HOME, USER, SSH_..., and the like).
+  --folder), with this environment but for what belongs to this host or session (HOME, USER, SSH_..., and the like);
+  --env adds to that and replaces, --clean-env passes on nothing else.
 
 Streams:
   Lines of stdout go to stdout, lines of stderr to stderr, never mixed within a line (longer than 1 MiB: in pieces of
@@ -137,9 +148,16 @@ impl Run {
             ));
             return ExitCode::from(USAGE_STATUS);
         }
+        let environment = match Environment::new(self.clean_env, &self.env) {
+            Ok(environment) => environment,
+            Err(cause) => {
+                complain(cause);
+                return ExitCode::from(USAGE_STATUS);
+            }
+        };
         match self.local {
-            Some(machines) => self.run_local(machines),
-            None => self.run_rack(),
+            Some(machines) => self.run_local(machines, environment),
+            None => self.run_rack(environment),
         }
     }
 
@@ -153,9 +171,22 @@ impl Run {
         Policy { must_join: self.must_join, ..Policy::default() }
     }
 
-    fn run_local(self, machines: u16) -> ExitCode {
+    fn run_local(self, machines: u16, environment: Environment) -> ExitCode {
         let (program, args) = self.words();
+        let found = match environment.is_inherited() {
+            true => Ok(program),
+            // With this process's PATH, not with that of the machines.
+            false => find_program(&program).map(PathBuf::into_os_string),
+        };
+        let program = match found {
+            Ok(program) => program,
+            Err(error) => {
+                complain(&error);
+                return ExitCode::from(error.status().unwrap_or(FAILURE_STATUS));
+            }
+        };
         let config = LaunchConfig {
+            environment,
             threads: self.threads,
             fabric: self.fabric.unwrap_or_default(),
             pretended_hosts: self.pretend_hosts,
@@ -179,7 +210,7 @@ impl Run {
         }
     }
 
-    fn run_rack(self) -> ExitCode {
+    fn run_rack(self, environment: Environment) -> ExitCode {
         let (program, args) = self.words();
         let policy = self.policy();
         let run = |rack| RackRun {
@@ -190,6 +221,7 @@ impl Run {
             fabric: self.fabric,
             program,
             args,
+            environment,
             in_place: self.in_place,
             folder: self.folder,
             prefix: !self.no_prefix,

@@ -36,6 +36,7 @@ use guests::Guests;
 use log::{LastLines, RateLimit};
 use neighbours::Neighbours;
 use programs::Programs;
+pub use session::OWN_NAMES;
 pub use user::RunAs;
 
 /// How long programs may take to go when the daemon is told to end.

@@ -144,13 +144,12 @@ fn environment(daemon: &Daemon, sent: Vec<(Vec<u8>, Vec<u8>)>, id: ProgramId) ->
         ("GOSSAMER_PROGRAM", id.to_string().into_bytes()),
     ];
     let mut all: Vec<_> = own.map(|(name, value)| (name.as_bytes().to_vec(), value)).into();
-    all.extend(sent.into_iter().filter(|(name, _)| !own_names().contains(&name.as_slice())));
+    all.extend(sent.into_iter().filter(|(name, _)| !OWN_NAMES.contains(&name.as_slice())));
     all
 }
 
-fn own_names() -> [&'static [u8]; 5] {
-    [b"HOME", b"USER", b"LOGNAME", b"SHELL", b"GOSSAMER_PROGRAM"]
-}
+/// Variables that are the host's to say, whatever the launcher sends.
+pub const OWN_NAMES: [&[u8]; 5] = [b"HOME", b"USER", b"LOGNAME", b"SHELL", b"GOSSAMER_PROGRAM"];
 
 /// Does what may take longer than the launcher waits for a silent host: it gets what is said, or else signs of life.
 fn while_beating<R>(

@@ -26,6 +26,7 @@ use gossamer::control::Message;
 use rustix::process::Signal;
 
 use crate::config::{ConfigError, RackConfig};
+use crate::environment::Environment;
 use crate::error::LaunchError;
 use crate::fate::{Fate, Order, Policy};
 use crate::gather::Gather;
@@ -54,6 +55,8 @@ pub struct RackRun {
     pub program: std::ffi::OsString,
     /// Its arguments.
     pub args: Vec<std::ffi::OsString>,
+    /// What the machines have for an environment, besides what is each host's to say.
+    pub environment: Environment,
     /// Whether each host runs what it has at the program's path, whatever that is.
     pub in_place: bool,
     /// Its working folder on each host; `None`: this process's.

@@ -2,13 +2,14 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use gossamer::bootstrap::{FabricChoice, HostPlan, MachinePlan, Plan};
 
 use super::{RackError, RackRun, new_id};
 use crate::config::{Host, RackConfig};
+use crate::daemon::OWN_NAMES;
 use crate::daemon::cache::{check_executable, hash_file};
 use crate::error::LaunchError;
 use crate::wire::{Binary, MAX_MESSAGE_BYTES, Request, Start, Wire};
@@ -175,7 +176,11 @@ pub fn start(run: &RackRun, plan: &Plan, path: &Path, binary: Option<Binary>) ->
         None => std::env::current_dir(),
     };
     let folder = folder.map_err(LaunchError::system("find the working folder"))?;
-    let variables = std::env::vars_os().filter(|(name, _)| is_passed_on(name));
+    if let Some(name) = run.environment.names().find(|name| OWN_NAMES.contains(&name.as_bytes())) {
+        let name = name.display();
+        return Err(RackError::Plan(format!("--env {name}: on a rack that is each host's to say, of its user there")));
+    }
+    let variables = run.environment.variables(is_passed_on);
     let start = Start {
         program: new_id()?,
         owner: owner(),
@@ -184,7 +189,7 @@ pub fn start(run: &RackRun, plan: &Plan, path: &Path, binary: Option<Binary>) ->
         path: path.as_os_str().as_bytes().to_vec(),
         binary,
         args: run.args.iter().map(|arg| arg.as_bytes().to_vec()).collect(),
-        env: variables.map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect(),
+        env: variables.into_iter().map(|(name, value)| (name.into_vec(), value.into_vec())).collect(),
         folder: folder.into_os_string().into_encoded_bytes(),
         silence_ms: run.rack.timeouts.silence_ms,
     };
@@ -194,14 +199,14 @@ pub fn start(run: &RackRun, plan: &Plan, path: &Path, binary: Option<Binary>) ->
 /// The hosts would refuse what has more than `most` bytes of arguments and environment, and could not even take what fits no
 /// message.
 fn check_length(start: Start, most: u32) -> Result<Start, RackError> {
-    start.check_environment(most).map_err(|cause| {
-        RackError::Plan(format!("{cause}: raise it, on all hosts, or say `env -i` before gossamer-launch"))
-    })?;
+    start
+        .check_environment(most)
+        .map_err(|cause| RackError::Plan(format!("{cause}: raise it, on all hosts, or say --clean-env")))?;
     let bytes = Request::Run(Box::new(start.clone())).to_bytes().len();
     if bytes > RUN_BYTES_MAX {
         return Err(RackError::Plan(format!(
             "what each host is told to start the program has {bytes} bytes, with arguments, environment and plan; at most \
-             {RUN_BYTES_MAX} are possible: `env -i` before gossamer-launch, fewer arguments, or fewer machines"
+             {RUN_BYTES_MAX} are possible: --clean-env, fewer arguments, or fewer machines"
         )));
     }
     Ok(start)
@@ -227,6 +232,7 @@ fn is_passed_on(name: &OsStr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::environment::Environment;
     use crate::fate::Policy;
 
     const RACK: &str = "key_file: k\nhosts:\n  - {name: a, address: 127.0.0.1}\n  - {name: b, address: 127.0.0.2, \
@@ -241,6 +247,7 @@ mod tests {
             fabric: None,
             program: "true".into(),
             args: Vec::new(),
+            environment: Environment::default(),
             in_place: false,
             folder: None,
             prefix: true,
@@ -287,6 +294,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_a_hosts_to_say_cannot_be_chosen() {
+        let mut run = run(&[]);
+        let plan = make(&run, &run.rack.hosts).unwrap();
+        for (asked, is_refused) in [("HOME=/x", true), ("GOSSAMER_PROGRAM=1", true), ("XDG_MINE=1", false)] {
+            run.environment = Environment::new(true, &[asked.into()]).unwrap();
+            let start = start(&run, &plan, Path::new("/p"), None);
+            assert_eq!(start.is_err(), is_refused, "{asked}: {start:?}");
+            if let Ok(start) = start {
+                assert_eq!(start.env, [(b"XDG_MINE".to_vec(), b"1".to_vec())]);
+            }
+        }
+    }
+
+    #[test]
     fn unknown_hosts_are_named() {
         let run = run(&["a", "d"]);
         let message = choose(&run.rack, &run.hosts).unwrap_err().to_string();
@@ -302,7 +323,7 @@ mod tests {
         let mut start = start(&run, &plan, Path::new("/p"), None).unwrap();
         start.args = vec![vec![b'x'; 300_000]];
         let refused = check_length(start.clone(), 200_000).unwrap_err().to_string();
-        assert!(refused.contains("limits.environment_bytes is 200000") && refused.contains("env -i"), "{refused}");
+        assert!(refused.contains("limits.environment_bytes is 200000") && refused.contains("--clean-env"), "{refused}");
         // Little in themselves, but many: each has a length of its own on the wire.
         start.args = vec![vec![b'x']; 600_000];
         let refused = check_length(start, 700_000).unwrap_err().to_string();

@@ -17,6 +17,7 @@ crate::tests![
     nobody_waits_for_a_machine_that_leaves_later,
     a_program_may_be_told_to_join,
     an_output_that_nobody_reads_is_no_success,
+    the_environment_can_be_chosen,
 ];
 
 /// `sh -c SCRIPT` on two machines: of this host, or of a rack's two.
@@ -170,4 +171,53 @@ fn an_output_that_nobody_reads_is_no_success() {
         let out = command.stdout(writer).output().unwrap();
         assert_eq!((out.status.code(), String::from_utf8_lossy(&out.stderr).as_ref()), (Some(141), ""));
     });
+}
+
+fn the_environment_can_be_chosen() {
+    both(|rack| {
+        let variables = |options: &[&str]| {
+            let mut command = match rack {
+                Some(rack) => rack.launcher("run"),
+                None => launcher(),
+            };
+            if rack.is_none() {
+                command.args(["run", "--local", "2"]);
+            }
+            command.env("XDG_OWN", "of the session").env("PASSED", "on").args(["--no-prefix"]).args(options).arg("env");
+            let ended = run(command);
+            ended.assert(0, None);
+            let hosts = |line: &&String| {
+                ["GOSSAMER_", "COMM_SHM=", "HOME=", "USER=", "LOGNAME=", "SHELL="]
+                    .iter()
+                    .any(|own| line.starts_with(own))
+            };
+            let mut variables: Vec<String> = ended.stdout.iter().filter(|line| !hosts(line)).cloned().collect();
+            variables.sort();
+            variables
+        };
+        let twice =
+            |lines: &[&str]| lines.iter().flat_map(|line| [line.to_string(), line.to_string()]).collect::<Vec<_>>();
+        let clean = variables(&["--clean-env", "--env", "A=1", "--env", "XDG_OWN", "--env", "A=b=c"]);
+        assert_eq!(clean, twice(&["A=b=c", "XDG_OWN=of the session"]));
+        assert_eq!(variables(&["--clean-env"]), [""; 0]);
+        let more = variables(&["--env", "XDG_OWN", "--env=PASSED="]);
+        for line in ["XDG_OWN=of the session", "PASSED="] {
+            assert_eq!(more.iter().filter(|found| *found == line).count(), 2, "{more:?}");
+        }
+        let same = variables(&[]);
+        assert!(
+            same.contains(&"PASSED=on".to_owned()) && same.iter().any(|line| line.starts_with("PATH=")),
+            "{same:?}"
+        );
+        assert_eq!(same.contains(&"XDG_OWN=of the session".to_owned()), rack.is_none(), "{same:?}");
+    });
+    let mut missing = launcher();
+    missing.args(["run", "--local", "1", "--env", "NO_SUCH_VARIABLE", "true"]);
+    run(missing).assert(
+        2,
+        Some("--env NO_SUCH_VARIABLE: there is no such variable here; --env NO_SUCH_VARIABLE=VALUE sets one"),
+    );
+    let mut nowhere = launcher();
+    nowhere.args(["run", "--local", "1", "--clean-env", "no-such-program-anywhere"]);
+    assert_eq!(run(nowhere).code(), Some(127));
 }
