@@ -10,7 +10,7 @@
 //! host or on many. What it knows is a handful of facts, each set at most once:
 //!
 //! - `finished`: machine 0 has sent Finished; the others were told to end
-//! - `interrupted`: the launcher got a signal; it was passed on
+//! - `interrupted`: the launcher got a signal; it was passed on. So does the end of the time limit (`timed_out`) with SIGTERM
 //! - `death`: the first machine that died; the others were told to end. After an interruption a death is no news,
 //!   only `broken` is set then
 //! - `unwritten`: the streams of the launcher that could not be written. Where that is a failure the program is ended
@@ -61,6 +61,8 @@ pub struct Policy {
     pub bounds: Bounds,
     /// Whether a machine that ends without having joined has died, even if no other one has.
     pub must_join: bool,
+    /// How long it may run, from the moment when its machines are started.
+    pub time_limit: Option<Duration>,
 }
 
 /// How long a killed process may take to go before the launcher gives up on it.
@@ -102,6 +104,9 @@ pub struct Fate {
     finished: Option<u8>,
     finish_by: Option<Instant>,
     interrupted: Option<Signal>,
+    /// The time limit, and when it is over.
+    limit: Option<(Duration, Instant)>,
+    timed_out: Option<Duration>,
     broken: bool,
     death: Option<Death>,
     unwritten: Vec<Unwritten>,
@@ -134,6 +139,8 @@ impl Fate {
             finished: None,
             finish_by: None,
             interrupted: None,
+            limit: policy.time_limit.map(|limit| (limit, Instant::now() + limit)),
+            timed_out: None,
             broken: false,
             death: None,
             unwritten: Vec::new(),
@@ -176,6 +183,10 @@ impl Fate {
         if self.interrupted.is_some() || self.death.is_some() {
             return self.kill(now);
         }
+        self.interrupt(signal, now);
+    }
+
+    fn interrupt(&mut self, signal: Signal, now: Instant) {
         self.interrupted = Some(signal);
         self.kill_at = Some(now + self.bounds.after_signal);
         self.orders.push(Order::Signal(signal));
@@ -206,7 +217,8 @@ impl Fate {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let suspicion = self.suspicion.as_ref().map(|(at, ..)| *at);
-        [self.kill_at, self.finish_by, suspicion].into_iter().flatten().min()
+        let limit = self.limit.map(|(_, at)| at);
+        [self.kill_at, self.finish_by, suspicion, limit].into_iter().flatten().min()
     }
 
     /// Whether nothing is left to wait for: all machines have exited, or cannot even be killed.
@@ -316,9 +328,10 @@ impl Fate {
         let (pid, host) = (machine.pid, machine.host.clone());
         let death = Death { machine: number, pid, host, cause, exit: machine.has_exited };
         match self.interrupted {
-            Some(signal) => {
-                self.orders.push(Order::End(format!("the launcher got {}", describe(signal.as_raw()))));
-            }
+            Some(signal) => self.orders.push(Order::End(match self.timed_out {
+                Some(limit) => format!("the time limit of {limit:?} is over"),
+                None => format!("the launcher got {}", describe(signal.as_raw())),
+            })),
             // It may have gone because its output was closed, which is told with the cause.
             None if self.output_failed() => self.orders.push(Order::End(death.to_string())),
             None => {
@@ -340,6 +353,13 @@ impl Fate {
                 self.on_death(number, Cause::Lingered(self.bounds.after_finish), now);
                 self.kill(now);
             }
+        }
+        if let Some((limit, _)) = self.limit.take_if(|(_, at)| *at <= now)
+            && self.interrupted.is_none()
+            && !self.broken
+        {
+            self.timed_out = Some(limit);
+            self.interrupt(Signal::TERM, now);
         }
         if self.kill_at.is_some_and(|at| at <= now) {
             if self.killed {
@@ -369,6 +389,9 @@ impl Fate {
         let all_well =
             !self.broken && self.machines.iter().all(|machine| machine.has_exited.is_some_and(|s| s.success()));
         let left_badly = self.left_badly.filter(|_| !self.broken);
+        if let Some(limit) = self.timed_out {
+            return Outcome::TimedOut(limit);
+        }
         match (self.death, self.interrupted, self.finished) {
             (Some(death), ..) => Outcome::Died(death),
             (None, _, None) if all_well => Outcome::Finished(0), // none has joined

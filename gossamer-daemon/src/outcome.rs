@@ -14,6 +14,8 @@ pub const USAGE_STATUS: u8 = 2;
 pub const FAILURE_STATUS: u8 = 70;
 /// Exit status of the launcher when the program was not found or cannot be executed.
 pub const NOT_STARTED_STATUS: u8 = 127;
+/// Exit status of the launcher when the program's time limit was over, as that of `timeout`.
+pub const TIMED_OUT_STATUS: u8 = 124;
 /// Exit status of the launcher when nobody reads what it writes any more, as of a process that SIGPIPE has ended.
 pub const CLOSED_STATUS: u8 = 128 + SIGPIPE as u8;
 const SIGPIPE: i32 = 13;
@@ -28,6 +30,8 @@ pub enum Outcome {
     Finished(u8),
     /// The launcher was told to end by this signal.
     Interrupted(i32),
+    /// Its time limit was over, so it was ended.
+    TimedOut(Duration),
     /// A machine died, so the program was ended.
     Died(Death),
     /// All machines have run to their own ends, without gossamer, and this one was the first not to end well.
@@ -144,6 +148,7 @@ impl Outcome {
             Outcome::Finished(status) => *status,
             Outcome::Interrupted(signal) => signal_status(*signal),
             Outcome::Died(death) | Outcome::Exited(death) => death.status(),
+            Outcome::TimedOut(_) => TIMED_OUT_STATUS,
             Outcome::Unwritten => FAILURE_STATUS,
         }
     }
@@ -156,6 +161,7 @@ impl Outcome {
             Outcome::Interrupted(signal) => Some(format!("the program was ended by {}", signals::describe(*signal))),
             Outcome::Died(death) => Some(format!("{death}; the program was ended")),
             Outcome::Exited(death) => Some(death.to_string()),
+            Outcome::TimedOut(limit) => Some(format!("the program was ended: its time limit of {limit:?} is over")),
         }
     }
 

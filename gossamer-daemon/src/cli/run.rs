@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use gossamer::bootstrap::FabricChoice;
 
-use super::complain;
+use super::{complain, size};
 use crate::config::RackConfig;
 use crate::environment::Environment;
 use crate::fate::Policy;
@@ -74,6 +74,10 @@ pub(super) struct Run {
     #[arg(long)]
     clean_env: bool,
 
+    /// End the program after so long (90s, 10m, 1h30m, 2d), as if by SIGTERM; status 124
+    #[arg(long, value_name = "TIME", value_parser = size::parse_duration)]
+    time_limit: Option<Duration>,
+
     /// PROGRAM has to call gossamer::main: a machine that ends before it has fails the program
     #[arg(long)]
     must_join: bool,
@@ -123,7 +127,8 @@ Any program:
 End:
   The program ends when the main function of machine 0 has returned. When a machine dies before that, all the others
   are ended within a second, and the machine, its process id and the cause are named. Ctrl-C, SIGTERM, SIGHUP and
-  SIGQUIT are passed on to all machines; what is left after 3 seconds, or at a second signal, is killed. When
+  SIGQUIT are passed on to all machines; what is left after 3 seconds, or at a second signal, is killed. The end of
+  --time-limit does as SIGTERM does. When
   gossamer-launch itself is killed, the machines end too. On a rack a host that is cut off or hangs counts as dead after
   timeouts.silence_ms (3 s), here as there.
 
@@ -134,6 +139,7 @@ Exit status:
   of the dead one   a machine exited too early: its status (101 after a panic), or 70 where that is 0;
                     killed by signal S: 128 + S
   128 + S           gossamer-launch was told to end by signal S (130: Ctrl-C)
+  124               the time limit was over
   141               nobody reads stdout or stderr any more (`| head`) and the machines ended well or by SIGPIPE: no message
   70                any other failure, of a machine or of gossamer-launch; also where stdout or stderr cannot be written
   127               PROGRAM was not found or cannot be executed
@@ -168,7 +174,7 @@ impl Run {
     }
 
     fn policy(&self) -> Policy {
-        Policy { must_join: self.must_join, ..Policy::default() }
+        Policy { must_join: self.must_join, time_limit: self.time_limit, ..Policy::default() }
     }
 
     fn run_local(self, machines: u16, environment: Environment) -> ExitCode {

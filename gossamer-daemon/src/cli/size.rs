@@ -1,4 +1,6 @@
-//! Sizes and times as people read them.
+//! Sizes and times as people read and write them.
+
+use std::time::Duration;
 
 /// `1.5 GiB`, `12 KiB`, `7 B`.
 pub(super) fn bytes(count: u64) -> String {
@@ -23,9 +25,47 @@ pub(super) fn seconds(count: u64) -> String {
     }
 }
 
+/// Far more than any program runs for, and still no time that a clock cannot tell.
+const LONGEST: Duration = Duration::from_secs(3650 * 86_400);
+
+/// `90s`, `10m`, `1h30m`, `2d`.
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is no time: a number and s, m, h or d, as in 90s, 10m, 1h30m, at most 3650d");
+    let mut sum = Duration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+        let (number, unit) = rest.split_at(digits);
+        let mut after = unit.chars();
+        let seconds = match after.next() {
+            Some('s') => 1,
+            Some('m') => 60,
+            Some('h') => 3600,
+            Some('d') => 86_400,
+            _ => return Err(wrong()),
+        };
+        let part = number.parse::<u64>().ok().and_then(|number| number.checked_mul(seconds)).ok_or_else(wrong)?;
+        sum = sum.checked_add(Duration::from_secs(part)).ok_or_else(wrong)?;
+        rest = after.as_str();
+    }
+    if sum.is_zero() || sum > LONGEST { Err(wrong()) } else { Ok(sum) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_have_units() {
+        for (text, seconds) in [("90s", 90), ("10m", 600), ("1h30m", 5400), ("2d", 172_800), ("0h1s", 1)] {
+            assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in
+            ["", "10", "0s", "m", "-1s", "1.5h", "10 m", "1h30", "3651d", "99999999999999999999s", "9999999999999999d"]
+        {
+            assert!(parse_duration(text).unwrap_err().contains("1h30m"), "{text}");
+        }
+    }
 
     #[test]
     fn sizes_and_times_are_short() {

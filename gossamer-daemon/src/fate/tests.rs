@@ -234,6 +234,38 @@ fn who_has_to_join_and_does_not_has_died() {
 }
 
 #[test]
+fn the_time_limit_ends_whatever_runs() {
+    let limited = || strangers(Policy { time_limit: Some(Duration::from_secs(60)), ..Policy::default() });
+    // As a signal does: first asked, then killed. What the machines say to it does not count.
+    for (exits, orders) in [(Some(0), vec![]), (Some(15), vec![]), (None, vec![Order::Kill])] {
+        let mut story = limited();
+        story.later(Duration::from_secs(59));
+        assert_eq!(story.fate.orders(), []);
+        story.later(Duration::from_secs(2));
+        assert_eq!(story.fate.orders(), [Order::Signal(Signal::TERM)]);
+        (0..3).for_each(|machine| exits.into_iter().for_each(|exit| story.exits(machine, exit)));
+        story.later(Bounds::default().after_signal);
+        assert_eq!(story.fate.orders().into_iter().take(orders.len()).collect::<Vec<_>>(), orders);
+        if exits.is_none() {
+            (0..3).for_each(|machine| story.exits(machine, 9)); // it was killed
+        }
+        story.ends(124, "its time limit of 60s is over");
+    }
+    // What has ended, or is ending for another reason, has its own end.
+    let mut interrupted = limited();
+    interrupted.fate.on_signal(Signal::INT, interrupted.now);
+    interrupted.later(Duration::from_secs(61));
+    (0..3).for_each(|machine| interrupted.exits(machine, 9));
+    interrupted.ends(130, "SIGINT");
+    let mut died = limited();
+    died.fate.on_join(0, died.now);
+    died.exits(1, 9);
+    died.later(Duration::from_secs(61));
+    [0, 2].into_iter().for_each(|machine| died.exits(machine, 9));
+    died.ends(137, "machine 1 ");
+}
+
+#[test]
 fn a_host_is_named_where_there_is_one() {
     let mut story = story();
     story.fate.introduce(2, 7, Some("beta".into()));

@@ -1,7 +1,7 @@
 //! Programs that never call `gossamer::main`, and those of which some machines do.
 
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -18,6 +18,7 @@ crate::tests![
     a_program_may_be_told_to_join,
     an_output_that_nobody_reads_is_no_success,
     the_environment_can_be_chosen,
+    a_time_limit_ends_any_program,
 ];
 
 /// `sh -c SCRIPT` on two machines: of this host, or of a rack's two.
@@ -220,4 +221,25 @@ fn the_environment_can_be_chosen() {
     let mut nowhere = launcher();
     nowhere.args(["run", "--local", "1", "--clean-env", "no-such-program-anywhere"]);
     assert_eq!(run(nowhere).code(), Some(127));
+}
+
+fn a_time_limit_ends_any_program() {
+    both(|rack| {
+        let limit = Duration::from_secs(1);
+        for text in ["exec sleep 1000", "trap 'exit 0' TERM; while :; do sleep 0.01; done"] {
+            let start = Instant::now();
+            let ended = run(script(rack, &["--time-limit", "1s"], text));
+            ended.assert(124, Some("the program was ended: its time limit of 1s is over"));
+            assert!(start.elapsed() >= limit, "{:?}", start.elapsed());
+        }
+        assert_eq!(run(script(rack, &["--time-limit=1h30m"], "exit 3")).code(), Some(3));
+    });
+    let start = Instant::now();
+    let ended = run(script(None, &["--time-limit", "1s"], "trap '' TERM; while :; do sleep 0.01; done"));
+    ended.assert(124, Some("the program was ended: its time limit of 1s is over"));
+    assert!(start.elapsed() >= Duration::from_secs(4), "SIGTERM is ignored, 3 s later it is killed");
+    let mut wrong = launcher();
+    wrong.args(["run", "--local", "1", "--time-limit", "10", "true"]);
+    let ended = run(wrong);
+    assert!(ended.code() == Some(2) && ended.stderr[0].contains("1h30m"), "{ended}");
 }
