@@ -74,7 +74,7 @@ pub fn main() -> ExitCode {
         Command::Logs(logs) => logs.main(),
         Command::Keygen(keygen) => keygen.main(),
     };
-    done.unwrap_or_else(|error| console::unwritten("gossamer-launch", error))
+    console::status("gossamer-launch", done)
 }
 
 #[cfg(test)]

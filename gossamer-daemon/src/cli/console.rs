@@ -3,6 +3,7 @@
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Parser;
 
@@ -29,14 +30,28 @@ pub(super) fn print(line: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Writes a line to standard error. Whoever calls it exits with another status than 0.
+/// Whether a line for standard error could not be written.
+static HAS_LOST_A_LINE: AtomicBool = AtomicBool::new(false);
+
+/// Writes a line to standard error. Where that cannot be, the status will tell ([`status`]).
 pub(super) fn complain(message: impl std::fmt::Display) {
     let line = format!("gossamer-launch: {message}\n");
-    let _ = io::stderr().write_all(line.as_bytes()); // nobody reads it: the status still tells
+    if io::stderr().write_all(line.as_bytes()).is_err() {
+        HAS_LOST_A_LINE.store(true, Ordering::Relaxed); // a flag alone
+    }
+}
+
+/// What to exit with: as `done` says, but with 0 only if all was written.
+pub(super) fn status(program: &str, done: io::Result<ExitCode>) -> ExitCode {
+    match done {
+        Err(error) => unwritten(program, error),
+        Ok(ExitCode::SUCCESS) if HAS_LOST_A_LINE.load(Ordering::Relaxed) => ExitCode::from(FAILURE_STATUS),
+        Ok(code) => code,
+    }
 }
 
 /// The status of a command whose standard output cannot be written.
-pub(super) fn unwritten(program: &str, error: io::Error) -> ExitCode {
+fn unwritten(program: &str, error: io::Error) -> ExitCode {
     let unwritten = Unwritten { stream: Stream::Out, error };
     if unwritten.is_closed() {
         return ExitCode::from(CLOSED_STATUS);

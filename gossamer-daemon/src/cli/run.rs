@@ -78,6 +78,10 @@ pub(super) struct Run {
     #[arg(long, value_name = "TIME", value_parser = size::parse_duration)]
     time_limit: Option<Duration>,
 
+    /// Where as many programs run as may (limits.programs), wait for room, in order; Ctrl-C leaves the queue
+    #[arg(long, conflicts_with = "local")]
+    wait: bool,
+
     /// PROGRAM has to call gossamer::main: a machine that ends before it has fails the program
     #[arg(long)]
     must_join: bool,
@@ -112,6 +116,10 @@ Hosts:
   says how. Hosts that lack the program get it from this one. It starts in the same working folder as here (or
   --folder), with this environment but for what belongs to this host or session (HOME, USER, SSH_..., and the like);
   --env adds to that and replaces, --clean-env passes on nothing else.
+
+Room:
+  A host runs at most limits.programs programs at a time, and refuses more. With --wait the program waits there in a
+  queue, and starts when it has room on all its hosts; Ctrl-C leaves the queue.
 
 Streams:
   Lines of stdout go to stdout, lines of stderr to stderr, never mixed within a line (longer than 1 MiB: in pieces of
@@ -228,6 +236,8 @@ impl Run {
             program,
             args,
             environment,
+            wait: self.wait,
+            notice: |text| complain(text),
             in_place: self.in_place,
             folder: self.folder,
             prefix: !self.no_prefix,

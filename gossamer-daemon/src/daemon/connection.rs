@@ -101,7 +101,11 @@ fn serve(daemon: &Arc<Daemon>, tcp: TcpStream, mut place: Place, need: Option<St
         let cure = "wait for some to end, or raise limits.connections in rack.yaml";
         return answer(link, &Reply::Refused(format!("{most} connections are open here, and no more may: {cure}")));
     }
-    match (link.receiver.receive_message()?, need) {
+    let request = match link.receiver.receive_message() {
+        Err(WireError::Closed) => return Ok(()), // it has seen that this host answers
+        other => other?,
+    };
+    match (request, need) {
         (Request::Run(_) | Request::Neighbour, Some(why)) => answer(link, &Reply::Refused(why))?,
         (request, _) => serve_request(daemon, link, request)?,
     }

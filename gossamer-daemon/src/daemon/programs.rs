@@ -4,7 +4,7 @@
 //! against one limit, each once: who counts holds the lock of those that come, and so does what turns one of them into one
 //! that runs. One part at a time is started ([`Programs::starting`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::cgroup::Cgroup;
 use crate::orphans;
-use crate::wire::{MachineStatus, ProgramId, ProgramStatus, Sender, ToPart, Wire};
+use crate::wire::{BEAT_MS, MachineStatus, ProgramId, ProgramStatus, Sender, ToPart, Wire};
 
 /// How long killed processes may take to go.
 const END_LIMIT: Duration = Duration::from_secs(2);
@@ -90,10 +90,19 @@ pub struct Machine {
 #[derive(Default)]
 pub struct Programs {
     list: Mutex<BTreeMap<ProgramId, Program>>,
-    coming: Mutex<BTreeSet<ProgramId>>,
+    coming: Mutex<Coming>,
     /// Waited for with `coming`: one of either has gone.
     freed: Condvar,
     starting: Mutex<()>,
+}
+
+/// The programs that do not run yet.
+#[derive(Default)]
+struct Coming {
+    /// Those that have room.
+    reserved: BTreeSet<ProgramId>,
+    /// Those that wait for room, in order. They come before those that do not wait.
+    queue: VecDeque<ProgramId>,
 }
 
 /// Room for a program that is coming; it ends when that runs, or was refused.
@@ -102,24 +111,34 @@ pub struct Reserved<'a> {
     id: ProgramId,
 }
 
+impl Coming {
+    fn has(&self, id: ProgramId) -> bool {
+        self.reserved.contains(&id) || self.queue.contains(&id)
+    }
+
+    fn leave(&mut self, id: ProgramId) {
+        self.queue.retain(|other| *other != id);
+    }
+}
+
 impl Reserved<'_> {
     /// The program runs: its part was started under `starting`.
     pub fn enter(self, program: Program) {
         let mut coming = self.programs.coming();
-        coming.remove(&self.id);
+        coming.reserved.remove(&self.id);
         self.programs.list().insert(self.id, program);
     }
 }
 
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
-        self.programs.coming().remove(&self.id);
+        self.programs.coming().reserved.remove(&self.id);
         self.programs.freed.notify_all();
     }
 }
 
 impl Programs {
-    fn coming(&self) -> MutexGuard<'_, BTreeSet<ProgramId>> {
+    fn coming(&self) -> MutexGuard<'_, Coming> {
         self.coming.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -142,21 +161,72 @@ impl Programs {
         let mut coming = self.coming();
         loop {
             let running = self.list();
-            if running.contains_key(&id) || coming.contains(&id) {
+            if running.contains_key(&id) || coming.has(id) {
                 return Err(format!("program {id} runs here already"));
             }
-            if running.len() + coming.len() < usize::from(most) {
-                coming.insert(id);
+            if running.len() + coming.reserved.len() + coming.queue.len() < usize::from(most) {
+                coming.reserved.insert(id);
                 return Ok(Reserved { programs: self, id });
             }
             let is_one_ending = running.values().any(|program| program.is_ending);
             drop(running);
             let left = end.saturating_duration_since(Instant::now());
             if !is_one_ending || left.is_zero() {
-                let cure = "wait for one to end, or raise limits.programs in rack.yaml";
+                let cure = "wait for one to end (run --wait), or raise limits.programs in rack.yaml";
                 return Err(format!("{most} programs run here or are coming, and no more may: {cure}"));
             }
             coming = self.freed.wait_timeout(coming, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Reserves room for one more as soon as there is room for it and for all that wait before it. `tell` is called at once
+    /// where that takes time, when something changes, and each [`BEAT_MS`], with the number of those before it; when it says
+    /// false, the program leaves the queue. At most `most_waiting` wait.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn reserve_in_turn(
+        &self,
+        id: ProgramId,
+        most: u16,
+        most_waiting: usize,
+        mut tell: impl FnMut(u32) -> bool,
+    ) -> Result<Reserved<'_>, String> {
+        let mut coming = self.coming();
+        if self.list().contains_key(&id) || coming.has(id) {
+            return Err(format!("program {id} runs here already"));
+        }
+        if coming.queue.len() >= most_waiting {
+            return Err(format!("{most_waiting} programs wait here already: try again later"));
+        }
+        coming.queue.push_back(id);
+        let beat = Duration::from_millis(BEAT_MS);
+        let mut told: Option<(usize, Instant)> = None;
+        loop {
+            let before = coming.queue.iter().position(|other| *other == id).unwrap_or(0);
+            if before < usize::from(most).saturating_sub(self.list().len() + coming.reserved.len()) {
+                coming.leave(id);
+                coming.reserved.insert(id);
+                self.freed.notify_all(); // those behind it have one less before them
+                return Ok(Reserved { programs: self, id });
+            }
+            match told.filter(|(same, at)| *same == before && at.elapsed() < beat) {
+                Some((_, at)) => {
+                    let left = beat.saturating_sub(at.elapsed());
+                    coming = self.freed.wait_timeout(coming, left).unwrap_or_else(PoisonError::into_inner).0;
+                }
+                None => {
+                    drop(coming); // who is slow to hear holds up nobody
+                    let is_there = tell(u32::try_from(before).unwrap_or(u32::MAX));
+                    coming = self.coming();
+                    if !is_there {
+                        coming.leave(id);
+                        self.freed.notify_all();
+                        return Err("its launcher has left the queue".to_owned());
+                    }
+                    told = Some((before, Instant::now()));
+                }
+            }
         }
     }
 
@@ -280,7 +350,7 @@ mod tests {
         assert_eq!(refused(3, 2), "");
         second.enter(program());
         assert!(refused(2, 9).contains("already") && refused(3, 1).contains("1 programs"));
-        assert!(programs.coming().is_empty());
+        assert!(programs.coming().reserved.is_empty());
     }
 
     fn program() -> Program {
@@ -288,6 +358,56 @@ mod tests {
         let (path, owner, machines) = (String::new(), String::new(), BTreeMap::new());
         let (since, channel) = (Instant::now(), Channel::new(channel).unwrap());
         Program { path, owner, since, cgroup: None, channel, machines, ended_by: None, is_ending: false }
+    }
+
+    #[test]
+    fn who_waits_gets_room_in_turn() {
+        let programs = Programs::default();
+        let (told, heard) = std::sync::mpsc::channel();
+        let (first, second) = (programs.reserve(ProgramId(1), 2).unwrap(), programs.reserve(ProgramId(2), 2).unwrap());
+        std::thread::scope(|scope| {
+            let wait = |number: u32, stays: bool| {
+                let (programs, told) = (&programs, told.clone());
+                let waiting = scope.spawn(move || {
+                    let tell = |before| {
+                        told.send((number, before)).unwrap();
+                        stays
+                    };
+                    programs.reserve_in_turn(ProgramId(number), 2, 3, tell).map(|reserved| {
+                        told.send((number, 99)).unwrap();
+                        std::mem::forget(reserved) // it keeps its room
+                    })
+                });
+                // One after the other: each knows its place before the next comes.
+                (waiting, heard.iter().find(|(who, _)| *who == number).unwrap().1)
+            };
+            let ((third, before_third), (fourth, before_fourth)) = (wait(3, true), wait(4, true));
+            assert_eq!((before_third, before_fourth), (0, 1));
+            let (left, before_left) = wait(5, false);
+            assert_eq!(before_left, 2);
+            assert!(left.join().unwrap().unwrap_err().contains("left the queue"));
+            let (fifth, before_fifth) = wait(6, true);
+            assert_eq!(before_fifth, 2, "who has left is not counted");
+            let too_many = programs.reserve_in_turn(ProgramId(7), 2, 3, |_| true).err().unwrap();
+            assert!(too_many.contains("3 programs wait here already"), "{too_many}");
+            assert!(programs.reserve(ProgramId(3), 9).err().unwrap().contains("already"), "it waits");
+
+            let admitted = || heard.iter().find(|(_, before)| *before == 99).unwrap().0;
+            drop(first);
+            assert_eq!(admitted(), 3);
+            assert!(programs.reserve(ProgramId(8), 2).is_err());
+            drop(second);
+            assert_eq!(admitted(), 4);
+            // Where there is room for more than wait, the others need not; where there is not, they do not overtake.
+            assert!(programs.reserve(ProgramId(9), 3).is_err(), "the one place is the next one's");
+            drop(programs.reserve(ProgramId(9), 4).unwrap());
+            programs.coming().reserved.remove(&ProgramId(3));
+            programs.freed.notify_all();
+            assert_eq!(admitted(), 6);
+            for waiting in [third, fourth, fifth] {
+                assert!(waiting.join().unwrap().is_ok());
+            }
+        });
     }
 
     /// A signal while input comes in: each message is whole. The input fills the socket, so that it is written in pieces.

@@ -21,8 +21,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
 
 use super::cache::{Taken, check_executable, path_of};
-use super::programs::{Channel, Program};
+use super::programs::{Channel, Program, Reserved};
 use super::{Daemon, STACK_BYTES, capacity};
+use crate::config::Limits;
 use crate::core_dump;
 use crate::orphans;
 use crate::part;
@@ -74,7 +75,7 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<C
     let plan: gossamer::bootstrap::Plan =
         serde_json::from_str(&start.plan).map_err(|error| format!("the plan of the program: {error}"))?;
     plan.check().map_err(|error| error.to_string())?;
-    let reserved = daemon.programs.reserve(start.program, limits.programs)?;
+    let reserved = room(daemon, link, &start)?;
     // At once: the launcher asks one host before all others, and goes on to them when it has room there.
     link.sender.send_message(&Reply::Beat).map_err(|error| format!("the launcher has gone: {error}"))?;
     let count = plan.machines_of(start.host).count();
@@ -118,6 +119,26 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<C
         channel.cut(); // the session ends at once, in order
     }
     Ok((child, channel))
+}
+
+/// Room for the program: at once, or in its turn where its launcher waits for that.
+fn room<'a>(daemon: &'a Daemon, link: &mut Link, start: &Start) -> Result<Reserved<'a>, String> {
+    let Limits { programs: most, connections, .. } = daemon.rack.limits;
+    if !start.wait {
+        return daemon.programs.reserve(start.program, most);
+    }
+    let id = start.program;
+    // Each holds a connection: half of them are left for everything else.
+    daemon.programs.reserve_in_turn(id, most, usize::from(connections / 2).max(1), |before| {
+        !has_left(&link.receiver) && link.sender.send_message(&Reply::Queued { before, most }).is_ok()
+    })
+}
+
+/// Whether the other side has closed the connection. What it has said meanwhile is not looked at.
+fn has_left(receiver: &SecureReader) -> bool {
+    let mut fds = [PollFd::new(receiver.tcp(), PollFlags::RDHUP)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&now)).is_ok() && !fds[0].revents().is_empty()
 }
 
 /// Other hosts of the program may still be taking it over; the launcher gives signs of life meanwhile.

@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use comm::secure::Key;
 use rustix::process::Signal;
 
-use super::{Event, RackError};
+use super::{Event, RackError, queue};
 use crate::config::{Host, RackConfig};
 use crate::daemon::cache::read_piece;
 use crate::wire::link::{self, Link};
@@ -23,25 +23,35 @@ pub(super) fn list(hosts: &[(String, String)]) -> String {
     each.collect::<Vec<_>>().join("\n  and ")
 }
 
+/// What it takes to get to the hosts, and to hear what becomes of that.
+pub struct Way<'a> {
+    /// The rack.
+    pub rack: &'a RackConfig,
+    /// Its hosts that are meant.
+    pub chosen: &'a [Host],
+    /// Its key.
+    pub key: &'a Key,
+    /// Into `events`.
+    pub news: &'a mpsc::Sender<Event>,
+    /// What happens.
+    pub events: &'a mpsc::Receiver<Event>,
+    /// Tells the user something on the way.
+    pub notice: fn(&str),
+}
+
 /// Connects to all hosts at once.
 ///
 /// # Errors
 /// [`RackError::Hosts`] names each that cannot be reached, and why.
-pub fn connect(
-    rack: &RackConfig,
-    chosen: &[Host],
-    key: &Key,
-    news: &mpsc::Sender<Event>,
-    events: &mpsc::Receiver<Event>,
-) -> Result<Links, RackError> {
-    for (number, host) in chosen.iter().enumerate() {
-        let (rack, host, key, news) = (rack.clone(), host.clone(), key.clone(), news.clone());
+pub fn connect(way: &Way<'_>) -> Result<Links, RackError> {
+    for (number, host) in way.chosen.iter().enumerate() {
+        let (rack, host, key, news) = (way.rack.clone(), host.clone(), way.key.clone(), way.news.clone());
         spawn(move || {
             let link = link::connect(&rack, &host, &key).map(Box::new).map_err(|error| error.to_string());
             let _ = news.send(Event::Connected(number, link)); // a signal came meanwhile
         })?;
     }
-    gather(chosen, events, |_| ())
+    gather(way, way.chosen, |_| ())
 }
 
 /// Starts the program on all hosts at once: when each of them has it, and not before, for the first to start would wait
@@ -53,30 +63,48 @@ pub fn connect(
 ///
 /// # Errors
 /// [`RackError::Hosts`] names each that refuses, and why.
-pub fn start(
-    chosen: &[Host],
-    links: Vec<Link>,
-    start: &Start,
-    path: &Path,
-    news: &mpsc::Sender<Event>,
-    events: &mpsc::Receiver<Event>,
-) -> Result<Links, RackError> {
+pub fn start(way: &Way<'_>, links: Vec<Link>, start: &Start, path: &Path) -> Result<Links, RackError> {
+    if start.wait {
+        drop(links); // a host waits for a request no longer than for a handshake
+        queue::enter(way, start, path)?;
+    } else if let Err(signal) = ask(way, links, start, path)? {
+        return Ok(Err(signal));
+    }
+    // To get the program may take a host longer than the silence that the others allow.
+    let links = match gather(way, way.chosen, |link| {
+        let _ = link.sender.send_message(&Request::Beat); // cut off: this will be noticed when it is to start
+    })? {
+        Ok(links) => links,
+        Err(signal) => return Ok(Err(signal)),
+    };
+    for (number, link) in links.into_iter().enumerate() {
+        let news = way.news.clone();
+        spawn(move || {
+            let _ = news.send(Event::Connected(number, go(link).map(Box::new))); // a signal came meanwhile
+        })?;
+    }
+    gather(way, way.chosen, |link| {
+        let _ = link.sender.send_message(&ToPart::Beat); // cut off: this will be noticed when it runs
+    })
+}
+
+/// Asks all hosts to take the program: one first, then all others at once.
+fn ask(way: &Way<'_>, links: Vec<Link>, start: &Start, path: &Path) -> Result<Result<(), Signal>, RackError> {
     let silence = Duration::from_millis(u64::from(start.silence_ms));
-    let start_of = |host: usize| Start { host: u16::try_from(host).unwrap_or(u16::MAX), ..start.clone() };
     let mut links: Vec<Option<Link>> = links.into_iter().map(Some).collect();
-    let first = (0..chosen.len()).min_by_key(|host| &chosen[*host].name).unwrap_or(0);
+    let first = (0..way.chosen.len()).min_by_key(|host| &way.chosen[*host].name).unwrap_or(0);
     if let Some(link) = links[first].take() {
-        let (start, news) = (start_of(first), news.clone());
+        let (start, news) = (start.of_host(first), way.news.clone());
         spawn(move || {
             let _ = news.send(Event::Connected(0, admit(link, start, silence).map(Box::new))); // a signal came meanwhile
         })?;
     }
-    let mut admitted = match gather(&chosen[first..=first], events, |_| ())? {
+    let mut admitted = match gather(way, &way.chosen[first..=first], |_| ())? {
         Ok(links) => links.into_iter().next(),
         Err(signal) => return Ok(Err(signal)),
     };
     for (number, link) in links.into_iter().enumerate() {
-        let (start, path, news) = (start_of(number), path.to_owned(), news.clone());
+        let (start, path, news) = (start.of_host(number), path.to_owned(), way.news.clone());
         let admitted = if number == first { admitted.take() } else { None };
         spawn(move || {
             let admitted = match (admitted, link) {
@@ -88,46 +116,33 @@ pub fn start(
             let _ = news.send(Event::Connected(number, ready)); // a signal came meanwhile
         })?;
     }
-    // To get the program may take a host longer than the silence that the others allow.
-    let links = match gather(chosen, events, |link| {
-        let _ = link.sender.send_message(&Request::Beat); // cut off: this will be noticed when it is to start
-    })? {
-        Ok(links) => links,
-        Err(signal) => return Ok(Err(signal)),
-    };
-    for (number, link) in links.into_iter().enumerate() {
-        let news = news.clone();
-        spawn(move || {
-            let _ = news.send(Event::Connected(number, go(link).map(Box::new))); // a signal came meanwhile
-        })?;
-    }
-    gather(chosen, events, |link| {
-        let _ = link.sender.send_message(&ToPart::Beat); // cut off: this will be noticed when it runs
-    })
+    Ok(Ok(()))
 }
 
-fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(), RackError> {
+pub(super) fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(), RackError> {
     let thread = std::thread::Builder::new().name("host".into()).spawn(work);
     thread.map(drop).map_err(|error| RackError::Launch(crate::error::LaunchError::system("start a thread")(error)))
 }
 
 /// Waits for all hosts, and gives signs of life to those that are ready.
-fn gather(
-    chosen: &[Host],
-    events: &mpsc::Receiver<Event>,
-    mut beat: impl FnMut(&mut Link),
-) -> Result<Links, RackError> {
+fn gather(way: &Way<'_>, chosen: &[Host], mut beat: impl FnMut(&mut Link)) -> Result<Links, RackError> {
     let mut links: Vec<Option<Link>> = chosen.iter().map(|_| None).collect();
     let mut failed = Vec::new();
+    let mut beat_at = Instant::now() + Duration::from_millis(BEAT_MS);
     while links.iter().flatten().count() + failed.len() < chosen.len() {
-        match events.recv_timeout(Duration::from_millis(BEAT_MS)) {
+        if Instant::now() >= beat_at {
+            links.iter_mut().flatten().for_each(&mut beat);
+            beat_at = Instant::now() + Duration::from_millis(BEAT_MS);
+        }
+        match way.events.recv_timeout(beat_at.saturating_duration_since(Instant::now())) {
             Ok(Event::Connected(number, link)) => match link {
                 Ok(link) => links[number] = Some(*link),
                 Err(reason) => failed.push((chosen[number].name.clone(), reason)),
             },
             Ok(Event::Signal(signal)) => return Ok(Err(signal)),
+            Ok(Event::Queued(host, before, most)) => (way.notice)(&queue::notice(&chosen[host].name, before, most)),
             Ok(_) => {}
-            Err(RecvTimeoutError::Timeout) => links.iter_mut().flatten().for_each(&mut beat),
+            Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
@@ -136,20 +151,33 @@ fn gather(
 }
 
 /// Asks a host to take the program: until it has reserved room for it.
-fn admit(mut link: Link, start: Start, silence: Duration) -> Result<Link, String> {
+fn admit(link: Link, start: Start, silence: Duration) -> Result<Link, String> {
+    admit_in_turn(link, start, silence, |_, _| ())
+}
+
+/// The same; where the program waits for room, says each time how many wait before it, and how many may run.
+pub(super) fn admit_in_turn(
+    mut link: Link,
+    start: Start,
+    silence: Duration,
+    mut tell: impl FnMut(u32, u16),
+) -> Result<Link, String> {
     let in_words = |error: &dyn std::fmt::Display| error.to_string();
     // However long it takes the host to find its executable or to get it, it gives signs of life.
     link.set_timeout(silence).map_err(|error| in_words(&error))?;
     link.sender.send_message(&Request::Run(Box::new(start))).map_err(|error| in_words(&error))?;
-    match link.receiver.receive_message().map_err(|error| in_words(&error))? {
-        Reply::Beat => Ok(link),
-        Reply::Refused(reason) => Err(reason),
-        _ => Err("it answers what was not asked".into()),
+    loop {
+        match link.receiver.receive_message().map_err(|error| in_words(&error))? {
+            Reply::Beat => return Ok(link),
+            Reply::Queued { before, most } => tell(before, most),
+            Reply::Refused(reason) => return Err(reason),
+            _ => return Err("it answers what was not asked".into()),
+        }
     }
 }
 
 /// Waits until a host has the program's executable, and hands it over where the host lacks it.
-fn prepare(mut link: Link, path: &Path) -> Result<Link, String> {
+pub(super) fn prepare(mut link: Link, path: &Path) -> Result<Link, String> {
     let in_words = |error: &dyn std::fmt::Display| error.to_string();
     loop {
         match link.receiver.receive_message().map_err(|error| in_words(&error))? {

@@ -11,6 +11,7 @@
 pub mod ask;
 pub mod hosts;
 pub mod plan;
+mod queue;
 mod streams;
 
 use std::io;
@@ -35,7 +36,7 @@ use crate::outcome::{Cause, Ended, NOT_STARTED_STATUS, Outcome, USAGE_STATUS};
 use crate::output::Unwritten;
 use crate::signals::Signals;
 use crate::wire::{FromPart, ProgramId, SecretBytes, Start, ToPart};
-use hosts::Hosts;
+use hosts::{Hosts, Way};
 use streams::{Input, Outputs};
 
 /// What to run, and where.
@@ -61,6 +62,10 @@ pub struct RackRun {
     pub in_place: bool,
     /// Its working folder on each host; `None`: this process's.
     pub folder: Option<PathBuf>,
+    /// Whether to wait for room where as many programs run as may.
+    pub wait: bool,
+    /// Tells the user something on the way.
+    pub notice: fn(&str),
     /// Whether the machine's name goes before each line of output (with one machine it never does).
     pub prefix: bool,
     /// By which rules it ends.
@@ -111,6 +116,8 @@ impl RackError {
 pub enum Event {
     /// A host has done the next step of the start, or cannot.
     Connected(usize, Result<Box<crate::wire::link::Link>, String>),
+    /// A host has no room, and so many programs wait there before this one, where so many may run.
+    Queued(usize, u32, u16),
     /// A host's part has said this. Its output and its grants do not come this way.
     Heard(usize, FromPart),
     /// The connection to a host has ended, and why.
@@ -134,13 +141,14 @@ pub fn run(run: &RackRun) -> Result<Ended, RackError> {
     let binary = if run.in_place { None } else { Some(plan::identify(&path)?) };
     let key = Key::read(&run.rack.key_path()).map_err(LaunchError::from)?;
     let chosen = plan::choose(&run.rack, &run.hosts)?;
-    let links = match hosts::connect(&run.rack, &chosen, &key, &news, &events)? {
+    let way = Way { rack: &run.rack, chosen: &chosen, key: &key, news: &news, events: &events, notice: run.notice };
+    let links = match hosts::connect(&way)? {
         Ok(links) => links,
         Err(signal) => return Ok(Outcome::Interrupted(signal.as_raw()).into()),
     };
     let plan = plan::make(run, &chosen)?;
     let start = plan::start(run, &plan, &path, binary)?;
-    let links = match hosts::start(&chosen, links, &start, &path, &news, &events)? {
+    let links = match hosts::start(&way, links, &start, &path)? {
         Ok(links) => links,
         Err(signal) => return Ok(Outcome::Interrupted(signal.as_raw()).into()),
     };
@@ -250,7 +258,7 @@ impl Program {
                 self.hosts.tell_all(&ToPart::Close(unwritten.stream));
                 self.fate.on_unwritten(unwritten, now);
             }
-            Event::Written | Event::Connected(..) => {}
+            Event::Written | Event::Connected(..) | Event::Queued(..) => {}
         }
     }
 

@@ -192,6 +192,7 @@ pub fn start(run: &RackRun, plan: &Plan, path: &Path, binary: Option<Binary>) ->
         env: variables.into_iter().map(|(name, value)| (name.into_vec(), value.into_vec())).collect(),
         folder: folder.into_os_string().into_encoded_bytes(),
         silence_ms: run.rack.timeouts.silence_ms,
+        wait: run.wait,
     };
     check_length(start, run.rack.limits.environment_bytes)
 }
@@ -248,6 +249,8 @@ mod tests {
             program: "true".into(),
             args: Vec::new(),
             environment: Environment::default(),
+            wait: false,
+            notice: |_| (),
             in_place: false,
             folder: None,
             prefix: true,

@@ -202,6 +202,13 @@ pub enum Request {
 pub enum Reply {
     /// No, and why.
     Refused(String),
+    /// There is no room, and the program waits for it; at once, when its place changes, and as a sign of life.
+    Queued {
+        /// How many wait here before it.
+        before: u32,
+        /// How many may run at a time.
+        most: u16,
+    },
     /// This host lacks the program: send it, as [`Request::Chunk`]s.
     NeedBinary,
     /// This host has the program, and waits for `Go`.
@@ -241,9 +248,17 @@ pub struct Start {
     pub folder: Vec<u8>,
     /// How long silence may last, in milliseconds.
     pub silence_ms: u32,
+    /// Whether to wait where there is no room: `Queued` answers until there is.
+    pub wait: bool,
 }
 
 impl Start {
+    /// The same for the host with this number in the plan.
+    #[must_use]
+    pub fn of_host(&self, host: usize) -> Start {
+        Start { host: u16::try_from(host).unwrap_or(u16::MAX), ..self.clone() }
+    }
+
     /// Whether arguments and environment are no longer than `limits.environment_bytes` allows.
     ///
     /// # Errors

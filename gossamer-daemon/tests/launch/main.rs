@@ -13,6 +13,7 @@ mod links;
 mod machine;
 mod normal;
 mod orphans;
+mod queue;
 mod rack;
 mod rack_ends;
 mod rig;
@@ -32,7 +33,7 @@ fn main() {
     }
     let local = [normal::TESTS, cards::TESTS, death::TESTS, streams::TESTS, terminal::TESTS];
     let both = [unwritten::TESTS, any_program::TESTS, orphans::TESTS, descriptors::TESTS, core_dumps::TESTS];
-    let racks = [rack::TESTS, rack_ends::TESTS, troubles::TESTS];
+    let racks = [rack::TESTS, rack_ends::TESTS, troubles::TESTS, queue::TESTS];
     let groups = local.into_iter().chain(both).chain(racks);
     let trial = |(name, test): &(&'static str, fn())| {
         let test = *test;

@@ -235,6 +235,7 @@ fn nonsense_of_those_with_a_key_does_not_harm_a_daemon() {
             env: vec![],
             folder: b"/".to_vec(),
             silence_ms: 5000,
+            wait: false,
         }))
     };
     for (plan, host) in [("", 0), ("{}", 0), (plan, 0), (plan, 9)] {

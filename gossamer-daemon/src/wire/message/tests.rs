@@ -15,6 +15,7 @@ fn start() -> Start {
         env: vec![(b"A".to_vec(), b"1".to_vec())],
         folder: b"/tmp".to_vec(),
         silence_ms: 3000,
+        wait: true,
     }
 }
 
@@ -45,7 +46,12 @@ fn traffic() -> Vec<Vec<u8>> {
         FromPart::Done,
     ];
     let setup = Setup { start: start(), file: b"/x".to_vec() };
-    let replies = [Reply::Refused("no".into()), Reply::Logs(vec!["a".into(), "b".into()]), Reply::Accepted];
+    let replies = [
+        Reply::Refused("no".into()),
+        Reply::Logs(vec!["a".into(), "b".into()]),
+        Reply::Accepted,
+        Reply::Queued { before: 3, most: 2 },
+    ];
     let mut all = vec![hello().pack(), hello().to_bytes(), setup.to_bytes()];
     all.extend(requests.iter().map(Wire::to_bytes));
     all.extend(to_part.iter().map(Wire::to_bytes));

@@ -1,0 +1,64 @@
+//! A program that waits for room on its hosts (`run --wait`).
+//!
+//! It asks one host after the other, in the order of their names, and keeps the room that it has while it waits for more. So
+//! do all that wait: of two programs that wait for each other's hosts none is before the other on both, and each gets its
+//! turn. A host is connected to when it is asked, and lets the program wait for as long as it takes, with signs of life.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::hosts::{Way, admit_in_turn, prepare, spawn};
+use super::{Event, RackError};
+use crate::wire::{Start, link};
+
+/// Starts asking. Each host that has the program, or one that refuses it, is an [`Event::Connected`].
+///
+/// # Errors
+/// When the system has no threads left.
+pub fn enter(way: &Way<'_>, start: &Start, path: &Path) -> Result<(), RackError> {
+    let mut order: Vec<usize> = (0..way.chosen.len()).collect();
+    order.sort_by_key(|host| &way.chosen[*host].name);
+    let (rack, chosen, key, news) = (way.rack.clone(), way.chosen.to_vec(), way.key.clone(), way.news.clone());
+    let (start, path) = (start.clone(), path.to_owned());
+    let silence = Duration::from_millis(u64::from(start.silence_ms));
+    spawn(move || {
+        let mut order = order.into_iter();
+        for number in order.by_ref() {
+            let mut told = None;
+            let tell = |before, most| {
+                if told.replace(before) != Some(before) {
+                    let _ = news.send(Event::Queued(number, before, most)); // a signal came meanwhile
+                }
+            };
+            let linked = link::connect(&rack, &chosen[number], &key).map_err(|error| error.to_string());
+            let admitted = linked.and_then(|link| admit_in_turn(link, start.of_host(number), silence, tell));
+            let (path, news_of_host) = (path.clone(), news.clone());
+            let outcome = admitted.map(|link| {
+                spawn(move || {
+                    let ready = prepare(link, &path).map(Box::new);
+                    let _ = news_of_host.send(Event::Connected(number, ready)); // as above
+                })
+            });
+            let failure = match outcome {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => error.to_string(),
+                Err(reason) => reason,
+            };
+            let _ = news.send(Event::Connected(number, Err(failure))); // as above
+            break;
+        }
+        for number in order {
+            let _ = news.send(Event::Connected(number, Err("it was not asked".to_owned()))); // as above
+        }
+    })
+}
+
+/// What to tell the user.
+pub fn notice(host: &str, before: u32, most: u16) -> String {
+    let before = match before {
+        0 => "this one is next".to_owned(),
+        1 => "1 program waits before this one".to_owned(),
+        before => format!("{before} programs wait before this one"),
+    };
+    format!("waiting for room on host {host}, where {most} programs may run (limits.programs); {before}")
+}
