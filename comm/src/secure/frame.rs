@@ -18,6 +18,7 @@ const SEAL_BYTES: usize = 16;
 const PART_BYTES_MAX: usize = u16::MAX as usize - SEAL_BYTES - 1;
 /// Longest frame with its length.
 pub(super) const FRAME_BYTES_MAX: usize = LENGTH_BYTES + u16::MAX as usize;
+const _: () = assert!(1 + PART_BYTES_MAX + SEAL_BYTES == 65_535 && FRAME_BYTES_MAX == 65_537);
 
 const GOES_ON: u8 = 0;
 const LAST: u8 = 1;
@@ -184,6 +185,40 @@ mod tests {
         }
         assert!(opened == messages);
         assert!(!opener.is_within_message());
+    }
+
+    #[test]
+    fn a_message_that_is_cut_anywhere_is_unfinished() {
+        let (ours, theirs) = sessions();
+        let ((_, mut sealer), (mut opener, _)) = (split(ours), split(theirs));
+        let mut wire = Vec::new();
+        sealer.seal(&vec![1; PART_BYTES_MAX + 10], &mut wire).unwrap();
+        let second = FRAME_BYTES_MAX;
+        assert!(!opener.is_within_message() && opener.kept_bytes() == 0);
+        // Within a length, within a frame, between two frames, within the second.
+        for (from, to, kept_bytes) in
+            [(0, 1, 1), (1, 9, 9), (9, second, PART_BYTES_MAX), (second, second + 7, PART_BYTES_MAX + 7)]
+        {
+            opener.feed(&wire[from..to]);
+            assert_eq!(opener.next(usize::MAX), Ok(None));
+            assert!(opener.is_within_message());
+            assert_eq!(opener.kept_bytes(), kept_bytes, "{to}");
+        }
+        opener.feed(&wire[second + 7..]);
+        assert_eq!(opener.next(usize::MAX).unwrap().unwrap().len(), PART_BYTES_MAX + 10);
+        assert!(!opener.is_within_message() && opener.kept_bytes() == 0);
+    }
+
+    #[test]
+    fn parts_that_never_end_a_message_are_refused() {
+        for plain in [&[][..], &[GOES_ON], &[LAST + 1, 7]] {
+            let (ours, theirs) = sessions();
+            let ((_, mut sealer), (mut opener, _)) = (split(ours), split(theirs));
+            let mut wire = Vec::new();
+            sealer.seal_as_it_is(plain, &mut wire);
+            opener.feed(&wire);
+            assert_eq!(opener.next(9), Err(Broken::Tampered), "{plain:?}");
+        }
     }
 
     #[test]

@@ -315,6 +315,28 @@ mod tests {
     }
 
     #[test]
+    fn each_refusal_travels() {
+        let refusals = [Refusal::WrongKey, Refusal::OtherVersion(0), Refusal::OtherPurpose, Refusal::Unwanted];
+        for refusal in refusals {
+            let (initiator, _) = Initiator::new(&Key::generate().unwrap(), "test", b"").unwrap();
+            assert_eq!(initiator.finish(content(&refusal.message())).err(), Some(refusal));
+        }
+        assert!(Refusal::NotGossamer.message().is_empty());
+    }
+
+    #[test]
+    fn no_more_than_the_longest_message_is_waited_for() {
+        let message = |bytes: usize| [&(bytes as u16).to_le_bytes()[..], &vec![7; bytes]].concat();
+        let longest = message(MESSAGE_BYTES_MAX);
+        assert_eq!(first_message(&longest), Ok(Some((&longest[2..], MESSAGE_BYTES_MAX + 2))));
+        assert_eq!(first_message(&longest[..MESSAGE_BYTES_MAX + 1]), Ok(None));
+        assert_eq!(first_message(&message(MESSAGE_BYTES_MAX + 1)), Err(Refusal::NotGossamer));
+        assert_eq!(first_message(&message(MESSAGE_BYTES_MAX + 1)[..2]), Err(Refusal::NotGossamer));
+        let two = [message(3), message(1)].concat();
+        assert_eq!(first_message(&two), Ok(Some((&[7, 7, 7][..], 5))), "what follows is left");
+    }
+
+    #[test]
     fn other_protocols_are_told_apart() {
         let key = Key::generate().unwrap();
         assert_eq!(first_message(b"GET / HTTP/1.1\r\n"), Err(Refusal::NotGossamer));

@@ -5,7 +5,7 @@
 //!
 //! Invariant: loom builds have a target folder of their own, because `--cfg loom` changes every crate.
 
-use crate::command::Context;
+use crate::command::{Command, Context};
 use crate::tier::Verdict;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,21 +14,24 @@ const MODELLED: [&str; 2] = ["trust", "comm"];
 
 /// Loom over the models, which are the tests named `loom_…`.
 pub fn models(context: &Context) -> anyhow::Result<Verdict> {
-    let preemptions = variable("LOOM_MAX_PREEMPTIONS", "3");
     let mut verdict = Verdict::passed();
     for package in MODELLED {
         let tests = context
             .cargo(&["test", "--release", "--no-fail-fast", "--package", package, "--lib"])
-            .args(&["--target-dir", &context.target.join("loom").to_string_lossy()])
-            .rustflag("--cfg loom")
-            .env("LOOM_MAX_PREEMPTIONS", preemptions.as_str())
-            // The models want an optimised build, not the minutes that whole-program linking takes.
-            .env("CARGO_PROFILE_RELEASE_LTO", "off")
-            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
-            .tests_named(&["loom_"])?;
-        verdict = verdict.and(tests);
+            .args(&["--target-dir", &context.target.join("loom").to_string_lossy()]);
+        verdict = verdict.and(modelled(tests).tests_named(&["loom_"])?);
     }
     Ok(verdict)
+}
+
+/// The command, which builds in the profile `release`, with what models need.
+pub fn modelled(command: Command<'_>) -> Command<'_> {
+    command
+        .rustflag("--cfg loom")
+        .env("LOOM_MAX_PREEMPTIONS", variable("LOOM_MAX_PREEMPTIONS", "3"))
+        // The models want an optimised build, not the minutes that whole-program linking takes.
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
 }
 
 /// The stress tests in release mode, for longer than `cargo test` gives them.

@@ -1,7 +1,7 @@
 //! `cargo dev <what>`: the one way to run any check of this project; CI runs the same.
 //!
 //! Here: the command line, and the order in which `ci` runs the tiers. Not here: what a tier does
-//! (`basic`, `loom`, `fallback`, `fuzz`, `sanitize`, `rdma`, `book`, `house`, `install`), how a program is run (`command`), how
+//! (`basic`, `loom`, `fallback`, `fuzz`, `mutants`, `sanitize`, `rdma`, `book`, `house`, `install`), how a program is run (`command`), how
 //! libtest's output is counted (`count`), what runs beside the tiers (`beside`), how verdicts are reported (`tier`).
 //!
 //! Invariant: a tier ends as passed, failed or SKIPPED with its reason, and only the first counts as
@@ -18,6 +18,7 @@ mod hosts;
 mod house;
 mod install;
 mod loom;
+mod mutants;
 mod rdma;
 mod sanitize;
 mod tier;
@@ -28,6 +29,7 @@ use book::BenchBook;
 use clap::{Parser, Subcommand};
 use command::Context;
 use install::Install;
+use mutants::Mutants;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tier::{Report, Verdict};
@@ -84,13 +86,15 @@ enum What {
     Stress,
     /// The fuzzer over whatever takes bytes from others (cargo-fuzz; FUZZ_SECONDS for each target; default: 60)
     Fuzz,
+    /// Single-line changes of the core that no test notices (cargo-mutants; hours; before a release)
+    Mutants(Mutants),
     /// House rules: SAFETY comments, Release beside Acquire, file sizes, opening lines, unfinished marks
     Unsafe,
     /// Lines of code, comments and tests of each file
     Size,
     /// The C API: header, libraries and pkg-config file
     Install(Install),
-    /// Adds the toolchain components that the tiers need (rustfmt, clippy; miri where a nightly is)
+    /// Adds what the tiers need to the toolchain (rustfmt, clippy; miri where a nightly is), and cargo-mutants
     InstallTools,
 }
 
@@ -142,6 +146,7 @@ impl What {
             What::BenchBook(_) => "bench-book",
             What::Stress => "stress",
             What::Fuzz => "fuzz",
+            What::Mutants(_) => "mutants",
             What::Unsafe => "unsafe",
             What::Size => "size",
             What::Install(_) => "install",
@@ -174,6 +179,7 @@ impl What {
             What::Miri => sanitize::miri(context),
             What::BenchBook(options) => book::make(context, options),
             What::Fuzz => fuzz::targets(context),
+            What::Mutants(options) => mutants::check(context, options),
             What::Unsafe => house::check(context),
             What::Size => house::size(context),
             What::Install(what) => install::install(context, what),

@@ -1,13 +1,13 @@
-//! The toolchain components that the tiers need, and which toolchains there are.
+//! The toolchain components and the cargo command that the tiers need, and which toolchains there are.
 //!
-//! Here: what rustup is asked for. Not here: anything outside rustup.
+//! Here: what rustup and `cargo install` are asked for. Not here: anything else.
 //!
-//! Invariant: a component that cannot be had is said, and only rustfmt and clippy are required.
+//! Invariant: what cannot be had is said, and only rustfmt and clippy are required.
 
 use crate::command::Context;
 use crate::tier::Verdict;
 
-/// Adds rustfmt and clippy to the toolchain in use, and miri to each nightly that is installed.
+/// Adds rustfmt and clippy to the toolchain in use, miri to each nightly that is installed, and cargo-mutants where it is not.
 pub fn install(context: &Context) -> anyhow::Result<Verdict> {
     let mut verdict = context.command("rustup", &["component", "add", "rustfmt", "clippy"]).check()?;
     let listed = context.command("rustup", &["toolchain", "list", "--quiet"]).capture()?;
@@ -21,6 +21,11 @@ pub fn install(context: &Context) -> anyhow::Result<Verdict> {
         if !context.command("rustup", &add).run()?.success {
             verdict = verdict.and(Verdict::skipped(format!("{nightly} offers no miri")));
         }
+    }
+    if !context.cargo(&["mutants", "--version"]).capture()?.success
+        && !context.cargo(&["install", "--locked", "cargo-mutants"]).run()?.success
+    {
+        verdict = verdict.and(Verdict::skipped("cargo-mutants cannot be installed"));
     }
     Ok(verdict)
 }

@@ -1,0 +1,331 @@
+//! Single-line changes of the code that no test notices: cargo-mutants over the files that everything else relies on.
+//!
+//! Here: which files, by which tests, and what a survivor means. Not here: which survivors are explained, and why
+//! (`.cargo/mutants.toml`); what was found so (`docs/mutants.md`).
+//!
+//! Invariants: a change counts as noticed if any pass of its group fails or hangs; one that none notices fails the tier, and so
+//! do a group without changes and an explanation of nothing.
+
+use crate::command::{Command, Context};
+use crate::count::Counts;
+use crate::tier::{State, Verdict};
+use anyhow::Context as _;
+use clap::ValueEnum;
+use std::fs;
+use std::path::Path;
+
+/// How long the passes of one group may take, in seconds.
+const LIMIT_S: u64 = 6 * 3600;
+/// How long the tests of one change may take at least before they count as hung, in seconds.
+const HANGS_S: &str = "60";
+/// The survivors that are explained.
+const EXPLAINED: &str = ".cargo/mutants.toml";
+
+/// What can be run alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Group {
+    /// Keys, handshake, sealed frames, secure streams
+    Secure,
+    /// Sleeping and waking between processes
+    CommPark,
+    /// Sleeping and waking between threads
+    Park,
+    /// Batches to and from other machines
+    Far,
+    /// Request and response slots
+    Slot,
+    /// Counting of trusts
+    Count,
+    /// Client and trustee of one pair
+    Pair,
+}
+
+/// Options of `mutants`.
+#[derive(clap::Args, Clone, PartialEq, Eq, Debug)]
+pub struct Mutants {
+    /// One group of files alone
+    #[arg(value_enum)]
+    only: Option<Group>,
+    /// How many changes are tried at the same time; each has a build folder of its own
+    #[arg(long, default_value_t = 1)]
+    jobs: usize,
+}
+
+/// What a group's changes are tried with.
+enum Tests {
+    /// The unit tests of a package with one of these parts in their names, all if there is none.
+    Unit(&'static [&'static str]),
+    /// These files of integration tests.
+    Integration(&'static [&'static str]),
+    /// The loom models with one of these parts in their names.
+    Loom(&'static [&'static str]),
+}
+
+impl Tests {
+    /// The command with these tests. What is to be built goes behind `--cargo-arg`: else all tests of the package would be, for
+    /// each change.
+    fn added_to<'a>(&self, command: Command<'a>) -> Command<'a> {
+        match self {
+            Tests::Unit(parts) => command.args(&["--cargo-arg=--lib", "--", "--"]).args(parts),
+            Tests::Integration(files) => {
+                files.iter().fold(command, |command, file| command.args(&[&format!("--cargo-arg=--test={file}")]))
+            }
+            Tests::Loom(parts) => crate::loom::modelled(
+                command.args(&["--cargo-arg=--lib", "--profile", "release", "--", "--"]).args(parts),
+            ),
+        }
+    }
+}
+
+/// Files of one package, and the passes that their changes go through, the quick ones first: each tries what those before it
+/// did not notice.
+struct Files {
+    package: &'static str,
+    files: &'static [&'static str],
+    passes: &'static [Tests],
+}
+
+impl Group {
+    fn files(self) -> Files {
+        match self {
+            Group::Secure => Files {
+                package: "comm",
+                files: &[
+                    "comm/src/secure/handshake.rs",
+                    "comm/src/secure/frame.rs",
+                    "comm/src/secure/key.rs",
+                    "comm/src/secure/stream.rs",
+                ],
+                passes: &[Tests::Unit(&["secure::", "tcp::greeting"])],
+            },
+            Group::CommPark => Files {
+                package: "comm",
+                files: &["comm/src/park.rs"],
+                passes: &[Tests::Unit(&["park::", "shm::"]), Tests::Loom(&["park::"])],
+            },
+            Group::Park => Files {
+                package: "trust",
+                files: &["trust/src/park/mod.rs"],
+                passes: &[
+                    Tests::Unit(&["reply::", "idle::", "submit::", "worker::"]),
+                    Tests::Loom(&["park::", "registry::", "slot::model"]),
+                    Tests::Integration(&["sleeping", "ends", "net_idle"]),
+                ],
+            },
+            Group::Far => Files {
+                package: "trust",
+                files: &[
+                    "trust/src/far/frame.rs",
+                    "trust/src/far/server.rs",
+                    "trust/src/far/client.rs",
+                    "trust/src/far/fault.rs",
+                    "trust/src/far/mod.rs",
+                ],
+                passes: &[Tests::Unit(&["far::"])],
+            },
+            Group::Slot => Files {
+                package: "trust",
+                files: &["trust/src/slot/mod.rs", "trust/src/slot/cursor.rs", "trust/src/slot/dictionary.rs"],
+                passes: &[
+                    Tests::Unit(&["slot::", "far::", "submit::"]),
+                    Tests::Loom(&["slot::model"]),
+                    Tests::Integration(&["sizes", "order", "ends", "panics"]),
+                ],
+            },
+            Group::Count => Files {
+                package: "trust",
+                files: &["trust/src/count.rs"],
+                passes: &[
+                    Tests::Loom(&["count::"]),
+                    Tests::Unit(&[]),
+                    Tests::Integration(&["counting", "drops", "freed"]),
+                ],
+            },
+            Group::Pair => Files {
+                package: "trust",
+                files: &["trust/src/client.rs", "trust/src/client/gone.rs", "trust/src/trustee.rs"],
+                passes: &[
+                    Tests::Unit(&[]),
+                    Tests::Integration(&["order", "sizes", "panics", "ends"]),
+                    Tests::Integration(&["oracle", "freed", "memory", "going_down"]),
+                ],
+            },
+        }
+    }
+}
+
+/// Tries the changes of one group, or of all.
+pub fn check(context: &Context, options: &Mutants) -> anyhow::Result<Verdict> {
+    let version = context.cargo(&["mutants", "--version"]).capture()?;
+    if !version.success {
+        return Ok(Verdict::skipped(
+            "no cargo-mutants: `cargo dev install-tools`, or `cargo install --locked cargo-mutants`",
+        ));
+    }
+    let explained = fs::read_to_string(context.root.join(EXPLAINED)).with_context(|| EXPLAINED)?;
+    let mut verdict = explanations(context, &explained)?;
+    for group in Group::value_variants().iter().filter(|group| options.only.is_none_or(|only| only == **group)) {
+        verdict = verdict.and(try_all(context, *group, options.jobs)?);
+    }
+    Ok(verdict)
+}
+
+/// Whether each explanation has a reason, and explains something.
+fn explanations(context: &Context, explained: &str) -> anyhow::Result<Verdict> {
+    let mut verdict = Verdict::passed();
+    for Explanation { pattern, reason } in explanations_in(explained) {
+        if reason.is_empty() {
+            verdict = verdict.and(Verdict::failed(format!("{EXPLAINED}: no reason above '{pattern}'")));
+        }
+        let all = ["mutants", "--workspace", "--no-config", "--list", "--re", pattern];
+        if context.cargo(&all).capture()?.stdout.trim().is_empty() {
+            verdict = verdict.and(Verdict::failed(format!("{EXPLAINED}: no change is called '{pattern}' any more")));
+        }
+    }
+    Ok(verdict)
+}
+
+/// A pattern of `exclude_re`, and the comment above it.
+struct Explanation<'a> {
+    pattern: &'a str,
+    reason: String,
+}
+
+fn explanations_in(text: &str) -> Vec<Explanation<'_>> {
+    let mut reason = String::new();
+    let mut found = Vec::new();
+    for line in text.lines().skip_while(|line| !line.starts_with("exclude_re")) {
+        let line = line.trim();
+        if let Some(comment) = line.strip_prefix('#') {
+            reason = format!("{reason} {}", comment.trim()).trim().to_owned();
+        } else if let Some(pattern) =
+            line.strip_prefix('\'').and_then(|rest| rest.trim_end_matches(',').strip_suffix('\''))
+        {
+            found.push(Explanation { pattern, reason: reason.clone() });
+        } else {
+            reason.clear();
+        }
+    }
+    found
+}
+
+/// One group, pass after pass.
+fn try_all(context: &Context, group: Group, jobs: usize) -> anyhow::Result<Verdict> {
+    let Files { package, files, passes } = group.files();
+    let folder = context.target.join("mutants").join(format!("{group:?}").to_lowercase());
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    let jobs = jobs.to_string();
+    let mut noticed = 0;
+    for (number, pass) in passes.iter().enumerate() {
+        let mut run = context
+            .cargo(&["mutants", "--no-shuffle", "--cap-lints", "true", "--package", package, "--jobs", &jobs])
+            .args(&["--minimum-test-timeout", HANGS_S, "--output", &folder.to_string_lossy()])
+            .within(LIMIT_S)
+            // Backtraces and line numbers of tests that are meant to fail only take time.
+            .env("RUST_BACKTRACE", "0")
+            .env("CARGO_PROFILE_DEV_DEBUG", "0");
+        for file in files {
+            run = run.args(&["--file", file]);
+        }
+        if number > 0 {
+            run = run.args(&["--iterate"]);
+        }
+        let done = pass.added_to(run).run()?;
+        let ended = Ended::read(&folder.join("mutants.out"))?;
+        noticed += ended.noticed.len();
+        // 2: some were not noticed. 3: some hung.
+        let ran = done.success || ["exit status: 2", "exit status: 3"].contains(&done.status.as_str());
+        if !ran {
+            return Ok(Verdict::failed(format!("{group:?}: cargo-mutants ended with {}", done.status)));
+        }
+        if ended.missed.is_empty() {
+            return Ok(judge(group, noticed, &[]));
+        }
+        if number + 1 == passes.len() {
+            return Ok(judge(group, noticed, &ended.missed));
+        }
+    }
+    Ok(Verdict::failed(format!("{group:?} has no pass")))
+}
+
+/// What cargo-mutants has found out in one pass.
+struct Ended {
+    noticed: Vec<String>,
+    missed: Vec<String>,
+}
+
+impl Ended {
+    fn read(folder: &Path) -> anyhow::Result<Ended> {
+        let lines = |name: &str| -> anyhow::Result<Vec<String>> {
+            let file = folder.join(name);
+            let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+            Ok(text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect())
+        };
+        Ok(Ended { noticed: [lines("caught.txt")?, lines("timeout.txt")?].concat(), missed: lines("missed.txt")? })
+    }
+}
+
+/// The verdict on a group of which so many changes were noticed and these were not.
+fn judge(group: Group, noticed: usize, missed: &[String]) -> Verdict {
+    missed.iter().for_each(|change| println!("not noticed: {change}"));
+    let tests = Counts { passed: noticed, failed: missed.len(), skipped: 0 };
+    let state = if !missed.is_empty() {
+        let why = format!(
+            "{group:?}: {} changes that no test notices; test them, or explain them in {EXPLAINED}",
+            missed.len()
+        );
+        State::Failed(why)
+    } else if noticed == 0 {
+        State::Failed(format!("{group:?}: no change was tried"))
+    } else {
+        State::Passed
+    };
+    Verdict { state, tests }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_no_test_notices_fails_and_so_do_no_changes() {
+        assert_eq!(judge(Group::Far, 3, &[]).state, State::Passed);
+        assert!(matches!(judge(Group::Far, 0, &[]).state, State::Failed(_)));
+        let verdict = judge(Group::Far, 3, &["x.rs:1:2: replace + with -".into()]);
+        assert!(matches!(&verdict.state, State::Failed(why) if why.contains("Far: 1 changes")), "{verdict:?}");
+        assert_eq!((verdict.tests.passed, verdict.tests.failed), (3, 1));
+    }
+
+    #[test]
+    fn an_explanation_is_a_pattern_and_the_comment_above_it() {
+        let text =
+            "# Of the file.\nexclude_re = [\n    # Only\n    # logs.\n    'in a$',\n    'in b',\n\n    'in c',\n]\n";
+        let found = explanations_in(text);
+        let found: Vec<_> = found.iter().map(|one| (one.pattern, one.reason.as_str())).collect();
+        assert_eq!(found, [("in a$", "Only logs."), ("in b", "Only logs."), ("in c", "")]);
+    }
+
+    #[test]
+    fn each_group_has_files_that_are_there_and_passes() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for group in Group::value_variants() {
+            let Files { files, passes, .. } = group.files();
+            assert!(!passes.is_empty());
+            for file in files {
+                assert!(root.join(file).is_file(), "{file}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_pass_left_is_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, text) in [("caught.txt", "a\nb\n"), ("timeout.txt", "c\n"), ("missed.txt", "\n")] {
+            assert!(Ended::read(folder.path()).is_err());
+            fs::write(folder.path().join(name), text).expect("is written");
+        }
+        let ended = Ended::read(folder.path()).expect("is there");
+        assert_eq!((ended.noticed.len(), ended.missed.len()), (3, 0));
+    }
+}
