@@ -7,6 +7,9 @@
 use crate::command::Context;
 use crate::tier::Verdict;
 
+/// How long `cargo install` may take, in seconds.
+const INSTALL_LIMIT_S: u64 = 3600;
+
 /// Adds rustfmt and clippy to the toolchain in use, miri to each nightly that is installed, and cargo-mutants where it is not.
 pub fn install(context: &Context) -> anyhow::Result<Verdict> {
     let mut verdict = context.command("rustup", &["component", "add", "rustfmt", "clippy"]).check()?;
@@ -23,7 +26,8 @@ pub fn install(context: &Context) -> anyhow::Result<Verdict> {
         }
     }
     if !context.cargo(&["mutants", "--version"]).capture()?.success
-        && !context.cargo(&["install", "--locked", "cargo-mutants"]).run()?.success
+        // It is built here, with some 150 crates.
+        && !context.cargo(&["install", "--locked", "cargo-mutants"]).within(INSTALL_LIMIT_S).run()?.success
     {
         verdict = verdict.and(Verdict::skipped("cargo-mutants cannot be installed"));
     }
