@@ -22,6 +22,7 @@ use crate::registry::{self, Message, PropertyRef};
 use crate::request::{Apply, Fault, Then};
 use crate::serial;
 use crate::trust::Trust;
+use crate::unwind::quietly;
 use crate::worker::{self, Worker};
 
 /// What a call and its future share.
@@ -52,7 +53,8 @@ impl<U> Answer<U> {
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
-            waker.wake();
+            // The executor's code, on the trustee's thread or in a destructor.
+            quietly(|| waker.wake());
         }
     }
 }

@@ -175,6 +175,8 @@ impl<T: 'static, J: Job<T>> Launch<T, J> {
         // SAFETY: the caller's promise.
         unsafe {
             if (*property).is_poisoned() {
+                // Captures that panic have said so: the client is told of the poison in any case.
+                quietly(|| drop(job));
                 return Err(poisoned(property));
             }
             worker.count(property, 1);
@@ -184,8 +186,10 @@ impl<T: 'static, J: Job<T>> Launch<T, J> {
             worker::with(|worker| {
                 // SAFETY: the +1 above keeps the property until the fiber gives it back at its end.
                 let outcome = unsafe { run_latched(worker, property, |held: &mut Held<'_, T>| job.run(held)) };
+                // A value that nobody takes may panic when it is dropped.
+                quietly(|| deliver::<T, J>(worker, client, token, outcome));
+                // Not before the outcome is on its way: a thread that ends tells the clients of what is under way.
                 worker.launches.note_ended(client, token);
-                deliver::<T, J>(worker, client, token, outcome);
                 // SAFETY: as above.
                 unsafe { worker.count(property, -1) };
                 worker.settle();
@@ -241,6 +245,8 @@ unsafe fn run_latched<T, U>(
     let mut held = Held::new(property, wait_for_value::<T>(worker, property));
     // SAFETY: the launch's count keeps the property.
     let outcome = if unsafe { (*property).is_poisoned() } {
+        // As above, in `start`: the value goes back in any case.
+        quietly(|| drop(f));
         Err(poisoned(property))
     } else {
         catch_unwind(AssertUnwindSafe(|| f(&mut held))).map_err(|payload| {

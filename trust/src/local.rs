@@ -88,10 +88,13 @@ pub(crate) fn watch_end(worker: &Worker) {
         // In a destructor that waited: the next one may be that of what they have borrowed.
         abort_for_fibers(worker);
     }
-    let left = LEFT.replace(LEFT.get() + 1);
-    if left.is_multiple_of(1 << (left / WATCHES).checked_ilog2().unwrap_or(0)) {
+    if is_watched(LEFT.replace(LEFT.get() + 1)) {
         watch::register();
     }
+}
+
+fn is_watched(left: u64) -> bool {
+    left.is_multiple_of(1 << (left / WATCHES).checked_ilog2().unwrap_or(0))
 }
 
 #[cfg(target_env = "gnu")]
@@ -236,5 +239,47 @@ pub(crate) fn counters(f: impl FnOnce(&Counters)) {
         // SAFETY: as in `try_with`.
         let worker = unsafe { &*worker };
         f(&worker.shared.counters);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::rc::Rc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::EXIT_WAIT_MS;
+
+    /// Takes some seconds.
+    #[test]
+    fn t10_a_worker_that_is_to_end_waits_for_fibers_that_have_begun() {
+        let thread = std::thread::spawn(|| {
+            assert!(matches!(end(true), Err(NotEnded::None)));
+            let done = Rc::new(Cell::new(false));
+            let sets = Rc::clone(&done);
+            drop(crate::spawn_named("slow", move || {
+                crate::sleep(Duration::from_millis(EXIT_WAIT_MS + 500));
+                sets.set(true);
+            }));
+            drop(crate::spawn(|| assert!(matches!(end(true), Err(NotEnded::InUse)))));
+            crate::yield_now();
+            let Err(NotEnded::Fibers(names)) = end(false) else { panic!("a fiber was left") };
+            assert!(names.starts_with("fiber 'slow'"), "{names}");
+            assert!(!done.get() && existing(|worker| worker.scheduler.begun()) == Some(1));
+            assert!(end(true).is_ok());
+            assert!(done.get() && existing(|_| ()).is_none());
+            // It may have another one.
+            assert_eq!(crate::spawn(|| 1).join().ok(), Some(1));
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    }
+
+    /// The memory that watches take stays bounded, however often a thread's own code goes on beside its fibers.
+    #[test]
+    fn a_thread_is_watched_each_time_at_first_and_then_ever_more_rarely() {
+        let watches = |times: u64| (0..times).filter(|&left| is_watched(left)).count() as u64;
+        assert_eq!(watches(2 * WATCHES), 2 * WATCHES);
+        assert_eq!(watches(4 * WATCHES), 3 * WATCHES);
+        assert_eq!(watches(64 * WATCHES), 7 * WATCHES);
     }
 }

@@ -14,6 +14,7 @@ use crate::property::{Header, Property};
 use crate::registry::TrusteeId;
 use crate::reply::Reply;
 use crate::request::{Fault, Request, Serving, Target, Then, pack_flat, unpack_flat};
+use crate::unwind::quietly;
 use crate::worker::{self, Context, Worker};
 use crate::{Trust, TrusteeReference};
 
@@ -130,8 +131,8 @@ where
         let run = Box::new(move || {
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).map_err(Fault::Panicked);
             worker::with(|worker| {
+                quietly(|| deliver::<(), Plain<Ended<R>>>(worker, client, token, outcome));
                 worker.launches.note_ended(client, token);
-                deliver::<(), Plain<Ended<R>>>(worker, client, token, outcome);
             });
         });
         worker.shared.counters.fibers_spawned.add(1);

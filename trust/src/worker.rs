@@ -470,4 +470,25 @@ mod tests {
         });
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     }
+    #[test]
+    fn trap_07_a_loop_that_unwinds_ends_the_process_and_says_whose_it_was() {
+        const SELF: &str =
+            concat!(module_path!(), "::trap_07_a_loop_that_unwinds_ends_the_process_and_says_whose_it_was");
+        let output = crate::fiber::stack::child::in_child(SELF, || {
+            let pool = crate::Threadpool::builder().workers(1).pin(false).name("unlucky").build();
+            // Nothing does that: the loop finds its list of clients borrowed.
+            let fiber = pool.spawn(|| {
+                let worker: &'static Worker = crate::worker::with(|worker| {
+                    // SAFETY: the worker lives as long as the process, which it is about to end.
+                    unsafe { &*ptr::from_ref(worker) }
+                });
+                std::mem::forget(worker.incoming.borrow_mut());
+            });
+            let _ = fiber.join();
+            std::thread::sleep(Duration::from_secs(60));
+        });
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(libc::SIGABRT), "{said}");
+        assert!(said.contains("left the loop of m0w0, on the thread `unlucky-0`"), "{said}");
+    }
 }

@@ -401,6 +401,6 @@ pub(super) fn page_bytes() -> usize {
 }
 
 #[cfg(test)]
-pub(super) mod child;
+pub(crate) mod child;
 #[cfg(test)]
 mod tests;

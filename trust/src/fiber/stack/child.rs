@@ -8,7 +8,7 @@ const VARIABLE: &str = "TRUST_FIBER_TEST_CHILD";
 
 /// Runs `body` in a process of its own: this test program again, with `path` (the test that calls this, with its
 /// module path) as the only test.
-pub(in crate::fiber) fn in_child(path: &str, body: impl FnOnce()) -> Output {
+pub(crate) fn in_child(path: &str, body: impl FnOnce()) -> Output {
     let (_crate, test) = path.split_once("::").expect("a path within a crate");
     if std::env::var(VARIABLE).is_ok_and(|child| child == test) {
         let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
