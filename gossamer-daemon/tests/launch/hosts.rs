@@ -39,10 +39,11 @@ impl Rack {
         let folder = tempfile::tempdir().unwrap();
         // 127.0.0.0/8 belongs to this host: an address for each process and rack.
         let id = std::process::id();
-        let first = 1 + RACKS.fetch_add(1, Ordering::Relaxed) * 4;
+        let first = RACKS.fetch_add(1, Ordering::Relaxed) * 4;
+        assert!(first < 2 * 252, "more racks in one process than there are addresses for");
         let address = |host: usize| {
-            let [middle, low] = [(id >> 8) % 254 + 1, id % 256].map(|part| part as u8);
-            let last = u8::try_from(first as usize + host).unwrap();
+            let parts = [(id >> 8) % 126 * 2 + first / 252 + 1, id % 256, first % 252 + host as u32 + 1];
+            let [middle, low, last] = parts.map(|part| part as u8);
             SocketAddr::from((Ipv4Addr::new(127, middle, low, last), 7117))
         };
         let addresses: Vec<SocketAddr> = (0..hosts).map(address).collect();
