@@ -27,7 +27,7 @@ use crate::signals::ignored_signals;
 /// Killed processes take a moment to go.
 const DEATH_PAUSE: Duration = Duration::from_millis(2);
 /// Between two looks at orphans while a dead child waits for somebody else to collect it.
-const TURN_PAUSE: Duration = Duration::from_millis(20);
+const TURN_PAUSE: Duration = Duration::from_millis(50);
 /// Process 1 gets orphans whose parents it has not started, at any time.
 const STRAY_LOOK: Duration = Duration::from_millis(500);
 const STACK_BYTES: usize = 128 << 10;
@@ -60,7 +60,8 @@ impl Children {
     /// Whether a child is an orphan that a program has left.
     fn is_left(&self, child: Pid) -> bool {
         let is_near = || chase::session(child.as_raw_nonzero().get()) == chase::session(0);
-        !self.waited_for.contains(&child) && !self.spared.contains(&child) && !(self.spares_session && is_near())
+        let is_spared = self.spared.contains(&child) || (self.spares_session && is_near());
+        !is_spared && !self.waited_for.contains(&child)
     }
 
     /// Collects the orphans that are dead; how many of a program are left.

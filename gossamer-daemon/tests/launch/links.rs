@@ -24,7 +24,6 @@ pub const KINDS: [&str; 6] = ["chain", "sessions", "deaf", "chains", "bomb", "pa
 /// Starts processes of this kind, and returns when they are at work.
 pub fn start(kind: &str, name: &str, marker: &str) {
     let this = std::env::current_exe().unwrap();
-    #[expect(clippy::zombie_processes, reason = "left behind on purpose")]
     let mut first =
         Command::new(this).args(["machine", "link", kind, name, marker]).stdin(Stdio::null()).spawn().unwrap();
     crate::rig::until("links to be at work", || Path::new(marker).exists());

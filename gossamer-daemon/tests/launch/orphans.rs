@@ -22,6 +22,7 @@ crate::tests![
     the_dead_are_collected_while_their_program_runs,
     the_dead_are_collected_while_a_local_program_runs,
     who_was_there_before_a_local_program_stays,
+    who_was_there_before_a_daemon_stays,
 ];
 
 /// Has a name that nothing else on this machine has, and a file.
@@ -77,7 +78,7 @@ fn without_cgroups() -> Rack {
     let mut rack = Rack::prepare(1, PATIENT_MS, "");
     let mut hidden = Command::new("unshare");
     hidden.args(["--mount", "sh", "-c", "mount -t tmpfs none /sys/fs/cgroup && exec \"$@\"", "sh"]);
-    match rustix::process::geteuid().is_root() {
+    match crate::root::is_possible() {
         true => rack.start_daemon_in("a", hidden),
         false => rack.start_daemon("a"),
     }
@@ -108,7 +109,7 @@ fn what_forks_ends_with_its_program_without_cgroups() {
 
 /// The kernel says in which it is; the daemon has said at its start whether there are any.
 fn programs_have_cgroups_where_there_are_any() {
-    let rack = Rack::start(1, PATIENT_MS, "");
+    let mut rack = Rack::start(1, PATIENT_MS, "");
     let own = format!("gossamer-{}", rack.pid("a"));
     let launch = rack.launch(&["wait"]);
     let pids = launch.ready(1);
@@ -131,13 +132,25 @@ fn programs_have_cgroups_where_there_are_any() {
         assert_eq!(launch.end().code(), Some(130));
         rack.until_idle();
         assert!(!folder.exists(), "{folder:?}");
+
+        // What a daemon that is killed leaves, the next one removes.
+        let launch = rack.launch(&["wait"]);
+        let pids = launch.ready(1);
+        let machine = cgroup_of(pids[&0]);
+        let folder = std::path::Path::new(mount).join(&machine[1..]);
+        kill(rack.pid("a"), Signal::KILL);
+        assert_eq!(launch.end().code(), Some(70));
+        rack.daemons.remove("a").unwrap().end(); // and its streams, which the part has
+        assert!(folder.exists(), "{folder:?}");
+        rack.start_daemon("a");
+        assert!(!folder.exists(), "{folder:?}");
     } else {
         println!("SKIPPED: there is no cgroup v2 in which this user may make others");
         assert!(machine == daemon && rack.daemons["a"].has_complained("cgroups=\"none: "));
     }
     rack.run(&[], &["end", "6"]).assert(6, None);
     let hidden = without_cgroups();
-    if rustix::process::geteuid().is_root() {
+    if crate::root::is_possible() {
         assert!(hidden.daemons["a"].has_complained("cgroups=\"none: "));
     }
 }
@@ -222,4 +235,29 @@ fn who_was_there_before_a_local_program_stays() {
     let before = ended.stdout.iter().find_map(|line| line.strip_prefix("before ")?.parse().ok()).unwrap();
     assert!(!crate::rig::gone(before), "{ended}");
     kill(before, Signal::KILL);
+}
+
+/// Neither its child, nor an orphan of its session, when a program ends by it: only what descends from programs.
+fn who_was_there_before_a_daemon_stays() {
+    let mut script = Command::new("sh");
+    let text = "sleep 600 >/dev/null 2>&1 & echo \"before $!\" >&2\n\
+                sh -c 'read -r line <\"$0\"; sleep 600 >/dev/null 2>&1 & echo \"orphan $!\" >&2' \"$FIFO\" &\n\
+                exec \"$@\"";
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    script.args(["-c", text, "sh"]).env("FIFO", &fifo);
+    let mut rack = Rack::prepare(1, PATIENT_MS, "");
+    rack.start_daemon_in("a", script);
+    std::fs::write(&fifo, "now\n").unwrap(); // the daemon gets an orphan that it did not have when it started
+    until("an orphan", || rack.daemons["a"].has_complained("orphan "));
+    rack.run(&[], &["end", "6"]).assert(6, None);
+    rack.until_idle();
+    kill(rack.pid("a"), Signal::TERM);
+    let ended = rack.daemons.remove("a").unwrap().end();
+    for what in ["before ", "orphan "] {
+        let pid = ended.stderr.iter().find_map(|line| line.strip_prefix(what)?.parse().ok()).unwrap();
+        assert!(!crate::rig::gone(pid), "{what}");
+        kill(pid, Signal::KILL);
+    }
 }
