@@ -3,6 +3,7 @@
 mod ask;
 mod console;
 pub mod daemon;
+mod output;
 mod run;
 mod size;
 
@@ -36,7 +37,7 @@ enum Command {
     Status(ask::Ask),
     /// Says whether rack.yaml is right, and what is wrong with each host
     Check(ask::Ask),
-    /// Shows the last lines of the daemons' logs, or those about a program
+    /// Shows the last lines of the daemons' logs, or those about a program, or what a program has written
     Logs(ask::Logs),
     /// Makes a key for a rack
     Keygen(ask::Keygen),

@@ -12,8 +12,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::console::print;
-use super::{complain, size};
-use crate::config::RackConfig;
+use super::{complain, output, size};
+use crate::config::{Host, RackConfig};
 use crate::outcome::FAILURE_STATUS;
 use crate::rack::ask::{Answer, ask, remarks};
 use crate::rack::plan::{choose, owner};
@@ -60,6 +60,14 @@ pub(super) struct Logs {
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
     lines: u32,
 
+    /// What the program has written instead, as far as its hosts have kept it: the last 256 KiB on each
+    #[arg(long, short, requires = "program", conflicts_with_all = ["json", "lines"])]
+    output: bool,
+
+    /// With --output: go on with what it writes, until it ends
+    #[arg(long, short, requires = "output")]
+    follow: bool,
+
     /// Only lines about this program, as `gossamer-launch ps` names it
     program: Option<ProgramId>,
 }
@@ -73,6 +81,13 @@ pub(super) struct Keygen {
 impl Ask {
     /// The rack, and what its hosts answer.
     fn all(&self, request: &Request) -> Result<(RackConfig, Vec<Answer>), ExitCode> {
+        let (rack, key, hosts) = self.whom()?;
+        let answers = ask(&rack, &hosts, &key, request);
+        Ok((rack, answers))
+    }
+
+    /// The rack, its key, and the hosts to ask.
+    fn whom(&self) -> Result<(RackConfig, Key, Vec<Host>), ExitCode> {
         let failed = |error: &dyn std::fmt::Display| {
             complain(error);
             ExitCode::from(FAILURE_STATUS)
@@ -80,8 +95,7 @@ impl Ask {
         let rack = RackConfig::find(self.rack.as_deref()).map_err(|error| failed(&error))?;
         let key = Key::read(&rack.key_path()).map_err(|error| failed(&error))?;
         let hosts = choose(&rack, &self.hosts).map_err(|error| failed(&error))?;
-        let answers = ask(&rack, &hosts, &key, request);
-        Ok((rack, answers))
+        Ok((rack, key, hosts))
     }
 
     /// As [`Ask::all`], for those that only want the status.
@@ -228,6 +242,12 @@ impl Kill {
 
 impl Logs {
     pub(super) fn main(&self) -> io::Result<ExitCode> {
+        if let (true, Some(program)) = (self.output, self.program) {
+            return match self.ask.whom() {
+                Ok((rack, key, hosts)) => output::show(&rack, &key, &hosts, program, self.follow).map(code),
+                Err(code) => Ok(code),
+            };
+        }
         let request = Request::Logs { program: self.program, lines: self.lines };
         let answers = match self.ask.all(&request) {
             Ok((_, answers)) => answers,

@@ -7,12 +7,15 @@ use std::time::{Duration, Instant};
 
 use super::capacity::{self, Turned};
 use super::guests::Place;
+use super::kept::News;
 use super::{Daemon, STACK_BYTES, neighbours, session};
 use crate::wire::link::{self, Link};
-use crate::wire::{Receiver, Reply, Request, Sender, WireError};
+use crate::wire::{BEAT_MS, ProgramId, Receiver, Reply, Request, Sender, WireError};
 
 /// Pause after an error that is not one connection's (too many open files).
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long somebody who follows a program's output may read nothing of it.
+const READER_LIMIT: Duration = Duration::from_secs(600);
 /// The most lines of the log that are sent at once.
 const MAX_LINES: u32 = 2000;
 /// They are sent in one message.
@@ -144,9 +147,30 @@ fn serve_request(daemon: &Arc<Daemon>, link: Link, request: Request) -> Result<(
             lines.drain(..lines.len() - kept);
             answer(link, &Reply::Logs(lines))?;
         }
+        Request::Output { program, follow } => tell_output(daemon, link, program, follow)?,
         Request::Chunk(_) | Request::Go | Request::Beat => answer(link, &Reply::Refused("nothing was asked".into()))?,
     }
     Ok(())
+}
+
+/// Tells what a program has written, and with `follow` what it writes until it ends.
+fn tell_output(daemon: &Daemon, mut link: Link, program: ProgramId, follow: bool) -> Result<(), WireError> {
+    link.set_timeout(READER_LIMIT)?;
+    let wait = if follow { Duration::from_millis(BEAT_MS) } else { Duration::ZERO };
+    let mut from = 0;
+    loop {
+        let Some(News { pieces, is_cut, next, exits, has_ended }) = daemon.kept.after(program, from, wait) else {
+            return answer(link, &Reply::Unknown);
+        };
+        from = next;
+        if !pieces.is_empty() {
+            link.sender.send_message(&Reply::Output { pieces, is_cut })?;
+        } else if has_ended || !follow {
+            return answer(link, &Reply::OutputEnd(exits));
+        } else {
+            link.sender.send_message(&Reply::Beat)?;
+        }
+    }
 }
 
 /// Sends the only answer, and waits until it has arrived: to close first could destroy it.

@@ -9,6 +9,7 @@ mod capacity;
 mod cgroup;
 mod connection;
 mod guests;
+mod kept;
 pub mod log;
 mod neighbours;
 mod programs;
@@ -33,6 +34,8 @@ use cache::Cache;
 use capacity::Reserve;
 use cgroup::Cgroups;
 use guests::Guests;
+use kept::Kept;
+
 use log::{LastLines, RateLimit};
 use neighbours::Neighbours;
 use programs::Programs;
@@ -129,6 +132,7 @@ pub struct Daemon {
     cache: Cache,
     cgroups: Cgroups,
     programs: Programs,
+    kept: Kept,
     neighbours: Neighbours,
     last_lines: LastLines,
     strangers: RateLimit,
@@ -169,6 +173,7 @@ pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError>
         cache,
         cgroups: Cgroups::set_up(),
         programs: Programs::default(),
+        kept: Kept::default(),
         neighbours: Neighbours::default(),
         last_lines,
         strangers: RateLimit::start(),

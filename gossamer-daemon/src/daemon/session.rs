@@ -32,6 +32,7 @@ use crate::tie::{limit_tasks, set_apart, tie};
 use crate::wire::link::Link;
 use crate::wire::{
     BEAT_MS, FromPart, MAX_MESSAGE_BYTES, ProgramId, Receiver, Reply, Request, Sender, Setup, Start, Wire, WireError,
+    Written,
 };
 
 /// How long a part may take to end by itself once it is cut off.
@@ -40,8 +41,6 @@ const PART_LIMIT: Duration = Duration::from_millis(500);
 const KILL_LIMIT: Duration = Duration::from_secs(5);
 /// The silence that a launcher may ask for.
 const SILENCE_MS: std::ops::RangeInclusive<u32> = 1000..=3_600_000;
-/// Longer messages of a part can be none of those that the daemon listens for.
-const HEARD_BYTES_MAX: usize = 32;
 
 /// Runs a program's session to its end.
 pub fn run(daemon: &Arc<Daemon>, mut link: Link, start: Start) {
@@ -51,7 +50,9 @@ pub fn run(daemon: &Arc<Daemon>, mut link: Link, start: Start) {
     match begin(daemon, &mut link, start) {
         Ok((child, channel)) => {
             tracing::info!(program = %id, part = child.id(), path, owner, "a program starts");
+            daemon.kept.begin(id);
             let why = converse(daemon, id, Pid::from_child(&child), link, channel, silence);
+            daemon.kept.end(id);
             daemon.programs.set_ending(id);
             let exit = collect(daemon, id, child);
             daemon.programs.remove(id);
@@ -321,7 +322,7 @@ fn pass_up(daemon: &Daemon, id: ProgramId, part: Pid, mut from_part: UnixStream,
     let why = loop {
         match from_part.receive_bytes() {
             Ok(message) => {
-                is_done |= message.len() <= HEARD_BYTES_MAX && overhear(daemon, id, &message);
+                is_done |= overhear(daemon, id, &message);
                 if sender.send_bytes(&message).is_err() {
                     break "the launcher cannot be reached".to_owned();
                 }
@@ -355,7 +356,7 @@ fn how_it_ended(part: Pid) -> Option<String> {
     }
 }
 
-/// Notes for `status` what a part says of its machines. True when it says that it is done.
+/// Notes for `status` and `logs` what a part says of its machines. True when it says that it is done.
 fn overhear(daemon: &Daemon, id: ProgramId, message: &[u8]) -> bool {
     match FromPart::from_bytes(message) {
         Ok(FromPart::Started { machine, pid }) => daemon.programs.add_machine(id, machine, pid),
@@ -364,6 +365,8 @@ fn overhear(daemon: &Daemon, id: ProgramId, message: &[u8]) -> bool {
                 daemon.programs.set_slots(id, machine, slots_bytes);
             }
         }
+        Ok(FromPart::Output { machine, stream, bytes }) => daemon.kept.push(id, Written { machine, stream, bytes }),
+        Ok(FromPart::Exited { machine, status }) => daemon.kept.exit(id, machine, status),
         Ok(FromPart::Done) => {
             daemon.programs.set_ending(id); // before its launcher hears of it, and starts the next
             return true;

@@ -10,6 +10,7 @@
 
 pub mod ask;
 pub mod hosts;
+pub mod output;
 pub mod plan;
 mod queue;
 mod streams;

@@ -189,6 +189,13 @@ pub enum Request {
         /// How many lines at most.
         lines: u32,
     },
+    /// What a program has written on this host, as far as it is kept; and what it writes until it ends.
+    Output {
+        /// Which.
+        program: ProgramId,
+        /// Whether to go on until it ends.
+        follow: bool,
+    },
     /// A piece of the program that `NeedBinary` asked for.
     Chunk(Vec<u8>),
     /// A sign of life, after `Neighbour`.
@@ -221,6 +228,17 @@ pub enum Reply {
     Killed(bool),
     /// The lines, oldest first.
     Logs(Vec<String>),
+    /// Output of a program, in order.
+    Output {
+        /// What is new.
+        pieces: Vec<Written>,
+        /// Whether something before it is not kept.
+        is_cut: bool,
+    },
+    /// There is no more. How its machines on this host have exited so far, as `wait` gives it.
+    OutputEnd(Vec<(u16, i32)>),
+    /// Nothing is known of such a program here.
+    Unknown,
     /// A sign of life.
     Beat,
 }
@@ -308,6 +326,17 @@ pub enum Stream {
     Out,
     /// Standard error.
     Err,
+}
+
+/// A piece of a machine's output.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Written {
+    /// Which machine.
+    pub machine: u16,
+    /// Where.
+    pub stream: Stream,
+    /// What.
+    pub bytes: Vec<u8>,
 }
 
 /// Launcher to part.

@@ -9,6 +9,7 @@ mod core_dumps;
 mod death;
 mod descriptors;
 mod hosts;
+mod kept;
 mod links;
 mod machine;
 mod normal;
@@ -33,7 +34,7 @@ fn main() {
     }
     let local = [normal::TESTS, cards::TESTS, death::TESTS, streams::TESTS, terminal::TESTS];
     let both = [unwritten::TESTS, any_program::TESTS, orphans::TESTS, descriptors::TESTS, core_dumps::TESTS];
-    let racks = [rack::TESTS, rack_ends::TESTS, troubles::TESTS, queue::TESTS];
+    let racks = [rack::TESTS, rack_ends::TESTS, troubles::TESTS, queue::TESTS, kept::TESTS];
     let groups = local.into_iter().chain(both).chain(racks);
     let trial = |(name, test): &(&'static str, fn())| {
         let test = *test;

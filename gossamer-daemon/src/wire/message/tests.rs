@@ -57,6 +57,10 @@ fn traffic() -> Vec<Vec<u8>> {
     all.extend(to_part.iter().map(Wire::to_bytes));
     all.extend(from_part.iter().map(Wire::to_bytes));
     all.extend(replies.iter().map(Wire::to_bytes));
+    let written = Written { machine: 3, stream: Stream::Err, bytes: vec![b'y'; 100] };
+    all.push(Reply::Output { pieces: vec![written; 3], is_cut: true }.to_bytes());
+    all.push(Reply::OutputEnd(vec![(3, 256)]).to_bytes());
+    all.push(Request::Output { program: ProgramId(7), follow: true }.to_bytes());
     all
 }
 

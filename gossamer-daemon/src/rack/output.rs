@@ -1,0 +1,58 @@
+//! The output of a program that its hosts have kept, and what it writes on: `logs --output`.
+
+use comm::secure::Key;
+
+use crate::config::{Host, RackConfig};
+use crate::wire::link;
+use crate::wire::{ProgramId, Receiver, Reply, Request, Sender, Written};
+
+/// What a host has told of a program.
+pub enum Told {
+    /// Nothing is known of it there.
+    Unknown,
+    /// All of its output that is kept, and how its machines there have exited, as `wait` gives it.
+    All(Vec<(u16, i32)>),
+    /// Whoever takes the output wants no more.
+    Left,
+}
+
+/// Asks all hosts at once. `take` gets the output of each host (by its place in `hosts`) as it comes, and whether something
+/// before it is not kept; when it says false, that host is left. With `follow` it goes on until the program has ended.
+pub fn read(
+    rack: &RackConfig,
+    hosts: &[Host],
+    key: &Key,
+    program: ProgramId,
+    follow: bool,
+    take: &(dyn Fn(usize, Vec<Written>, bool) -> bool + Sync),
+) -> Vec<Result<Told, String>> {
+    let one = |number: usize, host: &Host| -> Result<Told, String> {
+        let mut link = link::connect(rack, host, key).map_err(|error| error.to_string())?;
+        link.set_timeout(rack.timeouts.silence()).map_err(|error| error.to_string())?;
+        let request = Request::Output { program, follow };
+        link.sender.send_message(&request).map_err(|error| error.to_string())?;
+        loop {
+            match link.receiver.receive_message().map_err(|error| error.to_string())? {
+                Reply::Output { pieces, is_cut } => {
+                    if !take(number, pieces, is_cut) {
+                        return Ok(Told::Left);
+                    }
+                }
+                Reply::OutputEnd(exits) => return Ok(Told::All(exits)),
+                Reply::Unknown => return Ok(Told::Unknown),
+                Reply::Beat => {}
+                Reply::Refused(reason) => return Err(reason),
+                _ => return Err("it answers what was not asked".into()),
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let one = &one;
+        let asked: Vec<_> =
+            hosts.iter().enumerate().map(|(number, host)| scope.spawn(move || one(number, host))).collect();
+        let answer = |thread: std::thread::ScopedJoinHandle<'_, Result<Told, String>>| {
+            thread.join().unwrap_or_else(|_| Err("this side has failed".into())) // its panic was told by itself
+        };
+        asked.into_iter().map(answer).collect()
+    })
+}

@@ -1,0 +1,126 @@
+//! What a program has written, asked for from elsewhere (`logs --output`).
+
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use crate::hosts::{PATIENT_MS, Rack};
+use crate::rig::{Launch, kill, run, start, until};
+
+crate::tests![
+    output_can_be_read_while_a_program_runs_and_afterwards,
+    output_can_be_followed_to_the_end,
+    only_the_last_output_is_kept,
+    what_is_not_there_is_told,
+];
+
+/// `sh -c SCRIPT` on the rack, when it runs; and its number.
+fn program(rack: &Rack, script: &str, args: &[&str]) -> (Launch, String) {
+    let mut command = rack.launcher("run");
+    command.args(["sh", "-c", script, "sh"]).args(args);
+    let launch = start(command);
+    launch.ready(2);
+    (launch, rack.json("ps")["programs"][0]["id"].as_str().unwrap().to_owned())
+}
+
+fn logs(rack: &Rack, options: &[&str], id: &str) -> Command {
+    let mut command = rack.launcher("logs");
+    command.args(options).arg(id);
+    command
+}
+
+fn sorted(lines: &[String]) -> Vec<&str> {
+    let mut lines: Vec<&str> = lines.iter().map(String::as_str).filter(|line| !line.contains(" | pid ")).collect();
+    lines.sort_unstable();
+    lines
+}
+
+const OUT: [&str; 2] = ["m0@a | out", "m1@b | out"];
+const ERR: [&str; 2] = ["m0@a | err, without end", "m1@b | err, without end"];
+
+fn output_can_be_read_while_a_program_runs_and_afterwards() {
+    let rack = Rack::start(2, PATIENT_MS, "");
+    let script = "echo out; printf 'err, without end' >&2; echo pid $$; exec sleep 1000";
+    let (launch, id) = program(&rack, script, &[]);
+    drop(launch); // killed
+    rack.until_idle();
+    let script = "echo out; printf 'err, without end' >&2; echo pid $$; trap 'exit $GOSSAMER_MACHINE' TERM
+                  while :; do sleep 0.01; done";
+    let (launch, second) = program(&rack, script, &[]);
+    // The first has ended with its launcher, the second runs: both can be read, each by itself.
+    for number in [&id, &second] {
+        let mut ended = None;
+        until("all to be there", || {
+            let read = run(logs(&rack, &["--output"], number));
+            let is_whole = sorted(&read.stdout) == OUT && read.stderr.len() >= 2;
+            ended = Some(read);
+            is_whole
+        });
+        let ended = ended.unwrap();
+        ended.assert(0, None);
+        assert_eq!(sorted(&ended.stderr), ERR);
+    }
+    kill(launch.pid(), Signal::TERM);
+    launch.end();
+    rack.until_idle();
+    let ended = run(logs(&rack, &["-o", "--hosts", "b"], &second));
+    ended.assert(0, Some("machine 1 on b exited with status 1"));
+    assert_eq!(sorted(&ended.stdout), [OUT[1]]);
+}
+
+fn output_can_be_followed_to_the_end() {
+    let rack = Rack::start(2, PATIENT_MS, "");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("go");
+    let script = "echo pid $$; echo early; while [ ! -e \"$1\" ]; do sleep 0.01; done
+                  i=0; while [ $i -lt 3000 ]; do echo late $i; i=$((i + 1)); done; exit 0";
+    let (launch, id) = program(&rack, script, &[file.to_str().unwrap()]);
+    let followers = [start(logs(&rack, &["-o", "-f"], &id)), start(logs(&rack, &["-of", "--hosts", "a"], &id))];
+    until("the early lines", || followers.iter().all(|follower| follower.has_printed("| early") > 0));
+    std::fs::write(&file, "").unwrap();
+    assert_eq!(launch.end().code(), Some(0));
+    for (follower, hosts) in followers.into_iter().zip([2, 1]) {
+        let ended = follower.end();
+        ended.assert(0, None);
+        let late: Vec<&String> = ended.stdout.iter().filter(|line| line.starts_with("m0@a | late ")).collect();
+        let expected: Vec<String> = (0..3000).map(|number| format!("m0@a | late {number}")).collect();
+        assert!(late.iter().copied().eq(&expected), "each once, in order");
+        assert_eq!(ended.stdout.iter().filter(|line| line.contains(" | late ")).count(), hosts * 3000);
+    }
+}
+
+fn only_the_last_output_is_kept() {
+    let rack = Rack::start(2, PATIENT_MS, "");
+    let script = "echo pid $$; seq 100000; while :; do sleep 0.01; done";
+    let (launch, id) = program(&rack, script, &[]);
+    until("all to be written", || launch.has_printed("| 100000") == 2);
+    let ended = run(logs(&rack, &["-o", "--hosts", "b"], &id));
+    assert_eq!(ended.code(), Some(0), "{ended}");
+    assert_eq!(ended.complaints(), ["host b: some output before this is not kept any more"]);
+    let bytes: usize = ended.stdout.iter().map(|line| line.len() - "m1@b | ".len() + 1).sum();
+    assert!(bytes <= 256 << 10 && bytes > 128 << 10, "{bytes}");
+    assert_eq!(ended.stdout.last().unwrap(), "m1@b | 100000");
+    kill(launch.pid(), Signal::KILL);
+    launch.end();
+}
+
+fn what_is_not_there_is_told() {
+    let mut rack = Rack::start(2, PATIENT_MS, "");
+    let unknown = run(logs(&rack, &["--output"], "0000abcd"));
+    unknown.assert(1, Some("no host that answers remembers program 0000abcd"));
+    for wrong in [&["--output", "--json"][..], &["-f"], &["-o", "-n", "3"]] {
+        assert_eq!(run(logs(&rack, wrong, "0000abcd")).code(), Some(2));
+    }
+    let (launch, id) = program(&rack, "echo pid $$; while :; do sleep 0.01; done", &[]);
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let into_full = logs(&rack, &["-of"], &id).stdout(full).output().unwrap();
+    assert_eq!(into_full.status.code(), Some(70));
+    let told = String::from_utf8_lossy(&into_full.stderr).into_owned();
+    assert!(told.contains("cannot write to standard output: No space left"), "{told}");
+    kill(rack.pid("b"), Signal::KILL);
+    rack.daemons.remove("b").unwrap().end();
+    launch.end();
+    let half = run(logs(&rack, &["-of"], &id));
+    assert!(half.code() == Some(1) && half.complaints().iter().any(|line| line.starts_with("host b: ")), "{half}");
+    assert_eq!(half.stdout.len(), 1, "{half}");
+}
