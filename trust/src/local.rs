@@ -258,7 +258,7 @@ mod tests {
             let done = Rc::new(Cell::new(false));
             let sets = Rc::clone(&done);
             drop(crate::spawn_named("slow", move || {
-                crate::sleep(Duration::from_millis(EXIT_WAIT_MS + 500));
+                crate::sleep(Duration::from_millis(2 * EXIT_WAIT_MS + 500));
                 sets.set(true);
             }));
             drop(crate::spawn(|| assert!(matches!(end(true), Err(NotEnded::InUse)))));

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 use std::thread;
+use std::time::Duration;
 
-use common::{PanicsOnDrop, join_and_serve, panic_of, serve_until, stand_until};
+use common::{Drops, PanicsOnDrop, join_and_serve, panic_of, serve_until, stand_until};
 use trust::{Error, Latch, Shared, Threadpool, Trust, local_trustee};
 
 fn pool(workers: usize) -> Threadpool {
@@ -73,7 +74,7 @@ fn t9_a_discarded_result_may_wait_when_it_is_dropped() {
             trust::yield_now();
             assert!(self.1.is_finished());
             self.0.apply(|n| *n += 1);
-            trust::sleep(std::time::Duration::from_millis(1));
+            trust::sleep(Duration::from_millis(1));
             self.0.apply(|n| *n += 1);
         }
     }
@@ -111,30 +112,34 @@ fn trap_07_a_launched_closure_s_result_that_panics_when_it_is_dropped() {
     pool.spawn_on(1, client).join().unwrap();
     serve_until(|| callbacks.load(Ordering::SeqCst) == 2);
     assert_eq!(latch.launch(|n| *n), 1);
-    // To a client that is not there any more.
-    let (send, receive) = mpsc::channel();
-    let (go, running) = (Shared::new(AtomicBool::new(false)), Shared::new(AtomicBool::new(false)));
-    let (goes, runs, launched) = (go.clone(), running.clone(), latch.clone());
-    let thread = thread::spawn(move || {
+    drop(latch);
+    drop(pool);
+}
+
+/// Takes some seconds: as long as the client's thread waits for the result. The property goes all the same.
+#[test]
+fn trap_07_nor_does_one_whose_client_is_not_there_any_more_keep_the_property() {
+    let _watch = watchdog!();
+    let (pool, drops) = (pool(1), Drops::default());
+    let latch = pool.entrust(Latch::new(drops.value(())));
+    let go = Shared::new(AtomicBool::new(false));
+    let (goes, launched) = (go.clone(), latch.clone());
+    let client = thread::spawn(move || {
         launched.launch_then(
             move |_| {
-                runs.store(true, Ordering::SeqCst);
                 while !goes.load(Ordering::SeqCst) {
-                    trust::yield_now();
+                    trust::sleep(Duration::from_millis(1));
                 }
                 PanicsOnDrop(true)
             },
             |_| (),
         );
-        serve_until(|| running.load(Ordering::SeqCst));
-        send.send(()).unwrap();
     });
-    receive.recv().unwrap();
+    join_and_serve(client);
     go.store(true, Ordering::SeqCst);
-    join_and_serve(thread);
-    assert_eq!(latch.launch(|n| *n), 1);
+    latch.launch(|_| ());
     drop(latch);
-    drop(pool);
+    serve_until(|| drops.count() == 1);
 }
 
 /// A closure that is launched on what is poisoned does not run. Its captures panic; its client is told of the poison, and can end.

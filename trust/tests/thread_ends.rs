@@ -250,6 +250,51 @@ fn trap_04_a_fiber_that_a_destructor_leaves_in_the_middle_ends_the_process() {
     assert_aborted(&output, &["fiber 'reader'"]);
 }
 
+/// As before, on a thread whose code has gone on beside fibers so often that not each time is watched any more.
+#[test]
+fn trap_04_so_does_one_on_a_thread_that_has_waited_often() {
+    struct Lends;
+    impl Drop for Lends {
+        fn drop(&mut self) {
+            drop(trust::spawn(|| {
+                LENT.with(|lent| {
+                    thread::scope(|scope| {
+                        scope.spawn(|| {
+                            loop {
+                                lent.check("a scoped thread");
+                            }
+                        });
+                        trust::sleep(HOUR);
+                    });
+                });
+            }));
+            trust::yield_now();
+        }
+    }
+    thread_local!(static LENDS: Lends = const { Lends });
+    let _watch = watchdog!();
+    if is_child() {
+        let thread = thread::spawn(|| {
+            // The worker first, so that it goes last.
+            trust::yield_now();
+            LENDS.with(|_| ());
+            let go = Rc::new(Cell::new(false));
+            let goes = Rc::clone(&go);
+            let beside = trust::spawn(move || {
+                while !goes.get() {
+                    trust::yield_now();
+                }
+            });
+            (0..40_001).for_each(|_| trust::yield_now());
+            go.set(true);
+            beside.join().unwrap();
+        });
+        let _ = thread.join();
+        return;
+    }
+    assert_aborted(&run_child("trap_04_so_does_one_on_a_thread_that_has_waited_often"), &["Lends"]);
+}
+
 #[test]
 fn trap_12_a_destructor_may_be_the_first_to_use_the_library() {
     struct Uses(mpsc::Sender<u64>);
