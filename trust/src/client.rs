@@ -21,7 +21,7 @@ use crate::homes::Homes;
 use crate::park::Presence;
 use crate::prefetch;
 use crate::property::Header;
-use crate::registry::{Shared, TrusteeId};
+use crate::registry::{Message, Shared, TrusteeId};
 use crate::request::{
     CONTINUATION_HEAD, Continuation, ContinuationOf, Operation, OperationOf, Request, Response, Resuming,
     capture_bytes, travels_inline, write_captures,
@@ -69,7 +69,8 @@ pub(crate) struct Outgoing {
     then_end: Cell<*mut u8>,
     thens: [UnsafeCell<Vec<Block>>; SLOTS],
     counts: [Cell<u32>; SLOTS],
-    submitted: Cell<u64>,
+    /// Requests published so far.
+    published: Cell<u64>,
     queue: RefCell<VecDeque<Queued>>,
     gone: Cell<bool>,
     /// `collect` is under way (callbacks may come back here).
@@ -96,7 +97,7 @@ impl Outgoing {
             then_end: Cell::new(ptr::null_mut()),
             thens: std::array::from_fn(|_| UnsafeCell::new(vec![Block::EMPTY; THEN_BLOCKS])),
             counts: std::array::from_fn(|_| Cell::new(0)),
-            submitted: Cell::new(0),
+            published: Cell::new(0),
             queue: RefCell::default(),
             gone: Cell::new(false),
             collecting: Cell::new(false),
@@ -116,13 +117,11 @@ impl Outgoing {
         self.side.in_flight() > 0 || self.made.get() > 0 || !self.queue.borrow().is_empty()
     }
 
-    /// For a client that ends: sends the open batch if a slot is free, and says whether there is still something
-    /// that this thread must see through. What it has sent and nobody waits for (counts) is not: the trustee will
-    /// serve it, whether or not its client is there.
+    /// For a client that ends: sends the open batch, and says whether there is still something that this thread must
+    /// see through. What it has sent and nobody waits for (counts) is not: the trustee will serve it, whether or not
+    /// its client is there.
     pub(crate) fn must_be_seen_through(&self) -> bool {
-        if self.made.get() > 0 {
-            self.publish();
-        }
+        self.send_open();
         let in_flight = self.side.in_flight();
         let newest = self.side.next_slot();
         let awaited = |back: usize| {
@@ -133,6 +132,11 @@ impl Outgoing {
             (0..self.counts[slot].get() as usize).any(|index| unsafe { (*thens.add(index)).is_awaited })
         };
         !self.queue.borrow().is_empty() || (1..=in_flight).any(awaited)
+    }
+
+    /// Is nothing in flight, so that the next request may go at once?
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.side.in_flight() == 0
     }
 
     /// Is there no slot to fill, or a queue to stand in?
@@ -188,7 +192,6 @@ impl Outgoing {
             // SAFETY: there is room.
             unsafe { self.place(head, property, request, continuation, response) };
         }
-        self.count_submitted();
         true
     }
 
@@ -220,14 +223,10 @@ impl Outgoing {
         }
         self.at.set(at.wrapping_add(head.bytes() + capture_bytes::<C>()));
         self.then_at.set(then_at.wrapping_add(CONTINUATION_HEAD + capture_bytes::<R>()));
-        self.made.set(self.made.get() + 1);
-    }
-
-    #[inline(always)]
-    fn count_submitted(&self) {
-        let submitted = self.submitted.get() + 1;
-        self.submitted.set(submitted);
-        self.side.note_submitted(submitted);
+        let made = self.made.get();
+        self.made.set(made + 1);
+        // SAFETY: C2: each request has taken the 8 bytes of its head at least.
+        unsafe { self.side.mark(made, property) };
     }
 
     /// Makes room for one request: moves on to the overflow part, publishes a full batch, opens the next.
@@ -318,8 +317,19 @@ impl Outgoing {
         }
     }
 
+    /// Sends the open batch if it holds anything, whatever is in flight: it has a slot.
+    #[inline]
+    pub(crate) fn send_open(&self) {
+        if self.made.get() > 0 {
+            self.publish();
+        }
+    }
+
     fn publish(&self) {
         let made = self.made.replace(0);
+        let published = self.published.get() + u64::from(made);
+        self.published.set(published);
+        self.side.note_published(published);
         // SAFETY: the open body is this client's until it is published just below.
         let (body, overflow) = unsafe { (&mut *self.body.get(), &raw mut (*self.body.get()).overflow) };
         let in_primary =
@@ -339,14 +349,6 @@ impl Outgoing {
 
     /// Queues a request for which there is no slot, for callers who must not wait.
     pub(crate) fn enqueue<C: Request, R: Response>(&self, property: *mut Header, request: C, response: R) {
-        if let Some(last) = self.queue.borrow_mut().back()
-            && C::MERGES
-            && last.property == property
-            && ptr::eq(last.operation, OperationOf::<C>::BOXED)
-        {
-            // SAFETY: the boxed operation says that this is a `C`, and it is queued still.
-            return unsafe { (*last.captures.cast::<C>()).merge(request) };
-        }
         self.queue.borrow_mut().push_back(Queued {
             operation: OperationOf::<C>::BOXED,
             property,
@@ -354,7 +356,7 @@ impl Outgoing {
             continuation: ContinuationOf::<R>::BOXED,
             then: Box::into_raw(Box::new(response)).cast(),
         });
-        self.count_submitted();
+        self.side.note_queued(property);
         crate::local::counters(|counters| {
             counters.requests_queued.add(1);
         });
@@ -400,6 +402,7 @@ impl Outgoing {
             unsafe {
                 self.place(head, queued.property, queued.captures, queued.continuation, queued.then);
             }
+            self.side.note_drained();
         }
     }
 
@@ -416,7 +419,12 @@ impl Outgoing {
         unsafe { (*self.thens[slot].get()).as_mut_ptr().cast() }
     }
 
-    /// Tells the trustee that this client goes away. Nothing may be outstanding.
+    /// A message that takes the place of a request for which there is no slot. False if the trustee is gone.
+    pub(crate) fn send(&self, message: Message) -> bool {
+        self.peer.send(message).is_ok()
+    }
+
+    /// Tells the trustee that this client goes away. All that it will ever make is published.
     pub(crate) fn leave(&self) {
         let _ = self.peer.parker.publish(|| self.side.leave());
     }

@@ -8,35 +8,55 @@
 //! 2.5.4, has the same gap: an original that is dropped on a third thread empties the set while its clone's
 //! id is still on its way.)
 //!
-//! Burial. Each client keeps, in memory that the trustee can read, the number of requests it has made to this
-//! trustee, those it has not sent yet included (`Pair::submitted`). When a count reaches 0 the trustee
-//! (1) clears the property's `counted` mark and notes the submitted number of each of its clients,
+//! Burial. Each client keeps, in memory that the trustee can read, how many requests it has published
+//! (`Pair::published`), and for each request of its open batch, which it has not published, the property that it is for
+//! (`Pair::marks`), and likewise for those that found no slot (`Pair::queued`). When a count reaches 0 the trustee
+//! (1) empties its inbox, and clears the property's `counted` mark; looks at the queue and the marks of each of its clients,
+//!     and sets the property aside if it finds it there, to begin anew when it has served that batch, or the next;
+//!     then notes the number of each client,
 //! (2) waits, serving as ever, until it has served that many of each, and
 //! (3) buries the property if its count is 0 and did not change since (1); if it changed and is 0 again it
-//! begins anew at (1); if it is not 0 the property lives.
+//!     begins anew at (1); if it is not 0 the property lives.
+//!
+//! Lemma. A request for the property whose making => (1) has been served at (3). Where it was made it was put into the open batch,
+//! queued (from where it goes into a later open batch), or given to the inbox, before the client did anything else.
+//! - In the inbox: (1) has seen it, for the lock of the inbox, and its flag by coherence, order them.
+//! - In the queue: (1) has found it there, by coherence of the flag and by the lock, and not come to (3); or it was taken out,
+//!   after it had been marked in the open batch, and the lock or the flag (Release, Acquire) makes that mark => (1):
+//! - In the open batch: (1) has found its mark, by coherence, and not come to (3); or it has found the mark of a later batch in
+//!   its place. That mark is stored with Release after the number of the earlier batch, and read with Acquire
+//!   before the number is noted: so the number includes the request. Reading marks up to the first of a served batch misses none: marks
+//!   before this one in the batch were stored before it.
+//!
+//! A number is a number of requests in the order in which they are served, so (2) has served it.
 //!
 //! Proof. Write a => b for "happens before". Let D be the set of trusts whose -1 the trustee had processed at
 //! (1), and S those whose +1 it had (the first trust counts as processed). No count changed up to (3).
-//! - For each X in D: making X (its +1, a store to `submitted`) => moving X to where it was dropped => its -1
-//!   => (1). So (1) sees that store, by coherence, though it is a Relaxed load, and (2) serves the +1. As no
-//!   count changed, it had been served: D is a subset of S. The count is |S| - |D| = 0, hence D = S.
+//! - For each X in D: making X (its +1) => moving X to where it was dropped => its -1 => (1). So the +1 has been served
+//!   (lemma). As no count changed, it had been at (1): D is a subset of S. The count is |S| - |D| = 0, hence D = S.
 //! - Suppose some trust is alive or a request through one is unserved at (3). Trusts come from trusts: take
 //!   an X not in S, cloned from a P in S = D (the first trust is in S, and every trust in S has been dropped).
-//!   `clone` borrows P, so X's +1 => P's drop => P's -1 => (1), so (2) served X's +1: X is in S. Contradiction.
-//!   So all trusts are in D. A request through P borrows P likewise, so it => (1), and (2) served it. QED.
+//!   `clone` borrows P, so X's +1 => P's drop => P's -1 => (1), and X's +1 has been served: X is in S. Contradiction.
+//!   So all trusts are in D. A request through P borrows P likewise, so it => (1), and has been served. QED.
 //!
-//! Trusts dropped by threads that have no slots any more, and new clients, reach the trustee by its inbox; it
-//! empties the inbox before (1), and the lock of the inbox orders them. `count/model.rs` checks the scheme.
-//! A +1 or -1 that is merged into one that waits to be sent goes under that one's number, which is noted and
-//! unserved whenever its own would be.
+//! Counts and properties for which a client has no free slot, trusts dropped by threads that have no slots, and new clients,
+//! reach the trustee by its inbox. There counts of one property are added up: they are read together, and by the
+//! lemma it does not matter when. `count/model.rs` checks the scheme.
 //!
-//! Across machines the trustee cannot read the clients' numbers, so in (1) it asks each client for its number,
-//! by a request, and goes on to (2) when all have told it. A client answers after (1) began, so whatever
-//! happened before (1) is in the number, and the proof stands.
+//! How long a drop may be delayed. By a client that has an unsent request for that very property: until it sends it, which its
+//! worker's loop does in its first turn after the batch before was answered. So it takes at most the longest stretch in which no
+//! fiber of that thread, nor the thread's own code, waits. Who computes or blocks delays the properties that his thread has
+//! just used, and no others. (What a thread's own code counts or entrusts goes at once, if need be by the inbox.)
+//!
+//! Across machines the trustee cannot read the clients' numbers, so in (1) it asks all workers of the other machines by a
+//! request, and goes on to (2) when one of each machine has told the numbers of all of them (`far/numbers.rs`). It answers
+//! after (1) began, so whatever happened before (1) is in the numbers, which count all requests, sent or not, and the
+//! proof stands. So a drop may be delayed by a worker of another machine that has unsent requests to the trustee, until its next turn; and
+//! by a machine of which all workers compute, until one of them has its turn.
 //!
 //! A request of another machine may come before the word of the thread that entrusted the property (`Adopt`): on a machine of a
 //! rack the homes know of it from the start (`announced`). Where a count reaches 0 before that word has come, (2) waits for it,
-//! for it is among the requests noted in (1).
+//! for it is a request that was made before (1).
 //!
 //! Invariant C1: a request that runs finds its property live.
 
@@ -45,25 +65,27 @@
 #[cfg(all(test, loom))]
 mod model;
 
-use std::cell::{Ref, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
 
 use crate::config::SPREAD_FROM;
-use crate::far::FarClient;
-use crate::property::{self, Header};
-use crate::registry::{self, TrusteeId};
+use crate::far::{self, FarClient};
+use crate::property::{self, Header, PLACE_MAX};
+use crate::registry::{Message, PropertyRef, TrusteeId};
 use crate::request::{Fault, Request, Response, Resuming, Serving, Target};
+use crate::slot::Pair;
 use crate::trustee::Incoming;
 use crate::unwind::quietly;
 use crate::worker::{self, Worker};
 
 /// What a burial needs to know of a client on this machine.
 pub(crate) trait Client {
-    /// Requests it has made to this trustee so far, those that it has not sent yet included.
-    fn submitted(&self) -> u64;
-    /// How many of them have been served.
+    /// What it and the trustee share.
+    fn pair(&self) -> &Pair;
+    /// How many requests, and batches, of it have been served.
     fn served(&self) -> u64;
+    fn batches(&self) -> u64;
     /// It is gone, and nothing of it is left to serve.
     fn has_left(&self) -> bool;
 }
@@ -73,9 +95,10 @@ pub(crate) trait Trustee<C> {
     /// Handles what has come by the inbox.
     fn read_mail(&self);
     fn clients(&self) -> Ref<'_, Vec<Rc<C>>>;
-    /// Clients on other machines, and a question to one of them, which ends in [`Estate::told`].
+    /// Clients on other machines, and a question to one of them, for the burial of this number, which ends in
+    /// [`Estate::told`].
     fn far_clients(&self) -> Vec<Rc<FarClient>>;
-    fn ask(&self, client: Rc<FarClient>);
+    fn ask(&self, client: Rc<FarClient>, burial: u64);
     /// Drops a property that is in no list any more.
     fn destroy(&self, property: *mut Header);
 }
@@ -84,29 +107,47 @@ pub(crate) trait Trustee<C> {
 pub(crate) struct Estate<C = Incoming> {
     /// All properties; a property knows its place in the list.
     owned: RefCell<Vec<*mut Header>>,
+    /// More properties than there are places.
+    beyond: RefCell<HashSet<*mut Header>>,
+    places: u32,
     /// Count reached 0; step (1) is to come.
     dying: RefCell<Vec<*mut Header>>,
+    /// Set aside in (1) until a batch of a client has been served.
+    aside: RefCell<Vec<Aside<C>>>,
     /// Between (1) and (3).
     burial: RefCell<Option<Burial<C>>>,
+    /// Burials so far.
+    burials: Cell<u64>,
     /// The addresses of all properties, where requests of other machines name them.
     known: RefCell<Option<HashSet<*mut Header>>>,
+}
+
+/// A property for which a client has an unserved request in this batch.
+struct Aside<C> {
+    property: *mut Header,
+    client: Rc<C>,
+    batch: u64,
 }
 
 struct Burial<C> {
     properties: Vec<*mut Header>,
     /// Clients that have yet to be served up to a number of requests.
     awaited: Vec<(Rc<C>, u64)>,
-    /// Clients on other machines likewise, and how many of them have yet to tell their number.
+    /// Clients on other machines likewise, and the machines that have yet to tell their numbers.
     awaited_far: Vec<(Rc<FarClient>, u64)>,
-    asked: usize,
+    asked: Vec<u16>,
 }
 
 impl<C> Default for Estate<C> {
     fn default() -> Self {
         Estate {
             owned: RefCell::default(),
+            beyond: RefCell::default(),
+            places: PLACE_MAX,
             dying: RefCell::default(),
+            aside: RefCell::default(),
             burial: RefCell::default(),
+            burials: Cell::new(0),
             known: RefCell::default(),
         }
     }
@@ -116,9 +157,14 @@ impl<C: Client> Estate<C> {
     /// Takes a property into the list.
     pub(crate) fn adopt(&self, property: *mut Header) {
         let mut owned = self.owned.borrow_mut();
+        let place = u32::try_from(owned.len()).map_or(self.places, |place| place.min(self.places));
         // SAFETY: live: its trust or this very request keeps it.
-        unsafe { (*property).set_place(owned.len().try_into().unwrap_or(u32::MAX)) };
-        owned.push(property);
+        unsafe { (*property).set_place(place) };
+        if place < self.places {
+            owned.push(property);
+        } else {
+            self.beyond.borrow_mut().insert(property);
+        }
         if let Some(known) = &mut *self.known.borrow_mut() {
             known.insert(property);
         }
@@ -126,7 +172,7 @@ impl<C: Client> Estate<C> {
 
     /// Other machines will name properties by their addresses: from now on each is checked.
     pub(crate) fn know_all(&self) {
-        *self.known.borrow_mut() = Some(self.owned.borrow().iter().copied().collect());
+        *self.known.borrow_mut() = Some(self.owned.borrow().iter().chain(&*self.beyond.borrow()).copied().collect());
     }
 
     /// Is this the address of a property that has arrived here?
@@ -149,11 +195,12 @@ impl<C: Client> Estate<C> {
 
     #[inline(always)]
     pub(crate) fn has_dying(&self) -> bool {
-        !self.dying.borrow().is_empty() || self.burial.borrow().is_some()
+        !self.dying.borrow().is_empty() || self.burial.borrow().is_some() || !self.aside.borrow().is_empty()
     }
 
     /// Does what can be done now of steps (1) to (3). True if a property was buried.
     pub(crate) fn bury(&self, trustee: &impl Trustee<C>) -> bool {
+        self.take_back();
         let mut any = false;
         loop {
             if self.burial.borrow().is_none() {
@@ -162,6 +209,7 @@ impl<C: Client> Estate<C> {
                     return any;
                 }
                 self.begin(trustee, properties);
+                continue;
             }
             if !self.awaited_are_served() {
                 return any;
@@ -172,30 +220,87 @@ impl<C: Client> Estate<C> {
     }
 
     /// Step (1).
-    fn begin(&self, trustee: &impl Trustee<C>, properties: Vec<*mut Header>) {
+    fn begin(&self, trustee: &impl Trustee<C>, mut properties: Vec<*mut Header>) {
         trustee.read_mail();
         for &property in &properties {
             // SAFETY: live: it is buried in step (3) at the earliest.
             unsafe { (*property).set_counted(false) };
         }
+        self.set_aside(&trustee.clients(), &mut properties);
+        if properties.is_empty() {
+            return;
+        }
         let behind = |client: &Rc<C>| {
-            let submitted = client.submitted();
-            (submitted > client.served()).then(|| (Rc::clone(client), submitted))
+            let published = client.pair().published();
+            (published > client.served()).then(|| (Rc::clone(client), published))
         };
         let awaited = trustee.clients().iter().filter_map(behind).collect();
         let far = trustee.far_clients();
-        let asked = far.len();
+        let mut asked: Vec<u16> = far.iter().map(|client| client.client().machine()).collect();
+        asked.sort_unstable();
+        asked.dedup();
+        let number = self.burials.get() + 1;
+        self.burials.set(number);
         *self.burial.borrow_mut() = Some(Burial { properties, awaited, awaited_far: Vec::new(), asked });
         for client in far {
-            trustee.ask(client);
+            // Who has not answered the last question is asked again when it does.
+            if client.set_asked(true) {
+                trustee.ask(client, number);
+            }
         }
     }
 
-    /// A client on another machine has told its number.
-    fn told(&self, client: Rc<FarClient>, submitted: Option<u64>) {
-        if let Some(burial) = &mut *self.burial.borrow_mut() {
-            burial.asked -= 1;
-            burial.awaited_far.extend(submitted.map(|submitted| (client, submitted)));
+    /// Sets those of the properties aside for which a client has a request that is queued, or in a batch that is not served.
+    fn set_aside(&self, clients: &[Rc<C>], properties: &mut Vec<*mut Header>) {
+        properties.sort_unstable();
+        let mut unserved = Vec::new();
+        for client in clients {
+            let mut note = |address: usize, batch| {
+                if let Ok(at) = properties.binary_search_by_key(&address, |property| property.addr()) {
+                    unserved.push((at, client, batch));
+                }
+            };
+            // In the order in which a request goes: to the queue, to the open batch, to the trustee.
+            client.pair().queued(|address| note(address, client.batches()));
+            client.pair().marks(client.batches()).for_each(|(batch, address)| note(address, batch));
+        }
+        unserved.sort_unstable_by_key(|(at, ..)| *at);
+        unserved.dedup_by_key(|(at, ..)| *at);
+        let mut aside = self.aside.borrow_mut();
+        // From behind, so that the places before stay what they are.
+        for (at, client, batch) in unserved.into_iter().rev() {
+            aside.push(Aside { property: properties.swap_remove(at), client: Rc::clone(client), batch });
+        }
+    }
+
+    /// Those whose batch has been served begin anew.
+    fn take_back(&self) {
+        let mut aside = self.aside.borrow_mut();
+        let served = aside.extract_if(.., |aside| aside.client.batches() > aside.batch || aside.client.has_left());
+        self.dying.borrow_mut().extend(served.map(|aside| aside.property));
+    }
+
+    /// A client on another machine has told the numbers of all workers of its machine, when it was asked for this burial.
+    fn told(&self, trustee: &impl Trustee<C>, client: Rc<FarClient>, burial: u64, numbers: &[(u16, u64)]) {
+        client.set_asked(false);
+        let mut current = self.burial.borrow_mut();
+        let machine = client.client().machine();
+        let Some(at) = current.as_ref().and_then(|burial| burial.asked.iter().position(|asked| *asked == machine))
+        else {
+            return;
+        };
+        if burial == self.burials.get() {
+            let Some(burial) = &mut *current else { return };
+            burial.asked.swap_remove(at);
+            let of_machine = trustee.far_clients().into_iter().filter(|client| client.client().machine() == machine);
+            burial.awaited_far.extend(of_machine.filter_map(|client| {
+                let (_, number) = numbers.iter().find(|(worker, _)| usize::from(*worker) == client.client().index())?;
+                Some((client, *number))
+            }));
+        } else {
+            drop(current);
+            client.set_asked(true);
+            trustee.ask(client, self.burials.get());
         }
     }
 
@@ -205,9 +310,9 @@ impl<C: Client> Estate<C> {
         let Some(burial) = burial.as_mut() else {
             return false;
         };
-        burial.awaited.retain(|(client, submitted)| client.served() < *submitted && !client.has_left());
+        burial.awaited.retain(|(client, published)| client.served() < *published && !client.has_left());
         burial.awaited_far.retain(|(client, submitted)| client.served() < *submitted);
-        burial.awaited.is_empty() && burial.asked == 0 && burial.awaited_far.is_empty()
+        burial.awaited.is_empty() && burial.asked.is_empty() && burial.awaited_far.is_empty()
     }
 
     /// Step (3).
@@ -233,11 +338,15 @@ impl<C: Client> Estate<C> {
         let mut owned = self.owned.borrow_mut();
         // SAFETY: live, and in the list: whoever entrusted it did so before it dropped the trust.
         let place = unsafe { (*property).place() };
-        debug_assert_eq!(owned.get(place as usize), Some(&property), "a property knows its place");
-        owned.swap_remove(place as usize);
-        if let Some(&moved) = owned.get(place as usize) {
-            // SAFETY: in the list, so live.
-            unsafe { (*moved).set_place(place) };
+        if place < self.places {
+            debug_assert_eq!(owned.get(place as usize), Some(&property), "a property knows its place");
+            owned.swap_remove(place as usize);
+            if let Some(&moved) = owned.get(place as usize) {
+                // SAFETY: in the list, so live.
+                unsafe { (*moved).set_place(place) };
+            }
+        } else {
+            self.beyond.borrow_mut().remove(&property);
         }
         if let Some(known) = &mut *self.known.borrow_mut() {
             known.remove(&property);
@@ -247,10 +356,13 @@ impl<C: Client> Estate<C> {
     /// The trustee ends: drops every property, also those whose trusts are alive (their requests will fail).
     pub(crate) fn close(&self) {
         self.dying.borrow_mut().clear();
+        self.aside.borrow_mut().clear();
         *self.burial.borrow_mut() = None;
         while let Some(property) = { self.owned.borrow_mut().pop() } {
             destroy(property);
         }
+        let beyond = std::mem::take(&mut *self.beyond.borrow_mut());
+        beyond.into_iter().for_each(destroy);
     }
 
     /// Are there more properties than the caches near the core hold?
@@ -259,16 +371,19 @@ impl<C: Client> Estate<C> {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.owned.borrow().is_empty()
+        self.owned.borrow().is_empty() && self.beyond.borrow().is_empty()
     }
 }
 
 impl Client for Incoming {
-    fn submitted(&self) -> u64 {
-        self.submitted()
+    fn pair(&self) -> &Pair {
+        self.pair()
     }
     fn served(&self) -> u64 {
         self.served()
+    }
+    fn batches(&self) -> u64 {
+        self.batches()
     }
     fn has_left(&self) -> bool {
         self.has_left()
@@ -285,8 +400,8 @@ impl Trustee<Incoming> for Worker {
     fn far_clients(&self) -> Vec<Rc<FarClient>> {
         if self.far.is_attached() { self.far.clients() } else { Vec::new() }
     }
-    fn ask(&self, client: Rc<FarClient>) {
-        let told = Told { client: Rc::clone(&client) };
+    fn ask(&self, client: Rc<FarClient>, burial: u64) {
+        let told = Told { client: Rc::clone(&client), burial };
         self.submit(client.client(), std::ptr::null_mut(), Census { trustee: self.id }, told, false);
     }
     fn destroy(&self, property: *mut Header) {
@@ -311,10 +426,10 @@ pub(crate) struct Count(pub(crate) i32);
 impl Request for Count {
     const TARGET: Target = Target::AnyProperty;
     const IS_FLAT: bool = true;
-    const MERGES: bool = true;
+    const HAS_MESSAGE: bool = true;
 
-    fn merge(&mut self, later: Self) {
-        self.0 += later.0;
+    fn into_message(self, property: *mut Header) -> Result<Message, Self> {
+        Ok(Message::Count(PropertyRef(property), self.0))
     }
 
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
@@ -324,24 +439,35 @@ impl Request for Count {
     }
 }
 
+/// A sum of counts, in parts that are one count each.
+pub(crate) fn parts_of(sum: i64) -> impl Iterator<Item = i32> {
+    let mut left = Some(sum);
+    std::iter::from_fn(move || {
+        let sum = left?;
+        let part = sum.clamp(i64::from(i32::MIN), i64::from(i32::MAX));
+        left = Some(sum - part).filter(|left| *left != 0);
+        Some(part as i32)
+    })
+}
+
 /// A property that another thread has entrusted to this trustee.
 pub(crate) struct Adopt;
 
 impl Request for Adopt {
     const TARGET: Target = Target::AnyProperty;
+    const HAS_MESSAGE: bool = true;
+
+    fn into_message(self, property: *mut Header) -> Result<Message, Self> {
+        Ok(Message::Adopt(PropertyRef(property)))
+    }
 
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
-        worker::with(|worker| {
-            worker.adopt(property);
-            if registry::is_in_rack() {
-                worker.shared.homes.arrived(property);
-            }
-        });
+        worker::with(|worker| worker.adopt_from_afar(property));
         serving.out.put(());
     }
 }
 
-/// Asks a client on another machine how many requests it has made to this trustee.
+/// Asks a machine, by one of its workers, how many requests each of its workers has made to this trustee.
 struct Census {
     trustee: TrusteeId,
 }
@@ -350,28 +476,85 @@ impl Request for Census {
     const TARGET: Target = Target::Nothing;
 
     unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
-        let submitted = worker::with(|worker| {
-            // What threads without links have handed over counts too.
-            worker.read_mail();
-            worker.far.submitted(self.trustee)
+        worker::with(|worker| {
+            // What threads without links have put down counts too.
+            far::forward_counts(worker);
+            let numbers = far::numbers_for(self.trustee);
+            let words: Vec<u8> = numbers
+                .iter()
+                .flat_map(|&(worker, number)| [u64::from(worker), number])
+                .flat_map(u64::to_ne_bytes)
+                .collect();
+            serving.out.put_bytes(&words);
         });
-        serving.out.put(submitted);
     }
 }
 
 /// Its answer.
 struct Told {
     client: Rc<FarClient>,
+    /// The burial that asked.
+    burial: u64,
 }
 
 impl Response for Told {
     unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
-        let submitted = match fault {
-            // SAFETY: `Census` puts a `u64`.
-            None => Some(unsafe { resuming.responses.take::<u64>() }),
-            // Its machine is gone, and with it the whole program, in a moment.
-            Some(_) => None,
+        let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+        let numbers_in = |bytes: &[u8]| -> Vec<(u16, u64)> {
+            bytes.chunks_exact(16).map(|pair| (word(&pair[..8]) as u16, word(&pair[8..]))).collect()
         };
-        worker::with(|worker| worker.estate().told(self.client, submitted));
+        let numbers = match fault {
+            // SAFETY: `Census` puts bytes.
+            None => unsafe { resuming.responses.take_bytes(numbers_in) },
+            // Its machine is gone, and with it the whole program, in a moment.
+            Some(_) => Vec::new(),
+        };
+        worker::with(|worker| worker.estate().told(worker, self.client, self.burial, &numbers));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::property::Property;
+
+    #[test]
+    fn more_properties_than_places() {
+        let estate: Estate = Estate { places: 3, ..Estate::default() };
+        let value = Rc::new(());
+        let homes = Arc::default();
+        let all: Vec<_> = (0..7).map(|_| Property::allocate(&homes, Rc::clone(&value))).collect();
+        all.iter().for_each(|&property| estate.adopt(property));
+        estate.know_all();
+        assert_eq!((estate.owned.borrow().len(), estate.beyond.borrow().len()), (3, 4));
+        assert!(all.iter().all(|&property| estate.knows(property)));
+        // From the list, where the last one takes its place, from beyond, and one that is adopted later.
+        for gone in [0, 5] {
+            estate.forget(all[gone]);
+            assert!(!estate.knows(all[gone]));
+            destroy(all[gone]);
+        }
+        let later = Property::allocate(&homes, Rc::clone(&value));
+        estate.adopt(later);
+        assert_eq!((estate.owned.borrow().len(), estate.beyond.borrow().len()), (3, 3));
+        estate.forget(later);
+        destroy(later);
+        estate.forget(all[2]);
+        destroy(all[2]);
+        assert_eq!(Rc::strong_count(&value), 1 + 4);
+        estate.close();
+        assert!(estate.is_empty());
+        assert_eq!(Rc::strong_count(&value), 1, "each is dropped once");
+    }
+
+    #[test]
+    fn a_sum_of_counts_is_in_parts_that_fit() {
+        let most = i64::from(i32::MAX);
+        assert_eq!(parts_of(0).collect::<Vec<_>>(), [0]);
+        assert_eq!(parts_of(-5).collect::<Vec<_>>(), [-5]);
+        assert_eq!(parts_of(2 * most + 1).collect::<Vec<_>>(), [i32::MAX, i32::MAX, 1]);
+        assert_eq!(parts_of(i64::from(i32::MIN) - 1).collect::<Vec<_>>(), [i32::MIN, -1]);
     }
 }

@@ -1,11 +1,13 @@
 //! The end of a worker: nothing that others have sent is lost without a word, nothing of it is touched after.
 //!
 //! In order: its own work is finished (as far as it can be), it announces that it closes, serves what was published before, drops what
-//! never ran, drops its properties, refuses what came in between, says that it is closed, and leaves the trustees it was a client of. A client
-//! that finds it closing waits until it is closed; from then on the client owns the slots and refuses its own unanswered requests.
+//! never ran, drops its properties, refuses what came in between, says that it is closed, and leaves the trustees it was a client of; closures
+//! that it could not send them in time fail. A client that finds it closing waits until it is closed; from then on the client owns the slots
+//! and refuses its own unanswered requests.
 //!
 //! A worker with a fiber in the middle of its code does not end (S4): `local.rs` sees to that.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::config::{EXIT_WAIT_MS, LAST_WORDS_MS, SLOTS};
@@ -19,14 +21,11 @@ impl Worker {
         debug_assert!(self.scheduler.begun() == 0, "a fiber that has begun is not left (S4)");
         self.outside.close(self);
         self.shared.parker.begin_closing();
-        for message in self.shared.close_inbox() {
-            match message {
-                // Never to run.
-                Message::Spawn(entry) => self.drop_unrun(entry),
-                Message::Ready(_) => {}
-                message => self.handle(message),
-            }
-        }
+        let last = self.shared.close_inbox().into_iter().filter(|message| !matches!(message, Message::Ready(_)));
+        let (never_run, last): (VecDeque<_>, VecDeque<_>) =
+            last.partition(|message| matches!(message, Message::Spawn(_)));
+        never_run.into_iter().for_each(|entry| self.drop_unrun(entry));
+        self.handle_all(last);
         // Bounded: a client that goes on sending is refused below or finds the trustee closed.
         self.serve();
         self.settle();
@@ -94,6 +93,7 @@ impl Worker {
                 std::thread::yield_now();
             }
         }
+        self.give_up();
     }
 
     fn refuse_and_close(&self) {

@@ -17,6 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::Error;
+use crate::far;
 use crate::noref::NoRef;
 use crate::registry::{self, Message, PropertyRef};
 use crate::request::{Apply, Fault, Then};
@@ -260,24 +261,28 @@ impl<T: 'static> Trust<T> {
         let Some((call, answer)) = call else { return Pending(shared) };
         let (property, trustee) = self.parts();
         let is_far = trustee.machine() != registry::machine();
-        let Some(worker) = (if is_far { crate::far::forwarder() } else { Some(trustee) }).and_then(registry::find)
-        else {
+        let Some(worker) = (if is_far { far::forwarder() } else { Some(trustee) }).and_then(registry::find) else {
             if is_far {
                 let text = format!("{trustee:?} is on another machine, and no worker here can reach one");
                 answer.complete(Err(Fault::Refused(text)));
             }
             return Pending(shared);
         };
-        let property = PropertyRef(property);
-        let asked = PropertyRef(property.0);
+        if is_far {
+            far::forward(trustee, property, 1);
+        }
+        let asked = PropertyRef(property);
         let run = move |worker: &Worker| {
             let PropertyRef(property) = { asked };
-            // The message has counted it.
+            // It is counted: by the message, or just above.
             let trust = Trust::of(property, trustee);
             call(&trust, worker, answer);
         };
+        let to_count = (!is_far).then_some(PropertyRef(property));
         // A call that is refused is dropped, and completes its future as gone.
-        let _ = worker.send(Message::Ask(trustee, property, Box::new(run)));
+        if worker.send(Message::Ask(to_count, Box::new(run))).is_err() && is_far {
+            far::forward(trustee, property, -1);
+        }
         Pending(shared)
     }
 }

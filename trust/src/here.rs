@@ -10,6 +10,7 @@ use crate::config::GIVE_WAY_EVERY;
 use crate::count::Estate;
 use crate::error::panic_text;
 use crate::property::{Header, Property};
+use crate::registry;
 use crate::request::Fault;
 use crate::unwind::quietly;
 use crate::worker::{Context, Deferred, Worker};
@@ -182,6 +183,14 @@ impl Worker {
 
     pub(crate) fn adopt(&self, property: *mut Header) {
         self.estate.adopt(property);
+    }
+
+    /// Another thread has entrusted this property to this trustee.
+    pub(crate) fn adopt_from_afar(&self, property: *mut Header) {
+        self.adopt(property);
+        if registry::is_in_rack() {
+            self.shared.homes.arrived(property);
+        }
     }
 
     pub(crate) fn estate(&self) -> &Estate {

@@ -40,7 +40,7 @@ const POISONED: u32 = 1;
 const DYING: u32 = 2;
 const COUNTED: u32 = 4;
 const MARK_BITS: u32 = 3;
-/// Places that the list of a trustee's properties can have.
+/// The last place that a property can know. It stands for no place in the list: see `count.rs`.
 pub(crate) const PLACE_MAX: u32 = (1 << (32 - MARK_BITS)) - 1;
 
 /// The part of a property that does not depend on its type.
@@ -85,7 +85,7 @@ impl Header {
         self.marks.get() >> MARK_BITS
     }
     pub(crate) fn set_place(&self, place: u32) {
-        assert!(place <= PLACE_MAX, "one trustee cannot hold more than {PLACE_MAX} properties");
+        assert!(place <= PLACE_MAX, "a place that the marks leave no room for");
         self.marks.set((place << MARK_BITS) | (self.marks.get() & ((1 << MARK_BITS) - 1)));
     }
 

@@ -2,11 +2,12 @@
 //!
 //! Nothing here is on the path of a request. Locks are short and never held across user code.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use crate::count;
 use crate::fiber::FiberRef;
 use crate::homes::Homes;
 use crate::park::Parker;
@@ -70,7 +71,31 @@ pub(crate) struct Shared {
 #[derive(Default)]
 struct Inbox {
     messages: VecDeque<Message>,
+    /// Counts, one for each property: they are bounded by the number of properties, however long the worker does not look.
+    counts: HashMap<*mut Header, i64>,
     closed: bool,
+}
+
+#[expect(unsafe_code, reason = "the pointers are only used by the properties' own thread")]
+// SAFETY: as for `PropertyRef`.
+unsafe impl Send for Inbox {}
+
+impl Inbox {
+    fn put(&mut self, message: Message) {
+        match message {
+            Message::Count(property, delta) => *self.counts.entry(property.0).or_insert(0) += i64::from(delta),
+            message => self.messages.push_back(message),
+        }
+    }
+
+    /// All of it.
+    fn take(&mut self) -> VecDeque<Message> {
+        let mut messages = std::mem::take(&mut self.messages);
+        for (property, sum) in std::mem::take(&mut self.counts) {
+            messages.extend(count::parts_of(sum).map(|part| Message::Count(PropertyRef(property), part)));
+        }
+        messages
+    }
 }
 
 /// What reaches a worker other than by a slot.
@@ -81,13 +106,15 @@ pub(crate) enum Message {
     Ready(FiberRef),
     /// Runs in a new fiber.
     Spawn(crate::fiber::Entry),
-    /// A trust was cloned or dropped by a thread that has no slots any more.
+    /// Trusts were cloned or dropped by a thread that has no slots, or none that is free.
     Count(PropertyRef, i32),
-    /// For a trust whose trustee is on another machine, by a thread that has no link to it.
-    Forward(TrusteeId, PropertyRef, i32),
-    /// For a trust on a thread that need not have slots: counts one more trust of the property, which the call, run on the
-    /// worker as soon as nothing else is delegated there, owns.
-    Ask(TrusteeId, PropertyRef, Box<dyn FnOnce(&crate::worker::Worker) + Send>),
+    /// A thread without a free slot has entrusted this property to the worker.
+    Adopt(PropertyRef),
+    /// A thread without a link has cloned or dropped a trust of a property on another machine (`far::forward`).
+    Forward,
+    /// For a trust on a thread that need not have slots: a call that is run on the worker as soon as nothing else is
+    /// delegated there. It owns a trust of the property, which the message counts; none is named where it is counted already.
+    Ask(Option<PropertyRef>, Box<dyn FnOnce(&crate::worker::Worker) + Send>),
     /// Look around: something that you wait for has changed.
     Nudge,
 }
@@ -120,7 +147,7 @@ impl Shared {
                 refused = Some(message);
                 return false;
             }
-            inbox.messages.push_back(message);
+            inbox.put(message);
             // Pairs with the Acquire in `has_mail`.
             self.has_mail.store(true, Ordering::Release);
             true
@@ -140,7 +167,7 @@ impl Shared {
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         // Release: who sees it sees that the worker has marked itself busy (`Threadpool::is_quiet`; Acquire in `has_mail`).
         self.has_mail.store(false, Ordering::Release);
-        std::mem::take(&mut inbox.messages)
+        inbox.take()
     }
 
     /// Worker: takes no more messages; those that came are returned.
@@ -153,7 +180,32 @@ impl Shared {
 #[derive(Default)]
 struct Table {
     entries: Vec<Entry>,
+    /// Indices that may be used, again. One whose generations are used up is retired.
     free: Vec<u16>,
+    live: usize,
+}
+
+impl Table {
+    /// An index, and which thread it is at that index.
+    fn take(&mut self) -> (u16, u32) {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(Entry::default());
+            u16::try_from(self.entries.len() - 1).expect("at most 65,536 threads of a process can have a trustee")
+        });
+        self.live += 1;
+        (index, self.entries[usize::from(index)].generation)
+    }
+
+    fn give_back(&mut self, index: u16) {
+        let entry = &mut self.entries[usize::from(index)];
+        entry.worker = None;
+        self.live -= 1;
+        // The last one is nobody's (`TrusteeId::vacant`). No id is ever used again: a trust may be older than any of these threads.
+        if entry.generation < u32::MAX - 1 {
+            entry.generation += 1;
+            self.free.push(index);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -162,7 +214,7 @@ struct Entry {
     worker: Option<Arc<Shared>>,
 }
 
-static TABLE: Mutex<Table> = Mutex::new(Table { entries: Vec::new(), free: Vec::new() });
+static TABLE: Mutex<Table> = Mutex::new(Table { entries: Vec::new(), free: Vec::new(), live: 0 });
 static MACHINE: AtomicU16 = AtomicU16::new(0);
 static IN_RACK: AtomicBool = AtomicBool::new(false);
 /// Threads of this process that have a trustee.
@@ -204,25 +256,18 @@ pub fn set_machine(machine: u16) -> Result<(), usize> {
 /// If 65,536 threads of this process have a trustee at the same time.
 pub(crate) fn register() -> Arc<Shared> {
     let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
-    let index = table.free.pop().unwrap_or_else(|| {
-        table.entries.push(Entry::default());
-        u16::try_from(table.entries.len() - 1).expect("at most 65,536 threads of a process can have a trustee")
-    });
-    let entry = &mut table.entries[usize::from(index)];
-    let shared = Arc::new(Shared::new(TrusteeId::new(machine(), index, entry.generation)));
-    entry.worker = Some(Arc::clone(&shared));
-    LIVE.store(table.entries.len() - table.free.len(), Ordering::Relaxed);
+    let (index, generation) = table.take();
+    let shared = Arc::new(Shared::new(TrusteeId::new(machine(), index, generation)));
+    table.entries[usize::from(index)].worker = Some(Arc::clone(&shared));
+    LIVE.store(table.live, Ordering::Relaxed);
     shared
 }
 
 /// Takes back the id of a worker that has ended.
 pub(crate) fn unregister(id: TrusteeId) {
     let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
-    let entry = &mut table.entries[id.index()];
-    entry.worker = None;
-    entry.generation = entry.generation.wrapping_add(1);
-    table.free.push(id.index() as u16);
-    LIVE.store(table.entries.len() - table.free.len(), Ordering::Relaxed);
+    table.give_back(id.index() as u16);
+    LIVE.store(table.live, Ordering::Relaxed);
 }
 
 /// Have far more threads a trustee than the machine has cores? Twice as many: the workers of a pool, and those who wait for them.
@@ -244,3 +289,48 @@ pub(crate) fn find(id: TrusteeId) -> Option<Arc<Shared>> {
 
 #[cfg(all(test, loom))]
 mod model;
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_is_used_again_until_its_generations_are_used_up() {
+        let mut table = Table::default();
+        assert_eq!((table.take(), table.take()), ((0, 0), (1, 0)));
+        table.give_back(0);
+        assert_eq!(table.take(), (0, 1));
+        table.entries[0].generation = u32::MAX - 2;
+        table.give_back(0);
+        assert_eq!(table.take(), (0, u32::MAX - 1), "the last thread at this index");
+        table.give_back(0);
+        assert_eq!(table.take(), (2, 0), "it is retired");
+        table.give_back(1);
+        assert_eq!((table.take(), table.live), ((1, 1), 2));
+    }
+
+    #[test]
+    fn counts_of_one_property_are_one_message() {
+        let mut inbox = Inbox::default();
+        let (one, two) = (std::ptr::without_provenance_mut(16), std::ptr::without_provenance_mut(32));
+        for _ in 0..1000 {
+            inbox.put(Message::Count(PropertyRef(one), 1));
+            inbox.put(Message::Count(PropertyRef(two), 1));
+            inbox.put(Message::Count(PropertyRef(two), -1));
+        }
+        // More than one count can be.
+        for _ in 0..3 {
+            inbox.put(Message::Count(PropertyRef(one), i32::MAX));
+        }
+        let messages = inbox.take();
+        assert_eq!(messages.len(), 5);
+        let sum = |of| {
+            let counts = messages.iter().filter_map(|message| match message {
+                Message::Count(property, delta) if property.0 == of => Some(i64::from(*delta)),
+                _ => None,
+            });
+            counts.sum::<i64>()
+        };
+        assert_eq!((sum(one), sum(two)), (1000 + 3 * i64::from(i32::MAX), 0));
+        assert!(inbox.take().is_empty());
+    }
+}

@@ -19,7 +19,7 @@ use std::ptr;
 use crate::buffer::fix_padding;
 use crate::error::{Error, panic_text};
 use crate::property::{Header, Property};
-use crate::registry::TrusteeId;
+use crate::registry::{Message, TrusteeId};
 use crate::slot::{Reader, Writer, align_up, is_inline};
 use crate::unwind::quietly;
 
@@ -98,10 +98,13 @@ pub(crate) trait Request: Sized {
     const IS_FLAT: bool = false;
     /// Bytes of the packed form, if they are always as many.
     const PACKED_BYTES: Option<usize> = Some(size_of::<Self>());
-    /// Can a queued request of this kind take in a later one, of the same property, that has no response either?
-    const MERGES: bool = false;
-    /// Takes in a later request.
-    fn merge(&mut self, _later: Self) {}
+    /// Is there a message that does the same? Only where the order among the client's requests is of no account, and nothing is
+    /// answered.
+    const HAS_MESSAGE: bool = false;
+    /// That message.
+    fn into_message(self, _property: *mut Header) -> Result<Message, Self> {
+        Err(self)
+    }
     /// What it runs on.
     const TARGET: Target;
 

@@ -66,6 +66,10 @@ impl Worker {
         let mut response = ManuallyDrop::new(response);
         loop {
             if let Some(outgoing) = self.pair(trustee) {
+                if const { C::HAS_MESSAGE } && self.would_linger(outgoing) {
+                    let (request, response) = (ManuallyDrop::into_inner(request), ManuallyDrop::into_inner(response));
+                    return self.submit_late(trustee, property, request, response);
+                }
                 // SAFETY: on true both were moved out; they are not used again.
                 if unsafe { outgoing.try_push(property, &raw mut *request, &raw mut *response) } {
                     if self.is_outside_loop() {
@@ -93,9 +97,8 @@ impl Worker {
             match self.find_room::<C, R>(trustee, may_wait) {
                 Room::Made => {}
                 Room::Full => {
-                    let Some(outgoing) = self.at(trustee.index()) else { unreachable!("full, so it exists") };
                     let (request, response) = (ManuallyDrop::into_inner(request), ManuallyDrop::into_inner(response));
-                    return outgoing.enqueue(property, request, response);
+                    return self.submit_late(trustee, property, request, response);
                 }
                 Room::Gone => {
                     self.fail(ManuallyDrop::into_inner(response), Fault::Gone);
@@ -104,6 +107,32 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// A request for which there is no slot, by a caller who does not wait: it goes by the inbox, or is queued.
+    #[inline(never)]
+    fn submit_late<C: Request, R: Response + 'static>(
+        &self,
+        trustee: TrusteeId,
+        property: *mut Header,
+        request: C,
+        response: R,
+    ) {
+        let Some(outgoing) = self.at(trustee.index()) else { unreachable!("full, so it exists") };
+        match request.into_message(property) {
+            Ok(message) => {
+                if !outgoing.send(message) {
+                    self.fail(response, Fault::Gone);
+                }
+            }
+            Err(request) => outgoing.enqueue(property, request, response),
+        }
+    }
+
+    /// May a request of the thread's own code wait here in the open batch for as long as that code likes? Not one that a drop
+    /// waits for, unless the thread's own loop is told of the answer before, and sends it then.
+    fn would_linger(&self, outgoing: &Outgoing) -> bool {
+        self.is_outside_loop() && !outgoing.is_at_rest() && !self.outside.is_polled()
     }
 
     /// A request that cannot be sent.
@@ -194,17 +223,26 @@ impl Worker {
         }
     }
 
+    /// For the end, when the time for it is over: what could not be sent fails.
+    pub(crate) fn give_up(&self) {
+        let active = self.active.borrow().clone();
+        for outgoing in active {
+            self.call_back(|| outgoing.give_up());
+        }
+        self.settle();
+    }
+
     /// Leaves all trustees.
     pub(crate) fn leave(&self) {
         // SAFETY: as in `connect`.
         let pairs = unsafe { std::mem::take(&mut *self.outgoing.get()) };
         self.note_only();
         for outgoing in pairs.into_iter().flatten() {
-            if outgoing.must_be_seen_through() {
-                // The trustee may still write into its answers and these into fibers: keep all of it.
+            let is_awaited = outgoing.must_be_seen_through();
+            outgoing.leave();
+            if is_awaited {
+                // Answers that have no end, which may hold pointers to fibers: keep all of it.
                 std::mem::forget(outgoing);
-            } else {
-                outgoing.leave();
             }
         }
     }

@@ -2,8 +2,8 @@
 
 #[cfg(not(loom))]
 mod real {
-    pub(crate) use std::sync::Mutex;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+    pub(crate) use std::sync::{Mutex, MutexGuard};
 
     /// `std::cell::UnsafeCell` with loom's way of asking for the contents.
     #[repr(transparent)]
@@ -25,6 +25,6 @@ pub(crate) use real::*;
 #[cfg(loom)]
 pub(crate) use loom::cell::UnsafeCell;
 #[cfg(loom)]
-pub(crate) use loom::sync::Mutex;
-#[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(loom)]
+pub(crate) use loom::sync::{Mutex, MutexGuard};

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 
 use crate::count::Count;
 use crate::error::Error;
+use crate::far;
 use crate::noref::NoRef;
 use crate::property::Header;
 use crate::reference::TrusteeReference;
@@ -30,6 +31,13 @@ use crate::worker::{self, Context, Worker};
 /// Clone it for each thread or fiber that needs the property, capture it in delegated closures, keep it in
 /// other properties. The property is dropped on its trustee's thread after the last trust. Neither cloning nor
 /// dropping waits, wherever it happens. A trust is 16 bytes.
+///
+/// When the property is dropped: as soon as its trustee knows that the last trust is gone and has run all requests
+/// for it. Only a request for this very property that is not sent yet delays it: at most for the longest stretch in which no
+/// fiber of the requesting thread, nor that thread's own code, waits (what a thread's own code clones, drops or entrusts is
+/// sent at once). What others compute or wait for meanwhile does not matter. On a rack it may also have to wait for a worker
+/// of another machine that computes with requests to the same trustee unsent, and for a machine none of whose workers comes
+/// back to its loop.
 ///
 /// A delegated closure runs while nothing else touches the property. It may do anything but wait; it may
 /// capture plain values and other trusts, but no references or pointers ([`NoRef`]): what has those travels
@@ -116,7 +124,10 @@ impl<T: 'static> Trust<T> {
     ///
     /// Requests of one thread to one trustee run in the order they were made, those of `apply` included. While
     /// every slot to the trustee is full, a caller that may wait does so (memory stays bounded); inside
-    /// delegated closures and callbacks the request is queued instead. If there is no result (the closure
+    /// delegated closures and callbacks the request is queued instead. While an earlier batch is unanswered, requests
+    /// gather to the next one, which is sent when this thread takes the answer: so before it blocks outside the library (in a
+    /// channel of the standard library, say) on the effect of a request, a thread waits for it with
+    /// [`apply`](Self::apply). If there is no result (the closure
     /// panicked, the property is poisoned, the trustee gone) that is reported on standard error and `then` is
     /// dropped; [`try_apply_then`](Self::try_apply_then) gives it to `then`. Nothing may wait inside `then`.
     /// Where the trustee is this thread both run at once, inside closures and callbacks as soon as those return.
@@ -368,7 +379,7 @@ pub(crate) fn count(trustee: TrusteeId, property: *mut Header, delta: i32) {
         } else if trustee.machine() == worker.id.machine() || worker.far.is_attached() {
             worker.submit(trustee, property, Count(delta), Ignore, false);
         } else {
-            forward(trustee, property, delta);
+            far::forward(trustee, property, delta);
         }
     });
     // The thread has no worker yet, or in destructors of thread-locals none any more: the inbox takes it, if the trustee
@@ -377,16 +388,9 @@ pub(crate) fn count(trustee: TrusteeId, property: *mut Header, delta: i32) {
         return;
     }
     if trustee.machine() != registry::machine() {
-        forward(trustee, property, delta);
+        far::forward(trustee, property, delta);
     } else if let Some(trustee) = registry::find(trustee) {
         let _ = trustee.send(Message::Count(PropertyRef(property), delta));
-    }
-}
-
-/// A trust of another machine, on a thread that has no link there: a worker that has one counts it.
-fn forward(trustee: TrusteeId, property: *mut Header, delta: i32) {
-    if let Some(worker) = crate::far::forwarder().and_then(registry::find) {
-        let _ = worker.send(Message::Forward(trustee, PropertyRef(property), delta));
     }
 }
 

@@ -21,13 +21,14 @@ use crate::worker::Worker;
 pub(crate) struct Incoming {
     pub(crate) client: Arc<Shared>,
     side: TrusteeSide,
-    /// Requests served for this client since it came.
+    /// Requests and batches served for this client since it came.
     served: Cell<u64>,
+    batches: Cell<u64>,
 }
 
 impl Incoming {
     pub(crate) fn new(client: Arc<Shared>, pair: Arc<Pair>) -> Self {
-        Incoming { client, side: TrusteeSide::new(pair), served: Cell::new(0) }
+        Incoming { client, side: TrusteeSide::new(pair), served: Cell::new(0), batches: Cell::new(0) }
     }
 
     /// Has the client published a batch?
@@ -41,12 +42,15 @@ impl Incoming {
         self.side.pair().left() && !self.has_batch()
     }
 
-    /// Requests the client has made so far, and how many of all have been served.
-    pub(crate) fn submitted(&self) -> u64 {
-        self.side.pair().submitted()
+    /// What the client and this half say of themselves for a burial.
+    pub(crate) fn pair(&self) -> &Pair {
+        self.side.pair()
     }
     pub(crate) fn served(&self) -> u64 {
         self.served.get()
+    }
+    pub(crate) fn batches(&self) -> u64 {
+        self.batches.get()
     }
 
     /// Serves one batch if there is one. To be called in `Parker::publish_if` of the client.
@@ -59,6 +63,7 @@ impl Incoming {
         // SAFETY: the published bodies are this trustee's until it responds (slot/mod.rs).
         let (made, overflowed) = unsafe { serve_batch(worker, self.side.pair(), requests, responses, self.client.id) };
         self.served.set(self.served.get() + u64::from(made));
+        self.batches.set(self.batches.get() + 1);
         self.side.respond();
         let counters = &worker.shared.counters;
         counters.requests_served.add(u64::from(made));

@@ -279,29 +279,33 @@ impl Worker {
             return false;
         }
         self.mark_busy();
-        for message in self.shared.take_mail() {
-            self.handle(message);
-        }
+        self.handle_all(self.shared.take_mail());
         self.forget_clients();
         true
     }
 
-    pub(crate) fn handle(&self, message: Message) {
+    /// Handles messages. Nothing is buried meanwhile: those that are still to come may count a trust (`count.rs`).
+    pub(crate) fn handle_all(&self, messages: VecDeque<Message>) {
+        let before = self.in_aftermath.replace(true);
+        for message in messages {
+            self.handle(message);
+        }
+        self.in_aftermath.set(before);
+    }
+
+    fn handle(&self, message: Message) {
         match message {
             Message::Client(client, pair) => self.accept(client, pair),
             Message::Ready(fiber) => self.scheduler.ready(fiber),
             Message::Spawn(entry) => self.start_fiber(entry.run, None, entry.origin),
             // SAFETY: the trust that this is about keeps the property until its count says otherwise (C1).
             Message::Count(property, delta) => unsafe { self.count(property.0, delta) },
-            Message::Forward(trustee, property, delta) => {
-                self.submit(trustee, property.0, crate::count::Count(delta), crate::request::Ignore, false);
-            }
-            Message::Ask(trustee, property, call) => {
-                if trustee == self.id {
+            Message::Adopt(property) => self.adopt_from_afar(property.0),
+            Message::Forward => crate::far::forward_counts(self),
+            Message::Ask(property, call) => {
+                if let Some(property) = property {
                     // SAFETY: as for `Count`: whoever sent this had a trust of it.
                     unsafe { self.count(property.0, 1) };
-                } else {
-                    self.submit(trustee, property.0, crate::count::Count(1), crate::request::Ignore, false);
                 }
                 self.defer(call);
             }

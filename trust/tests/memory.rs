@@ -1,25 +1,27 @@
-//! What the library holds on to: threads that come and go, 100,000 fibers at once, endless `apply_then` (T2, T4, T9,
+//! What the library holds on to: threads that come and go, 100,000 fibers at once, endless `apply_then`, endless counts (T2, T4, T9,
 //! T10, T14). One test: it measures the process.
 
 mod common;
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Drops, descriptors, join_and_serve, loud, mappings, resident_bytes, serve_until};
-use trust::{Threadpool, local_trustee};
+use common::{Drops, descriptors, join_and_serve, loud, mappings, resident_bytes, serve_until, stand_until};
+use trust::{Shared, Threadpool, Trust, local_trustee};
 
 const MIB: usize = 1 << 20;
 
 #[test]
 fn memory_is_bounded() {
     let _watch = watchdog!(3600);
-    let parts: [(&str, fn()); 5] = [
+    let parts: [(&str, fn()); 6] = [
         ("t4_a_loop_of_apply_then_runs_in_bounded_memory", t4_a_loop_of_apply_then_runs_in_bounded_memory),
         ("t1_ten_thousand_threads_in_a_row_leak_nothing", t1_ten_thousand_threads_in_a_row_leak_nothing),
         ("t2_properties_in_a_loop_leak_nothing", t2_properties_in_a_loop_leak_nothing),
+        ("t2_counts_under_way_take_bounded_memory", t2_counts_under_way_take_bounded_memory),
         ("t9_fibers_in_a_loop_leak_nothing", t9_fibers_in_a_loop_leak_nothing),
         (
             "t9_a_hundred_thousand_fibers_at_once_fit_in_a_gibibyte",
@@ -132,6 +134,58 @@ fn t2_properties_in_a_loop_leak_nothing() {
     let own = (ROUNDS + ROUNDS / 10) * 16 * 2;
     let after = resident_bytes();
     assert!(after <= before + own + 8 * MIB, "from {before} to {after} bytes");
+}
+
+/// Clones and drops of several trusts in turn, of which a trustee that is held up sees nothing: from a thread's own code, from a
+/// fiber, from a closure.
+fn t2_counts_under_way_take_bounded_memory() {
+    let _watch = watchdog!();
+    const ROUNDS: usize = 200_000;
+    let pool = Threadpool::builder().workers(3).pin(false).build();
+    let trusts: Vec<_> = (0..100).map(|number| pool.trustees()[number % 2].entrust(number)).collect();
+    let clone_and_drop = |trusts: &[Trust<usize>], rounds: usize| {
+        for trust in trusts.iter().cycle().take(rounds) {
+            drop(trust.clone());
+        }
+    };
+    type Work<'a> = &'a dyn Fn(&[Trust<usize>], usize);
+    let from: [(&str, Work<'_>); 3] = [
+        ("the thread's own code", &clone_and_drop),
+        ("a fiber", &|trusts, rounds| {
+            let trusts = trusts.to_vec();
+            pool.spawn_on(2, move || clone_and_drop(&trusts, rounds)).join().unwrap();
+        }),
+        ("a closure", &|trusts, rounds| {
+            local_trustee().entrust(trusts.to_vec()).apply(move |trusts| clone_and_drop(trusts, rounds));
+        }),
+    ];
+    for several in [2, 4, 100] {
+        for (name, work) in from {
+            let trusts = &trusts[..several];
+            trusts.iter().for_each(|trust| trust.apply(|_| ()));
+            let go: [_; 2] = std::array::from_fn(|place| {
+                let go = Shared::new(AtomicBool::new(false));
+                let wait = go.clone();
+                trusts[place].apply_then(move |_| stand_until(|| wait.load(Ordering::SeqCst)), |()| ());
+                go
+            });
+            work(trusts, ROUNDS / 20);
+            let before = resident_bytes();
+            work(trusts, ROUNDS);
+            let after = resident_bytes();
+            go.iter().for_each(|go| go.store(true, Ordering::SeqCst));
+            assert!(after <= before + 4 * MIB, "{several} trusts, from {name}: from {before} to {after} bytes");
+        }
+    }
+    // Closures between them wait for room, so they are bounded too.
+    let before = resident_bytes();
+    for trust in trusts.iter().cycle().take(ROUNDS / 4) {
+        let clone = trust.clone();
+        clone.apply_then(|number| *number += 1, |_| ());
+    }
+    let after = resident_bytes();
+    assert!(after <= before + 4 * MIB, "with closures between: from {before} to {after} bytes");
+    assert_eq!(trusts.iter().map(|trust| trust.apply(|number| *number)).sum::<usize>(), 99 * 50 + ROUNDS / 4);
 }
 
 fn t9_fibers_in_a_loop_leak_nothing() {

@@ -1,4 +1,5 @@
-//! What becomes of requests whose trustee has closed without an answer: each is refused, its continuation told so.
+//! What becomes of requests whose trustee has closed without an answer, or whose client ends before they could be sent:
+//! each is refused, its continuation told so.
 
 use std::ptr;
 
@@ -32,6 +33,18 @@ impl Outgoing {
             self.counts[self.slot.get()].set(made);
             self.refuse(self.slot.get(), body);
         }
+        self.refuse_queue();
+    }
+
+    /// The client ends: refuses what it could not send, and takes no more.
+    #[cold]
+    pub(crate) fn give_up(&self) {
+        self.send_open();
+        self.gone.set(true);
+        self.refuse_queue();
+    }
+
+    fn refuse_queue(&self) {
         while let Some(mut queued) = { self.queue.borrow_mut().pop_front() } {
             let (captures, then) = ((&raw mut queued.captures).cast(), (&raw mut queued.then).cast());
             // SAFETY: E1, E2: pointers to boxes, each given to its boxed form once.
@@ -40,6 +53,7 @@ impl Outgoing {
                 let mut resuming = Resuming { responses: Reader::empty(), next: then };
                 (queued.continuation.resume)(then, &mut resuming, Some(Fault::Gone));
             });
+            self.side.note_drained();
         }
     }
 

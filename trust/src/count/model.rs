@@ -24,7 +24,7 @@ use super::{Client, Estate, Trustee};
 use crate::far::FarClient;
 use crate::property::{self, Header, Property};
 use crate::slot::model::{read_number, write_number};
-use crate::slot::{ClientSide, Pair, TrusteeSide};
+use crate::slot::{ClientSide, Pair, REQUESTS_MAX, TrusteeSide};
 use crate::sync::{AtomicBool, Ordering, UnsafeCell};
 
 /// What a client asks of the trustee, about the one property of a model.
@@ -37,12 +37,12 @@ enum Digit {
     Bring = 4,
     /// The property is new.
     Adopt = 5,
-    /// A `Drop` merged into the `Clone` before it.
-    Merged = 6,
+    /// About another property, of which the models know nothing else.
+    Other = 6,
 }
 
 impl Digit {
-    const ALL: [Digit; 6] = [Digit::Clone, Digit::Drop, Digit::Apply, Digit::Bring, Digit::Adopt, Digit::Merged];
+    const ALL: [Digit; 6] = [Digit::Clone, Digit::Drop, Digit::Apply, Digit::Bring, Digit::Adopt, Digit::Other];
 }
 
 /// The truth about a property.
@@ -106,13 +106,19 @@ struct Inbox {
 
 enum Mail {
     Client(Arc<Pair>),
-    Count(i32),
+    /// Counts of trusts, so many, added up.
+    Count(i32, usize),
 }
 
 impl Inbox {
     fn send(&self, mail: Mail) {
         let mut messages = self.messages.lock().unwrap();
-        messages.push(mail);
+        match (messages.last_mut(), mail) {
+            (Some(Mail::Count(sum, counts)), Mail::Count(delta, more)) => {
+                (*sum, *counts) = (*sum + delta, *counts + more)
+            }
+            (_, mail) => messages.push(mail),
+        }
         self.has_mail.store(true, Ordering::Release);
     }
     fn take(&self) -> Vec<Mail> {
@@ -123,19 +129,27 @@ impl Inbox {
         self.has_mail.store(false, Ordering::Relaxed);
         std::mem::take(&mut *messages)
     }
-    /// A thread without slots drops a trust.
+    /// A thread without slots, or without a free one, clones a trust,
+    fn clone_of(&self, trust: &Held) -> Held {
+        let clone = trust.again();
+        clone.tally.unserved.fetch_add(1, SeqCst);
+        self.send(Mail::Count(1, 1));
+        clone
+    }
+    /// and drops one.
     fn let_go(&self, trust: Held) {
         trust.tally.unserved.fetch_add(1, SeqCst);
         trust.dead();
-        self.send(Mail::Count(-1));
+        self.send(Mail::Count(-1, 1));
     }
 }
 
 /// A client.
 struct Member {
     side: ClientSide,
-    submitted: Cell<u64>,
+    published: Cell<u64>,
     unsent: Cell<u64>,
+    queue: RefCell<Vec<(*mut Header, Digit)>>,
 }
 
 // SAFETY: moved to the client's thread before it is used there.
@@ -143,50 +157,69 @@ unsafe impl Send for Member {}
 
 impl Member {
     fn new(pair: Arc<Pair>) -> Member {
-        Member { side: ClientSide::new(pair), submitted: Cell::new(0), unsent: Cell::new(0) }
+        let (published, unsent) = (Cell::new(0), Cell::new(0));
+        Member { side: ClientSide::new(pair), published, unsent, queue: RefCell::default() }
     }
 
-    fn request(&self, tally: &Tally, digit: Digit) {
-        tally.unserved.fetch_add(1, SeqCst);
+    /// Requests of the open batch.
+    fn made(&self) -> u32 {
+        self.unsent.get().checked_ilog10().map_or(0, |digits| digits + 1)
+    }
+    fn place(&self, property: *mut Header, digit: Digit) {
+        // SAFETY: the models' batches are short enough.
+        unsafe { self.side.mark(self.made(), property) };
         self.unsent.set(self.unsent.get() * 10 + digit as u64);
-        self.submitted.set(self.submitted.get() + 1);
-        self.side.note_submitted(self.submitted.get());
+        assert!(self.made() as usize <= REQUESTS_MAX);
+    }
+    fn request(&self, trust: &Held, digit: Digit) {
+        trust.tally.unserved.fetch_add(1, SeqCst);
+        self.place(trust.property, digit);
+    }
+    /// Makes a request for which there is no slot: `Outgoing::enqueue` in small.
+    fn enqueue(&self, trust: &Held, digit: Digit) {
+        trust.tally.unserved.fetch_add(1, SeqCst);
+        self.queue.borrow_mut().push((trust.property, digit));
+        self.side.note_queued(trust.property);
+    }
+    /// There is one now.
+    fn drain(&self) {
+        for (property, digit) in self.queue.borrow_mut().drain(..) {
+            self.place(property, digit);
+            self.side.note_drained();
+        }
     }
     /// Sends what has been made; each client of a model does so at most as often as it has slots.
     fn flush(&self) {
         let (_, body) = self.side.filling().expect("a free slot");
+        self.published.set(self.published.get() + u64::from(self.made()));
+        self.side.note_published(self.published.get());
         write_number(body, self.unsent.replace(0));
         self.side.publish();
     }
 
     fn entrust(&self) -> Held {
         let trust = Held::first();
-        self.request(&trust.tally, Digit::Adopt);
+        self.request(&trust, Digit::Adopt);
         trust
     }
     fn clone_of(&self, trust: &Held) -> Held {
         let clone = trust.again();
-        self.request(&trust.tally, Digit::Clone);
+        self.request(trust, Digit::Clone);
         clone
     }
     fn apply(&self, trust: &Held) {
-        self.request(&trust.tally, Digit::Apply);
+        self.request(trust, Digit::Apply);
     }
     fn let_go(&self, trust: Held) {
-        let tally = Arc::clone(&trust.tally);
-        self.request(&tally, Digit::Drop);
-        trust.dead();
-    }
-    /// Drops a trust as `Outgoing::enqueue` does it: in the `Clone` that is still to be sent.
-    fn let_go_merged(&self, trust: Held) {
-        assert_eq!(self.unsent.get(), Digit::Clone as u64);
-        trust.tally.unserved.fetch_add(1, SeqCst);
-        self.unsent.set(Digit::Merged as u64);
+        self.request(&trust, Digit::Drop);
         trust.dead();
     }
     /// Moves the trust into a delegated closure.
     fn bring(&self, trust: Held) {
-        self.request(&trust.tally, Digit::Bring);
+        self.request(&trust, Digit::Bring);
+    }
+    fn apply_to_another(&self) {
+        self.place(std::ptr::null_mut(), Digit::Other);
     }
     /// Goes away if all that it has made has been answered.
     fn try_leave(&self) {
@@ -203,14 +236,18 @@ impl Member {
 struct Near {
     side: TrusteeSide,
     served: Cell<u64>,
+    batches: Cell<u64>,
 }
 
 impl Client for Near {
-    fn submitted(&self) -> u64 {
-        self.side.pair().submitted()
+    fn pair(&self) -> &Pair {
+        self.side.pair()
     }
     fn served(&self) -> u64 {
         self.served.get()
+    }
+    fn batches(&self) -> u64 {
+        self.batches.get()
     }
     fn has_left(&self) -> bool {
         self.side.pair().left() && self.side.request().is_none()
@@ -250,7 +287,7 @@ impl Trustee<Near> for Keeper {
     fn far_clients(&self) -> Vec<Rc<FarClient>> {
         Vec::new()
     }
-    fn ask(&self, _client: Rc<FarClient>) {
+    fn ask(&self, _client: Rc<FarClient>, _burial: u64) {
         unreachable!("there are none");
     }
     fn destroy(&self, property: *mut Header) {
@@ -280,7 +317,7 @@ impl Keeper {
         Member::new(pair)
     }
     fn accept(&self, pair: Arc<Pair>) {
-        let client = Near { side: TrusteeSide::new(pair), served: Cell::new(0) };
+        let client = Near { side: TrusteeSide::new(pair), served: Cell::new(0), batches: Cell::new(0) };
         self.clients.borrow_mut().push(Rc::new(client));
     }
 
@@ -296,6 +333,7 @@ impl Keeper {
                     self.serve(Digit::ALL[usize::from(digit - b'1')]);
                     client.served.set(client.served.get() + 1);
                 }
+                client.batches.set(client.batches.get() + 1);
                 client.side.respond();
             }
         }
@@ -307,15 +345,18 @@ impl Keeper {
         for mail in self.inbox.take() {
             match mail {
                 Mail::Client(pair) => self.accept(pair),
-                Mail::Count(delta) => {
-                    self.touch();
-                    self.count(delta);
+                Mail::Count(sum, counts) => {
+                    (0..counts).for_each(|_| self.touch());
+                    self.count(sum);
                 }
             }
         }
     }
 
     fn serve(&self, digit: Digit) {
+        if digit == Digit::Other {
+            return;
+        }
         self.touch();
         match digit {
             Digit::Clone => self.count(1),
@@ -326,10 +367,7 @@ impl Keeper {
                 self.count(-1);
             }
             Digit::Adopt => self.estate.adopt(self.property),
-            Digit::Merged => {
-                self.touch();
-                self.count(0);
-            }
+            Digit::Other => {}
         }
     }
 

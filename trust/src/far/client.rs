@@ -39,7 +39,6 @@ pub(super) struct FarTrustee {
     /// Full batches, in order.
     waiting: RefCell<VecDeque<Batch>>,
     in_flight: RefCell<VecDeque<Thens>>,
-    submitted: Cell<u64>,
     /// Batches answered.
     answered: Cell<u64>,
     /// Fibers that wait for their turn to make a request.
@@ -100,15 +99,10 @@ impl FarTrustee {
             open: RefCell::new(Batch { writer: Writer::new(), thens: Thens::default() }),
             waiting: RefCell::default(),
             in_flight: RefCell::default(),
-            submitted: Cell::new(0),
             answered: Cell::new(0),
             line: FiberQueue::new(),
             crowded: Cell::new(false),
         }
-    }
-
-    pub(super) fn submitted(&self) -> u64 {
-        self.submitted.get()
     }
 
     /// Is there a request that has not been answered?
@@ -224,7 +218,7 @@ impl FarTrustee {
     /// One more request has been made.
     #[inline(always)]
     pub(super) fn note_submitted(&self, worker: &Worker, peers: &Peers) {
-        self.submitted.set(self.submitted.get() + 1);
+        peers.numbers.add_one(self.place);
         peers.list(self);
         if self.crowded.get() && !self.is_full() {
             self.call_next(worker);

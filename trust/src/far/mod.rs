@@ -9,16 +9,18 @@
 mod client;
 mod fault;
 mod frame;
+mod numbers;
 mod server;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 pub(crate) use fault::RemoteFault;
+pub(crate) use numbers::{forward, forward_counts, forwarder, numbers_for};
 pub(crate) use server::FarClient;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
-use std::sync::OnceLock;
+use std::sync::Arc;
 
 use crate::buffer::Buffer;
 use crate::config::FAR_KEPT_BYTES_MAX;
@@ -30,17 +32,10 @@ use crate::request::{Fault, OperationOf, Request, Response};
 use crate::worker::Worker;
 use client::{FarTrustee, Thens};
 use frame::{Malformed, Writer};
+use numbers::Numbers;
 
 /// Bytes that a carrier may put behind a batch without having it moved.
 pub(crate) const BEHIND_BYTES: usize = 64;
-
-/// A worker with links, for threads that have none.
-static FORWARDER: OnceLock<TrusteeId> = OnceLock::new();
-
-/// The worker to which threads without links hand what must reach another machine.
-pub(crate) fn forwarder() -> Option<TrusteeId> {
-    FORWARDER.get().copied()
-}
 
 /// All that a worker knows of other machines: nothing, or its peers.
 #[derive(Default)]
@@ -54,6 +49,8 @@ struct Peers {
     room_bytes: usize,
     trustees: Box<[FarTrustee]>,
     clients: Box<[Rc<FarClient>]>,
+    /// Of requests made to each trustee.
+    numbers: Arc<Numbers>,
     /// By machine and worker: the place.
     places: Vec<Vec<usize>>,
     /// Places of trustees with something outstanding.
@@ -67,8 +64,8 @@ struct Peers {
 }
 
 impl Peers {
-    fn new(carrier: Box<dyn Carrier>) -> Peers {
-        let ids = carrier.peers().to_vec();
+    fn new(worker: TrusteeId, carrier: Box<dyn Carrier>) -> Peers {
+        let ids = carrier.peers();
         let mut places: Vec<Vec<usize>> = Vec::new();
         for (place, id) in ids.iter().enumerate() {
             let machine = usize::from(id.machine());
@@ -81,7 +78,7 @@ impl Peers {
             room_bytes: carrier.room_bytes(),
             trustees: ids.iter().enumerate().map(|(place, &id)| FarTrustee::new(id, place)).collect(),
             clients: ids.iter().map(|&id| Rc::new(FarClient::new(id))).collect(),
-            carrier: RefCell::new(carrier),
+            numbers: Numbers::new(worker, ids),
             places,
             active: RefCell::default(),
             writers: RefCell::default(),
@@ -89,6 +86,7 @@ impl Peers {
             incoming: Cell::default(),
             answer: Cell::default(),
             scratch: Cell::default(),
+            carrier: RefCell::new(carrier),
         }
     }
 
@@ -119,9 +117,9 @@ impl Far {
         let fresh = bell.is_none_or(|bell| worker.shared.parker.set_bell(bell));
         assert!(fresh && !self.is_attached(), "a worker is attached once");
         let Some(carrier) = carrier else { return };
-        let _ = self.peers.set(Box::new(Peers::new(carrier)));
+        let _ = self.peers.set(Box::new(Peers::new(worker.id, carrier)));
         worker.estate().know_all();
-        let _ = FORWARDER.set(worker.id);
+        numbers::attached(worker.id);
     }
 
     #[inline(always)]
@@ -131,11 +129,6 @@ impl Far {
 
     pub(crate) fn clients(&self) -> Vec<Rc<FarClient>> {
         self.peers.get().map_or_else(Vec::new, |peers| peers.clients.to_vec())
-    }
-
-    /// Requests this worker has made to a trustee of another machine, those not sent yet included.
-    pub(crate) fn submitted(&self, trustee: TrusteeId) -> u64 {
-        self.peers.get().and_then(|peers| peers.trustee(trustee)).map_or(0, FarTrustee::submitted)
     }
 
     pub(crate) fn is_outstanding(&self) -> bool {

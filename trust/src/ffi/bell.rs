@@ -103,7 +103,7 @@ impl Outside {
     }
 
     /// Does the thread sleep outside?
-    pub(super) fn is_polled(&self) -> bool {
+    pub(crate) fn is_polled(&self) -> bool {
         self.bell().is_some()
     }
 

@@ -18,7 +18,7 @@ const NAMES: usize = 64;
 /// Stands for an operation without a name: its address follows.
 const SPELLED_OUT: u64 = 0xffff;
 /// Bits of an address.
-const ADDRESS_BITS: u32 = 48;
+pub(super) const ADDRESS_BITS: u32 = 48;
 
 /// The part of the table that both sides see.
 pub(super) struct Dictionary {

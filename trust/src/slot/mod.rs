@@ -37,13 +37,15 @@ pub(crate) use dictionary::{RequestHead, fits};
 use dictionary::{Dictionary, Names, read_head};
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::mem::MaybeUninit;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use crate::config::{HEAD_BYTES, OVERFLOW_BYTES, PRIMARY_BYTES, SLOTS};
 use crate::property::Header;
 use crate::request::Operation;
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, UnsafeCell};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, UnsafeCell};
+use dictionary::ADDRESS_BITS;
 
 /// The bytes of one half of a slot.
 #[repr(C, align(8))]
@@ -102,14 +104,32 @@ pub(crate) struct Pair {
     dictionary: Dictionary,
 }
 
+/// The most requests that a body holds: each has a head of 8 bytes.
+#[cfg(not(loom))]
+pub(crate) const REQUESTS_MAX: usize = (PRIMARY_BYTES - HEAD_BYTES + OVERFLOW_BYTES) / 8;
+/// The models make no more at once, and each costs them time.
+#[cfg(loom)]
+pub(crate) const REQUESTS_MAX: usize = 3;
+
+/// What a trustee must know of requests that it cannot see yet, before it buries a property (see `count.rs`).
+/// Written by the client alone.
 #[repr(align(128))]
 struct Control {
-    /// Requests the client has ever made to this trustee, those that are not published yet included.
-    /// Written by the client alone; the trustee reads it before it buries a property (see `count.rs`).
-    submitted: AtomicU64,
+    /// Requests the client has published.
+    published: AtomicU64,
+    /// Something is queued.
+    has_queue: AtomicBool,
     /// The client is gone and has nothing outstanding: the trustee may forget this pair.
     left: AtomicBool,
+    /// For each request of the open batch, in order: the batch's number in the high bits, and the property's
+    /// address in the low ones. Behind them lie marks of earlier batches.
+    marks: [AtomicU64; REQUESTS_MAX],
+    /// The addresses of the properties that queued requests are for: those that found no slot.
+    queued: Mutex<VecDeque<usize>>,
 }
+
+/// The lowest bit of a batch's number in a mark.
+const MARK_BATCH: u64 = 1 << ADDRESS_BITS;
 
 // SAFETY: the bodies are handed over by the ready bits (R1-A1, R2-A2, see the table above); the rest is atomic.
 unsafe impl Sync for Pair {}
@@ -120,7 +140,13 @@ impl Pair {
     pub(crate) fn new() -> Arc<Pair> {
         Arc::new(Pair {
             slots: std::array::from_fn(|_| Slot { request: Half::new(), response: Half::new() }),
-            control: Control { submitted: AtomicU64::new(0), left: AtomicBool::new(false) },
+            control: Control {
+                published: AtomicU64::new(0),
+                has_queue: AtomicBool::new(false),
+                left: AtomicBool::new(false),
+                marks: std::array::from_fn(|_| AtomicU64::new(0)),
+                queued: Mutex::new(VecDeque::new()),
+            },
             dictionary: Dictionary::new(),
         })
     }
@@ -135,9 +161,34 @@ impl Pair {
         unsafe { read_head(&self.dictionary, at) }
     }
 
-    /// Trustee: how many requests the client has made. Relaxed is enough: see the proof in `count.rs`.
-    pub(crate) fn submitted(&self) -> u64 {
-        self.control.submitted.load(Ordering::Relaxed)
+    /// Trustee, which has served so many batches: the addresses of the properties that the requests of later ones are
+    /// for, each with the number of its batch. Requests of a batch that is published already may be missing.
+    pub(crate) fn marks(&self, batches: u64) -> impl Iterator<Item = (u64, usize)> {
+        let batch_of = move |mark: u64| {
+            // No more batches than slots can be ahead of the open one.
+            let ahead = (mark / MARK_BATCH).wrapping_sub(batches) as u16;
+            (usize::from(ahead) <= SLOTS).then(|| (batches + u64::from(ahead), (mark % MARK_BATCH) as usize))
+        };
+        // Acquire: pairs with the Release in `mark`.
+        self.control.marks.iter().map_while(move |mark| batch_of(mark.load(Ordering::Acquire)))
+    }
+
+    /// Trustee, before it reads the marks: tells `note` the addresses of the properties that queued requests are for.
+    pub(crate) fn queued(&self, note: impl FnMut(usize)) {
+        // Acquire: pairs with the Release in `note_drained`.
+        if self.control.has_queue.load(Ordering::Acquire) {
+            self.lock_queue().iter().copied().for_each(note);
+        }
+    }
+
+    fn lock_queue(&self) -> MutexGuard<'_, VecDeque<usize>> {
+        self.control.queued.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Trustee, after it has read the marks: how many requests the client has published. Relaxed is enough: see the
+    /// proof in `count.rs`.
+    pub(crate) fn published(&self) -> u64 {
+        self.control.published.load(Ordering::Relaxed)
     }
 
     /// Trustee: has the client left for good? Acquire pairs with the Release in [`ClientSide::leave`].
@@ -153,12 +204,15 @@ pub(crate) struct ClientSide {
     in_flight: Cell<usize>,
     /// The request bit of each slot, as last stored.
     bits: Cell<u32>,
+    /// The number of the open batch, as it stands in marks.
+    batch: Cell<u64>,
     names: Names,
 }
 
 impl ClientSide {
     pub(crate) fn new(pair: Arc<Pair>) -> Self {
-        ClientSide { pair, fill: Cell::new(0), in_flight: Cell::new(0), bits: Cell::new(0), names: Names::new() }
+        let (fill, in_flight, bits) = (Cell::new(0), Cell::new(0), Cell::new(0));
+        ClientSide { pair, fill, in_flight, bits, batch: Cell::new(0), names: Names::new() }
     }
 
     pub(crate) fn pair(&self) -> &Pair {
@@ -200,6 +254,7 @@ impl ClientSide {
         self.pair.slots[fill].request.ready.store((bits >> fill) & 1, Ordering::Release);
         self.fill.set((fill + 1) % SLOTS);
         self.in_flight.set(self.in_flight.get() + 1);
+        self.batch.set(self.batch.get().wrapping_add(MARK_BATCH));
     }
 
     fn oldest(&self) -> usize {
@@ -242,10 +297,39 @@ impl ClientSide {
         self.in_flight.set(self.in_flight.get() - 1);
     }
 
-    /// One more request has been made. A plain store: this thread is the only writer.
+    /// Marks the request at this place of the open batch. A plain store: this thread is the only writer.
+    ///
+    /// # Safety
+    /// The place is less than [`REQUESTS_MAX`].
     #[inline(always)]
-    pub(crate) fn note_submitted(&self, total: u64) {
-        self.pair.control.submitted.store(total, Ordering::Relaxed);
+    pub(crate) unsafe fn mark(&self, place: u32, property: *mut Header) {
+        // SAFETY: the caller's promise (C2).
+        let mark = unsafe { self.pair.control.marks.get_unchecked(place as usize) };
+        // Release: pairs with the Acquire in `Pair::marks`. Who sees this mark instead of one of an earlier batch sees
+        // that the earlier one is published.
+        mark.store(self.batch.get() | property.addr() as u64, Ordering::Release);
+    }
+
+    /// So many requests are published, with the batch that is published next.
+    #[inline]
+    pub(crate) fn note_published(&self, total: u64) {
+        self.pair.control.published.store(total, Ordering::Relaxed);
+    }
+
+    /// A request for this property is queued.
+    pub(crate) fn note_queued(&self, property: *mut Header) {
+        self.pair.lock_queue().push_back(property.addr());
+        self.pair.control.has_queue.store(true, Ordering::Relaxed);
+    }
+
+    /// The oldest request of the queue is in the open batch, and marked there, or is no more.
+    pub(crate) fn note_drained(&self) {
+        let mut queued = self.pair.lock_queue();
+        queued.pop_front();
+        if queued.is_empty() {
+            // Release: who sees it sees the marks.
+            self.pair.control.has_queue.store(false, Ordering::Release);
+        }
     }
 
     /// The client goes away with nothing outstanding. Release pairs with the Acquire in [`Pair::left`].

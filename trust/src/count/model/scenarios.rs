@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Held, Keeper, Mail, Member, Next, Rule};
+use super::{Digit, Held, Keeper, Mail, Member, Next, Rule};
 use crate::slot::Pair;
 use crate::slot::model::{explore, spawn};
 
@@ -185,25 +185,106 @@ fn loom_count_entrusted_from_another_thread() {
     });
 }
 
-/// A client drops the original, and the drop is merged into its clone's +1, which has not been sent; the clone
-/// is dropped elsewhere.
+/// A client without a free slot clones, and drops the original: its counts go to the inbox, where they are added up. The
+/// clone is dropped elsewhere, by a slot.
 #[test]
-fn loom_count_merged_before_it_is_sent() {
+fn loom_count_added_up_in_the_inbox() {
     explore(|| {
         let (keeper, trust) = keeper(Rule::Burial);
-        let (a, b) = (keeper.member(), keeper.member());
+        let (inbox, b) = (Arc::clone(&keeper.inbox), keeper.member());
         let thread = spawn(move || {
-            let second = a.clone_of(&trust);
+            let second = inbox.clone_of(&trust);
             let other = spawn(move || {
                 b.let_go(second);
                 b.flush();
                 Next(None)
             });
-            a.let_go_merged(trust);
+            inbox.let_go(trust);
+            Next(Some(other))
+        });
+        keeper.run(3, thread);
+    });
+}
+
+/// As `request_outlives_its_trust`, with a drop that overtakes the request by the inbox, on the same thread.
+#[test]
+fn loom_count_drop_overtakes_a_request() {
+    explore(|| {
+        let (keeper, trust) = keeper(Rule::Burial);
+        let (inbox, a) = (Arc::clone(&keeper.inbox), keeper.member());
+        let thread = spawn(move || {
+            a.apply(&trust);
+            inbox.let_go(trust);
+            a.flush();
+            Next(None)
+        });
+        keeper.run(3, thread);
+    });
+}
+
+/// A client has no free slot, so a clone's +1 is queued, while the original is dropped on a second thread.
+#[test]
+fn loom_count_queued() {
+    explore(|| {
+        let (keeper, trust) = keeper(Rule::Burial);
+        let (a, b) = (keeper.member(), keeper.member());
+        let thread = spawn(move || {
+            a.apply(&trust);
+            a.flush();
+            let clone = trust.again();
+            a.enqueue(&trust, Digit::Clone);
+            let other = spawn(move || {
+                b.let_go(trust);
+                b.flush();
+                Next(None)
+            });
+            a.drain();
+            a.let_go(clone);
             a.flush();
             Next(Some(other))
         });
         keeper.run(3, thread);
+    });
+}
+
+/// As `original_dropped_elsewhere`; and the mark of the +1 gives way to one of a later batch, for another property.
+#[test]
+fn loom_count_mark_overwritten() {
+    explore(|| {
+        let (keeper, trust) = keeper(Rule::Burial);
+        let (a, b) = (keeper.member(), keeper.member());
+        let thread = spawn(move || {
+            let clone = a.clone_of(&trust);
+            let other = spawn(move || {
+                b.let_go(trust);
+                b.flush();
+                b.let_go(clone);
+                b.flush();
+                Next(None)
+            });
+            a.flush();
+            a.apply_to_another();
+            a.flush();
+            Next(Some(other))
+        });
+        keeper.run(3, thread);
+    });
+}
+
+/// A client that keeps a request to itself does not keep other properties from being buried.
+#[test]
+fn loom_count_waits_for_nobody_else() {
+    explore(|| {
+        let (keeper, trust) = keeper(Rule::Burial);
+        let (a, b) = (keeper.member(), keeper.member());
+        a.apply_to_another();
+        let thread = spawn(move || {
+            b.let_go(trust);
+            b.flush();
+            Next(None)
+        });
+        keeper.run(2, thread);
+        drop(a);
     });
 }
 

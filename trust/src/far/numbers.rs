@@ -1,0 +1,100 @@
+//! How many requests each worker of this machine has made to each trustee of other machines, where all threads of the machine
+//! can read it: whichever worker is asked answers for all (`count.rs`). And the counts of threads that have no link.
+//!
+//! A number is written by its worker alone, with a plain store, before whatever it does next. Counts of threads without links lie in
+//! one list until a worker submits them, which it does with the list locked: so whoever has seen the list empty, or has emptied
+//! it, finds them in the numbers.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::count::{self, Count};
+use crate::property::Header;
+use crate::registry::{self, Message, TrusteeId};
+use crate::request::Ignore;
+use crate::worker::Worker;
+
+/// The numbers of one worker, by the place of the trustee at its carrier.
+pub(super) struct Numbers {
+    worker: TrusteeId,
+    made: Box<[(TrusteeId, AtomicU64)]>,
+}
+
+/// Of all workers that were ever attached.
+static ALL: Mutex<Vec<Arc<Numbers>>> = Mutex::new(Vec::new());
+
+impl Numbers {
+    pub(super) fn new(worker: TrusteeId, trustees: &[TrusteeId]) -> Arc<Numbers> {
+        let made = trustees.iter().map(|&trustee| (trustee, AtomicU64::new(0))).collect();
+        let numbers = Arc::new(Numbers { worker, made });
+        lock(&ALL).push(Arc::clone(&numbers));
+        numbers
+    }
+
+    /// One more request. Relaxed: see the proof in `count.rs`; this worker is the only writer.
+    #[inline(always)]
+    pub(super) fn add_one(&self, place: usize) {
+        let made = &self.made[place].1;
+        made.store(made.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+}
+
+/// For each worker of this machine that has made requests to this trustee: its index, and how many, those included that it has
+/// not sent yet.
+pub(crate) fn numbers_for(trustee: TrusteeId) -> Vec<(u16, u64)> {
+    let all = lock(&ALL);
+    let number = |numbers: &Arc<Numbers>| {
+        let (_, made) = numbers.made.iter().find(|(to, _)| *to == trustee)?;
+        Some((numbers.worker.index() as u16, made.load(Ordering::Relaxed))).filter(|(_, made)| *made > 0)
+    };
+    all.iter().filter_map(number).collect()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A worker with links, for threads that have none.
+static FORWARDER: OnceLock<TrusteeId> = OnceLock::new();
+
+/// The worker to which threads without links hand what must reach another machine.
+pub(crate) fn forwarder() -> Option<TrusteeId> {
+    FORWARDER.get().copied()
+}
+
+/// This worker has links.
+pub(super) fn attached(worker: TrusteeId) {
+    let _ = FORWARDER.set(worker); // the first serves for all
+}
+
+/// Counts that wait for a worker with links: one for each property.
+#[derive(Default)]
+struct Forwards(Option<HashMap<(TrusteeId, *mut Header), i64>>);
+
+#[expect(unsafe_code, reason = "the pointers are only used by the properties' own thread")]
+// SAFETY: as for `PropertyRef`.
+unsafe impl Send for Forwards {}
+
+static FORWARDS: Mutex<Forwards> = Mutex::new(Forwards(None));
+
+/// Counts trusts of a property of another machine, on a thread that need not have a link there: a worker that has one sends it.
+pub(crate) fn forward(trustee: TrusteeId, property: *mut Header, delta: i32) {
+    let Some(worker) = forwarder().and_then(registry::find) else { return };
+    let mut forwards = lock(&FORWARDS);
+    let waiting = forwards.0.get_or_insert_default();
+    let is_first = waiting.is_empty();
+    *waiting.entry((trustee, property)).or_insert(0) += i64::from(delta);
+    drop(forwards);
+    if is_first {
+        let _ = worker.send(Message::Forward);
+    }
+}
+
+/// Submits what [`forward`] has put down.
+pub(crate) fn forward_counts(worker: &Worker) {
+    let mut forwards = lock(&FORWARDS);
+    for ((trustee, property), sum) in forwards.0.take().unwrap_or_default() {
+        count::parts_of(sum).for_each(|part| worker.submit(trustee, property, Count(part), Ignore, false));
+    }
+}
