@@ -42,6 +42,31 @@ fn a_property_ends_once_after_its_last_trust() {
     }
 }
 
+/// With machines of two workers, of which one may compute.
+#[track_caller]
+fn play_in_pairs(name: &str) {
+    for (machines, fabric) in [(2, "shm"), (2, "tcp"), (3, "shm")] {
+        let threads = (2 * machines).to_string();
+        let ended = run(launcher(machines, &["--fabric", fabric, "--threads", &threads], ROLES, &[name]));
+        assert!(ended.status.success(), "{name} on {machines} machines, {fabric}: {ended:#?}");
+    }
+}
+
+#[test]
+fn workers_that_compute_do_not_delay_drops_on_other_machines() {
+    play_in_pairs("drops-computing");
+}
+
+#[test]
+fn a_drop_waits_for_counts_at_other_machines() {
+    play_in_pairs("drops-waiting");
+}
+
+#[test]
+fn a_drop_waits_for_counts_of_threads_without_links() {
+    play_in_pairs("drops-linkless");
+}
+
 #[test]
 fn places_are_where_they_say() {
     for (ended, (machines, ways)) in play("places").into_iter().zip([

@@ -4,6 +4,7 @@
 //! Every role is written for any number of machines, one included: that is the promise that is tested.
 
 mod calls;
+mod drops;
 mod ends;
 mod lives;
 mod traced;
@@ -20,6 +21,9 @@ fn main() {
         ["launch"] => calls::launch,
         ["panics"] => calls::panics,
         ["trusts"] => lives::trusts,
+        ["drops-computing"] => drops::computing,
+        ["drops-waiting"] => drops::waiting,
+        ["drops-linkless"] => drops::linkless,
         ["places"] => lives::places,
         ["spawn"] => work::spawn,
         ["everyone"] => work::everyone,

@@ -1,0 +1,168 @@
+//! Drops that others might delay, and drops that must wait for others. A worker *computes* where it does nothing for the library.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use gossamer::{Place, Trust};
+
+/// A worker of this machine computes, and may stop.
+static COMPUTES: AtomicBool = AtomicBool::new(false);
+static RELEASED: AtomicBool = AtomicBool::new(false);
+/// Properties that were dropped on this machine.
+static DROPPED: AtomicUsize = AtomicUsize::new(0);
+/// Handed over by a thread that has no links.
+static HANDED: Mutex<Option<(Trust<Kept>, Trust<Kept>)>> = Mutex::new(None);
+
+/// Longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(30);
+
+struct Kept;
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        DROPPED.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Computes until another worker of this machine says that it is enough. False if nobody did.
+fn compute() -> bool {
+    let start = Instant::now();
+    COMPUTES.store(true, Ordering::SeqCst);
+    while !RELEASED.load(Ordering::SeqCst) && start.elapsed() < LIMIT {
+        std::hint::spin_loop();
+    }
+    COMPUTES.store(false, Ordering::SeqCst);
+    RELEASED.swap(false, Ordering::SeqCst)
+}
+
+/// Says so, at a place whose worker does not compute.
+fn release(at: Place) {
+    gossamer::spawn_on(at, || RELEASED.store(true, Ordering::SeqCst)).join().unwrap();
+}
+
+/// Waits until a worker beside `at` computes.
+fn until_computing(at: Place) {
+    while !gossamer::spawn_on(at, || COMPUTES.load(Ordering::SeqCst)).join().unwrap() {
+        gossamer::yield_now();
+    }
+}
+
+/// Waits until so many properties of this machine were dropped.
+fn until_dropped(count: usize) {
+    let start = Instant::now();
+    while DROPPED.load(Ordering::SeqCst) < count && start.elapsed() < LIMIT {
+        gossamer::yield_now();
+    }
+    assert_eq!(DROPPED.load(Ordering::SeqCst), count);
+}
+
+/// The machines but this, which have two workers or more: those of each that compute and that do not.
+fn others() -> Vec<(Place, Place)> {
+    let machines = 1..gossamer::rack().machines().len() as u16;
+    machines.map(|machine| (Place::of(machine, 0), Place::of(machine, 1))).collect()
+}
+
+/// Properties of this machine are dropped while a worker of each other machine computes: one that has used the trustee before, and
+/// one that has not.
+pub fn computing() {
+    const MANY: usize = 300;
+    let home = Place::of(0, 1);
+    let number = gossamer::entrust_on(home, 0u64);
+    for has_asked in [false, true] {
+        for (busy, _) in others() {
+            let number = number.clone();
+            if has_asked {
+                gossamer::spawn_on(busy, move || number.apply(|n| *n += 1)).join().unwrap();
+            }
+        }
+        let computing: Vec<_> = others()
+            .into_iter()
+            .map(|(busy, idle)| {
+                let fiber = gossamer::spawn_on(busy, compute);
+                until_computing(idle);
+                fiber
+            })
+            .collect();
+        let before = DROPPED.load(Ordering::SeqCst);
+        for _ in 0..MANY {
+            gossamer::entrust_with(home, || Kept).apply(|_| ());
+        }
+        let start = Instant::now();
+        let dropped = || DROPPED.load(Ordering::SeqCst) - before;
+        while dropped() < MANY && start.elapsed() < LIMIT / 2 {
+            number.apply(|_| ());
+        }
+        assert_eq!(dropped(), MANY, "while others compute");
+        others().into_iter().for_each(|(_, idle)| release(idle));
+        assert!(computing.into_iter().all(|fiber| fiber.join().unwrap()), "they have computed all the time");
+    }
+}
+
+/// A clone's count waits at a worker that computes while another worker drops the original: the clone keeps its property.
+pub fn waiting() {
+    let home = Place::of(0, 1);
+    for (busy, idle) in others() {
+        for _ in 0..5 {
+            let (kept, probe) = (gossamer::entrust_with(home, || Kept), gossamer::entrust_on(home, 0u64));
+            let before = DROPPED.load(Ordering::SeqCst);
+            let slow = probe.clone();
+            let fiber = gossamer::spawn_on(busy, move || {
+                // A batch that is under way as long as its machine likes, so that what follows waits.
+                slow.apply_then(|_| compute(), |_| ());
+                gossamer::spawn(gossamer::yield_now).join().unwrap();
+                let clone = kept.clone();
+                gossamer::spawn_on(idle, move || drop(kept)).join().unwrap();
+                (compute(), clone.try_apply(|_| ()).is_ok())
+            });
+            until_computing(Place::of(0, 0));
+            until_computing(idle);
+            release(Place::of(0, 0));
+            // What comes behind the drop has been served: so has the drop.
+            for _ in 0..20 {
+                let probe = probe.clone();
+                gossamer::spawn_on(idle, move || probe.apply(|n| *n += 1)).join().unwrap();
+            }
+            assert_eq!(DROPPED.load(Ordering::SeqCst), before, "a trust is left at {busy}");
+            release(idle);
+            assert_eq!(fiber.join().unwrap(), (true, true), "the worker has computed, and its trust is good");
+            until_dropped(before + 1);
+        }
+    }
+}
+
+/// As `waiting`, with a clone made by a thread that has no links, whose counts some worker must send.
+pub fn linkless() {
+    let home = Place::of(0, 1);
+    for (one, other) in others() {
+        // Either may be the worker to whom such threads turn.
+        for (busy, idle) in [(one, other), (other, one)].into_iter().cycle().take(6) {
+            let (kept, probe) = (gossamer::entrust_with(home, || Kept), gossamer::entrust_on(home, 0u64));
+            let before = DROPPED.load(Ordering::SeqCst);
+            let fiber = gossamer::spawn_on(busy, move || {
+                let thread = std::thread::spawn(move || {
+                    let clone = kept.clone();
+                    *HANDED.lock().unwrap_or_else(PoisonError::into_inner) = Some((kept, clone));
+                });
+                thread.join().unwrap();
+                compute()
+            });
+            until_computing(idle);
+            let back = probe.clone();
+            let clone = gossamer::spawn_on(idle, move || {
+                let handed = HANDED.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let (kept, clone) = handed.expect("it was handed over before that worker computed");
+                drop(kept);
+                (0..20).for_each(|_| back.apply(|n| *n += 1));
+                clone
+            });
+            let clone = clone.join().unwrap();
+            assert_eq!(DROPPED.load(Ordering::SeqCst), before, "a trust is left at {idle}");
+            assert!(clone.try_apply(|_| ()).is_ok());
+            drop(clone);
+            release(idle);
+            assert!(fiber.join().unwrap());
+            until_dropped(before + 1);
+        }
+    }
+}
