@@ -19,7 +19,8 @@ pub const DAEMON: &str = env!("CARGO_BIN_EXE_test-daemon");
 pub const ROLES: &str = env!("CARGO_BIN_EXE_test-roles");
 pub const STRANGER: &str = env!("CARGO_BIN_EXE_test-stranger");
 
-const PORT: u16 = 7117;
+/// Of the daemons.
+pub const PORT: u16 = 7117;
 /// The promise is 4 s where a host is silent, and one second otherwise. These tests run on busy machines.
 pub const BOUND: Duration = Duration::from_secs(15);
 
