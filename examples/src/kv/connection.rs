@@ -9,11 +9,9 @@ use std::net::Shutdown;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use trust::net::TcpStream;
-
 use super::replies::{Form, Replies};
 use super::request::{self, Line, Request, Words};
-use super::server::Server;
+use super::server::{Client, Server};
 use super::table::{Command, Op, Table, VALUE_BYTES_MAX};
 
 /// Memory for what is read from a client that sends no large values.
@@ -36,7 +34,7 @@ enum Next {
 
 /// See the file's documentation.
 pub struct Connection<T: Table> {
-    stream: Arc<TcpStream>,
+    client: Arc<Client>,
     server: Arc<Server>,
     table: Rc<T>,
     replies: Rc<Replies<T::Large>>,
@@ -49,10 +47,10 @@ pub struct Connection<T: Table> {
 }
 
 impl<T: Table> Connection<T> {
-    /// Of this stream.
-    pub fn new(stream: Arc<TcpStream>, server: Arc<Server>, table: Rc<T>) -> Self {
+    /// Of this client.
+    pub fn new(client: Arc<Client>, server: Arc<Server>, table: Rc<T>) -> Self {
         let (replies, input) = (Replies::new(), Vec::new());
-        Connection { stream, server, table, replies, input, start: 0, end: 0, unwanted: 0 }
+        Connection { client, server, table, replies, input, start: 0, end: 0, unwanted: 0 }
     }
 
     /// Serves the client until it leaves, or the server stops.
@@ -64,7 +62,7 @@ impl<T: Table> Connection<T> {
             let next = self.run_burst()?;
             self.send()?;
             match next {
-                Next::End => return self.stream.shutdown(Shutdown::Both),
+                Next::End => return self.client.stream.shutdown(Shutdown::Both),
                 Next::Send => {}
                 Next::Read(missing) => {
                     if self.server.is_stopping() || !self.read(missing)? {
@@ -90,9 +88,10 @@ impl<T: Table> Connection<T> {
             self.input.truncate(INPUT_BYTES);
             self.input.shrink_to_fit();
         }
-        match (&*self.stream).read(&mut self.input[self.end..]) {
+        match (&self.client.stream).read(&mut self.input[self.end..]) {
             Ok(bytes) => {
                 self.end += bytes;
+                self.client.has_read(bytes);
                 Ok(bytes > 0)
             }
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(false),
@@ -117,7 +116,8 @@ impl<T: Table> Connection<T> {
 
     fn write_output(&self) -> io::Result<()> {
         let output = self.replies.output();
-        let sent = if output.is_empty() { Ok(()) } else { (&*self.stream).write_all(&output) };
+        let sent = if output.is_empty() { Ok(()) } else { (&self.client.stream).write_all(&output) };
+        self.client.has_written(output.len());
         self.replies.sent(output);
         sent
     }
@@ -144,7 +144,7 @@ impl<T: Table> Connection<T> {
                 Line::Whole(line, bytes) => (line, bytes),
                 // As much again: a line that comes in pieces is looked through a few times, not once for each piece.
                 Line::Incomplete => return Ok(Next::Read(input.len().max(1))),
-                Line::TooLong => return Ok(Next::End),
+                Line::Unusable => return Ok(Next::End),
             };
             match request::parse(line) {
                 Request::Store { command, value_bytes, quiet } => {
@@ -240,6 +240,7 @@ impl<T: Table> Connection<T> {
             }
             Some(b"reset") => {
                 self.table.reset_counts();
+                self.server.reset_counts();
                 self.say("RESET", false);
             }
             Some(b"settings") => self.replies.say(&[self.server.settings().as_bytes(), b"END\r\n"]),

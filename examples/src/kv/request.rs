@@ -24,9 +24,12 @@ pub enum Line<'a> {
     Whole(&'a [u8], usize),
     /// There is none yet.
     Incomplete,
-    /// This is no client that speaks the protocol.
-    TooLong,
+    /// This is no client that speaks the protocol, or none that speaks it as text.
+    Unusable,
 }
+
+/// The first byte of each request of memcached's binary protocol, and of no text.
+const BINARY_MAGIC: u8 = 0x80;
 
 /// Takes the first line.
 #[inline]
@@ -35,11 +38,13 @@ pub fn first_line(bytes: &[u8]) -> Line<'_> {
         // As memcached has it: a line that is nothing but "\r\n" keeps its "\r".
         Some(end) if end > 1 && bytes[end - 1] == b'\r' => Line::Whole(&bytes[..end - 1], end + 1),
         Some(end) => Line::Whole(&bytes[..end], end + 1),
+        // Its client would wait for an answer to what may never become a line.
+        None if bytes.first() == Some(&BINARY_MAGIC) => Line::Unusable,
         None if bytes.len() <= LINE_BYTES_MAX => Line::Incomplete,
         None => {
             let start = bytes.trim_ascii_start();
             let gets = start.starts_with(b"get ") || start.starts_with(b"gets ");
-            if gets && bytes.len() <= GET_LINE_BYTES_MAX { Line::Incomplete } else { Line::TooLong }
+            if gets && bytes.len() <= GET_LINE_BYTES_MAX { Line::Incomplete } else { Line::Unusable }
         }
     }
 }
@@ -149,8 +154,9 @@ pub fn parse(line: &[u8]) -> Request<'_> {
         b"verbosity" => verbosity(rest),
         b"cache_memlimit" => limit_memory(rest),
         b"stats" => Stats(rest),
-        b"version" => Version,
-        b"quit" => Quit,
+        // Alone: memcached 1.6 heeds no further words, libmemcached's tests of conformance want them refused.
+        b"version" => rest.next().map_or(Version, |_| ERROR),
+        b"quit" => rest.next().map_or(Quit, |_| ERROR),
         b"mn" => Said { reply: "MN", quiet: false },
         b"shutdown" => Said { reply: "ERROR: shutdown not enabled", quiet: false },
         // A web browser, or an attack by way of one.

@@ -38,10 +38,49 @@ pub struct Server {
 
 #[derive(Default)]
 struct Open {
-    streams: HashMap<u64, Arc<TcpStream>>,
+    clients: HashMap<u64, Arc<Client>>,
     next: u64,
+    /// Bytes read and written on connections that have ended, less those before the last `stats reset`.
+    ended: [u64; 2],
     /// Kept when the last one has ended.
     all_ended: Option<Promise<()>>,
+}
+
+/// A connection, as the server knows it.
+pub struct Client {
+    /// Its socket.
+    pub stream: TcpStream,
+    read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+}
+
+impl Client {
+    /// So many bytes were read on it. Its fiber alone counts, so a load and a store will do.
+    pub fn has_read(&self, bytes: usize) {
+        add(&self.read_bytes, bytes);
+    }
+
+    /// So many bytes were written to it; by its fiber, as above.
+    pub fn has_written(&self, bytes: usize) {
+        add(&self.written_bytes, bytes);
+    }
+
+    fn traffic(&self) -> [u64; 2] {
+        [&self.read_bytes, &self.written_bytes].map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+/// Relaxed, here and where it is read: a count for `stats`, and nothing depends on it.
+fn add(count: &AtomicU64, bytes: usize) {
+    count.store(count.load(Ordering::Relaxed) + bytes as u64, Ordering::Relaxed);
+}
+
+impl Open {
+    /// Bytes read and written since the last `stats reset`.
+    fn traffic(&self) -> [u64; 2] {
+        let all = self.clients.values().map(|client| client.traffic());
+        all.fold(self.ended, |[read, written], [r, w]| [read.wrapping_add(r), written.wrapping_add(w)])
+    }
 }
 
 thread_local! {
@@ -87,11 +126,11 @@ impl Server {
         while !self.is_stopping() {
             match self.listener.accept() {
                 Ok((stream, _)) => {
-                    if let Some((number, stream)) = self.admit(stream)
+                    if let Some((number, client)) = self.admit(stream)
                         && let Some(worker) = turn.next()
                     {
                         let (server, table) = (Arc::clone(self), Arc::clone(&table));
-                        trust::spawn_on(worker, move || server.serve_one(number, stream, &*table));
+                        trust::spawn_on(worker, move || server.serve_one(number, client, &*table));
                     }
                 }
                 Err(_) if self.is_stopping() => {}
@@ -109,27 +148,28 @@ impl Server {
     }
 
     /// The connection and its number, if there may be one more.
-    fn admit(&self, stream: TcpStream) -> Option<(u64, Arc<TcpStream>)> {
+    fn admit(&self, stream: TcpStream) -> Option<(u64, Arc<Client>)> {
         let mut open = self.open();
-        if open.streams.len() >= self.connections_max {
+        if open.clients.len() >= self.connections_max {
             self.rejected.fetch_add(1, Ordering::Relaxed);
             drop(open);
             // It fits the socket's buffer, or the client has gone.
             let _ = io::Write::write_all(&mut &stream, b"ERROR Too many open connections\r\n");
             return None;
         }
-        let (number, stream) = (open.next, Arc::new(stream));
+        let client = Client { stream, read_bytes: AtomicU64::new(0), written_bytes: AtomicU64::new(0) };
+        let (number, client) = (open.next, Arc::new(client));
         open.next += 1;
-        open.streams.insert(number, Arc::clone(&stream));
+        open.clients.insert(number, Arc::clone(&client));
         self.accepted.fetch_add(1, Ordering::Relaxed);
-        Some((number, stream))
+        Some((number, client))
     }
 
-    fn serve_one<T: Table>(self: Arc<Self>, number: u64, stream: Arc<TcpStream>, make: &impl Fn() -> T) {
+    fn serve_one<T: Table>(self: Arc<Self>, number: u64, client: Arc<Client>, make: &impl Fn() -> T) {
         let _ended = Ended { server: Arc::clone(&self), number };
-        if let Err(error) = stream.set_nodelay(true).and_then(|()| {
+        if let Err(error) = client.stream.set_nodelay(true).and_then(|()| {
             let table = own_table(make);
-            Connection::new(stream, self, table).serve()
+            Connection::new(client, self, table).serve()
         }) && !is_farewell(&error)
         {
             complain(&format!("a connection has ended: {error}"));
@@ -153,8 +193,8 @@ impl Server {
     }
 
     fn shutdown_all(&self, how: Shutdown) {
-        for stream in self.open().streams.values() {
-            let _ = stream.shutdown(how); // the client has ended it already
+        for client in self.open().clients.values() {
+            let _ = client.stream.shutdown(how); // the client has ended it already
         }
     }
 
@@ -163,7 +203,7 @@ impl Server {
         self.shutdown_all(Shutdown::Read); // for those that came while it was told to stop
         let pending = {
             let mut open = self.open();
-            if open.streams.is_empty() {
+            if open.clients.is_empty() {
                 return;
             }
             let (ended, pending) = promise();
@@ -187,17 +227,31 @@ impl Server {
             ("uptime", self.started.elapsed().as_secs()),
             ("time", u64::from(clock::now())),
         ];
+        let (connections, [read, written]) = {
+            let open = self.open();
+            (open.clients.len() as u64, open.traffic())
+        };
         let more = [
             ("pointer_size", u64::from(usize::BITS)),
             ("max_connections", self.connections_max as u64),
-            ("curr_connections", self.open().streams.len() as u64),
+            ("curr_connections", connections),
             ("total_connections", self.accepted.load(Ordering::Relaxed)),
             ("rejected_connections", self.rejected.load(Ordering::Relaxed)),
+            ("connection_structures", connections),
+            ("bytes_read", read),
+            ("bytes_written", written),
             ("threads", self.threads as u64),
         ];
         let mut lines = lines(own);
         let _ = write!(lines, "STAT version {}\r\n", env!("CARGO_PKG_VERSION")); // a `String` takes all
         lines + &self::lines(more) + &self::lines(counts)
+    }
+
+    /// Counts from here on, as does the table.
+    pub fn reset_counts(&self) {
+        let mut open = self.open();
+        let traffic = open.traffic();
+        open.ended = [0, 1].map(|index| open.ended[index].wrapping_sub(traffic[index]));
     }
 
     /// What `stats settings` prints.
@@ -215,8 +269,11 @@ struct Ended {
 impl Drop for Ended {
     fn drop(&mut self) {
         let mut open = self.server.open();
-        open.streams.remove(&self.number);
-        let last = if open.streams.is_empty() { open.all_ended.take() } else { None };
+        if let Some(client) = open.clients.remove(&self.number) {
+            let traffic = client.traffic();
+            open.ended = [0, 1].map(|index| open.ended[index].wrapping_add(traffic[index]));
+        }
+        let last = if open.clients.is_empty() { open.all_ended.take() } else { None };
         drop(open);
         if let Some(last) = last {
             last.keep(());

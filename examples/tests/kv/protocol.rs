@@ -36,7 +36,7 @@ fn requests_may_come_in_pieces() {
 }
 
 #[test]
-fn a_line_is_whole_or_waited_for_or_too_long() {
+fn a_line_is_whole_or_waited_for_or_unusable() {
     let whole = |bytes| match first_line(bytes) {
         Line::Whole(line, taken) => (line, taken),
         other => panic!("{other:?}"),
@@ -47,11 +47,50 @@ fn a_line_is_whole_or_waited_for_or_too_long() {
     for waited_for in [&b""[..], b"get a\r", &[b'x'; 2048], &[&b"get "[..], &[b'k'; 5000]].concat()] {
         assert!(matches!(first_line(waited_for), Line::Incomplete));
     }
-    for too_long in
+    for unusable in
         [&[b'x'; 2049][..], &[&b"set "[..], &[b'k'; 5000]].concat(), &[&b"get "[..], &[b'k'; 2 << 20]].concat()]
     {
-        assert!(matches!(first_line(too_long), Line::TooLong));
+        assert!(matches!(first_line(unusable), Line::Unusable));
     }
+    // The start of a request in the binary protocol; and a line that only looks like it.
+    assert!(matches!(first_line(&[0x80]), Line::Unusable) && matches!(first_line(b"\x80\0\0\x01k"), Line::Unusable));
+    assert_eq!(whole(b"\x80\x01\r\n"), (&b"\x80\x01"[..], 4));
+}
+
+/// It would wait for ever otherwise.
+#[test]
+fn a_client_of_the_binary_protocol_hears_at_once() {
+    let server = Server::kv("--threads 1", 1);
+    let get = [&[0x80, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1][..], &[0; 12], b"k"].concat();
+    let mut client = server.connect(0);
+    client.send(&get);
+    assert_eq!(client.rest(), b"", "closed without an answer");
+}
+
+/// As clients sum them up, by their names in memcached.
+#[test]
+fn traffic_is_counted() {
+    let server = Server::kv("--threads 2", 1);
+    let read = |name| server.stat(name);
+    assert_eq!(read("bytes_read"), "stats\r\n".len() as u64);
+    assert!(read("connection_structures") >= 1 && read("bytes_written") > 500);
+    server.say(&[&b"set a 0 0 50000\r\n"[..], &[b'x'; 50000], b"\r\nget a\r\n"].concat());
+    let (came, went) = (read("bytes_read"), read("bytes_written"));
+    assert!((50_000..52_000).contains(&came) && (50_000..60_000).contains(&went), "{came} {went}");
+    server.say(b"stats reset\r\n");
+    assert!(read("bytes_read") < 100 && read("bytes_written") < 3000);
+}
+
+/// The one thing in which `kv` follows memcached's older versions, and libmemcached's tests, not memcached 1.6.
+#[test]
+fn version_and_quit_stand_alone() {
+    let server = Server::kv("--threads 1", 1);
+    let script = "version foo\r\nquit foo bar\r\nversion noreply\r\nquit noreply\r\nversion  x\r\nversion \r\n quit \r\nversion\r\n";
+    let said = String::from_utf8(server.say(script.as_bytes())).unwrap();
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines[..5], ["ERROR"; 5], "{said}");
+    // Spaces are no words; and `quit` has ended the connection.
+    assert!(lines.len() == 6 && lines[5].starts_with("VERSION "), "{said}");
 }
 
 proptest! {

@@ -134,7 +134,6 @@ set|
 mn|
 shutdown|
 quit|get a|
-quit x|
 GET / HTTP/1.1|
 set a 0 0 1|x|flush_all 100|get a|
 flush_all|get a|
