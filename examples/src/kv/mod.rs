@@ -12,6 +12,9 @@
 //!
 //! Another table behind the same server is another implementation of [`table::Table`].
 //!
+//! It speaks the text protocol of memcached 1.6 but for its meta commands, and no binary protocol: who begins with that is hung up on.
+//! `version` and `quit` stand alone, as in older memcacheds. The clients whose own tests it passes are in docs/testing.md.
+//!
 //! After the server of thesis 2.6.3; its clients take replies in any order, memcached's clients do not.
 
 pub mod cells;

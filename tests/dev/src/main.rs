@@ -1,7 +1,7 @@
 //! `cargo dev <what>`: the one way to run any check of this project; CI runs the same.
 //!
 //! Here: the command line, and the order in which `ci` runs the tiers. Not here: what a tier does
-//! (`basic`, `loom`, `fallback`, `fuzz`, `mutants`, `sanitize`, `rdma`, `book`, `house`, `install`), how a program is run (`command`), how
+//! (`basic`, `clients`, `loom`, `fallback`, `fuzz`, `mutants`, `sanitize`, `rdma`, `book`, `house`, `install`), how a program is run (`command`), how
 //! libtest's output is counted (`count`), what runs beside the tiers (`beside`), how verdicts are reported (`tier`).
 //!
 //! Invariant: a tier ends as passed, failed or SKIPPED with its reason, and only the first counts as
@@ -10,6 +10,7 @@
 mod basic;
 mod beside;
 mod book;
+mod clients;
 mod command;
 mod count;
 mod fallback;
@@ -78,6 +79,8 @@ enum What {
     Miri,
     /// Programs on a rack of hosts, which are network namespaces (root, iproute2; GOSSAMER_KILLS, GOSSAMER_SEED)
     Rack,
+    /// The tests of other people's clients of memcached, against `kv` (network for the first time)
+    Clients,
     /// The benchmarks at their smallest size: they build, run and verify their own answers
     BenchSmoke,
     /// The benchmark book: measures at full size (over an hour), draws, and writes docs/benchmarks.md
@@ -114,12 +117,13 @@ const BESIDE: [What; 4] =
     [What::Fallback(Build { no_run: true }), What::Asan(Build { no_run: true }), What::Loom, What::Miri];
 
 /// The tiers of `ci`: the quick ones first, and those that something is done for beside them last.
-const CI: [What; 11] = [
+const CI: [What; 12] = [
     What::Fmt,
     What::Unsafe,
     What::Lint,
     What::Test,
     What::Rack,
+    What::Clients,
     What::BenchSmoke,
     What::Rdma { only: None },
     What::Fallback(RUN),
@@ -142,6 +146,7 @@ impl What {
             What::Rdma { .. } => "rdma",
             What::Miri => "miri",
             What::Rack => "rack",
+            What::Clients => "clients",
             What::BenchSmoke => "bench-smoke",
             What::BenchBook(_) => "bench-book",
             What::Stress => "stress",
@@ -170,6 +175,7 @@ impl What {
             What::Lint => basic::lint(context),
             What::Test => basic::test(context),
             What::Rack => hosts::rack(context),
+            What::Clients => clients::check(context),
             What::BenchSmoke => basic::bench_smoke(context),
             What::Loom => loom::models(context),
             What::Stress => loom::stress(context),
