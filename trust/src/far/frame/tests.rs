@@ -194,3 +194,51 @@ fn a_request_never_goes_beyond_its_frame() {
     }
     assert_eq!(read(&frame).unwrap().len(), 2);
 }
+
+#[test]
+fn a_frame_is_filled_to_its_last_byte_and_no_further() {
+    let fixed = |len: usize| (1..KINDS).find(|&kind| OPERATIONS[kind].packed_bytes() == Some(len)).unwrap();
+    let call = |len: usize| Call { kind: fixed(len), property: 5, bytes: vec![9; len] };
+    // Each opens a run: its head, the position, and the request.
+    let bytes = |len: usize| 8 + 8 + 8 + len;
+    let exactly = bytes(100) + bytes(40);
+    for (room, fits) in [(exactly, true), (exactly - 1, false)] {
+        let mut writer = Writer::new();
+        assert!(add(&mut writer, &call(100), room));
+        assert_eq!(add(&mut writer, &call(40), room), fits, "{room}");
+    }
+    // Another of the open run needs no head.
+    for (room, fits) in [(bytes(40) + 8 + 40, true), (bytes(40) + 8 + 39, false)] {
+        let mut writer = Writer::new();
+        assert!(add(&mut writer, &call(40), room));
+        assert_eq!(add(&mut writer, &call(40), room), fits, "{room}");
+    }
+}
+
+#[test]
+fn memory_is_taken_for_a_whole_room_and_what_a_carrier_puts_behind() {
+    let mut writer = Writer::new();
+    assert!(add(&mut writer, &Call { kind: 0, property: 1, bytes: vec![3; 10] }, 4000));
+    let needed = 4000 + crate::far::BEHIND_BYTES;
+    assert_eq!(writer.frame().capacity(), needed.next_multiple_of(64));
+}
+
+#[test]
+fn operations_beyond_those_with_names_are_spelled_out_each_time() {
+    let call = |kind: usize| Call { kind, property: 5, bytes: vec![1; OPERATIONS[kind].packed_bytes().unwrap_or(1)] };
+    let kinds: Vec<usize> = (1..=NAMES + 2).chain([1, NAMES, NAMES + 1]).collect();
+    let (frame, taken) = filled(&kinds.iter().map(|&kind| call(kind)).collect::<Vec<_>>(), 9000);
+    assert_eq!(taken, kinds.len());
+    let (mut at, mut names) = (0, Vec::new());
+    for (index, &kind) in kinds.iter().enumerate() {
+        let name = u32::from_ne_bytes(frame[at..at + 4].try_into().unwrap());
+        let is_spelled_out = name == NAMELESS || index < NAMES;
+        at += 8 + if is_spelled_out { 8 } else { 0 } + 8 + OPERATIONS[kind].packed_bytes().unwrap();
+        names.push(name);
+    }
+    assert_eq!(at, frame.len());
+    let first = 0..NAMES as u32;
+    let expected: Vec<u32> = first.chain([NAMELESS, NAMELESS, 0, NAMES as u32 - 1, NAMELESS]).collect();
+    assert_eq!(names, expected);
+    assert_eq!(read(&frame).unwrap().len(), kinds.len());
+}
