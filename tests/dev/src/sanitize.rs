@@ -15,7 +15,7 @@ use std::path::Path;
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// The tests that miri can run: no stack switches, no threads in numbers, no system calls.
-const MIRI_TESTS: [&str; 3] = ["slot", "count", "request"];
+const MIRI_TESTS: [&str; 4] = ["slot", "request", "far::frame", "far::fault"];
 
 /// Tests of `trust` that cannot hold under AddressSanitizer, and why; they are named and counted as skipped.
 const NOT_UNDER_ASAN: [(&str, &str); 5] = [

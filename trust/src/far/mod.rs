@@ -11,7 +11,7 @@ mod fault;
 mod frame;
 mod numbers;
 mod server;
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(loom), not(miri)))]
 mod tests;
 
 pub(crate) use fault::RemoteFault;
