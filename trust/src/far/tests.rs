@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::frame::{Malformed, Writer};
+use crate::config::FAR_SERVED_A_TURN;
 use crate::link::{Buffer, Carrier, Operation, attach};
 use crate::property::Header;
 use crate::registry::{TrusteeId, worker_id};
@@ -260,8 +261,8 @@ thread_local! {
     static PROBED: RefCell<Vec<u64>> = RefCell::default();
 }
 
-/// A request that only tells on which property it was run, without looking at it.
-struct Probe<const TARGET: u64>;
+/// A request that only tells on which property it was run, without looking at it. Its response is what it holds.
+struct Probe<const TARGET: u64>(u64);
 
 /// The targets of probes: no property, whatever property, and one of type `u64`.
 const NONE: u64 = 0;
@@ -277,7 +278,7 @@ impl<const TARGET: u64> Request for Probe<TARGET> {
 
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
         PROBED.with_borrow_mut(|probed| probed.push(property.addr() as u64));
-        serving.out.put(property.addr() as u64);
+        serving.out.put(self.0);
     }
 }
 
@@ -289,9 +290,9 @@ fn frame<const TARGET: u64>(properties: &[u64]) -> Vec<u8> {
 }
 
 fn add<const TARGET: u64>(writer: &mut Writer, property: u64) {
-    let at = writer.add(OperationOf::<Probe<TARGET>>::INLINE, 8, 9000, || TARGET).expect("there is room");
-    // SAFETY: `Writer::add` gave out 8 bytes.
-    unsafe { at.cast::<u64>().write_unaligned(property) };
+    let at = writer.add(OperationOf::<Probe<TARGET>>::INLINE, 16, 9000, || TARGET).expect("there is room");
+    // SAFETY: `Writer::add` gave out 16 bytes.
+    unsafe { at.cast::<[u64; 2]>().write_unaligned([property, !property]) };
 }
 
 /// Has the peer ask this worker, and says which of its requests were run, and which were told that the property is gone.
@@ -307,7 +308,10 @@ fn asked<const TARGET: u64>(peer: &Rc<RefCell<Peer>>, properties: &[u64]) -> (Ve
     let ran = PROBED.take();
     let responses: Vec<u64> =
         answer.bytes().chunks_exact(8).map(|value| u64::from_ne_bytes(value.try_into().unwrap())).collect();
-    assert_eq!(responses, ran, "those that ran have a response, and no others");
+    assert!(
+        responses.iter().copied().eq(ran.iter().map(|property| !property)),
+        "those that ran have a response, and no others"
+    );
     assert!(faults.iter().all(|(_, fault)| matches!(fault, Fault::Gone)), "{faults:?}");
     (ran, faults.into_iter().map(|(index, _)| index).collect())
 }
@@ -403,7 +407,10 @@ fn a_batch_of_another_number_of_requests_than_it_says_is_malformed() {
                 assert!(matches!(outcome, Err(Malformed(_))), "{said}");
             }
             let outcome = super::server::run(worker, peers, worker_id(7, 0), &frame, 3);
-            assert!(outcome.is_ok_and(|(_, faults)| faults.is_empty()));
+            let (answer, faults) = outcome.unwrap_or_else(|Malformed(what)| panic!("{what}"));
+            assert!(faults.is_empty() && answer.len() == 3 * 8);
+            // Room for an answer in one piece, and for what a carrier puts behind it.
+            assert_eq!(answer.capacity(), (ROOM_BYTES + super::BEHIND_BYTES).next_multiple_of(64));
         });
     });
 }
@@ -414,8 +421,34 @@ fn a_peer_s_requests_are_numbered_as_they_are_served() {
         let served = || worker::with(|worker| worker.far.clients()[0].served());
         assert_eq!(served(), 0);
         for (properties, so_far) in [(&[0, 1, 2][..], 3), (&[7], 4), (&[1; 30], 34)] {
-            let _ = asked::<false>(peer, properties);
+            let _ = asked::<NONE>(peer, properties);
             assert_eq!(served(), so_far);
         }
+    });
+}
+
+#[test]
+fn a_turn_serves_some_batches_of_a_peer_and_tells_whether_there_were_any() {
+    play(|peer, _| {
+        let batches = |count: usize| {
+            (0..count).for_each(|_| peer.borrow_mut().requests.push_back((frame::<NONE>(&[1, 2]), 2)));
+        };
+        worker::with(|worker| {
+            let peers = worker.far.peers.get().expect("it is attached");
+            let serve = || {
+                let any = super::server::serve(worker, peers, 0);
+                (any, peer.borrow_mut().served.drain(..).count())
+            };
+            let (requests, batches_served) =
+                (worker.shared.counters.requests_served.get(), worker.shared.counters.batches_served.get());
+            assert_eq!(serve(), (false, 0));
+            batches(1);
+            assert_eq!([serve(), serve()], [(true, 1), (false, 0)]);
+            batches(FAR_SERVED_A_TURN + 2);
+            assert_eq!([serve(), serve(), serve()], [(true, FAR_SERVED_A_TURN), (true, 2), (false, 0)]);
+            let count = FAR_SERVED_A_TURN as u64 + 3;
+            assert_eq!(worker.shared.counters.requests_served.get() - requests, 2 * count);
+            assert_eq!(worker.shared.counters.batches_served.get() - batches_served, count);
+        });
     });
 }
