@@ -107,7 +107,7 @@ impl Group {
                 package: "trust",
                 files: &["trust/src/park/mod.rs"],
                 passes: &[
-                    Tests::Unit(&["reply::", "idle::", "submit::", "worker::"]),
+                    Tests::Unit(&["park::", "reply::", "idle::", "submit::", "worker::"]),
                     Tests::Loom(&["park::", "registry::", "slot::model"]),
                     Tests::Integration(&["sleeping", "ends", "net_idle"]),
                 ],

@@ -211,3 +211,6 @@ use model::{wait, wake};
 
 #[cfg(loom)]
 mod model;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
