@@ -3,6 +3,7 @@
 mod ask;
 mod console;
 pub mod daemon;
+mod detach;
 mod output;
 mod run;
 mod size;
@@ -67,7 +68,7 @@ pub fn main() -> ExitCode {
         return ExitCode::from(FAILURE_STATUS);
     }
     let done = match cli.command {
-        Command::Run(run) => Ok(run.main()),
+        Command::Run(run) => run.main(),
         Command::Ps(ask) => ask.ps(),
         Command::Kill(kill) => kill.main(),
         Command::Status(ask) => ask.status(),

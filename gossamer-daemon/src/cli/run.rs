@@ -1,6 +1,7 @@
 //! `gossamer-launch run`: on this host with `--local`, else on the hosts of a rack.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use gossamer::bootstrap::FabricChoice;
 
-use super::{complain, size};
+use super::{complain, detach, size};
 use crate::config::RackConfig;
 use crate::environment::Environment;
 use crate::fate::Policy;
@@ -82,6 +83,11 @@ pub(super) struct Run {
     #[arg(long, conflicts_with = "local")]
     wait: bool,
 
+    /// Say the program's number when it runs, and leave it to itself: `ps`, `logs --output` and `kill` know it by that.
+    /// gossamer-launch goes on in the background of this host
+    #[arg(long, conflicts_with = "local")]
+    detach: bool,
+
     /// PROGRAM has to call gossamer::main: a machine that ends before it has fails the program
     #[arg(long)]
     must_join: bool,
@@ -107,6 +113,8 @@ Examples:
       one machine on each host of the rack, as many workers there as it has cores
   gossamer-launch run uname -r
       any program, on each host
+  gossamer-launch run --detach --wait --time-limit 2h ./wordcount /data/docs
+      when there is room for it, in the background; `gossamer-launch logs --output -f NUMBER` shows what it writes
   gossamer-launch run --hosts alpha,beta --machines-per-host 2 --threads 16 ./wordcount /data/docs
       two machines on each of two hosts, with four workers each
 
@@ -154,25 +162,34 @@ Exit status:
   2                 the command line is wrong";
 
 impl Run {
-    pub(super) fn main(self) -> ExitCode {
+    pub(super) fn main(self) -> io::Result<ExitCode> {
         let machines = self.local.unwrap_or(1);
         if let Some(threads) = self.threads.filter(|threads| *threads < u32::from(machines)) {
             complain(format_args!(
                 "--threads {threads} is not enough for --local {machines}: each machine needs at least one worker"
             ));
-            return ExitCode::from(USAGE_STATUS);
+            return Ok(ExitCode::from(USAGE_STATUS));
         }
         let environment = match Environment::new(self.clean_env, &self.env) {
             Ok(environment) => environment,
             Err(cause) => {
                 complain(cause);
-                return ExitCode::from(USAGE_STATUS);
+                return Ok(ExitCode::from(USAGE_STATUS));
             }
         };
-        match self.local {
+        if self.detach && !detach::is_background() {
+            return detach::start();
+        }
+        if self.detach
+            && let Err(error) = detach::settle()
+        {
+            complain(format_args!("cannot go on in the background: {error}"));
+            return Ok(ExitCode::from(FAILURE_STATUS));
+        }
+        Ok(match self.local {
             Some(machines) => self.run_local(machines, environment),
             None => self.run_rack(environment),
-        }
+        })
     }
 
     /// The program's name and its arguments.
@@ -238,6 +255,7 @@ impl Run {
             environment,
             wait: self.wait,
             notice: |text| complain(text),
+            on_start: if self.detach { detach::tell_caller } else { |_| () },
             in_place: self.in_place,
             folder: self.folder,
             prefix: !self.no_prefix,

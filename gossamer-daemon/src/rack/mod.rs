@@ -67,6 +67,8 @@ pub struct RackRun {
     pub wait: bool,
     /// Tells the user something on the way.
     pub notice: fn(&str),
+    /// Called when all machines have been started.
+    pub on_start: fn(ProgramId),
     /// Whether the machine's name goes before each line of output (with one machine it never does).
     pub prefix: bool,
     /// By which rules it ends.
@@ -181,6 +183,9 @@ struct Program {
     fate: Fate,
     gather: Gather,
     key: Key,
+    has_started: Vec<bool>,
+    on_start: Option<fn(ProgramId)>,
+    id: ProgramId,
     has_exited: Vec<bool>,
     not_started: Option<RackError>,
 }
@@ -209,6 +214,9 @@ impl Program {
             fate: Fate::new(machines, run.policy),
             gather: Gather::new(machines, key.clone()),
             key,
+            has_started: vec![false; plan.machines.len()],
+            on_start: Some(run.on_start),
+            id: start.program,
             has_exited: vec![false; plan.machines.len()],
             not_started: None,
         })
@@ -267,6 +275,10 @@ impl Program {
         match said {
             FromPart::Started { machine, pid } if self.is_on(machine, host) => {
                 self.fate.introduce(machine, pid, Some(self.names[host].clone()));
+                self.has_started[usize::from(machine)] = true;
+                if let Some(tell) = self.on_start.take_if(|_| self.has_started.iter().all(|has| *has)) {
+                    tell(self.id);
+                }
             }
             FromPart::Said { machine, packet } if self.is_on(machine, host) => match Message::decode(&packet) {
                 Ok(Message::Card { bytes }) => self.on_card(machine, bytes, now),

@@ -251,6 +251,7 @@ mod tests {
             environment: Environment::default(),
             wait: false,
             notice: |_| (),
+            on_start: |_| (),
             in_place: false,
             folder: None,
             prefix: true,

@@ -12,6 +12,8 @@ crate::tests![
     output_can_be_followed_to_the_end,
     only_the_last_output_is_kept,
     what_is_not_there_is_told,
+    a_detached_program_runs_by_itself,
+    what_cannot_be_detached_is_told_to_its_caller,
 ];
 
 /// `sh -c SCRIPT` on the rack, when it runs; and its number.
@@ -123,4 +125,60 @@ fn what_is_not_there_is_told() {
     let half = run(logs(&rack, &["-of"], &id));
     assert!(half.code() == Some(1) && half.complaints().iter().any(|line| line.starts_with("host b: ")), "{half}");
     assert_eq!(half.stdout.len(), 1, "{half}");
+}
+
+fn detached(rack: &Rack, options: &[&str], script: &str, args: &[&str]) -> Command {
+    let mut command = rack.launcher("run");
+    command.arg("--detach").args(options).args(["sh", "-c", script, "sh"]).args(args);
+    command
+}
+
+fn a_detached_program_runs_by_itself() {
+    let rack = Rack::start(2, PATIENT_MS, "limits: {programs: 1}");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("go");
+    let script = "echo early; while [ ! -e \"$1\" ]; do sleep 0.01; done; read line && exit 9; echo late; exit 3";
+    let ended = run(detached(&rack, &[], script, &[file.to_str().unwrap()]));
+    ended.assert(0, None);
+    let [id] = &ended.stdout[..] else { panic!("{ended}") };
+    assert_eq!(rack.json("ps")["programs"][0]["id"], **id, "it runs, though its caller has ended");
+    let follower = start(logs(&rack, &["-of"], id));
+    until("its output", || follower.has_printed("| early") == 2);
+    // Another one that waits for it, and its caller with it.
+    let waiting = start(detached(&rack, &["--wait"], "exec sleep 1000", &[]));
+    until("it to wait", || waiting.has_complained("this one is next"));
+    let left = start(detached(&rack, &["--wait"], "exec sleep 1000", &[]));
+    until("it to wait", || left.has_complained("1 program waits"));
+    kill(left.pid(), Signal::INT); // it leaves the queue
+    assert_eq!(left.end().code(), None);
+    std::fs::write(&file, "").unwrap();
+    let followed = follower.end();
+    assert_eq!(followed.code(), Some(0));
+    assert_eq!(sorted(&followed.stdout), ["m0@a | early", "m0@a | late", "m1@b | early", "m1@b | late"]);
+    assert_eq!(followed.complaints().len(), 2, "each exited with status 3: {followed}");
+    let second = waiting.end();
+    assert_eq!((second.code(), second.stdout.len()), (Some(0), 1), "{second}");
+    let mut command = rack.launcher("kill");
+    command.arg(&second.stdout[0]);
+    run(command).assert(0, None);
+    rack.until_idle();
+    assert_eq!(rack.run(&[], &["end", "4"]).code(), Some(4), "nobody waits any more");
+}
+
+fn what_cannot_be_detached_is_told_to_its_caller() {
+    let rack = Rack::start(2, PATIENT_MS, "");
+    let tell = |options: &[&str], program: &str, status: i32, words: &str| {
+        let mut command = rack.launcher("run");
+        command.arg("--detach").args(options).arg(program);
+        let ended = run(command);
+        assert!(ended.code() == Some(status) && ended.stdout.is_empty(), "{ended}");
+        assert!(ended.stderr.join("\n").contains(words), "{words}: {ended}");
+    };
+    tell(&[], "/no/such/program", 127, "cannot start /no/such/program");
+    tell(&["--folder", "/no/such/folder"], "true", 70, "working folder");
+    tell(&["--hosts", "x"], "true", 70, "no host x");
+    let mut local = crate::rig::launcher();
+    local.args(["run", "--local", "2", "--detach", "true"]);
+    assert_eq!(run(local).code(), Some(2));
+    rack.until_idle();
 }
