@@ -357,6 +357,7 @@ impl Fate {
         if let Some((limit, _)) = self.limit.take_if(|(_, at)| *at <= now)
             && self.interrupted.is_none()
             && !self.broken
+            && !self.is_over()
         {
             self.timed_out = Some(limit);
             self.interrupt(Signal::TERM, now);
@@ -395,7 +396,6 @@ impl Fate {
         match (self.death, self.interrupted, self.finished) {
             (Some(death), ..) => Outcome::Died(death),
             (None, _, None) if all_well => Outcome::Finished(0), // none has joined
-
             (None, None, Some(status)) => Outcome::Finished(status),
             (None, Some(_), Some(status)) if !self.broken => Outcome::Finished(status),
             (None, Some(signal), _) => Outcome::Interrupted(signal.as_raw()),

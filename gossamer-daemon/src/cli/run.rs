@@ -144,9 +144,8 @@ End:
   The program ends when the main function of machine 0 has returned. When a machine dies before that, all the others
   are ended within a second, and the machine, its process id and the cause are named. Ctrl-C, SIGTERM, SIGHUP and
   SIGQUIT are passed on to all machines; what is left after 3 seconds, or at a second signal, is killed. The end of
-  --time-limit does as SIGTERM does. When
-  gossamer-launch itself is killed, the machines end too. On a rack a host that is cut off or hangs counts as dead after
-  timeouts.silence_ms (3 s), here as there.
+  --time-limit does as SIGTERM does. When gossamer-launch itself is killed, the machines end too. On a rack a host that is
+  cut off or hangs counts as dead after timeouts.silence_ms (3 s), here as there.
 
 Exit status:
   of machine 0      the program has finished

@@ -364,6 +364,11 @@ mod tests {
     fn who_waits_gets_room_in_turn() {
         let programs = Programs::default();
         let (told, heard) = std::sync::mpsc::channel();
+        let end = Instant::now() + Duration::from_secs(20); // where it fails, it does not wait for ever
+        let hear = |wanted: &dyn Fn(&(u32, u32)) -> bool| {
+            let next = || heard.recv_timeout(end.saturating_duration_since(Instant::now())).unwrap();
+            std::iter::repeat_with(next).find(wanted).unwrap()
+        };
         let (first, second) = (programs.reserve(ProgramId(1), 2).unwrap(), programs.reserve(ProgramId(2), 2).unwrap());
         std::thread::scope(|scope| {
             let wait = |number: u32, stays: bool| {
@@ -371,7 +376,7 @@ mod tests {
                 let waiting = scope.spawn(move || {
                     let tell = |before| {
                         told.send((number, before)).unwrap();
-                        stays
+                        stays && Instant::now() < end
                     };
                     programs.reserve_in_turn(ProgramId(number), 2, 3, tell).map(|reserved| {
                         told.send((number, 99)).unwrap();
@@ -379,7 +384,7 @@ mod tests {
                     })
                 });
                 // One after the other: each knows its place before the next comes.
-                (waiting, heard.iter().find(|(who, _)| *who == number).unwrap().1)
+                (waiting, hear(&|(who, _)| *who == number).1)
             };
             let ((third, before_third), (fourth, before_fourth)) = (wait(3, true), wait(4, true));
             assert_eq!((before_third, before_fourth), (0, 1));
@@ -392,7 +397,7 @@ mod tests {
             assert!(too_many.contains("3 programs wait here already"), "{too_many}");
             assert!(programs.reserve(ProgramId(3), 9).err().unwrap().contains("already"), "it waits");
 
-            let admitted = || heard.iter().find(|(_, before)| *before == 99).unwrap().0;
+            let admitted = || hear(&|(_, before)| *before == 99).0;
             drop(first);
             assert_eq!(admitted(), 3);
             assert!(programs.reserve(ProgramId(8), 2).is_err());

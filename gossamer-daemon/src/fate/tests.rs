@@ -257,6 +257,10 @@ fn the_time_limit_ends_whatever_runs() {
     interrupted.later(Duration::from_secs(61));
     (0..3).for_each(|machine| interrupted.exits(machine, 9));
     interrupted.ends(130, "SIGINT");
+    let mut over = limited();
+    (0..3).for_each(|machine| over.exits(machine, 0));
+    over.later(Duration::from_secs(61)); // its output is still being written
+    over.ends(0, "");
     let mut died = limited();
     died.fate.on_join(0, died.now);
     died.exits(1, 9);
