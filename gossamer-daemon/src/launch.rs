@@ -30,7 +30,7 @@ use crate::signals::Signals;
 pub const MAX_LOCAL_MACHINES: u16 = 128;
 
 /// How long what machines have left behind may take to go once it is killed.
-pub(crate) const ORPHANS_LIMIT: Duration = Duration::from_secs(2);
+pub(crate) const ORPHANS_LIMIT: Duration = Duration::from_secs(10);
 
 /// What to start, and how.
 #[derive(Debug, Clone)]

@@ -11,6 +11,7 @@
 #![allow(unsafe_code)] // waitid
 
 mod chase;
+mod urgent;
 
 use std::collections::HashSet;
 use std::io;
@@ -146,6 +147,7 @@ pub fn end(limit: Duration) -> usize {
     let start = Instant::now();
     let mut killed = HashSet::new();
     while ADOPTS.load(Ordering::Relaxed) {
+        let _ahead = urgent::Urgent::start();
         let mut children = Children::lock();
         let killed_before = std::mem::replace(&mut killed, chase::kill_all(|child| children.is_left(child)));
         let left = children.collect_all();

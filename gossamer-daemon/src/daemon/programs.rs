@@ -15,8 +15,8 @@ use super::cgroup::Cgroup;
 use crate::orphans;
 use crate::wire::{BEAT_MS, MachineStatus, ProgramId, ProgramStatus, Sender, ToPart, Wire};
 
-/// How long killed processes may take to go.
-const END_LIMIT: Duration = Duration::from_secs(2);
+/// How long killed processes may take to go: thousands, it may be, and each needs the processor for that.
+const END_LIMIT: Duration = Duration::from_secs(10);
 /// How long a new program waits for one that is ending; well below the silence that its launcher allows.
 const ROOM_LIMIT: Duration = Duration::from_secs(1);
 
