@@ -1,8 +1,9 @@
 //! A secure connection over a blocking [`TcpStream`]. Not here: the messages themselves
 //! (`handshake.rs`, `frame.rs`).
 //!
-//! Every wait is bounded if its caller wants that: the handshake as a whole, each receive as a
-//! whole, each write. A receive that ran out of time may be called again: what came is kept.
+//! Every wait is bounded if its caller wants that: the handshake as a whole; of a message the time in
+//! which nothing of it comes or goes, for a long one takes long on a slow link. A receive that ran out
+//! of time may be called again: what came is kept.
 
 use super::frame::{self, Broken, FRAME_BYTES_MAX, Opener, Sealer};
 use super::handshake::{self, Confirming, Initiator, MESSAGE_BYTES_MAX, Refusal, Responder, Session};
@@ -217,7 +218,6 @@ impl SecureReader {
     /// [`Error::TimedOut`] (may be called again), [`Error::TooLong`] for a message of more than
     /// `limit_bytes`, [`Error::Tampered`], [`Error::Closed`] within a message; [`Error::System`].
     pub fn receive(&mut self, limit_bytes: usize) -> Result<Option<Vec<u8>>, Error> {
-        let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             if let Some(broken) = self.broken {
                 return Err(self.error(broken));
@@ -230,6 +230,7 @@ impl SecureReader {
                     continue;
                 }
             }
+            let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
             match read_some(&self.tcp, &self.peer, &mut self.scratch, deadline)? {
                 0 if self.opener.is_within_message() => {
                     return Err(Error::Closed { peer: self.peer.clone(), doing: "within a message" });
@@ -247,7 +248,7 @@ impl SecureReader {
         }
     }
 
-    /// Bounds each [`receive`](SecureReader::receive) from now on; `None` is no bound.
+    /// Bounds the silence within each [`receive`](SecureReader::receive) from now on; `None` is no bound.
     ///
     /// # Errors
     /// [`Error::System`].

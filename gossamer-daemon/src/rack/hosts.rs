@@ -6,13 +6,14 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use comm::secure::Key;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
 use super::{Event, RackError, queue};
 use crate::config::{Host, RackConfig};
 use crate::daemon::cache::read_piece;
 use crate::wire::link::{self, Link};
-use crate::wire::{BEAT_MS, CHUNK_BYTES, Receiver, Reply, Request, Sender, Start, ToPart};
+use crate::wire::{BEAT_MS, CHUNK_BYTES, Receiver, Reply, Request, Sender, Start, ToPart, WireError};
 
 /// Links to all hosts in order, or the signal that came before they were there.
 pub type Links = Result<Vec<Link>, Signal>;
@@ -112,7 +113,7 @@ fn ask(way: &Way<'_>, links: Vec<Link>, start: &Start, path: &Path) -> Result<Re
                 (None, Some(link)) => admit(link, start, silence),
                 (None, None) => Err("it was not asked".to_owned()),
             };
-            let ready = admitted.and_then(|link| prepare(link, &path)).map(Box::new);
+            let ready = admitted.and_then(|link| prepare(link, &path, silence)).map(Box::new);
             let _ = news.send(Event::Connected(number, ready)); // a signal came meanwhile
         })?;
     }
@@ -177,14 +178,14 @@ pub(super) fn admit_in_turn(
 }
 
 /// Waits until a host has the program's executable, and hands it over where the host lacks it.
-pub(super) fn prepare(mut link: Link, path: &Path) -> Result<Link, String> {
+pub(super) fn prepare(mut link: Link, path: &Path, silence: Duration) -> Result<Link, String> {
     let in_words = |error: &dyn std::fmt::Display| error.to_string();
     loop {
         match link.receiver.receive_message().map_err(|error| in_words(&error))? {
             Reply::Ready => return Ok(link),
             Reply::Beat => {}
             Reply::Refused(reason) => return Err(reason),
-            Reply::NeedBinary => send_binary(&mut link, path)?,
+            Reply::NeedBinary => send_binary(&mut link, path, silence)?,
             _ => return Err("it answers what was not asked".into()),
         }
     }
@@ -199,18 +200,52 @@ fn go(mut link: Link) -> Result<Link, String> {
     }
 }
 
-fn send_binary(link: &mut Link, path: &Path) -> Result<(), String> {
+fn send_binary(link: &mut Link, path: &Path, silence: Duration) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("the program cannot be sent: {}: {error}", path.display());
     let mut file = File::open(path).map_err(failed)?;
+    let total = file.metadata().map_err(failed)?.len();
     let mut buffer = vec![0; CHUNK_BYTES];
+    let mut sent = 0;
     loop {
-        match read_piece(&mut file, &mut buffer).map_err(failed)? {
+        let bytes = match read_piece(&mut file, &mut buffer).map_err(failed)? {
             0 => return Ok(()),
-            bytes => {
-                let chunk = Request::Chunk(buffer[..bytes].to_vec());
-                link.sender.send_message(&chunk).map_err(|error| format!("the program cannot be sent: {error}"))?;
-            }
+            bytes => bytes,
+        };
+        while has_come(link) {
+            hear(link)?;
         }
+        let Err(error) = link.sender.send_message(&Request::Chunk(buffer[..bytes].to_vec())) else {
+            sent += bytes;
+            continue;
+        };
+        if let WireError::Secure(comm::Error::TimedOut { .. }) = error {
+            return Err(format!(
+                "the program cannot be sent: of {total} bytes at most {sent} had gone, and nothing more was taken for \
+                 {silence:?}: it hangs, or the link to it is cut"
+            ));
+        }
+        // It may have said why before it hung up.
+        let end = Instant::now() + silence;
+        while Instant::now() < end {
+            hear(link)?;
+        }
+        return Err(format!("the program cannot be sent: {error}"));
+    }
+}
+
+/// Whether the other side has said something, or hung up.
+fn has_come(link: &Link) -> bool {
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(link.receiver.tcp(), PollFlags::IN)], Some(&at_once)).is_ok_and(|ready| ready > 0)
+}
+
+/// What a host says while a program is sent to it: signs of life, or why it takes no more.
+fn hear(link: &mut Link) -> Result<(), String> {
+    match link.receiver.receive_message() {
+        Ok(Reply::Beat) => Ok(()),
+        Ok(Reply::Refused(reason)) => Err(reason),
+        Ok(_) => Err("it answers what was not asked".into()),
+        Err(error) => Err(format!("the program cannot be sent: {error}")),
     }
 }
 

@@ -35,7 +35,7 @@ pub fn enter(way: &Way<'_>, start: &Start, path: &Path) -> Result<(), RackError>
             let (path, news_of_host) = (path.clone(), news.clone());
             let outcome = admitted.map(|link| {
                 spawn(move || {
-                    let ready = prepare(link, &path).map(Box::new);
+                    let ready = prepare(link, &path, silence).map(Box::new);
                     let _ = news_of_host.send(Event::Connected(number, ready)); // as above
                 })
             });

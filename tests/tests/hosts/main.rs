@@ -10,6 +10,7 @@ mod newcomer;
 mod process;
 mod rack;
 mod refusals;
+mod slow;
 mod strangers;
 
 use std::io::ErrorKind;

@@ -119,6 +119,28 @@ impl Rack {
         Process::start(&self.network.hosts[0], command)
     }
 
+    /// A script that ends with this status and is so long, sent to all hosts, for none may run what lies where others may write.
+    pub fn run_script(&self, status: u8, bytes: usize) -> Process {
+        let folder = self.path("open");
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        let (script, text) = (folder.join("script"), format!("#!/bin/sh\nexit {status}\n#"));
+        fs::write(&script, text.clone() + &"x".repeat(bytes - text.len())).unwrap();
+        fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        self.launcher(&["run", script.to_str().unwrap()])
+    }
+
+    /// Waits until a program begins to come in on a host.
+    pub fn wait_for_arrivals(&self, host: usize) {
+        let cache = self.path(&format!("cache-{}", self.network.hosts[host].name));
+        let is_coming = |entry: fs::DirEntry| entry.file_name().to_string_lossy().starts_with(".incoming-");
+        let start = Instant::now();
+        while !fs::read_dir(&cache).is_ok_and(|entries| entries.flatten().any(is_coming)) {
+            assert!(start.elapsed() < PATIENCE, "nothing comes in");
+            std::thread::yield_now();
+        }
+    }
+
     pub fn launcher_by(&self, yaml: &str, arguments: &[&str]) -> Process {
         let (what, rest) = arguments.split_first().expect("a subcommand");
         let mut command = Command::new(LAUNCH);

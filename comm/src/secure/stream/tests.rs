@@ -195,3 +195,59 @@ fn a_reader_that_waits_is_woken_by_shutting_down() {
         assert!(matches!(reading.join().unwrap(), Ok(None) | Err(Error::Closed { .. })));
     });
 }
+
+/// A message that takes long on a slow link, twice as long as anybody may be silent.
+#[test]
+fn a_slow_message_is_waited_for_while_it_comes() {
+    const SILENCE: Duration = Duration::from_secs(1);
+    let (mut a, mut b) = streams();
+    b.set_timeout(Some(SILENCE)).unwrap();
+    let message = vec![7; 100_000];
+    let mut sealed = Vec::new();
+    a.writer.sealer.seal(&message, &mut sealed).unwrap();
+    let mut tcp = a.tcp().try_clone().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let pieces = 40;
+            for piece in sealed.chunks(sealed.len().div_ceil(pieces)) {
+                std::thread::sleep(2 * SILENCE / pieces as u32); // the pace of the link
+                tcp.write_all(piece).unwrap();
+            }
+        });
+        assert!(b.receive(100_000).unwrap().unwrap() == message);
+    });
+    // And one that stops halfway.
+    sealed.clear();
+    a.writer.sealer.seal(&message, &mut sealed).unwrap();
+    a.tcp().try_clone().unwrap().write_all(&sealed[..50_000]).unwrap();
+    let start = Instant::now();
+    assert!(matches!(b.receive(100_000), Err(Error::TimedOut { .. })));
+    assert!(start.elapsed() >= SILENCE);
+}
+
+/// One that takes a message slowly, and then no more of it. What the kernel holds takes longer to go than anybody may be
+/// silent, so that a write waits for longer than that.
+#[test]
+fn who_takes_a_message_slowly_is_waited_for() {
+    const SILENCE: Duration = Duration::from_secs(1);
+    let (mut a, b) = streams();
+    a.set_timeout(Some(SILENCE)).unwrap();
+    rustix::net::sockopt::set_socket_recv_buffer_size(b.tcp(), 64 << 10).unwrap();
+    let message = vec![7; 4 << 20];
+    let is_sent = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut buffer = vec![0; 16 << 10];
+            while !is_sent.load(std::sync::atomic::Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(40)); // the pace of the link
+                b.tcp().read_exact(&mut buffer).unwrap();
+            }
+        });
+        let sent = a.send(&message);
+        is_sent.store(true, std::sync::atomic::Ordering::Relaxed);
+        sent.unwrap();
+    });
+    let start = Instant::now();
+    assert!(matches!(a.send(&message), Err(Error::TimedOut { .. })), "nobody takes anything");
+    assert!(start.elapsed() >= SILENCE);
+}

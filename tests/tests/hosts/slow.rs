@@ -1,0 +1,48 @@
+//! Programs that are sent over slow links: what counts is whether anything arrives, not how long all of it takes.
+
+use std::time::{Duration, Instant};
+
+use crate::rack::Rack;
+
+/// Of the program: more than the system holds of it for a slow link.
+const BYTES: usize = 600_000;
+/// `timeouts.silence_ms`, which these racks leave as it is.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// Slower than 256 KiB in 5 s, which was once what had to arrive in one go.
+#[test]
+fn a_program_gets_over_a_slow_link() {
+    for (bits, bytes) in [(300_000, BYTES), (400_000, 900_000)] {
+        let rack = Rack::start(2);
+        rack.network.slow_down(1, bits);
+        let start = Instant::now();
+        let ended = rack.run_script(5, bytes).end();
+        println!("{bits} bit/s: {} bytes in {:?}", bytes, start.elapsed());
+        assert_eq!(ended.status.code(), Some(5), "{ended:#?}");
+        assert!(ended.stderr.contains("exited with status 5"), "{ended:#?}");
+        assert!(start.elapsed() > SILENCE, "the link was not slow");
+        rack.assert_nothing_is_left();
+    }
+}
+
+/// A link that takes nothing any more: told in time, with the reason, whether that was its beginning or in between.
+#[test]
+fn a_program_that_gets_stuck_on_its_way_is_told() {
+    for stuck_after in [Duration::ZERO, Duration::from_secs(4)] {
+        let rack = Rack::start(2);
+        rack.network.slow_down(1, 300_000);
+        let launcher = rack.run_script(5, 4 * BYTES);
+        rack.wait_for_arrivals(1);
+        std::thread::sleep(stuck_after); // the time of the blow, nothing is waited for
+        rack.network.cut(1);
+        let start = Instant::now();
+        let ended = launcher.end();
+        println!("stuck: told after {:?}: {}", start.elapsed(), ended.stderr);
+        assert_eq!(ended.status.code(), Some(70), "{ended:#?}");
+        let words = ["host h1: the program cannot be sent: ", "of 2400000 bytes ", "nothing more was taken for 3s"];
+        assert!(words.iter().all(|word| ended.stderr.contains(word)), "{ended:#?}");
+        assert!(start.elapsed() < 5 * SILENCE, "{:?}", start.elapsed());
+        rack.network.restore(1);
+        rack.assert_nothing_is_left();
+    }
+}
