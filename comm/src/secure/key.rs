@@ -76,8 +76,20 @@ impl Key {
     /// [`Error::KeyFile`], which names the cure: there is no such file, it is not a plain file, it
     /// belongs to somebody else, others may read it, or it holds no key.
     pub fn read(path: &Path) -> Result<Key, Error> {
+        let own = rustix::process::geteuid().as_raw();
+        // Root may use the key of anybody: to launch with it gives its owner nothing.
+        Key::read_of(path, |owner| own == 0 || owner == own || owner == 0)
+    }
+
+    /// As [`Key::read`], but the file may belong to those users alone that `is_trusted` says: for who does, with more rights
+    /// than its owner has, what others with the key ask for.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_of(path: &Path, is_trusted: impl FnOnce(u32) -> bool) -> Result<Key, Error> {
         let refuse = |problem: String| Error::KeyFile { path: path.to_owned(), problem };
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let own = rustix::process::geteuid().as_raw();
         let file = match rustix::fs::open(path, flags, Mode::empty()) {
             Ok(fd) => File::from(fd),
             Err(rustix::io::Errno::NOENT) => {
@@ -87,6 +99,14 @@ impl Key {
                         .to_owned(),
                 ));
             }
+            Err(rustix::io::Errno::ACCESS) => {
+                let owner = std::fs::metadata(path).map(|found| found.uid());
+                let whose = owner.map_or_else(
+                    |_| "it lies in a folder that is closed to".to_owned(),
+                    |owner| format!("it belongs to {}, and may not be read by", name_of(owner)),
+                );
+                return Err(refuse(format!("{whose} {}, who runs this: {}", name_of(own), own_copy(own))));
+            }
             Err(error) => return Err(refuse(format!("it cannot be opened: {}", std::io::Error::from(error)))),
         };
         // What was opened is looked at, not what the name may mean by now.
@@ -94,15 +114,16 @@ impl Key {
         if !metadata.is_file() {
             return Err(refuse("it is not a plain file".to_owned()));
         }
-        let own = rustix::process::geteuid().as_raw();
-        if metadata.uid() != own && metadata.uid() != 0 {
-            let owner = metadata.uid();
-            return Err(refuse(format!("it belongs to user {owner}, not to {own}, who runs this: `chown {own}` it")));
+        if !is_trusted(metadata.uid()) {
+            let (owner, runner) = (name_of(metadata.uid()), name_of(own));
+            let cure = if own == 0 { "`chown root` it".to_owned() } else { own_copy(own) };
+            return Err(refuse(format!("it belongs to {owner}, not to {runner}, who runs this: {cure}")));
         }
         let mode = metadata.mode() & 0o777;
         if mode & 0o077 != 0 {
             return Err(refuse(format!(
-                "others may read or write it (mode {mode:03o}): `chmod 600 {}`, and make a new key if others have had access",
+                "others may read or write it (mode {mode:03o}): `chmod 600 {}`, and make a new key if others have had access. \
+                 Who else is to use it gets a copy of his own",
                 path.display()
             )));
         }
@@ -169,6 +190,19 @@ impl Key {
         }
         Some(key)
     }
+}
+
+/// A user, for messages.
+fn name_of(user: u32) -> String {
+    if user == 0 { "root".to_owned() } else { format!("user {user}") }
+}
+
+/// What helps where somebody else's key cannot be used. To change the owner of the file would lock that one out.
+fn own_copy(own: u32) -> String {
+    format!(
+        "run it as the owner, or have root make a copy for you (install -m 600 -o {own}) and name that in a rack.yaml of your \
+         own (key_file:)"
+    )
 }
 
 impl PartialEq for Key {
@@ -277,6 +311,53 @@ mod tests {
         let path = file_with(&folder, "");
         std::fs::write(&path, [0xff; 64]).unwrap();
         assert!(problem_of(Key::read(&path)).contains("cannot be read"));
+    }
+
+    /// Where somebody else's key cannot be used, nobody is told to take it away from its owner.
+    #[test]
+    fn keys_of_others_are_refused_with_what_helps() {
+        const NOBODY: u32 = 65534;
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED: only root has files of two users");
+            return;
+        }
+        let folder = folder();
+        set_mode(folder.path(), 0o755);
+        let path = folder.path().join("rack.key");
+        Key::generate().unwrap().write_new(&path).unwrap();
+        let own = |owner| std::os::unix::fs::chown(&path, Some(owner), None).unwrap();
+        // As the other user: what may be asked of the file by its descriptor would be asked of it by nobody else.
+        let by_nobody = || {
+            let read = || {
+                rustix::thread::set_thread_res_uid(
+                    rustix::process::Uid::from_raw(0),
+                    rustix::process::Uid::from_raw(NOBODY),
+                    rustix::process::Uid::from_raw(0),
+                )
+                .unwrap(); // of this thread alone, which ends
+                problem_of(Key::read(&path))
+            };
+            std::thread::scope(|scope| scope.spawn(read).join().unwrap())
+        };
+        let check = |said: &str, words: &[&str]| {
+            for word in [words, &["install -m 600 -o 65534", "key_file:"]].concat() {
+                assert!(said.contains(word), "no {word:?}: {said}");
+            }
+            assert!(!said.contains("chown") && !said.contains("chmod"), "{said}");
+        };
+        check(&by_nobody(), &["it belongs to root, and may not be read by user 65534, who runs this"]);
+        own(4711);
+        check(&by_nobody(), &["it belongs to user 4711, and may not be read by user 65534"]);
+        set_mode(&path, 0o644);
+        check(&by_nobody(), &["it belongs to user 4711, not to user 65534, who runs this"]);
+        set_mode(&path, 0o600);
+        set_mode(folder.path(), 0o700);
+        check(&by_nobody(), &["a folder that is closed to user 65534"]);
+        // Root may use it, unless it would do for its owner what that one may not.
+        assert!(Key::read(&path).is_ok());
+        assert!(Key::read_of(&path, |owner| owner == 4711).is_ok());
+        let problem = problem_of(Key::read_of(&path, |owner| owner == 0));
+        assert!(problem.contains("it belongs to user 4711, not to root, who runs this: `chown root` it"), "{problem}");
     }
 
     #[test]

@@ -152,8 +152,11 @@ pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError>
     orphans::adopt(Spare::Session).map_err(system("become a subreaper"))?;
     let Settings { rack, host, user, cache } = settings;
     let host = rack.own_host(host.as_deref())?.clone();
-    let key = Key::read(&rack.key_path())?;
     let run_as = RunAs::choose(user.as_deref().or(rack.user.as_deref()))?;
+    let own = rustix::process::geteuid().as_raw();
+    // Who owns the key can have programs run as that user: so it is to be that user's, or root's.
+    let programs = run_as.ids.map_or(own, |(user, _)| user);
+    let key = Key::read_of(&rack.key_path(), |owner| [0, own, programs].contains(&owner))?;
     let folder = cache.unwrap_or_else(cache_folder);
     let cache = Cache::new(folder, rack.limits.cache_bytes);
     let address = format!("{}:{}", host.address, rack.port_of(&host));
