@@ -87,6 +87,9 @@ pub struct Machine {
     pub workers: u16,
     /// Name of the host it runs on, as `rack.yaml` has it; without one, as the host calls itself.
     pub host: String,
+    /// Address of that host by which the others reach it, as `rack.yaml` has it; of the loopback network where the program runs
+    /// on one host.
+    pub address: std::net::IpAddr,
     /// Its process id on that host.
     pub process: u32,
     /// Bytes of the slots in its memory, for requests to its workers and answers to them.
@@ -231,7 +234,9 @@ mod tests {
 
     #[test]
     fn a_rack_lists_its_places_and_says_what_it_is() {
-        let machine = |workers, process, way| Machine { workers, host: "h".into(), process, slots_bytes: 2000, way };
+        let address = std::net::Ipv4Addr::LOCALHOST.into();
+        let machine =
+            |workers, process, way| Machine { workers, host: "h".into(), address, process, slots_bytes: 2000, way };
         let rack = Rack { machine: 1, machines: vec![machine(1, 7, Way::Tcp), machine(2, 8, Way::Here)] };
         let places: Vec<_> = rack.places().map(|place| place.to_string()).collect();
         assert_eq!(places, ["m0w0", "m1w0", "m1w1"]);

@@ -65,7 +65,8 @@ fn run_alone<F: FnOnce() + Send + 'static>(gsm_main: F, threads: usize) -> Resul
     let workers = workers::alone(threads)?;
     let pool = workers::builder(workers, 0).try_build()?;
     let slots_bytes = Layout::new(vec![workers], Slots::SHM).slots_bytes(0);
-    let machine = Machine { workers, host: host(), process: std::process::id(), slots_bytes, way: Way::Here };
+    let (address, process) = (std::net::Ipv4Addr::LOCALHOST.into(), std::process::id());
+    let machine = Machine { workers, host: host(), address, process, slots_bytes, way: Way::Here };
     begin(Rack { machine: 0, machines: vec![machine] }, &pool);
     Ok(run_first_fiber(pool, gsm_main))
 }
@@ -90,6 +91,7 @@ fn run_machine<F: FnOnce() + Send + 'static>(
     let machines = hellos.into_iter().zip(ways).map(|(hello, way)| Machine {
         workers: hello.workers,
         host: plan.host_of(hello.machine).name.clone(),
+        address: plan.host_of(hello.machine).bind,
         process: hello.process,
         slots_bytes: layout.slots_bytes(hello.machine),
         way,

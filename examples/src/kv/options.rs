@@ -14,9 +14,10 @@ pub struct Options {
     #[arg(short, long, default_value_t = 11211)]
     pub port: u16,
 
-    /// The address to listen at; 0.0.0.0 for all that the host has
-    #[arg(short, long, value_name = "ADDRESS", default_value = "127.0.0.1")]
-    pub listen: IpAddr,
+    /// The address to listen at; 0.0.0.0 for all that the host has [default: 127.0.0.1; on a rack of several hosts that of each
+    /// host in rack.yaml]
+    #[arg(short, long, value_name = "ADDRESS")]
+    pub listen: Option<IpAddr>,
 
     /// Memory for items on each machine, in MiB, but 2 for each worker at least; when it is full, the item goes that was not used for longest
     #[arg(short, long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
@@ -48,8 +49,8 @@ Examples:
   kv --local 2
       two processes of this host, at ports 11211 and 11212: one table, and each answers for all keys;
       `gossamer-launch run --local 2 kv` is the same
-  gossamer-launch run --rack rack.yaml kv --listen 0.0.0.0
-      one on each host of a rack
+  gossamer-launch run --rack rack.yaml kv
+      one on each host of a rack, each at the host's address in rack.yaml, port 11211: whoever reaches that, reaches the table
 
 Commands:
   get gets gat gats set add replace append prepend cas incr decr touch delete flush_all stats cache_memlimit version
@@ -69,13 +70,13 @@ impl Options {
         let Options { port, listen, memory, threads, dedicated, connections, local: _ } = self;
         let values = [
             ("--port", port.to_string()),
-            ("--listen", listen.to_string()),
             ("--memory", memory.to_string()),
             ("--threads", threads.to_string()),
             ("--dedicated", dedicated.to_string()),
             ("--connections", connections.to_string()),
         ];
-        values.into_iter().flat_map(|(name, value)| [name.into(), value.into()]).collect()
+        let listen = listen.map(|address| ("--listen", address.to_string()));
+        values.into_iter().chain(listen).flat_map(|(name, value)| [name.into(), value.into()]).collect()
     }
 }
 
@@ -85,10 +86,11 @@ mod tests {
 
     #[test]
     fn machines_get_what_was_asked_for() {
-        let line = "kv -p 1 -l ::1 -m 2 -t 6 --dedicated 1 -c 9 --local 3";
-        let options = Options::parse_from(line.split_whitespace());
-        let machine = Options::parse_from([OsString::from("kv")].into_iter().chain(options.machine_args()));
-        assert_eq!(machine, Options { local: None, ..options });
+        for line in ["kv -p 1 -l ::1 -m 2 -t 6 --dedicated 1 -c 9 --local 3", "kv --local 2"] {
+            let options = Options::parse_from(line.split_whitespace());
+            let machine = Options::parse_from([OsString::from("kv")].into_iter().chain(options.machine_args()));
+            assert_eq!(machine, Options { local: None, ..options }, "{line}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::env;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -127,7 +127,7 @@ fn serve(Plan { options, shards, seed }: Plan) -> bool {
         complain(&format!("there is no port {} + {}: choose a smaller --port", options.port, rack.machine()));
         return false;
     };
-    let address = SocketAddr::new(options.listen, port);
+    let address = SocketAddr::new(listen_at(&options, machine.address), port);
     if let Err(error) = allow_files(u64::from(options.connections) + OTHER_FILES) {
         complain(&format!("{error}"));
         return false;
@@ -152,6 +152,11 @@ fn serve(Plan { options, shards, seed }: Plan) -> bool {
         (0..connections).map(|worker| Place::of(rack.machine(), worker).trustee()).collect();
     server.serve(&workers, move || Delegated::new(shards.clone(), seed));
     true
+}
+
+/// Where nothing is said: at the address by which the hosts of the rack reach this one; on one host that is loopback.
+fn listen_at(options: &Options, own: IpAddr) -> IpAddr {
+    options.listen.unwrap_or(own)
 }
 
 fn cure(error: &io::Error) -> &'static str {
@@ -208,5 +213,23 @@ fn stop_all() {
     for machine in 0..gossamer::rack().machines().len() as u16 {
         let stopped = gossamer::spawn_on(Place::of(machine, 0), stop).join();
         drop(stopped); // a panic in it has told of itself
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_listens_where_the_rack_reaches_it_unless_told_otherwise() {
+        for (line, on, expected) in [
+            ("kv", "192.0.2.1", "192.0.2.1"),
+            ("kv", "127.0.0.1", "127.0.0.1"),
+            ("kv --listen 127.0.0.1", "192.0.2.1", "127.0.0.1"),
+            ("kv --listen ::", "192.0.2.1", "::"),
+        ] {
+            let options = Options::parse_from(line.split_whitespace());
+            assert_eq!(listen_at(&options, on.parse().unwrap()).to_string(), expected, "{line}");
+        }
     }
 }
