@@ -20,15 +20,19 @@ const NAMES: [&str; 2] = ["alpha", "beta"];
 const ALPHA: usize = 0;
 const BETA: usize = 1;
 
-/// What runs in a mount namespace of a host before the command: its `/etc`, `/usr/local/bin` and working folders are its own.
+/// What runs in a mount namespace of a host before the command: its `/etc`, `/home`, `/usr/local/bin` and working folders are its own.
 const ENTER: &str = "set -e; mount --bind \"$HOST_FILES/etc\" /etc; mount --bind \"$HOST_FILES/usr/local/bin\" /usr/local/bin\n\
+                     mount --bind \"$HOST_FILES/home\" /home\n\
                      mount --bind \"$HOST_FILES/work\" \"$ALL_FILES/work\"; cd \"$ALL_FILES/work/$PLACE\"; exec \"$@\"";
 
 /// In the place of `scp`: the files before the last argument go to the folder, or file, of the host that it names.
 const SCP: &str = "#!/bin/sh\nset -e\n[ \"$1\" = -p ] && shift\nfor to; do :; done\nhost=${to%%:*}; to=${to#*:}\n\
                    while [ $# -gt 1 ]; do cp -p \"$1\" \"$ALL_FILES/$host$to\"; shift; done\n";
-/// In the place of `ssh HOST mkdir -p FOLDER`.
-const SSH: &str = "#!/bin/sh\nset -e\nhost=$1; shift\n[ \"$1 $2\" = 'mkdir -p' ]\nmkdir -p \"$ALL_FILES/$host$3\"\n";
+/// In the place of `ssh HOST mkdir -p FOLDER` and `ssh HOST useradd --system USER`.
+const SSH: &str = "#!/bin/sh\nset -e\nhost=$1; shift\ncase \"$1 $2\" in\n\
+                   'mkdir -p') mkdir -p \"$ALL_FILES/$host$3\" ;;\n\
+                   'useradd --system') useradd --prefix \"$ALL_FILES/$host\" --system \"$3\" ;;\n\
+                   *) exit 1 ;;\nesac\n";
 /// In the place of `cargo build --release …`.
 const CARGO: &str = "#!/bin/sh\nset -e\n[ \"$1 $2\" = 'build --release' ]\nmkdir -p target/release\n\
                      cp \"$BUILT_LAUNCH\" target/release/gossamer-launch\ncp \"$BUILT_DAEMON\" target/release/gossamer-daemon\n\
@@ -44,6 +48,8 @@ struct Newcomer {
 impl Newcomer {
     fn new() -> Newcomer {
         let folder = tempfile::tempdir().unwrap();
+        // Programs run as a user who has to get to them.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         for part in ["bin", "work", "alpha/work/project"] {
             fs::create_dir_all(folder.path().join(part)).unwrap();
         }
@@ -133,6 +139,11 @@ impl Newcomer {
         blocks
     }
 
+    /// A section of the document.
+    fn section(&self, head: &str) -> &str {
+        self.document.split(head).nth(1).unwrap().split("\n##").next().unwrap()
+    }
+
     /// The command of a `console` block.
     fn command(&self, starts: &str) -> String {
         let blocks = self.blocks();
@@ -164,12 +175,18 @@ fn a_newcomer_gets_from_nothing_to_a_running_program() {
         Ok(_) => assert_eq!(newcomer.does(ALPHA, &format!("systemd-analyze verify {unit}")).stderr, ""),
         Err(error) => println!("SKIPPED: the unit is not verified: no systemd-analyze ({error})"),
     }
-    // Here root types, so the daemon wants to know whom programs run as.
     let daemon = newcomer.command("gossamer-daemon");
+    let says = |text: &str| fs::write(newcomer.file(ALPHA, "etc/gossamer/rack.yaml"), text).unwrap();
+    assert!(yaml.contains("user: gossamer\n"), "{yaml}");
+    says(&yaml.replace("user: gossamer\n", ""));
     newcomer.meets(&daemon, 70, "it is not said whom programs run as", "it is not said whom programs run as");
-    for host in [ALPHA, BETA] {
-        fs::write(newcomer.file(host, "etc/gossamer/rack.yaml"), format!("{yaml}user: root\n")).unwrap();
-    }
+    // Names in the place of addresses, and Debian's file, which has a host's own name on the loopback network.
+    says(&yaml.replace("10.77.0.1", "alpha").replace("10.77.0.2", "beta"));
+    let names = newcomer.file(ALPHA, "etc/hosts");
+    fs::write(&names, "127.0.0.1 localhost\n127.0.1.1 alpha\n10.77.0.2 beta\n").unwrap();
+    newcomer.meets(&daemon, 70, "host alpha: alpha is 127.0.1.1 here", "is 127.0.1.1 here");
+    newcomer.meets("gossamer-launch check", 1, "alpha is 127.0.1.1 here", "is 127.0.1.1 here");
+    says(&yaml);
     let start = |host: usize| {
         let running = newcomer.types(host, &daemon);
         running.wait_for_error("listening");
@@ -207,7 +224,10 @@ fn a_newcomer_gets_from_nothing_to_a_running_program() {
     assert!(checked.starts_with("/etc/gossamer/rack.yaml: valid, 2 hosts\n"), "{checked}");
     for (host, name) in NAMES.into_iter().enumerate() {
         let line = format!("{name:<12}ok      10.77.0.{}:7117, ", host + 1);
-        assert!(checked.contains(&line) && checked.contains("programs run as root, shm, tcp, "), "{line}: {checked}");
+        assert!(
+            checked.contains(&line) && checked.contains("programs run as gossamer, shm, tcp, "),
+            "{line}: {checked}"
+        );
     }
     newcomer.meets("gossamer-launch run ./no-such-program", 127, "is the path right", "cannot start PROGRAM");
     let no_folder = run.replace(" --folder /tmp", "");
@@ -225,6 +245,20 @@ fn a_newcomer_gets_from_nothing_to_a_running_program() {
     assert!(counted.contains("  the\n") && counted.contains("2 processes with "), "{counted}");
     let remote = counted.lines().find_map(|line| line.split("delegations: ").nth(1)?.split(" local, ").nth(1));
     assert!(remote.is_some_and(|count| !count.starts_with("0 ")), "{counted}");
+
+    // Another user has no right, is told what helps, and does that.
+    newcomer.does(ALPHA, "useradd --system ada");
+    let as_ada = "setpriv --reuid ada --clear-groups env HOME=/home/ada gossamer-launch check";
+    newcomer.meets(
+        as_ada,
+        70,
+        "it belongs to root, and may not be read by user",
+        "it belongs to root, and may not be read",
+    );
+    for line in newcomer.section("### Who launches").lines().filter_map(|line| line.strip_prefix("# ")) {
+        newcomer.does(ALPHA, line);
+    }
+    newcomer.does(ALPHA, as_ada);
 
     newcomer.network.cut(BETA);
     newcomer.meets(&check, 1, "10.77.0.2:7117 cannot be reached", "cannot be reached: timed out, no route");
