@@ -70,7 +70,7 @@ impl Drop for Room {
 /// What [`Cache::take`] gives.
 pub enum Taken {
     /// It is to be sent.
-    Incoming(Incoming),
+    Incoming(Box<Incoming>),
     /// Another launcher has sent it meanwhile.
     Kept(PathBuf),
 }
@@ -191,7 +191,8 @@ impl Cache {
         drop(list);
         let file = tempfile::Builder::new().prefix(INCOMING).tempfile_in(&self.folder);
         let file = file.map_err(|error| explain(error, &self.folder))?;
-        Ok(Taken::Incoming(Incoming { file, room, binary, taken_bytes: 0, hasher: blake3::Hasher::new() }))
+        let hasher = blake3::Hasher::new();
+        Ok(Taken::Incoming(Box::new(Incoming { file, room, binary, taken_bytes: 0, hasher })))
     }
 
     /// The folder has to be this user's alone: its name may be known, and lie where others may write.
@@ -358,7 +359,7 @@ mod tests {
 
     fn begin(cache: &Cache, name: &str, binary: Binary) -> io::Result<Incoming> {
         match cache.take(Path::new(name), binary)? {
-            Taken::Incoming(incoming) => Ok(incoming),
+            Taken::Incoming(incoming) => Ok(*incoming),
             Taken::Kept(place) => panic!("{} is there", place.display()),
         }
     }
