@@ -270,3 +270,47 @@ fn trap_07_a_panic_in_a_fiber_ends_that_fiber_alone() {
     // Of the thread's own fibers too.
     assert_eq!(common::text(&*trust::spawn(|| panic!("own")).join().unwrap_err()), "own");
 }
+
+/// A destructor that gives something back by a call may wait while a panic unwinds. What std counts by thread is shared meanwhile
+/// (docs/UNSAFE.md, known limits); what the library counts is not: nobody else is poisoned, and all outcomes are their own.
+#[test]
+fn trap_07_a_fiber_may_wait_in_a_destructor_while_it_unwinds() {
+    struct GivesBack(Trust<u32>, Shared<std::sync::atomic::AtomicBool>);
+    impl Drop for GivesBack {
+        fn drop(&mut self) {
+            while !self.1.load(std::sync::atomic::Ordering::SeqCst) {
+                self.0.apply(|n| *n += 1);
+            }
+        }
+    }
+    let _watch = watchdog!();
+    let (pool, other) = (Threadpool::builder().workers(1).pin(false).build(), pool());
+    let (count, latch, own) = (other.entrust(0), pool.entrust(Latch::new(0)), pool.entrust(0));
+    let done = Shared::new(std::sync::atomic::AtomicBool::new(false));
+    let gives_back = GivesBack(count.clone(), done.clone());
+    let unwinds = pool.spawn(move || {
+        let _gives_back = gives_back;
+        panic!("of the first")
+    });
+    let unwinds: trust::JoinHandle<()> = unwinds;
+    serve_until(|| count.apply(|n| *n) > 0);
+    // It is in the middle of its unwinding now, and its thread counts a panic.
+    let beside = [false, true].map(|panics| {
+        let (latch, own) = (latch.clone(), own.clone());
+        pool.spawn(move || {
+            let was_panicking = thread::panicking();
+            latch.launch(|n| *n += 1);
+            own.apply(|n| *n += 1);
+            assert!(!panics, "of another");
+            was_panicking
+        })
+    });
+    let [goes_on, panics] = beside.map(trust::JoinHandle::join);
+    assert!(goes_on.unwrap(), "std counts by thread: if this changes, docs/UNSAFE.md is to be changed");
+    assert_eq!(common::text(&*panics.unwrap_err()), "of another");
+    assert!(!unwinds.is_finished());
+    done.store(true, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(common::text(&*unwinds.join().unwrap_err()), "of the first");
+    assert_eq!((latch.launch(|n| *n), own.try_apply(|n| *n)), (2, Ok(2)));
+    assert!(!pool.spawn(thread::panicking).join().unwrap());
+}
