@@ -116,8 +116,8 @@ pub(crate) struct Estate<C = Incoming> {
     aside: RefCell<Vec<Aside<C>>>,
     /// Between (1) and (3).
     burial: RefCell<Option<Burial<C>>>,
-    /// Burials so far.
-    burials: Cell<u64>,
+    /// Times that step (1) was taken.
+    rounds: Cell<u64>,
     /// The addresses of all properties, where requests of other machines name them.
     known: RefCell<Option<HashSet<*mut Header>>>,
 }
@@ -147,7 +147,7 @@ impl<C> Default for Estate<C> {
             dying: RefCell::default(),
             aside: RefCell::default(),
             burial: RefCell::default(),
-            burials: Cell::new(0),
+            rounds: Cell::new(0),
             known: RefCell::default(),
         }
     }
@@ -239,8 +239,8 @@ impl<C: Client> Estate<C> {
         let mut asked: Vec<u16> = far.iter().map(|client| client.client().machine()).collect();
         asked.sort_unstable();
         asked.dedup();
-        let number = self.burials.get() + 1;
-        self.burials.set(number);
+        let number = self.rounds.get() + 1;
+        self.rounds.set(number);
         *self.burial.borrow_mut() = Some(Burial { properties, awaited, awaited_far: Vec::new(), asked });
         for client in far {
             // Who has not answered the last question is asked again when it does.
@@ -289,7 +289,7 @@ impl<C: Client> Estate<C> {
         else {
             return;
         };
-        if burial == self.burials.get() {
+        if burial == self.rounds.get() {
             let Some(burial) = &mut *current else { return };
             burial.asked.swap_remove(at);
             let of_machine = trustee.far_clients().into_iter().filter(|client| client.client().machine() == machine);
@@ -300,7 +300,7 @@ impl<C: Client> Estate<C> {
         } else {
             drop(current);
             client.set_asked(true);
-            trustee.ask(client, self.burials.get());
+            trustee.ask(client, self.rounds.get());
         }
     }
 
