@@ -73,8 +73,8 @@ pub enum Error {
     /// Strangers took the port of this machine, so that a peer did not get through.
     #[error(
         "{machine} did not get through to this machine within {waited_ms} ms: {strangers} connections without the \
-         program's key came here meanwhile and had to be closed, the last from {address}; keep strangers from the ports of \
-         the rack's hosts, by a firewall or a network of its own"
+         program's key came here meanwhile and had to be closed, the last from {address}; see whether it was started, and keep \
+         strangers from the ports of the rack's hosts, by a firewall or a network of its own"
     )]
     Crowded {
         /// Who did not get through.

@@ -26,9 +26,8 @@ pub fn forbid() -> io::Result<()> {
 
 /// Has the program that `command` will start leave core dumps as if this process had not forbidden its own.
 pub fn restore(command: &mut Command) {
-    let Some(before) = BEFORE.get() else { return };
-    let before = before.clone();
+    let Some(before) = BEFORE.get().copied() else { return };
     // SAFETY: between fork and exec only async-signal-safe things may happen: this is one system call, setrlimit, which neither
     // allocates nor locks.
-    unsafe { command.pre_exec(move || Ok(setrlimit(Resource::Core, before.clone())?)) };
+    unsafe { command.pre_exec(move || Ok(setrlimit(Resource::Core, before)?)) };
 }

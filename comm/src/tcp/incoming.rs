@@ -21,7 +21,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Most connections that have shown nothing yet, where descriptors are plenty.
 const UNAUTHENTICATED_MAX: usize = 256;
@@ -31,6 +31,8 @@ const UNAUTHENTICATED_MIN: usize = 16;
 const DESCRIPTORS_PART: u64 = 8;
 /// Connections taken before others get their turn.
 const ACCEPTS_MAX: usize = 64;
+/// How long none is taken where the system has no room for one.
+const PAUSE: Duration = Duration::from_millis(50);
 /// Handshakes under way with the same claim. A peer has one, or some more of which it has given up all but the last.
 const SAME_CLAIM_MAX: usize = 4;
 
@@ -55,7 +57,8 @@ pub(super) struct Incoming {
     key: Key,
     region_bytes: usize,
     listener: TcpListener,
-    is_listening: bool,
+    /// Since when no connections are taken, for want of room.
+    paused: Option<Instant>,
     epoll: Arc<OwnedFd>,
     listener_token: u64,
     next_token: u64,
@@ -86,7 +89,7 @@ impl Incoming {
             key,
             region_bytes,
             listener,
-            is_listening: true,
+            paused: None,
             epoll,
             listener_token,
             next_token: listener_token + 1,
@@ -117,7 +120,7 @@ impl Incoming {
 
     /// Whether the clock has to be looked at for it.
     pub(super) fn is_busy(&self) -> bool {
-        !self.guests.is_empty() || !self.is_listening
+        !self.guests.is_empty() || self.paused.is_some()
     }
 
     /// Whatever depends on the clock.
@@ -125,7 +128,10 @@ impl Incoming {
         let late = self.guests.iter().filter(|(_, guest)| guest.is_late(now));
         let late: Vec<u64> = late.map(|(token, _)| *token).collect();
         late.into_iter().for_each(|token| drop(self.remove(token)));
-        if self.is_listening { Ok(()) } else { self.listen(true) }
+        match self.paused {
+            Some(since) if now.duration_since(since) >= PAUSE => self.listen(true),
+            _ => Ok(()),
+        }
     }
 
     /// Takes new connections, for which others may have to go. Gives those that are known at once.
@@ -139,7 +145,7 @@ impl Incoming {
                     ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
                     // No descriptors: those of strangers are there to be had.
                     _ if self.is_out_of_descriptors(&error) && self.evict_beyond(0) => {}
-                    // Tried again at the next tick, not at once.
+                    // Tried again after a pause, not at once.
                     _ => {
                         self.listen(false)?;
                         break;
@@ -222,7 +228,7 @@ impl Incoming {
     fn listen(&mut self, is_listening: bool) -> Result<(), Errno> {
         let flags = if is_listening { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
         epoll::modify(&self.epoll, &self.listener, epoll::EventData::new_u64(self.listener_token), flags)?;
-        self.is_listening = is_listening;
+        self.paused = (!is_listening).then(Instant::now);
         Ok(())
     }
 

@@ -142,7 +142,7 @@ impl TcpFabric {
     /// # Errors
     /// [`Error::PeerMissing`], [`Error::PeerLost`], [`Error::Unreachable`] name the machine that did not come up;
     /// [`Error::Crowded`], [`Error::NotLetIn`] tell that strangers were in the way; [`Error::WrongKey`] and what else a handshake may end with
-    /// ([`SecureStream::connect`](secure::SecureStream::connect)); [`Error::Bootstrap`] when `machine` or the
+    /// ([`SecureStream::connect`](crate::secure::SecureStream::connect)); [`Error::Bootstrap`] when `machine` or the
     /// region does not fit; [`Error::System`].
     pub fn open(
         listener: Listener,
