@@ -66,7 +66,9 @@ fn main() {
         } else {
             let status = if role == "exits in a fiber" { 42 } else { 0 };
             assert_eq!(output.status.code(), Some(status), "{seen}");
-            assert!(said.is_empty() && (status != 0 || out.contains("thread-local here")), "{seen}");
+            // A sanitizer may have said something.
+            let complains = said.lines().any(|line| line.starts_with("trust:") || line.contains("panicked"));
+            assert!(!complains && (status != 0 || out.contains("thread-local here")), "{seen}");
         }
         println!("test main_{} ... ok", role.replace(' ', "_"));
     }
