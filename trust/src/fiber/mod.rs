@@ -7,8 +7,8 @@
 //! Invariants: (S1) a fiber is resumed on the thread that made it, and only while it is suspended or new;
 //! (S2) a suspended fiber is in at most one queue or has promised its pointer to exactly one waker; (S3) the
 //! stack of a fiber goes back to the pool only after its entry has returned and the root runs, or if it never ran; (S4) a fiber
-//! that has begun is resumed to its end or the process ends: it is never dropped, and not resumed once destructors of the thread's
-//! thread-locals have run (`local.rs`).
+//! that has begun is resumed to its end or the process ends: it is never dropped, and no destructor of the thread's thread-locals
+//! runs while it is suspended; one that begins in such a destructor ends there (`local.rs`).
 
 #![allow(unsafe_code)]
 
