@@ -111,6 +111,7 @@ impl Idle {
 
     /// One more turn without anything to do.
     pub(crate) fn rest(&self, worker: &Worker) {
+        worker.shared.counters.polls.add(1);
         if self.polls(registry::is_crowded) {
             if self.is_patient.get() {
                 self.mark(worker);
@@ -124,7 +125,6 @@ impl Idle {
         self.mark(worker);
         let limit = worker.timers.next_in();
         if worker.shared.parker.park(limit, || worker.has_work() || worker.reactor.cannot_sleep()) {
-            worker.shared.counters.parks.add(1);
             worker.reactor.look_next();
             self.learn();
         }

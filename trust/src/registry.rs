@@ -7,6 +7,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use rustix::thread::Pid;
+
 use crate::count;
 use crate::fiber::FiberRef;
 use crate::homes::Homes;
@@ -60,6 +62,8 @@ impl fmt::Debug for TrusteeId {
 /// What others know of a worker.
 pub(crate) struct Shared {
     pub(crate) id: TrusteeId,
+    /// As the kernel names it.
+    pub(crate) thread: Pid,
     pub(crate) parker: Parker,
     pub(crate) counters: Counters,
     pub(crate) quiet: crate::pool::Quiet,
@@ -126,9 +130,11 @@ pub(crate) struct PropertyRef(pub(crate) *mut Header);
 unsafe impl Send for PropertyRef {}
 
 impl Shared {
+    /// What others know of the worker of the calling thread.
     fn new(id: TrusteeId) -> Self {
         Shared {
             id,
+            thread: rustix::thread::gettid(),
             parker: Parker::new(),
             counters: Counters::default(),
             quiet: crate::pool::Quiet::default(),

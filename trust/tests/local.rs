@@ -288,11 +288,17 @@ fn t18_the_counters_move() {
     assert!(after.0.fiber_switches > before.0.fiber_switches);
     assert_eq!(after.0.fibers_spawned, before.0.fibers_spawned + 1);
     // A sleep is counted when it is over.
+    let here = || trust::stats(local_trustee()).unwrap();
+    let start = here();
     serve_until(|| {
         trust::sleep(Duration::from_millis(1));
         kept.apply(|_| ());
-        trust::stats(trustee).unwrap().parks > 0
+        let since = trust::stats(trustee).unwrap().since(&after.1);
+        let woke = here().since(&start).wake_ups_sent;
+        since.parks > 0 && since.parked_ns > 0 && since.polls > since.parks && woke > 0
     });
+    let since = here().since(&start);
+    assert!(since.wake_ups_sent <= since.batches_sent, "one wake-up for a batch at most: {since}");
 }
 
 #[test]

@@ -12,7 +12,7 @@
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::sync::{AtomicU32, Ordering, fence};
 
@@ -71,6 +71,7 @@ impl Parker {
     pub(crate) fn park(&self, limit: Option<Duration>, has_work: impl Fn() -> bool) -> bool {
         let sleep = self.arm(&has_work);
         if sleep {
+            let start = Instant::now();
             match self.bell.get() {
                 // The bell looks at the word too: it may have been rung before the bell knew of a sleeper.
                 Some(bell) => {
@@ -80,6 +81,10 @@ impl Parker {
                 None => wait(&self.word, ASLEEP, limit),
             }
             self.disarm();
+            crate::local::counters(|counters| {
+                counters.parks.add(1);
+                counters.parked_ns.add(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+            });
         }
         sleep
     }
@@ -148,6 +153,9 @@ impl Parker {
                     Some(bell) => bell.ring(),
                     None => wake(&self.word),
                 }
+                crate::local::counters(|counters| {
+                    counters.wake_ups_sent.add(1);
+                });
             }
         }
         self.presence()
