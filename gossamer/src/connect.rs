@@ -78,7 +78,7 @@ pub(crate) fn connect(
     let ways: Vec<Way> = (0u16..).zip(&plan.machines).map(|(machine, _)| way(plan, own, machine)).collect();
     let post = Post::open(own, plan, &ways, || listen(own, plan))?;
     let listener = if ways.contains(&Way::Tcp) { Some(listen(own, plan)?) } else { None };
-    let cores = workers::cores(plan.host_of(own))?.len();
+    let cores = workers::usable(&workers::cores(plan.host_of(own))?);
     let (tcp, verbs) = (listener.as_ref().map(Listener::address), post.as_ref().map(Post::offer));
     let card = Card { cores: cores.try_into().unwrap_or(u16::MAX), tcp, verbs };
     control.send(&Message::Card { bytes: card.encode() })?;

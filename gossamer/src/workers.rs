@@ -83,8 +83,14 @@ pub(crate) fn builder(workers: u16, machine: u16) -> Builder {
     Threadpool::builder().workers(usize::from(workers)).stack_bytes(STACK_BYTES).name(&format!("m{machine}"))
 }
 
+/// How many workers of machines of this host can run at the same time: as many as there are cores, or fewer where a CPU quota
+/// pays for fewer.
+pub(crate) fn usable(cores: &[usize]) -> usize {
+    cores.len().min(trust::link::cpu_quota().unwrap_or(usize::MAX))
+}
+
 /// Starts the workers of machine `own`. If its host has a core for each worker of its machines they are pinned, each
-/// machine's to cores of its own; if not, nobody is pinned or spins.
+/// machine's to cores of its own; if not, or under a CPU quota, nobody is pinned or spins.
 pub(crate) fn start_pool(plan: &Plan, workers: &[u16], own: u16) -> Result<Threadpool, StartError> {
     let count = |machine: u16| usize::from(workers[usize::from(machine)]);
     let host = plan.machines[usize::from(own)].host;
@@ -92,7 +98,7 @@ pub(crate) fn start_pool(plan: &Plan, workers: &[u16], own: u16) -> Result<Threa
     let before: usize = plan.machines_of(host).filter(|machine| *machine < own).map(count).sum();
     let builder = builder(workers[usize::from(own)], own);
     let cores = cores(plan.host_of(own))?;
-    if total > cores.len() {
+    if total > usable(&cores) || trust::link::cpu_quota().is_some_and(|quota| quota < cores.len()) {
         return Ok(builder.pin(false).spin(Duration::ZERO).try_build()?);
     }
     let mut own_cores = CpuSet::new();

@@ -123,7 +123,7 @@ typedef struct {
   size_t stack_bytes;
   /*
    How long an idle worker polls at most before it sleeps, in nanoseconds; usually 500,000, nothing if there are more workers
-   than cores.
+   than cores, and nothing unless set under a CPU quota of the process' cgroups.
    */
   uint64_t spin_ns;
   /*
@@ -131,7 +131,7 @@ typedef struct {
    */
   const char *name;
   /*
-   Workers are usually pinned to cores, where there is a core for each.
+   Workers are usually pinned to cores, where there is a core for each and no CPU quota.
    */
   bool unpinned;
 } trust_pool_options;

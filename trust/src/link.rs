@@ -14,6 +14,7 @@ use crate::worker;
 
 pub use crate::buffer::Buffer;
 pub use crate::config::FAR_MESSAGE_BYTES_MAX;
+pub use crate::cores::quota as cpu_quota;
 pub use crate::park::Bell;
 pub use crate::place::{call, call_then, entrust_remote};
 pub use crate::reference::entrust_here;

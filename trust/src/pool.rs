@@ -6,9 +6,11 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use crate::config::{SPIN_NS, STACK_BYTES};
+use crate::config::STACK_BYTES;
+use crate::cores::pin_to;
 use crate::fiber::stack::round_stack_bytes;
 use crate::registry::{Message, Shared, TrusteeId};
+use crate::settings::{Cores, PoolSettings};
 use crate::worker::{self, Settings, Worker};
 use crate::{JoinHandle, Trust, TrusteeReference, local, spawn_on};
 
@@ -55,6 +57,7 @@ pub struct Threadpool {
     workers: Vec<PoolWorker>,
     trustees: Vec<TrusteeReference>,
     dedicated: usize,
+    settings: PoolSettings,
     next_entrust: AtomicUsize,
     next_spawn: AtomicUsize,
     stop: Arc<AtomicBool>,
@@ -66,13 +69,17 @@ struct PoolWorker {
 }
 
 /// How a [`Threadpool`] is to be.
+///
+/// Cores, here, are those that the affinity of the thread that builds the pool and the CPU quota of its cgroups (v1 or v2, rounded
+/// down to whole cores) leave. A quota counts where it pays for fewer cores than there are; it is read once by a process.
+/// [`Threadpool::settings`] tells what has come of the settings.
 #[derive(Clone, Debug)]
 pub struct Builder {
     workers: usize,
     dedicated: usize,
     stack_bytes: usize,
-    spin: Duration,
-    pin: bool,
+    spin: Option<Duration>,
+    pin: Option<bool>,
     name: String,
 }
 
@@ -114,16 +121,17 @@ impl Builder {
         self.stack_bytes = stack_bytes;
         self
     }
-    /// How long an idle worker polls at most before it sleeps; 500 us unless set, nothing if there are more workers than
-    /// cores. After 20 us it gives its core to whoever wants it between two looks, and one that has found nothing
-    /// all that time a few times in a row polls for no more than 20 us until waiting pays again.
+    /// How long an idle worker polls at most before it sleeps; 500 us unless set, and under a CPU quota nothing unless set.
+    /// Nothing in any case if there are more workers than cores. After 20 us it gives its core to whoever wants it between two
+    /// looks, and one that has found nothing all that time a few times in a row polls for no more than 20 us until waiting pays again.
     pub fn spin(mut self, spin: Duration) -> Self {
-        self.spin = spin;
+        self.spin = Some(spin);
         self
     }
-    /// Pins worker `i` to core `i` where the machine has a core for each. Set unless told otherwise.
+    /// Pins worker `i` to core `i` of those that this thread may use, if there is a core for each. Set unless told otherwise;
+    /// under a CPU quota not set unless told otherwise.
     pub fn pin(mut self, pin: bool) -> Self {
-        self.pin = pin;
+        self.pin = Some(pin);
         self
     }
     /// Name of the threads, followed by a number; `trust` unless set.
@@ -144,19 +152,20 @@ impl Builder {
             )));
         }
         round_stack_bytes(self.stack_bytes).map_err(|error| BuildError::Setting(error.to_string()))?;
-        let cores = cores();
-        let crowded = self.workers > cores.len();
-        let spin_ns = if crowded { 0 } else { self.spin.as_nanos().try_into().unwrap_or(u64::MAX) };
+        let cores = Cores::here();
+        let settings = PoolSettings::new(self.workers, &cores, self.spin, self.pin);
+        let pinned = if settings.pinned { &cores.allowed[..] } else { &[] };
+        let spin_ns = settings.spin.as_nanos().try_into().unwrap_or(u64::MAX);
         let stop = Arc::new(AtomicBool::new(false));
         let mut pool = Threadpool {
             workers: Vec::with_capacity(self.workers),
             trustees: Vec::with_capacity(self.workers),
             dedicated: self.dedicated,
+            settings,
             next_entrust: AtomicUsize::new(0),
             next_spawn: AtomicUsize::new(0),
             stop: Arc::clone(&stop),
         };
-        let pinned = if self.pin && !crowded { &cores[..] } else { &[] };
         for index in 0..self.workers {
             let core = pinned.get(index).copied();
             let settings = Settings { stack_bytes: self.stack_bytes, spin_ns };
@@ -222,11 +231,11 @@ impl Threadpool {
     /// ```
     pub fn builder() -> Builder {
         Builder {
-            workers: cores().len(),
+            workers: Cores::here().usable(),
             dedicated: 0,
             stack_bytes: STACK_BYTES,
-            spin: Duration::from_nanos(SPIN_NS),
-            pin: true,
+            spin: None,
+            pin: None,
             name: "trust".to_owned(),
         }
     }
@@ -268,6 +277,18 @@ impl Threadpool {
     /// The trustees of the workers, in order; dedicated ones are last.
     pub fn trustees(&self) -> &[TrusteeReference] {
         &self.trustees
+    }
+
+    /// What the builder's settings have come to on this machine: how many cores it found, whether workers are pinned and poll,
+    /// and which settings it could not follow.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::builder().workers(2).pin(false).build();
+    /// assert!(!pool.settings().pinned);
+    /// println!("{}", pool.settings()); // workers: 2, cores: 16, not pinned, polling for 500µs
+    /// ```
+    pub fn settings(&self) -> &PoolSettings {
+        &self.settings
     }
 }
 
@@ -345,33 +366,12 @@ fn patiently(here: &Worker, done: impl Fn() -> bool) {
     }
 }
 
-/// The cores this process may run on.
-fn cores() -> Vec<usize> {
-    #[expect(unsafe_code, reason = "a system call")]
-    // SAFETY: an all-zero set is valid; the call fills it; the macro reads it.
-    let cores: Vec<usize> = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) == 0 {
-            (0..libc::CPU_SETSIZE as usize).filter(|&core| libc::CPU_ISSET(core, &set)).collect()
-        } else {
-            Vec::new()
-        }
-    };
-    if cores.is_empty() { vec![0] } else { cores }
-}
-
-fn pin_to(core: usize) {
-    #[expect(unsafe_code, reason = "a system call")]
-    // SAFETY: an all-zero set is valid, and the core is one that `cores` found. A failure leaves the thread where it is.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(core, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
-    }
-}
-
 impl fmt::Debug for Threadpool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Threadpool").field("trustees", &self.trustees).field("dedicated", &self.dedicated).finish()
+        f.debug_struct("Threadpool")
+            .field("trustees", &self.trustees)
+            .field("dedicated", &self.dedicated)
+            .field("settings", &self.settings)
+            .finish()
     }
 }

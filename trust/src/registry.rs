@@ -5,10 +5,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::thread::Pid;
 
+use crate::cores;
 use crate::count;
 use crate::fiber::FiberRef;
 use crate::homes::Homes;
@@ -276,14 +277,9 @@ pub(crate) fn unregister(id: TrusteeId) {
     LIVE.store(table.live, Ordering::Relaxed);
 }
 
-/// Have far more threads a trustee than the machine has cores? Twice as many: the workers of a pool, and those who wait for them.
+/// Have far more threads a trustee than there are cores for them? Twice as many: the workers of a pool, and those who wait for them.
 pub(crate) fn is_crowded() -> bool {
-    static CORES: OnceLock<usize> = OnceLock::new();
-    #[expect(unsafe_code, reason = "a system call")]
-    // SAFETY: reads a number. Not how many cores this thread may use, which is one if it is pinned.
-    let cores =
-        CORES.get_or_init(|| usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(1));
-    LIVE.load(Ordering::Relaxed) > 2 * cores
+    LIVE.load(Ordering::Relaxed) > 2 * cores::of_process()
 }
 
 /// The worker with this id, if it is still there.

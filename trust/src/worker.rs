@@ -43,8 +43,11 @@ pub(crate) struct Settings {
 }
 
 impl Default for Settings {
+    /// Those of threads that no pool has started.
     fn default() -> Self {
-        Settings { stack_bytes: crate::config::STACK_BYTES, spin_ns: crate::config::SPIN_NS }
+        // Under a quota nobody polls (`settings.rs`).
+        let spin_ns = if crate::cores::quota().is_some() { 0 } else { crate::config::SPIN_NS };
+        Settings { stack_bytes: crate::config::STACK_BYTES, spin_ns }
     }
 }
 

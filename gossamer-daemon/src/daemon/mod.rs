@@ -270,10 +270,10 @@ impl Daemon {
         capacity::trouble().into_iter().chain(cache).collect()
     }
 
-    /// How many cores programs may use here.
+    /// How many cores programs may use here: no more than the affinity and the CPU quota of the daemon leave, which they inherit.
     fn cores(&self) -> u16 {
         let all = std::thread::available_parallelism().map_or(1, usize::from);
-        let chosen = self.host.cores.as_ref().map_or(all, |cores| cores.numbers().len());
+        let chosen = self.host.cores.as_ref().map_or(all, |cores| cores.numbers().len().min(all));
         u16::try_from(chosen).unwrap_or(u16::MAX)
     }
 

@@ -30,11 +30,11 @@ pub struct PoolOptions {
     /// Bytes of each fiber's stack; usually 256 KiB.
     stack_bytes: usize,
     /// How long an idle worker polls at most before it sleeps, in nanoseconds; usually 500,000, nothing if there are more workers
-    /// than cores.
+    /// than cores, and nothing unless set under a CPU quota of the process' cgroups.
     spin_ns: u64,
     /// Name of the threads, followed by a number; usually "trust".
     name: *const c_char,
-    /// Workers are usually pinned to cores, where there is a core for each.
+    /// Workers are usually pinned to cores, where there is a core for each and no CPU quota.
     unpinned: bool,
 }
 
@@ -58,7 +58,10 @@ pub unsafe extern "C" fn trust_pool_start(options: *const PoolOptions, pool: *mu
             }
             // SAFETY: they are as large as they have to be.
             let options = unsafe { options.read() };
-            builder = builder.dedicated(options.dedicated as usize).pin(!options.unpinned);
+            builder = builder.dedicated(options.dedicated as usize);
+            if options.unpinned {
+                builder = builder.pin(false);
+            }
             if options.workers > 0 {
                 builder = builder.workers(options.workers as usize);
             }
