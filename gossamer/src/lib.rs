@@ -63,5 +63,5 @@ pub use start::main;
 pub use stats::{Stats, rack_stats, stats};
 pub use trust::{
     Error, Held, JoinHandle, Latch, LatchGuard, NoRef, Pending, Promise, PromiseId, Shared, Trust, TrusteeReference,
-    local_trustee, promise, sleep, yield_now,
+    local_trustee, promise, sleep, wait_all, yield_now,
 };

@@ -117,6 +117,20 @@ impl Outgoing {
         self.side.in_flight() > 0 || self.made.get() > 0 || !self.queue.borrow().is_empty()
     }
 
+    /// Requests made so far, those included that are not sent yet.
+    pub(crate) fn made_in_all(&self) -> u64 {
+        self.published.get() + u64::from(self.made.get()) + self.queue.borrow().len() as u64
+    }
+
+    /// Have so many requests, in the order they were made, been answered, and their continuations run?
+    pub(crate) fn has_answered(&self, made: u64) -> bool {
+        let newest = self.side.next_slot();
+        let slots = (1..=self.side.in_flight()).map(|back| (newest + SLOTS - back) % SLOTS);
+        let in_flight: u64 = slots.map(|slot| u64::from(self.counts[slot].get())).sum();
+        // Those that a trustee that is gone has not been sent are answered as well.
+        self.published.get() - in_flight >= made || !self.is_outstanding()
+    }
+
     /// For a client that ends: sends the open batch, and says whether there is still something that this thread must
     /// see through. What it has sent and nobody waits for (counts) is not: the trustee will serve it, whether or not
     /// its client is there.

@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::config::LAUNCHES_MAX;
 use crate::deliver::{deliver, deliver_fault};
-use crate::fiber::{FiberRef, Origin};
+use crate::fiber::{FiberQueue, FiberRef, Origin};
 use crate::held::Held;
 use crate::job::Job;
 use crate::latch::Latch;
@@ -34,6 +34,8 @@ pub(crate) struct Launches {
     /// What to do with values that were promised (`promise.rs`). Apart from the launches, for nothing bounds how many fibers
     /// wait for one, and nobody else's end waits for it.
     promised: RefCell<HashMap<u64, Awaited>>,
+    /// Client: fibers that wait for results to come.
+    waiters: FiberQueue,
     /// Trustee: whose fibers are under way here.
     running: RefCell<HashSet<(TrusteeId, u64)>>,
     /// Trustee: fibers that wait for a latched value, by property.
@@ -41,8 +43,33 @@ pub(crate) struct Launches {
 }
 
 struct Awaited {
+    by: Asker,
     then: Box<dyn Any>,
     fail: fn(Box<dyn Any>, Fault),
+}
+
+/// Who has asked for a result.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asker {
+    Fiber(u64),
+    /// The thread's own code.
+    Root,
+    /// A callback or a delegated closure, which waits for nothing.
+    Closure,
+}
+
+impl Asker {
+    /// Code that may wait, in this fiber or on the root.
+    fn waiting(fiber: Option<u64>) -> Self {
+        fiber.map_or(Asker::Root, Asker::Fiber)
+    }
+
+    fn here(worker: &Worker) -> Self {
+        match worker.context() {
+            Context::Free => Asker::waiting(worker.scheduler.current_id()),
+            _ => Asker::Closure,
+        }
+    }
 }
 
 pub(crate) type Callback<U> = Box<dyn FnOnce(Result<U, Fault>)>;
@@ -51,6 +78,19 @@ impl Launches {
     /// Results that have not come yet.
     pub(crate) fn awaited(&self) -> usize {
         self.awaited.borrow().len()
+    }
+
+    /// Tokens of the results that this fiber has asked for and that have not come yet.
+    pub(crate) fn awaited_by(&self, fiber: Option<u64>) -> Vec<u64> {
+        let by = Asker::waiting(fiber);
+        self.awaited.borrow().iter().filter(|(_, awaited)| awaited.by == by).map(|(&token, _)| token).collect()
+    }
+
+    /// Waits until these results have come, and their callbacks have run.
+    pub(crate) fn wait_for(&self, worker: &Worker, tokens: Vec<u64>) {
+        for token in tokens {
+            worker.wait_in(&self.waiters, || !self.awaited.borrow().contains_key(&token));
+        }
     }
 
     /// Bounds the fibers that this client has under way: waits for some to end, where the caller may wait.
@@ -86,12 +126,17 @@ impl Launches {
                 then(Err(fault));
             }
         };
-        awaited.borrow_mut().insert(token, Awaited { then: Box::new(then), fail });
+        let by = worker::with(Asker::here);
+        awaited.borrow_mut().insert(token, Awaited { by, then: Box::new(then), fail });
         token
     }
 
     fn take(&self, token: u64) -> Option<Awaited> {
         let launched = self.awaited.borrow_mut().remove(&token);
+        if launched.is_some() {
+            // They run when the callback has, which is the next thing to happen, and may panic.
+            worker::with(|worker| worker.resume_all(&self.waiters));
+        }
         launched.or_else(|| self.promised.borrow_mut().remove(&token))
     }
 

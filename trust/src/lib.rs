@@ -17,7 +17,7 @@
 //! ```
 //!
 //! - [`Trust::apply`] waits for the result while other fibers run; [`Trust::apply_then`] goes on and has a
-//!   callback called; [`Trust::apply_with`] takes arguments that hold pointers, serialised.
+//!   callback called ([`wait_all`] waits for all of these); [`Trust::apply_with`] takes arguments that hold pointers, serialised.
 //! - [`Trust::apply_async`] gives a future, for programs on an async runtime.
 //! - [`Trust::launch`] runs a closure that may itself wait, on a [`Latch`].
 //! - [`spawn`], [`spawn_on`], [`yield_now`], [`sleep`], [`JoinHandle`] and [`finish`] are for fibers, which stay on their
@@ -87,6 +87,7 @@ mod timer;
 mod trust;
 mod trustee;
 mod unwind;
+mod wait_all;
 mod worker;
 
 pub use error::Error;
@@ -104,3 +105,4 @@ pub use shared::Shared;
 pub use stats::{Stats, stats};
 pub use timer::sleep;
 pub use trust::Trust;
+pub use wait_all::wait_all;

@@ -218,9 +218,7 @@ impl Worker {
         if !old.is_outstanding() && old.listed.replace(false) {
             self.active.borrow_mut().retain(|active| !Rc::ptr_eq(active, old));
         }
-        while let Some(fiber) = old.waiters.pop() {
-            self.scheduler.ready(fiber);
-        }
+        self.resume_all(&old.waiters);
     }
 
     /// For the end, when the time for it is over: what could not be sent fails.

@@ -22,7 +22,7 @@ use crate::far::Far;
 use crate::ffi::Outside;
 use crate::fiber::overflow::AltStack;
 use crate::fiber::stack::StackError;
-use crate::fiber::{FiberRef, NotMade, Origin, Scheduler};
+use crate::fiber::{FiberQueue, FiberRef, NotMade, Origin, Scheduler};
 use crate::idle::Idle;
 use crate::launch::Launches;
 use crate::property::Header;
@@ -228,9 +228,7 @@ impl Worker {
             if self.call_back(|| outgoing.collect()) {
                 any = true;
                 self.mark_busy();
-                while let Some(fiber) = outgoing.waiters.pop() {
-                    self.scheduler.ready(fiber);
-                }
+                self.resume_all(&outgoing.waiters);
             }
             if outgoing.is_outstanding() {
                 place += 1;
@@ -400,6 +398,14 @@ impl Worker {
     #[inline(always)]
     pub(crate) fn resume(&self, fiber: Option<FiberRef>) {
         if let Some(fiber) = fiber {
+            self.scheduler.ready(fiber);
+        }
+    }
+
+    /// Lets all that wait in a queue go on.
+    #[inline(always)]
+    pub(crate) fn resume_all(&self, queue: &FiberQueue) {
+        while let Some(fiber) = queue.pop() {
             self.scheduler.ready(fiber);
         }
     }

@@ -124,6 +124,7 @@ fn waiting_calls(local: Trust<i32>, remote: Trust<i32>, latch: Trust<Latch<i32>>
         }),
         Box::new(move || fiber.join().unwrap()),
         Box::new(trust::yield_now),
+        Box::new(trust::wait_all),
         Box::new(|| trust::sleep(Duration::ZERO)),
     ];
     assert!(pinned.is_local());
@@ -131,7 +132,7 @@ fn waiting_calls(local: Trust<i32>, remote: Trust<i32>, latch: Trust<Latch<i32>>
 }
 
 fn expect_refusals(refusals: &[String], place: &str) {
-    assert_eq!(refusals.len(), 11);
+    assert_eq!(refusals.len(), 12);
     for text in refusals {
         assert!(text.contains("waits") && text.contains(place) && text.contains("apply_then"), "{text}");
     }

@@ -32,6 +32,8 @@ pub fn nothing_waits_inside_closures() {
         let outer = gossamer::entrust_on(place, 1u64);
         is_refused(outer.try_apply(|_| gossamer::yield_now()), "yield_now");
         outer.clear_poison();
+        is_refused(outer.try_apply(|_| gossamer::wait_all()), "wait_all");
+        outer.clear_poison();
         is_refused(outer.try_apply(|_| gossamer::sleep(std::time::Duration::ZERO)), "sleep");
     }
 }

@@ -50,6 +50,7 @@ behaviours! {
         apply_comes_after_all_before_it,
         callbacks_keep_order_and_stay_on_their_thread,
         callbacks_delegate_on,
+        wait_all_waits_for_every_callback,
         requests_of_every_size_keep_their_order,
         more_kinds_of_closures_than_a_batch_knows,
         back_pressure_bounds_memory,

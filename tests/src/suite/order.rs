@@ -52,6 +52,40 @@ pub fn callbacks_keep_order_and_stay_on_their_thread() {
     }
 }
 
+/// Requests to all places, of several fibers, with results of all sizes.
+pub fn wait_all_waits_for_every_callback() {
+    let rounds = effort(300);
+    let logs: Vec<_> = spots().into_iter().map(|place| gossamer::entrust_on(place, 0u64)).collect();
+    let fibers: Vec<_> = (0..3)
+        .map(|_| {
+            let logs = logs.clone();
+            gossamer::spawn(move || {
+                let seen = Rc::new(Cell::new(0));
+                for _ in 0..3 {
+                    for round in 0..rounds {
+                        for log in &logs {
+                            let seen = Rc::clone(&seen);
+                            let text = "x".repeat(round as usize % 100);
+                            let longer = |log: &mut u64, text: String| {
+                                *log += 1;
+                                text + "!"
+                            };
+                            log.apply_with_then(longer, text, move |text| {
+                                seen.set(seen.get() + u64::from(text.ends_with('!')))
+                            });
+                        }
+                    }
+                    gossamer::wait_all();
+                }
+                seen.get()
+            })
+        })
+        .collect();
+    let expected = 3 * rounds * logs.len() as u64;
+    fibers.into_iter().for_each(|fiber| assert_eq!(fiber.join().unwrap(), expected));
+    assert!(logs.iter().all(|log| log.apply(|log| *log) == 9 * rounds));
+}
+
 /// Each callback sends the next request, to another place.
 pub fn callbacks_delegate_on() {
     fn relay(numbers: Rc<Vec<Trust<u64>>>, left: u64, done: Rc<Cell<bool>>) {

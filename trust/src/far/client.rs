@@ -43,6 +43,8 @@ pub(super) struct FarTrustee {
     answered: Cell<u64>,
     /// Fibers that wait for their turn to make a request.
     line: FiberQueue,
+    /// Fibers that wait for answers.
+    waiters: FiberQueue,
     /// Is it full, or does anybody stand in line?
     crowded: Cell<bool>,
 }
@@ -101,6 +103,7 @@ impl FarTrustee {
             in_flight: RefCell::default(),
             answered: Cell::new(0),
             line: FiberQueue::new(),
+            waiters: FiberQueue::new(),
             crowded: Cell::new(false),
         }
     }
@@ -108,6 +111,17 @@ impl FarTrustee {
     /// Is there a request that has not been answered?
     pub(super) fn is_outstanding(&self) -> bool {
         !self.in_flight.borrow().is_empty() || self.open.borrow().thens.count > 0 || !self.waiting.borrow().is_empty()
+    }
+
+    /// Batches made so far, those included that are not sent yet.
+    pub(super) fn made_in_all(&self) -> u64 {
+        let open = u64::from(self.open.borrow().thens.count > 0);
+        self.answered.get() + self.in_flight.borrow().len() as u64 + self.waiting.borrow().len() as u64 + open
+    }
+
+    /// Waits until so many batches have been answered, and their continuations have run.
+    pub(super) fn wait_for_answers(&self, worker: &Worker, batches: u64) {
+        worker.wait_in(&self.waiters, || self.answered.get() >= batches);
     }
 
     fn is_full(&self) -> bool {
@@ -294,6 +308,7 @@ impl FarTrustee {
                 return any;
             }
             self.answered.set(self.answered.get() + 1);
+            worker.resume_all(&self.waiters);
             self.send_waiting(worker, peers);
             self.call_next(worker);
         }

@@ -135,6 +135,18 @@ impl Far {
         self.peers.get().is_some_and(|peers| peers.trustees.iter().any(FarTrustee::is_outstanding))
     }
 
+    /// For each trustee with something outstanding its place, and how many batches have been made for it so far.
+    pub(crate) fn made_in_all(&self) -> Vec<(usize, u64)> {
+        let Some(peers) = self.peers.get() else { return Vec::new() };
+        peers.active.borrow().iter().map(|&place| (place, peers.trustees[place].made_in_all())).collect()
+    }
+
+    /// Waits until so many batches have been answered, and their continuations have run.
+    pub(crate) fn wait_for_answers(&self, worker: &Worker, made: &[(usize, u64)]) {
+        let Some(peers) = self.peers.get() else { return };
+        made.iter().for_each(|&(place, batches)| peers.trustees[place].wait_for_answers(worker, batches));
+    }
+
     /// Is there anything to collect or to serve?
     pub(crate) fn has_work(&self) -> bool {
         self.peers.get().is_some_and(|peers| peers.carrier.borrow().has_news())

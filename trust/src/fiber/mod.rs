@@ -132,6 +132,13 @@ impl Scheduler {
         (!current.is_null()).then_some(FiberRef(current))
     }
 
+    /// A number that no other fiber of this thread ever has, or `None` on the root.
+    pub(crate) fn current_id(&self) -> Option<u64> {
+        let current = self.current.get();
+        // SAFETY: null, or the current fiber, which lives.
+        unsafe { current.as_ref() }.map(|fiber| fiber.info.id)
+    }
+
     pub(crate) fn live(&self) -> usize {
         self.all.borrow().len()
     }

@@ -14,6 +14,12 @@ pub(crate) struct FiberQueue {
     len: Cell<usize>,
 }
 
+impl Default for FiberQueue {
+    fn default() -> Self {
+        FiberQueue::new()
+    }
+}
+
 impl FiberQueue {
     pub(crate) const fn new() -> Self {
         FiberQueue { head: Cell::new(ptr::null_mut()), tail: Cell::new(ptr::null_mut()), len: Cell::new(0) }
