@@ -95,12 +95,8 @@ impl Launches {
 
     /// Bounds the fibers that this client has under way: waits for some to end, where the caller may wait.
     pub(crate) fn wait_for_place(&self, worker: &Worker) {
-        while self.awaited() >= LAUNCHES_MAX && worker.context() == Context::Free {
-            if worker.fiber().is_some() {
-                worker.scheduler.yield_now();
-            } else {
-                worker.wait_until(|| self.awaited() < LAUNCHES_MAX);
-            }
+        if self.awaited() >= LAUNCHES_MAX && worker.context() == Context::Free {
+            worker.wait_in(&self.waiters, || self.awaited() < LAUNCHES_MAX);
         }
     }
 

@@ -182,6 +182,39 @@ fn t20_all_its_own_launches_are_waited_for() {
 }
 
 #[test]
+fn t20_a_fiber_with_too_many_launches_under_way_sleeps() {
+    /// As many as one thread may have under way.
+    const LAUNCHES: usize = 4096;
+    let _watch = watchdog!();
+    let pool = Threadpool::builder().workers(2).pin(false).spin(Duration::ZERO).build();
+    let latch = pool.trustees()[1].entrust(Latch::new(0));
+    let go = Shared::new(AtomicBool::new(false));
+    let (tell, told) = mpsc::channel();
+    let first = go.clone();
+    let fiber = pool.spawn_on(0, move || {
+        latch.launch_then(
+            move |_| {
+                while !first.load(Ordering::Relaxed) {
+                    trust::sleep(Duration::from_millis(1));
+                }
+            },
+            |()| (),
+        );
+        (1..LAUNCHES).for_each(|_| latch.launch_then(|count| *count += 1, |()| ()));
+        let before = stats(local_trustee()).unwrap();
+        tell.send(()).unwrap();
+        latch.launch_then(|count| *count += 1, |()| ());
+        stats(local_trustee()).unwrap().since(&before)
+    });
+    told.recv().unwrap();
+    // Not for synchronisation: for so long there is no place.
+    thread::sleep(Duration::from_millis(100));
+    go.store(true, Ordering::Relaxed);
+    let done = fiber.join().unwrap();
+    assert!(done.parked_ns > 50_000_000 && done.fiber_switches < 100 && done.polls < 1000, "{done}");
+}
+
+#[test]
 fn t20_panics_end_the_wait_as_answers_do() {
     let _watch = watchdog!();
     let pool = pool(2);
