@@ -33,13 +33,23 @@ pub(crate) const STACK_BYTES: usize = 256 * 1024;
 pub(crate) const GIVE_WAY_EVERY: u64 = 256;
 /// A trustee with so many properties fetches them ahead of the requests that it runs.
 pub(crate) const SPREAD_FROM: usize = 1024;
-/// How long an idle worker polls before it sleeps, where that pays (`idle.rs`): a few times what a wake-up takes in a virtual
-/// machine.
+/// The longest that an idle worker polls before it sleeps, unless the builder says otherwise (`idle.rs`): a few times what a wake-up
+/// takes in a virtual machine.
 pub(crate) const SPIN_NS: u64 = 500_000;
-/// How long it polls in any case, and before it begins to give its core away.
-pub(crate) const POLL_NS: u64 = 20_000;
-/// How often it gives its core away, at least, before it sleeps.
+/// An idle worker always polls for so many wake-ups, as measured, but at most for half of its spin.
+pub(crate) const POLL_WAKE_UPS: u64 = 2;
+/// Turns of its loop between two looks at the clock meanwhile: some 400 ns.
+pub(crate) const TURNS_PER_LOOK: u32 = 32;
+/// Which part of time a worker's spin budget grows by: one in so many.
+pub(crate) const BUDGET_PARTS: u64 = 8;
+/// The most that the budget holds, in whole spins.
+pub(crate) const BUDGET_SPINS: u64 = 8;
+/// How often in a row it gives its core to another thread of this process before it sleeps.
 pub(crate) const YIELDS: u32 = 16;
+/// A yield that takes longer has gone to a stranger's thread: those of this process give the core back sooner.
+pub(crate) const YIELD_NS_MAX: u64 = 1_000_000;
+/// The longest spin.
+pub(crate) const SPIN_NS_MAX: u64 = 1_000_000_000;
 /// Launched closures whose results one thread may await before it waits for some.
 pub(crate) const LAUNCHES_MAX: usize = 4096;
 /// How long an exiting thread waits for the answers to its last requests before it abandons them.

@@ -1,58 +1,71 @@
-//! What a worker does with nothing to do (T14): it polls for a bounded time, then sleeps until it is sent something, a
-//! socket has news or a timer is due.
+//! What a worker does with nothing to do (T14, T19): it polls, gives its core away, or sleeps until it is sent something, a socket has
+//! news or a timer is due.
 //!
-//! Two that wait for each other's requests must poll for longer than a sleeper takes to wake: else each finds the other
-//! asleep, sleeps before it is answered, and every batch costs two wake-ups of tens of microseconds (in virtual machines
-//! hundreds). So a worker is *patient*: it polls up to its whole spin, giving its core between looks to whoever wants it.
-//! Patience that was in vain a few times is given up; it is tried again when sleeps keep being short, less and less often
-//! while that is in vain too. Nobody is patient where far more threads have a trustee than there are cores.
+//! What a wait costs: to poll costs the core; to give the core away costs two switches of threads, one microsecond, if another thread
+//! of this process is there to take it, and up to 4 ms if a stranger's is; to sleep costs the waker 8 us and the sleeper 30 to 50 us
+//! in a virtual machine. Two that wait for each other must poll for longer than that, or each finds the other asleep for ever.
+//!
+//! The rule:
+//! 1. Where another thread of this process wants the core ([`occupancy`]), what this worker waits for may be what that one would do. It
+//!    gives the core away, [`YIELDS`] times, then sleeps. So does a worker that must not poll (spin 0). A yield that took longer than
+//!    [`YIELD_NS_MAX`] is the last: a stranger had the core.
+//! 2. Else, unless what came last was a timer, it polls for [`POLL_WAKE_UPS`] wake-ups, as measured on this machine ([`wake_up_ns`]):
+//!    what it would lose by sleeping.
+//! 3. It goes on up to its spin if its [`SpinBudget`] suffices for all of that. Polling beyond 2 is charged to the budget, unless
+//!    something to do ended it. The budget grows with time, so no worker that polls too little remains so.
+//! 4. Then it sleeps.
+//!
+//! Beside a stranger's thread it polls too: the kernel gives that thread its share of the core in any case, and who sleeps beside one
+//! waits for its time slice at each wake-up.
 
 use std::cell::Cell;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::config::{POLL_NS, YIELDS};
-use crate::registry::{self, Shared};
+use crate::config::{BUDGET_PARTS, BUDGET_SPINS, POLL_WAKE_UPS, SPIN_NS_MAX, TURNS_PER_LOOK, YIELD_NS_MAX, YIELDS};
+use crate::occupancy;
+use crate::park::wake_up_ns;
+use crate::registry::Shared;
 use crate::worker::Worker;
 
-/// Turns between two looks at the clock while it polls.
-const TURNS_PER_LOOK: u32 = 32;
-/// A sleep is short if it ends within so many times what patience waits: it is as long as a wake-up or two take beside that.
-const SHORT_SPINS: u64 = 4;
-/// How often in a row patience may be in vain.
-const VAIN_MAX: u32 = 8;
-/// Short sleeps after which patience is tried again: at first, and at most.
-const SHORT_SLEEPS: u32 = 4;
-const SHORT_SLEEPS_MAX: u32 = 1024;
+/// What an idle worker does next.
+#[must_use]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Poll,
+    Yield,
+    Sleep,
+}
 
-/// How far a worker is on its way to sleep, and whether it pays to wait.
+/// How far a worker is on its way to sleep.
 pub(crate) struct Idle {
-    spin_ns: u64,
+    spin_ns: Cell<u64>,
+    /// Turns of this idle period.
     turns: Cell<u32>,
+    /// Its start, from the first look at the clock on.
     since: Cell<Option<Instant>>,
+    /// How often the core was given away in it.
     yields: Cell<u32>,
+    budget: SpinBudget,
+    /// A timer has come in this turn (2), or was the last that came (1).
+    timer: Cell<u8>,
     marked: Cell<bool>,
-    /// It polls for longer than [`POLL_NS`] this time.
-    is_patient: Cell<bool>,
-    /// How often patience may still be in vain; with 0 left there is none.
-    credit: Cell<u32>,
-    /// Short sleeps since patience was given up, and how many of them are wanted.
-    short_sleeps: Cell<u32>,
-    wanted: Cell<u32>,
 }
 
 impl Idle {
     pub(crate) fn new(spin_ns: u64) -> Self {
         Idle {
-            spin_ns,
+            spin_ns: Cell::new(spin_ns.min(SPIN_NS_MAX)),
             turns: Cell::new(0),
             since: Cell::new(None),
             yields: Cell::new(0),
+            budget: SpinBudget::new(Instant::now()),
+            timer: Cell::new(0),
             marked: Cell::new(false),
-            is_patient: Cell::new(false),
-            credit: Cell::new(VAIN_MAX),
-            short_sleeps: Cell::new(0),
-            wanted: Cell::new(SHORT_SLEEPS),
         }
+    }
+
+    pub(crate) fn set_spin(&self, spin_ns: u64) {
+        self.spin_ns.set(spin_ns.min(SPIN_NS_MAX));
     }
 
     /// There was something to do.
@@ -61,34 +74,26 @@ impl Idle {
         self.turns.set(0);
         self.since.set(None);
         self.yields.set(0);
-        if self.is_patient.get() {
-            self.has_paid();
-        }
-    }
-
-    /// Something came while it was patient.
-    #[cold]
-    fn has_paid(&self) {
-        self.is_patient.set(false);
-        self.credit.set(VAIN_MAX);
-        self.wanted.set(SHORT_SLEEPS);
+        self.timer.set(self.timer.get() >> 1);
     }
 
     /// What came is no more than a timer, of which was known when it would come.
     #[inline(always)]
     pub(crate) fn timer_fired(&self) {
-        if self.is_patient.get() {
-            self.was_in_vain();
+        if let Some(since) = self.since.get() {
+            self.charge(since);
         }
+        self.timer.set(2);
     }
 
     #[cold]
-    fn was_in_vain(&self) {
-        self.is_patient.set(false);
-        self.credit.set(self.credit.get() - 1);
-        if self.credit.get() == 0 {
-            self.short_sleeps.set(0);
-        }
+    fn charge(&self, since: Instant) {
+        self.pay(Instant::now(), since);
+    }
+
+    fn pay(&self, now: Instant, since: Instant) {
+        let beyond_ns = nanos(now.duration_since(since)).saturating_sub(self.always_ns());
+        self.budget.pay(now, beyond_ns, self.spin_ns.get());
     }
 
     /// Has the worker told that it has nothing of its own to do?
@@ -110,25 +115,69 @@ impl Idle {
     }
 
     /// One more turn without anything to do.
+    #[inline(always)]
     pub(crate) fn rest(&self, worker: &Worker) {
         worker.shared.counters.polls.add(1);
-        if self.polls(registry::is_crowded) {
-            if self.is_patient.get() {
-                self.mark(worker);
+        let turns = self.turns.get() + 1;
+        self.turns.set(turns);
+        if turns < TURNS_PER_LOOK && self.spin_ns.get() > 0 {
+            return std::hint::spin_loop();
+        }
+        self.look(worker);
+    }
+
+    /// Looks at the clock, and at who wants the core.
+    #[cold]
+    fn look(&self, worker: &Worker) {
+        let now = Instant::now();
+        let since = self.since.get().unwrap_or(now);
+        self.since.set(Some(since));
+        let index = worker.id.index();
+        occupancy::enter(index);
+        match self.next_step(now, nanos(now.duration_since(since)), || occupancy::is_wanted(index)) {
+            Step::Poll => {
+                self.turns.set(0);
+                self.yields.set(0);
+                if now.duration_since(since) > MARKED_AFTER {
+                    self.mark(worker);
+                }
             }
-            return;
+            Step::Yield => {
+                // The next turn without anything to do looks again.
+                self.turns.set(TURNS_PER_LOOK);
+                worker.shared.counters.yields.add(1);
+                std::thread::yield_now();
+                let was_long = nanos(now.elapsed()) > YIELD_NS_MAX;
+                self.yields.set(if was_long { YIELDS } else { self.yields.get() + 1 });
+            }
+            Step::Sleep => {
+                self.charge(since);
+                self.mark(worker);
+                let limit = worker.timers.next_in();
+                if worker.shared.parker.park(limit, || worker.has_work() || worker.reactor.cannot_sleep()) {
+                    worker.reactor.look_next();
+                }
+                self.reset();
+            }
         }
-        if self.yields.get() < YIELDS {
-            self.yields.set(self.yields.get() + 1);
-            return std::thread::yield_now();
+    }
+
+    /// The rule. It has been idle for so long.
+    fn next_step(&self, now: Instant, idle_ns: u64, is_wanted: impl FnOnce() -> bool) -> Step {
+        let spin_ns = self.spin_ns.get();
+        if spin_ns == 0 || is_wanted() {
+            return if self.yields.get() < YIELDS { Step::Yield } else { Step::Sleep };
         }
-        self.mark(worker);
-        let limit = worker.timers.next_in();
-        if worker.shared.parker.park(limit, || worker.has_work() || worker.reactor.cannot_sleep()) {
-            worker.reactor.look_next();
-            self.learn();
-        }
-        self.reset();
+        let always_ns = self.always_ns();
+        // All of it or nothing: a worker that spent each bit as it came would never save enough to learn that polling pays.
+        let can_pay = || self.budget.balance_ns(now, spin_ns) >= spin_ns.saturating_sub(always_ns);
+        if idle_ns < spin_ns && (idle_ns < always_ns || can_pay()) { Step::Poll } else { Step::Sleep }
+    }
+
+    /// How long it polls in any case: at most half of its spin, whatever wake-ups take. Not for what is likely to be the next timer,
+    /// of which it knows when it comes.
+    fn always_ns(&self) -> u64 {
+        if self.timer.get() > 0 { 0 } else { (POLL_WAKE_UPS * wake_up_ns()).min(self.spin_ns.get() / 2) }
     }
 
     /// Tells that it has nothing of its own to do, if so.
@@ -138,124 +187,154 @@ impl Idle {
             worker.shared.quiet.enter();
         }
     }
+}
 
-    /// Polls once more, if it is to. The clock is looked at, and the core given away, only now and then.
-    fn polls(&self, is_crowded: fn() -> bool) -> bool {
-        let turns = self.turns.get();
-        self.turns.set(turns.wrapping_add(1));
-        if self.yields.get() > 0 || self.spin_ns == 0 {
-            return false;
-        }
-        if !turns.is_multiple_of(TURNS_PER_LOOK) {
-            std::hint::spin_loop();
-            return true;
-        }
-        let now = Instant::now();
-        let since = self.since.get().unwrap_or(now);
-        self.since.set(Some(since));
-        let idle_ns = now.duration_since(since).as_nanos();
-        if idle_ns < u128::from(POLL_NS.min(self.spin_ns)) {
-            std::hint::spin_loop();
-            return true;
-        }
-        if idle_ns < u128::from(self.spin_ns) && self.credit.get() > 0 && !is_crowded() {
-            self.is_patient.set(true);
-            std::thread::yield_now();
-            return true;
-        }
-        false
+/// So long must a worker be idle before it tells the end of its pool.
+const MARKED_AFTER: Duration = Duration::from_micros(20);
+
+/// How long a worker may still poll beyond what is always allowed, and find nothing.
+struct SpinBudget {
+    /// At `at`.
+    balance_ns: Cell<u64>,
+    at: Cell<Instant>,
+}
+
+impl SpinBudget {
+    fn new(now: Instant) -> Self {
+        // All that it can be.
+        SpinBudget { balance_ns: Cell::new(u64::MAX), at: Cell::new(now) }
     }
 
-    /// It has slept: was patience in vain, or would it pay?
-    #[cold]
-    fn learn(&self) {
-        if self.is_patient.get() {
-            return self.was_in_vain();
-        }
-        let is_short =
-            |since: Instant| since.elapsed().as_nanos() < u128::from(self.spin_ns.saturating_mul(SHORT_SPINS));
-        if self.credit.get() == 0 && self.since.get().is_some_and(is_short) {
-            self.short_sleeps.set(self.short_sleeps.get() + 1);
-            if self.short_sleeps.get() >= self.wanted.get() {
-                self.credit.set(1);
-                self.wanted.set((self.wanted.get() * 2).min(SHORT_SLEEPS_MAX));
-            }
-        }
+    /// What there is of it. It grows by one part in [`BUDGET_PARTS`] of time, up to [`BUDGET_SPINS`] spins.
+    fn balance_ns(&self, now: Instant, spin_ns: u64) -> u64 {
+        let earned = nanos(now.duration_since(self.at.get())) / BUDGET_PARTS;
+        self.balance_ns.get().saturating_add(earned).min(spin_ns.saturating_mul(BUDGET_SPINS))
     }
+
+    /// So long was polled, and nothing came.
+    fn pay(&self, now: Instant, ns: u64, spin_ns: u64) {
+        self.balance_ns.set(self.balance_ns(now, spin_ns).saturating_sub(ns));
+        self.at.set(now);
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Says how long at most the calling thread polls, from now on, before it sleeps while it waits for other threads' answers: 500 µs
+/// unless it is set, nothing under a CPU quota; no more than a second. How long it does poll follows from what a wake-up takes on this machine, and from how often polling was of use.
+/// With zero it never polls.
+///
+/// For threads that are not workers of a pool: those have [`Builder::spin`](crate::Builder::spin). A thread that waits next to others
+/// of this process on the same core gives them the core at once, whatever this says.
+///
+/// ```
+/// let pool = trust::Threadpool::new(1);
+/// let counter = pool.entrust(0);
+/// std::thread::spawn(move || {
+///     // A thread that asks seldom, and need not have its answers soon.
+///     trust::set_spin(std::time::Duration::ZERO);
+///     counter.apply(|c| *c += 1);
+/// })
+/// .join()
+/// .unwrap();
+/// ```
+///
+/// # Panics
+/// In destructors of thread-locals that run after the thread's worker has ended.
+pub fn set_spin(spin: Duration) {
+    crate::worker::with(|worker| worker.idle.set_spin(nanos(spin)));
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
-    /// Far longer than a busy machine keeps a thread waiting.
-    const SPIN: Duration = Duration::from_millis(50);
+    const SPIN_NS: u64 = 500_000;
+    const SPIN: Duration = Duration::from_nanos(SPIN_NS);
 
-    /// Other tests of this process have trustees too.
-    fn is_not_crowded() -> bool {
-        false
-    }
-
-    /// Polls in vain and sleeps for so long. True if it was patient.
-    fn idle_period(idle: &Idle, sleep: Duration) -> bool {
-        while idle.polls(is_not_crowded) {}
-        let was_patient = idle.is_patient.get();
-        std::thread::sleep(sleep);
-        idle.learn();
-        idle.reset();
-        was_patient
+    /// An idle period that begins at `now` and in which nothing comes. How long the worker polls in it before it sleeps.
+    fn vain_period(idle: &Idle, now: Instant) -> Duration {
+        let mut polled = Duration::ZERO;
+        while idle.next_step(now + polled, nanos(polled), || false) == Step::Poll {
+            polled += Duration::from_nanos(500);
+        }
+        idle.pay(now + polled, now);
+        polled
     }
 
     #[test]
-    fn t14_patience_in_vain_is_given_up_and_tried_again_ever_less_often() {
-        let idle = Idle::new(SPIN.as_nanos() as u64);
-        for _ in 0..VAIN_MAX {
-            assert!(idle_period(&idle, Duration::ZERO));
+    fn t19_polling_in_vain_takes_a_bounded_part_of_time() {
+        let idle = Idle::new(SPIN_NS);
+        let start = Instant::now();
+        let (mut now, mut beyond) = (start, Duration::ZERO);
+        for period in 0..1000 {
+            let this = vain_period(&idle, now);
+            assert!(this <= SPIN + Duration::from_micros(1));
+            assert!(period >= BUDGET_SPINS || this >= SPIN, "it has a budget at first");
+            // Other tests sleep, and what they learn of wake-ups changes this a little.
+            beyond += this.saturating_sub(Duration::from_nanos(idle.always_ns()));
+            now += this + Duration::from_millis(2);
         }
-        // Long sleeps say nothing for patience.
-        for _ in 0..SHORT_SLEEPS + 1 {
-            assert!(!idle_period(&idle, 5 * SPIN));
+        let took = now.duration_since(start).as_secs_f64();
+        let bound = took / BUDGET_PARTS as f64 + SPIN.as_secs_f64() * (BUDGET_SPINS + 1) as f64;
+        assert!(beyond.as_secs_f64() < bound * 1.2, "{beyond:?} of {took} s");
+    }
+
+    #[test]
+    fn t19_after_a_second_of_vain_polling_it_polls_again_within_100_ms_of_its_paying() {
+        let idle = Idle::new(SPIN_NS);
+        let start = Instant::now();
+        let mut now = start;
+        let mut last = SPIN;
+        while now < start + Duration::from_secs(1) {
+            last = vain_period(&idle, now);
+            now += last;
         }
-        // A sleep is short only where the machine lets it be, so they are counted by what the worker learned.
-        let sleeps_until_patient = || {
-            let mut short = 0;
-            for _ in 0..10_000 {
-                let before = idle.short_sleeps.get();
-                if idle_period(&idle, Duration::ZERO) {
-                    return short;
-                }
-                short += u32::from(idle.short_sleeps.get() > before);
-            }
-            panic!("patience was never tried again")
-        };
-        assert_eq!(sleeps_until_patient(), SHORT_SLEEPS);
-        assert_eq!(sleeps_until_patient(), 2 * SHORT_SLEEPS);
-        // Something comes while it is patient: all is as at first.
-        while idle.credit.get() == 0 {
-            idle_period(&idle, Duration::ZERO);
+        assert!(last < SPIN, "its budget is used up: it polls for {last:?}");
+        assert!(last > Duration::ZERO);
+        // From here on something comes after this time, whenever it waits.
+        let gap = SPIN * 4 / 5;
+        let paying = now;
+        while idle.next_step(now + gap, nanos(gap), || false) != Step::Poll {
+            // It sleeps before, and is woken then.
+            vain_period(&idle, now);
+            now += gap;
+            assert!(now < paying + Duration::from_millis(100), "it still sleeps");
         }
-        while !idle.is_patient.get() {
-            assert!(idle.polls(is_not_crowded));
+    }
+
+    #[test]
+    fn t19_beside_another_thread_it_gives_the_core_away_then_sleeps() {
+        let idle = Idle::new(SPIN_NS);
+        let now = Instant::now();
+        for _ in 0..YIELDS {
+            assert_eq!(idle.next_step(now, 0, || true), Step::Yield);
+            idle.yields.set(idle.yields.get() + 1);
         }
+        assert_eq!(idle.next_step(now, 0, || true), Step::Sleep);
+        assert_eq!(idle.next_step(now, 0, || false), Step::Poll, "it has gone");
+    }
+
+    #[test]
+    fn t19_for_timers_it_polls_from_its_budget_alone() {
+        let idle = Idle::new(SPIN_NS);
+        let now = Instant::now();
+        idle.budget.pay(now, u64::MAX, SPIN_NS);
+        assert_eq!(idle.next_step(now, 0, || false), Step::Poll);
+        idle.timer_fired();
         idle.reset();
-        assert_eq!((idle.credit.get(), idle.wanted.get()), (VAIN_MAX, SHORT_SLEEPS));
+        assert_eq!(idle.next_step(now, 0, || false), Step::Sleep, "a timer came");
+        idle.reset();
+        assert_eq!(idle.next_step(now, 0, || false), Step::Poll, "something else came");
     }
 
     #[test]
     fn t14_without_spin_nobody_polls() {
         let idle = Idle::new(0);
-        assert!(!idle.polls(is_not_crowded));
-        idle.learn();
-        assert!(!idle.polls(is_not_crowded));
-    }
-
-    #[test]
-    fn t14_where_it_is_crowded_nobody_is_patient() {
-        let idle = Idle::new(SPIN.as_nanos() as u64);
-        while idle.polls(|| true) {
-            assert!(!idle.is_patient.get());
-        }
+        assert_eq!(idle.next_step(Instant::now(), 0, || false), Step::Yield);
+        idle.yields.set(YIELDS);
+        assert_eq!(idle.next_step(Instant::now(), 0, || false), Step::Sleep);
     }
 }

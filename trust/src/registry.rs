@@ -4,15 +4,15 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::thread::Pid;
 
-use crate::cores;
 use crate::count;
 use crate::fiber::FiberRef;
 use crate::homes::Homes;
+use crate::occupancy;
 use crate::park::Parker;
 use crate::property::Header;
 use crate::slot::Pair;
@@ -136,7 +136,7 @@ impl Shared {
         Shared {
             id,
             thread: rustix::thread::gettid(),
-            parker: Parker::new(),
+            parker: Parker::new(id.index()),
             counters: Counters::default(),
             quiet: crate::pool::Quiet::default(),
             homes: Arc::default(),
@@ -189,7 +189,6 @@ struct Table {
     entries: Vec<Entry>,
     /// Indices that may be used, again. One whose generations are used up is retired.
     free: Vec<u16>,
-    live: usize,
 }
 
 impl Table {
@@ -199,14 +198,12 @@ impl Table {
             self.entries.push(Entry::default());
             u16::try_from(self.entries.len() - 1).expect("at most 65,536 threads of a process can have a trustee")
         });
-        self.live += 1;
         (index, self.entries[usize::from(index)].generation)
     }
 
     fn give_back(&mut self, index: u16) {
         let entry = &mut self.entries[usize::from(index)];
         entry.worker = None;
-        self.live -= 1;
         // The last one is nobody's (`TrusteeId::vacant`). No id is ever used again: a trust may be older than any of these threads.
         if entry.generation < u32::MAX - 1 {
             entry.generation += 1;
@@ -221,11 +218,9 @@ struct Entry {
     worker: Option<Arc<Shared>>,
 }
 
-static TABLE: Mutex<Table> = Mutex::new(Table { entries: Vec::new(), free: Vec::new(), live: 0 });
+static TABLE: Mutex<Table> = Mutex::new(Table { entries: Vec::new(), free: Vec::new() });
 static MACHINE: AtomicU16 = AtomicU16::new(0);
 static IN_RACK: AtomicBool = AtomicBool::new(false);
-/// Threads of this process that have a trustee.
-static LIVE: AtomicUsize = AtomicUsize::new(0);
 
 /// Which machine of a rack program this process is.
 pub(crate) fn machine() -> u16 {
@@ -266,7 +261,6 @@ pub(crate) fn register() -> Arc<Shared> {
     let (index, generation) = table.take();
     let shared = Arc::new(Shared::new(TrusteeId::new(machine(), index, generation)));
     table.entries[usize::from(index)].worker = Some(Arc::clone(&shared));
-    LIVE.store(table.live, Ordering::Relaxed);
     shared
 }
 
@@ -274,12 +268,7 @@ pub(crate) fn register() -> Arc<Shared> {
 pub(crate) fn unregister(id: TrusteeId) {
     let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
     table.give_back(id.index() as u16);
-    LIVE.store(table.live, Ordering::Relaxed);
-}
-
-/// Have far more threads a trustee than there are cores for them? Twice as many: the workers of a pool, and those who wait for them.
-pub(crate) fn is_crowded() -> bool {
-    LIVE.load(Ordering::Relaxed) > 2 * cores::of_process()
+    occupancy::leave(id.index());
 }
 
 /// The worker with this id, if it is still there.
@@ -307,7 +296,7 @@ mod tests {
         table.give_back(0);
         assert_eq!(table.take(), (2, 0), "it is retired");
         table.give_back(1);
-        assert_eq!((table.take(), table.live), ((1, 1), 2));
+        assert_eq!(table.take(), (1, 1));
     }
 
     #[test]

@@ -94,6 +94,8 @@ counters! {
     fibers_spawned,
     /// Turns of the worker's loop that found nothing to do: it polls, or is about to sleep.
     polls,
+    /// Times it gave its core to another thread meanwhile.
+    yields,
     /// Times the worker slept. Not the sleeps of a thread in an event loop of its own (C API).
     parks,
     /// How long it slept in all, in nanoseconds, with the time that waking up took. A sleep is added when it is over.

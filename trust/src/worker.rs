@@ -1,7 +1,7 @@
 //! A worker: the loop of one OS thread, which is client and trustee at once, and what it knows.
 //!
 //! The loop ([`Worker::turn`]) in a few lines: take responses, run the fibers that are ready (some of them, while
-//! clients come), serve requests, send what is pending; with nothing to do, spin, then yield the core, then sleep (`idle.rs`).
+//! clients come), serve requests, send what is pending; with nothing to do, poll, give the core away or sleep (`idle.rs`).
 //!
 //! Invariants: (D1) delegated closures of one trustee run one at a time: in a batch one behind the other, and
 //! one that is asked for while another runs is deferred until that one has returned; (D2) nothing suspends in
@@ -25,6 +25,7 @@ use crate::fiber::stack::StackError;
 use crate::fiber::{FiberQueue, FiberRef, NotMade, Origin, Scheduler};
 use crate::idle::Idle;
 use crate::launch::Launches;
+use crate::occupancy;
 use crate::property::Header;
 use crate::reactor::Reactor;
 use crate::registry::{self, Message, Shared, TrusteeId};
@@ -46,7 +47,7 @@ impl Default for Settings {
     /// Those of threads that no pool has started.
     fn default() -> Self {
         // Under a quota nobody polls (`settings.rs`).
-        let spin_ns = if crate::cores::quota().is_some() { 0 } else { crate::config::SPIN_NS };
+        let spin_ns = if crate::settings::Cores::here().quota.is_some() { 0 } else { crate::config::SPIN_NS };
         Settings { stack_bytes: crate::config::STACK_BYTES, spin_ns }
     }
 }
@@ -383,6 +384,7 @@ impl Worker {
                 if self.turn() { self.idle.reset() } else { self.idle.rest(self) }
             }
             self.idle.reset();
+            occupancy::leave(self.id.index());
             self.leave_loop();
             self.outside.enter(self);
         }

@@ -11,10 +11,15 @@
 
 #![allow(unsafe_code)]
 
+mod delay;
+
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use crate::occupancy;
 use crate::sync::{AtomicU32, Ordering, fence};
+use delay::WokenAt;
+pub(crate) use delay::wake_up_ns;
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
@@ -37,6 +42,9 @@ pub(crate) enum Presence {
 #[repr(align(128))]
 pub(crate) struct Parker {
     word: AtomicU32,
+    /// Index of the worker, for `occupancy.rs`.
+    index: usize,
+    woken_at: WokenAt,
     /// Another way to sleep, for workers that other machines or sockets wake too.
     bell: OnceLock<Box<dyn Bell>>,
 }
@@ -51,8 +59,9 @@ pub trait Bell: Send + Sync {
 }
 
 impl Parker {
-    pub(crate) fn new() -> Self {
-        Parker { word: AtomicU32::new(AWAKE), bell: OnceLock::new() }
+    /// For the worker with this index.
+    pub(crate) fn new(index: usize) -> Self {
+        Parker { word: AtomicU32::new(AWAKE), index, woken_at: WokenAt::default(), bell: OnceLock::new() }
     }
 
     /// Worker: says what it does.
@@ -72,6 +81,7 @@ impl Parker {
         let sleep = self.arm(&has_work);
         if sleep {
             let start = Instant::now();
+            occupancy::sleep(self.index);
             match self.bell.get() {
                 // The bell looks at the word too: it may have been rung before the bell knew of a sleeper.
                 Some(bell) => {
@@ -81,6 +91,8 @@ impl Parker {
                 None => wait(&self.word, ASLEEP, limit),
             }
             self.disarm();
+            self.woken_at.learn(start);
+            occupancy::resume(self.index);
             crate::local::counters(|counters| {
                 counters.parks.add(1);
                 counters.parked_ns.add(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
@@ -149,6 +161,8 @@ impl Parker {
             // Pairs with the Release in `park`.
             let woken = self.word.compare_exchange(ASLEEP, AWAKE, Ordering::Acquire, Ordering::Relaxed);
             if woken.is_ok() {
+                occupancy::wake(self.index);
+                self.woken_at.note();
                 match self.bell.get() {
                     Some(bell) => bell.ring(),
                     None => wake(&self.word),

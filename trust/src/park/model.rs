@@ -80,7 +80,7 @@ mod tests {
 
     /// A trustee with so many clients.
     fn trustee<const CLIENTS: usize>() -> (Arc<Parker>, [TrusteeSide; CLIENTS], [Sender; CLIENTS]) {
-        let parker = Arc::new(Parker::new());
+        let parker = Arc::new(Parker::new(0));
         let pairs: [_; CLIENTS] = std::array::from_fn(|_| Pair::new());
         let sides = pairs.clone().map(TrusteeSide::new);
         let clients = pairs.map(|pair| Sender { side: ClientSide::new(pair), trustee: Arc::clone(&parker) });
@@ -138,7 +138,7 @@ mod tests {
     fn loom_park_there_and_back() {
         explore(|| {
             let (parker, [side], [client]) = trustee::<1>();
-            let own = Arc::new(Parker::new());
+            let own = Arc::new(Parker::new(0));
             let waits = Arc::clone(&own);
             let sender = thread::spawn(move || {
                 for number in 1..=2 {

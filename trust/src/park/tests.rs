@@ -20,7 +20,7 @@ fn wait_for_sleep(parker: &Parker) {
 
 #[test]
 fn a_sleeper_is_woken_by_whoever_publishes() {
-    let parker = Parker::new();
+    let parker = Parker::new(0);
     let work = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| {
@@ -39,7 +39,7 @@ fn a_sleeper_is_woken_by_whoever_publishes() {
 
 #[test]
 fn a_sleep_ends_with_its_limit_and_does_not_begin_where_there_is_work() {
-    let parker = Parker::new();
+    let parker = Parker::new(0);
     let (start, limit) = (Instant::now(), Duration::from_millis(30));
     // A sleep may end early.
     while start.elapsed() < limit {
@@ -58,7 +58,7 @@ fn a_sleep_ends_with_its_limit_and_does_not_begin_where_there_is_work() {
 
 #[test]
 fn nobody_is_looked_for_where_nothing_was_published() {
-    let parker = Parker::new();
+    let parker = Parker::new(0);
     assert!(parker.arm(|| false));
     assert_eq!(parker.publish_if(|| false), None);
     assert_eq!(parker.word.load(Ordering::SeqCst), ASLEEP);
@@ -96,7 +96,7 @@ impl Bell for Asks {
 
 #[test]
 fn a_bell_hears_of_work_and_of_whoever_woke_its_worker_before() {
-    let (parker, work, rung) = (Arc::new(Parker::new()), Arc::new(AtomicBool::new(false)), Arc::default());
+    let (parker, work, rung) = (Arc::new(Parker::new(0)), Arc::new(AtomicBool::new(false)), Arc::default());
     let bell = || Asks { parker: Arc::clone(&parker), work: Arc::clone(&work), rung: Arc::clone(&rung) };
     assert!(parker.set_bell(Box::new(bell())));
     assert!(!parker.set_bell(Box::new(bell())), "the first one stays");

@@ -264,7 +264,7 @@ fn collect_or_reclaim(client: &ClientSide, trustee: &Parker, outcomes: &mut Vec<
 fn closing(batches: u64) {
     explore(move || {
         let pair = Pair::new();
-        let parkers = Arc::new((Parker::new(), Parker::new()));
+        let parkers = Arc::new((Parker::new(0), Parker::new(0)));
         let trustee = thread::spawn({
             let (trustee, parkers) = (TrusteeSide::new(Arc::clone(&pair)), Arc::clone(&parkers));
             move || end_trustee(&trustee, &parkers.0, &parkers.1)

@@ -1,0 +1,66 @@
+//! How long it takes here to wake a thread: from the waker's decision until the sleeper runs. Learned from each sleep that another
+//! thread of this process ended.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Until one was measured: about what a virtual machine takes.
+const FIRST_NS: u64 = 50_000;
+/// Longer than this a wake-up takes only where somebody else has the core. That says nothing of the next.
+const LONGEST_NS: u64 = 250_000;
+/// Each new one counts for so much of the mean: one part in so many.
+const PARTS: u64 = 8;
+
+/// A moving mean of all threads. Two that write at once lose one sample.
+static MEAN_NS: AtomicU64 = AtomicU64::new(FIRST_NS);
+
+/// How long a wake-up takes, in nanoseconds.
+pub(crate) fn wake_up_ns() -> u64 {
+    MEAN_NS.load(Ordering::Relaxed)
+}
+
+/// When one sleeper was woken last.
+#[derive(Default)]
+pub(super) struct WokenAt(AtomicU64);
+
+impl WokenAt {
+    /// Waker: now.
+    pub(super) fn note(&self) {
+        self.0.store(now_ns(), Ordering::Relaxed);
+    }
+
+    /// Sleeper: runs again, after a sleep that began then.
+    pub(super) fn learn(&self, start: Instant) {
+        let (woken, now) = (self.0.load(Ordering::Relaxed), now_ns());
+        let slept_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        // Not where somebody woke an earlier sleep, or nobody this one.
+        if woken > now.saturating_sub(slept_ns) {
+            MEAN_NS.store(mean(wake_up_ns(), now.saturating_sub(woken)), Ordering::Relaxed);
+        }
+    }
+}
+
+fn mean(before: u64, sample: u64) -> u64 {
+    if sample > LONGEST_NS { before } else { before - before / PARTS + sample / PARTS }
+}
+
+/// Nanoseconds since the first call, and one more.
+fn now_ns() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let ns = START.get_or_init(Instant::now).elapsed().as_nanos();
+    u64::try_from(ns).unwrap_or(u64::MAX - 1) + 1
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn t19_the_mean_follows_what_is_measured_but_not_cores_that_are_taken_away() {
+        let after = |samples: &[u64]| samples.iter().fold(FIRST_NS, |before, &sample| mean(before, sample));
+        assert!((4_900..5_100).contains(&after(&[5_000; 100])), "{}", after(&[5_000; 100]));
+        assert!((99_000..=100_000).contains(&after(&[100_000; 100])), "{}", after(&[100_000; 100]));
+        assert_eq!(after(&[4_000_000; 100]), FIRST_NS);
+    }
+}
