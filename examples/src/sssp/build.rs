@@ -146,7 +146,6 @@ impl Dealer {
     /// Returns when all edges are with their shards.
     fn finish(mut self) {
         (0..self.shards.len()).for_each(|owner| self.send(owner));
-        // Requests from one worker to one trustee run in the order they were made.
-        self.shards.iter().for_each(|shard| shard.apply(|_| ()));
+        gossamer::wait_all();
     }
 }

@@ -96,11 +96,7 @@ fn read_files(work: &Trust<Work>, directory: &Directory) {
         });
         work.apply_with_then(Work::finish, done, |()| ());
     }
-    // Requests from one worker to one trustee run in the order they were made: once this one has been answered, so have
-    // all words before it.
-    for table in &tables {
-        table.apply(|_| ());
-    }
+    gossamer::wait_all(); // until every word is in its table
 }
 
 /// Which table has a word: the same on every machine, for `DefaultHasher::new` has no secret of the process in it.
