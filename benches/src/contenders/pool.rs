@@ -137,12 +137,12 @@ impl Returned {
         RETURNED.set((count + 1, sum.wrapping_add(value)));
     }
 
-    /// Lets other fibers and the trustee go on until `count` values came; returns their sum.
+    /// Waits until all that this thread has sent is answered, which must be `count` values; returns their sum.
     pub fn wait(self, count: u64) -> u64 {
-        while RETURNED.get().0 < count {
-            trust::yield_now();
-        }
-        RETURNED.get().1
+        trust::wait_all();
+        let (came, sum) = RETURNED.get();
+        assert_eq!(came, count, "values came");
+        sum
     }
 }
 

@@ -1,5 +1,8 @@
 //! Open-loop clients that delegate: `apply_then` from one fiber a worker, `apply` from as many
 //! fibers as the load needs, up to `--fibers`.
+//!
+//! A client that waits for the next operation to be due polls the clock, as those of locks do: a sleep ends too late by
+//! more than what is measured. Everything else waits by suspending.
 
 use std::{
     cell::{Cell, RefCell},
@@ -7,7 +10,7 @@ use std::{
 };
 
 use hdrhistogram::Histogram;
-use trust::Trust;
+use trust::{Promise, Trust};
 
 use super::{
     Load, OpenLoop, Outcome,
@@ -80,10 +83,10 @@ impl Paced {
                 Call::Apply => {
                     TRUSTS.set(Some(trusts.clone()));
                     WAITING_FIBERS.set(0);
+                    let (all_ended, ends) = trust::promise();
+                    ALL_ENDED.set(Some(all_ended));
                     start_fiber::<PAUSE>(load.workload.fibers);
-                    while LIVE_FIBERS.get() > 0 {
-                        trust::yield_now();
-                    }
+                    ends.wait().expect("the last fiber keeps its promise");
                     TRUSTS.set(None);
                 }
                 Call::ApplyThen => issue_all::<PAUSE>(&trusts),
@@ -154,6 +157,8 @@ thread_local! {
     /// Fibers that will ask for an operation before they do anything else.
     static WAITING_FIBERS: Cell<usize> = const { Cell::new(0) };
     static LIVE_FIBERS: Cell<usize> = const { Cell::new(0) };
+    /// Kept by the last fiber.
+    static ALL_ENDED: Cell<Option<Promise<()>>> = const { Cell::new(None) };
 }
 
 fn next() -> Next {
@@ -204,6 +209,11 @@ impl Live {
 impl Drop for Live {
     fn drop(&mut self) {
         LIVE_FIBERS.set(LIVE_FIBERS.get() - 1);
+        if LIVE_FIBERS.get() == 0
+            && let Some(all_ended) = ALL_ENDED.take()
+        {
+            all_ended.keep(());
+        }
     }
 }
 

@@ -113,20 +113,14 @@ impl Table {
         let shards = self.shards.clone();
         let reader = self.pool.spawn_on(0, move || {
             let values = Rc::new(RefCell::new(vec![None; keys as usize]));
-            let left = Rc::new(Cell::new(keys));
             for object in 0..keys {
-                let (key, values, left) = (key_of(object), values.clone(), left.clone());
+                let (key, values) = (key_of(object), values.clone());
                 shards[shard_of(hash(key), shards.len())].apply_then(
                     move |map| map.get(&key).copied(),
-                    move |value| {
-                        values.borrow_mut()[object as usize] = value;
-                        left.set(left.get() - 1);
-                    },
+                    move |value| values.borrow_mut()[object as usize] = value,
                 );
             }
-            while left.get() > 0 {
-                trust::yield_now();
-            }
+            trust::wait_all();
             values.take()
         });
         reader.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
@@ -161,9 +155,8 @@ fn run_client(
             }
         }
     }
-    while ANSWERS.get().right + ANSWERS.get().wrong < ops {
-        trust::yield_now();
-    }
+    trust::wait_all();
+    assert_eq!(ANSWERS.get().right + ANSWERS.get().wrong, ops, "answers came");
     (ClientRun { start, end: Instant::now(), ops, fetched: 0 }, stamps, ANSWERS.get())
 }
 
