@@ -46,6 +46,18 @@ macro_rules! counters {
             pub involuntary_switches: u64,
         }
 
+        impl Stats {
+            /// Names and values of all counters, for who prints or exports them: counters that come later are among them.
+            ///
+            /// ```
+            /// let stats = trust::stats(trust::local_trustee()).unwrap();
+            /// assert!(stats.iter().any(|(name, times)| name == "parks" && times == stats.parks));
+            /// ```
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+                [$((stringify!($name), self.$name)),*].into_iter()
+            }
+        }
+
         impl Counters {
             fn read(&self, involuntary_switches: u64) -> Stats {
                 Stats { $($name: self.$name.get(),)* involuntary_switches }
