@@ -3,12 +3,19 @@
 //!
 //! Not here: how contenders are interleaved and timed over rounds (harness.rs).
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::{budget::Share, pick::Picks};
+use crate::{
+    budget::{Share, Timed},
+    pick::Picks,
+    watch::{Latencies, Split},
+};
 
 /// What a contender stands for in the ratio table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,8 +48,10 @@ pub struct Workload {
     pub objects: usize,
     /// Which counter each operation increments.
     pub picks: Picks,
-    /// Increments of the run, over all clients.
+    /// Increments of the run, over all clients; not asked for where the run ends by the clock.
     pub ops: u64,
+    /// The run ends by the clock.
+    pub timed: Option<Timed>,
     /// How the increments are shared out among the clients.
     pub share: Share,
     /// A `spin_loop` hint inside the critical section or delegated closure (thesis 2.6.1).
@@ -55,11 +64,36 @@ pub struct Workload {
     pub slots: usize,
     /// Whether threads are pinned to cores.
     pub pin: bool,
+    /// How long a worker of `trust` polls before it sleeps, if not as long as it likes.
+    pub spin: Option<Duration>,
+    /// Latencies are wanted, told apart like this; only `apply` with one fiber and counters under locks have them.
+    pub watch: Option<Split>,
     /// Whether each counter has cache lines of its own.
     pub padded: bool,
 }
 
 impl Workload {
+    /// One fiber a worker, threads pinned, nothing batched; the run is of one operation.
+    pub fn of(threads: usize, objects: usize, picks: Picks) -> Self {
+        Self {
+            threads,
+            dedicated: 1,
+            objects,
+            picks,
+            ops: 1,
+            timed: None,
+            share: Share::Equal,
+            pause: false,
+            fibers: 1,
+            batch: 1,
+            slots: 1,
+            pin: true,
+            spin: None,
+            watch: None,
+            padded: true,
+        }
+    }
+
     /// Threads that issue operations where `dedicated` others only serve.
     pub fn clients(&self) -> usize {
         self.threads - self.dedicated
@@ -71,13 +105,24 @@ impl Workload {
 pub struct Run {
     /// From the first client's start to the last client's end.
     pub elapsed: Duration,
+    /// Operations that the clients made.
+    pub ops: u64,
+    /// What the clients made a second, each in its own time, summed.
+    pub rate_hz: f64,
     /// Rate of the slowest client over that of the fastest, 0 to 1.
     pub fairness: f64,
     /// What all increments returned (the value before), summed.
     pub fetched: u64,
     /// The counters after the run.
     pub counters: Tally,
+    /// What the workers of `trust` counted meanwhile.
+    pub stats: Stats,
+    /// The latencies, where they were asked for.
+    pub latencies: Option<Latencies>,
 }
+
+/// Counters of `trust` by name, summed over workers.
+pub type Stats = BTreeMap<&'static str, u64>;
 
 /// Final counters, folded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -168,15 +213,19 @@ pub fn fold(clients: &[ClientRun], counters: Tally) -> Run {
     let end = clients.iter().map(|client| client.end).max();
     let rates = clients.iter().map(|client| client.ops as f64 / (client.end - client.start).as_secs_f64().max(1e-9));
     let (slowest, fastest) =
-        rates.fold((f64::INFINITY, 0.0f64), |(slowest, fastest), rate| (slowest.min(rate), fastest.max(rate)));
+        rates.clone().fold((f64::INFINITY, 0.0f64), |(slowest, fastest), rate| (slowest.min(rate), fastest.max(rate)));
     Run {
         elapsed: match (start, end) {
             (Some(start), Some(end)) => end - start,
             _ => Duration::ZERO,
         },
+        ops: clients.iter().map(|client| client.ops).sum(),
+        rate_hz: rates.sum(),
         fairness: if fastest > 0.0 { slowest / fastest } else { 1.0 },
         fetched: clients.iter().fold(0, |sum, client| sum.wrapping_add(client.fetched)),
         counters,
+        stats: Stats::new(),
+        latencies: None,
     }
 }
 
@@ -185,7 +234,7 @@ mod tests {
     use super::*;
 
     fn run(fetched: u64, counters: &[u64]) -> Run {
-        Run { elapsed: Duration::from_millis(1), fairness: 1.0, fetched, counters: counters.iter().copied().collect() }
+        Run { fetched, ..fold(&[], counters.iter().copied().collect()) }
     }
 
     #[test]

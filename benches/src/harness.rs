@@ -83,18 +83,19 @@ fn calibrate(entry: &mut Entry, millis: u64) -> Result<u64> {
 }
 
 /// One line on stderr that says what runs; on a terminal it is written over.
-struct Progress {
+pub struct Progress {
     title: String,
     terminal: bool,
 }
 
 impl Progress {
-    fn new(title: &str) -> Self {
+    /// Of a command with this title.
+    pub fn new(title: &str) -> Self {
         Self { title: title.to_owned(), terminal: stderr().is_terminal() }
     }
 
-    /// A closed stderr is no reason to end a measurement: errors are left aside.
-    fn show(&self, what: &str) {
+    /// Says what runs. A closed stderr is no reason to end a measurement: errors are left aside.
+    pub fn show(&self, what: &str) {
         let mut stderr = stderr().lock();
         let _ = if self.terminal {
             write!(stderr, "\r\x1b[2K{}: {what}", self.title)
@@ -104,7 +105,8 @@ impl Progress {
         let _ = stderr.flush();
     }
 
-    fn end(&self) {
+    /// Wipes the line away.
+    pub fn end(&self) {
         if self.terminal {
             let _ = write!(stderr(), "\r\x1b[2K");
         }

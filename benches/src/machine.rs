@@ -83,7 +83,8 @@ pub fn program(name: &str) -> Option<PathBuf> {
     env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
-fn cores() -> Vec<core_affinity::CoreId> {
+/// The cores this thread may use; those of the process in a thread that is not pinned.
+pub fn cores() -> Vec<core_affinity::CoreId> {
     core_affinity::get_core_ids().unwrap_or_default()
 }
 

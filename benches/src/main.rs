@@ -7,6 +7,8 @@
 #![forbid(unsafe_code)]
 
 mod budget;
+#[cfg(feature = "trust")]
+mod busy;
 mod contender;
 mod contenders;
 #[cfg(feature = "trust")]
@@ -27,6 +29,7 @@ mod rounds;
 mod sssp;
 mod targets;
 mod verdict;
+mod watch;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -44,6 +47,17 @@ enum Command {
     FetchAdd(fetch_add::FetchAdd),
     /// Latency against offered load, open loop (thesis 2.6.2)
     Latency(latency::Latency),
+    /// Delegation where workers have no core to themselves: hogs, noise, quotas, more workers than cores, plain threads
+    ///
+    /// Each workload under each condition, by time: the default way of waiting beside fixed spins, locks and channels. Every
+    /// run is a process of its own, and its answers are verified. What cannot be had here is SKIPPED, with the reason.
+    /// Prints medians, latencies of `apply`, what the workers counted, and the targets with their figures.
+    #[cfg(feature = "trust")]
+    Busy(busy::Busy),
+    /// One run of `busy`, told on standard input
+    #[cfg(feature = "trust")]
+    #[command(hide = true)]
+    BusyRun,
     /// Requests between random peers, over threads, shm and tcp, beside MPI and gRPC (thesis 3.3.1)
     #[cfg(feature = "trust")]
     Echo(echo::Echo),
@@ -75,6 +89,10 @@ fn main() -> Result<()> {
     match Cli::parse().command {
         Command::FetchAdd(options) => fetch_add::command(options),
         Command::Latency(options) => latency::command(options),
+        #[cfg(feature = "trust")]
+        Command::Busy(options) => busy::command(options),
+        #[cfg(feature = "trust")]
+        Command::BusyRun => busy::child::command(),
         #[cfg(feature = "trust")]
         Command::Echo(options) => echo::command(options),
         #[cfg(feature = "trust")]

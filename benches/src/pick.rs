@@ -33,7 +33,8 @@ impl fmt::Display for Dist {
 #[derive(Clone, Debug)]
 pub struct Picks(Arc<[Vec<u32>]>);
 
-const SHORTEST: usize = 1 << 16;
+/// Fewest picks of an array.
+pub const SHORTEST: usize = 1 << 16;
 const LONGEST: usize = 1 << 23;
 
 /// The bit of a pick that [`Picks::marked`] sets; objects are fewer.

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     budget::Budget,
-    contender::{Contender, Kind, Run, Workload, fold},
+    contender::{Contender, Kind, Run, Workload},
 };
 
 /// The contender.
@@ -50,13 +50,13 @@ impl Contender for ApplyThen {
 
 fn run<const PAUSE: bool>(workload: &Workload, mode: Mode) -> Run {
     let stage = Stage::new(workload, mode);
-    let budget = Arc::new(Budget::new(workload.ops, Stage::clients(workload, mode), 1, workload.share));
+    let budget = Arc::new(Budget::new(workload, Stage::clients(workload, mode), 1, trust::sleep));
     let (picks, trusts) = (workload.picks.clone(), stage.trusts());
     let clients = stage.run(move |client| {
         let returned = Returned::watch();
         let start = Instant::now();
         let mut ops = 0;
-        while let Some(claim) = budget.claim(client) {
+        for claim in budget.claims(client) {
             ops += claim.end - claim.start;
             for &pick in picks.slice(client, &claim) {
                 trusts[pick as usize].apply_then(increment::<PAUSE>, Returned::add);
@@ -65,5 +65,5 @@ fn run<const PAUSE: bool>(workload: &Workload, mode: Mode) -> Run {
         let fetched = returned.wait(ops);
         client_run(start, ops, fetched)
     });
-    fold(&clients, stage.tally())
+    stage.fold(&clients)
 }

@@ -17,6 +17,7 @@
 use std::{
     hint::black_box,
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    thread,
     time::Instant,
 };
 
@@ -216,7 +217,7 @@ impl BareSlots {
             if self.dedicated { (workload.clients(), workload.clients()) } else { (threads, 0) };
         let trustees = threads - first_trustee;
         let pairs: Vec<Pair> = (0..clients * trustees).map(|_| Pair::new(workload.slots)).collect();
-        let budget = Budget::new(workload.ops, clients, 1, workload.share);
+        let budget = Budget::new(workload, clients, 1, thread::sleep);
         let done = CachePadded::new(AtomicUsize::new(0));
         // Split each pick into trustee and place there beforehand: a request is ready to be copied.
         let routes: Vec<Vec<Route>> = (0..clients)
@@ -309,7 +310,7 @@ impl Node<'_> {
     /// The client's loop: serves in between, at least once a batch, so that nobody starves.
     fn issue<const PAUSE: bool>(&mut self, client: usize, routes: &[Route], budget: &Budget, batch: usize) -> u64 {
         let mut ops = 0;
-        while let Some(claim) = budget.claim(client) {
+        for claim in budget.claims(client) {
             ops += claim.end - claim.start;
             let first = claim.start as usize & (routes.len() - 1);
             for some in routes[first..first + (claim.end - claim.start) as usize].chunks(batch) {

@@ -4,7 +4,7 @@
 //! A client has at most `window` requests in flight and its reply channel holds that many, so a
 //! server never waits for a client and no circle of waiting threads can form.
 
-use std::time::Instant;
+use std::{thread, time::Instant};
 
 use anyhow::Result;
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -60,7 +60,7 @@ impl Contender for Channel {
     fn run(&self, workload: &Workload) -> Result<Run> {
         let window = self.window.unwrap_or(workload.batch);
         let clients = workload.clients();
-        let budget = Budget::new(workload.ops, clients, 1, workload.share);
+        let budget = Budget::new(workload, clients, 1, thread::sleep);
         let (request_senders, request_receivers): (Vec<_>, Vec<_>) =
             (0..workload.dedicated).map(|_| bounded::<Request>(window * clients)).unzip();
         let (reply_senders, reply_receivers): (Vec<_>, Vec<_>) = (0..clients).map(|_| bounded::<u64>(window)).unzip();
@@ -106,7 +106,7 @@ fn client(
 ) -> ClientRun {
     let (begun, mut ops, mut fetched, mut in_flight) = (Instant::now(), 0, 0u64, 0);
     let reply = || replies.recv().expect("a server outlives its clients");
-    while let Some(claim) = budget.claim(thread) {
+    for claim in budget.claims(thread) {
         ops += claim.end - claim.start;
         for &object in workload.picks.slice(thread, &claim) {
             if in_flight == window {

@@ -5,6 +5,7 @@ use std::{
     hint::spin_loop,
     marker::PhantomData,
     ops::{Deref, DerefMut},
+    thread,
     time::Instant,
 };
 
@@ -15,6 +16,7 @@ use super::threads::together;
 use crate::{
     budget::Budget,
     contender::{ClientRun, Contender, Kind, Run, Tally, Workload, fold},
+    watch::{Latencies, Timer, Unwatched, Watch},
 };
 
 /// A counter that several threads may increment in place.
@@ -92,33 +94,39 @@ impl<C: Counter> Contender for SharedCounters<C> {
 
     fn run(&self, workload: &Workload) -> Result<Run> {
         Ok(match (workload.padded, workload.pause) {
-            (true, false) => run::<C, CachePadded<C>, false>(workload),
-            (true, true) => run::<C, CachePadded<C>, true>(workload),
-            (false, false) => run::<C, Compact<C>, false>(workload),
-            (false, true) => run::<C, Compact<C>, true>(workload),
+            _ if workload.watch.is_some() => run::<C, CachePadded<C>, Timer, false>(workload, Timer::apart),
+            (true, false) => run::<C, CachePadded<C>, Unwatched, false>(workload, || Unwatched),
+            (true, true) => run::<C, CachePadded<C>, Unwatched, true>(workload, || Unwatched),
+            (false, false) => run::<C, Compact<C>, Unwatched, false>(workload, || Unwatched),
+            (false, true) => run::<C, Compact<C>, Unwatched, true>(workload, || Unwatched),
         })
     }
 }
 
-fn run<C, L, const PAUSE: bool>(workload: &Workload) -> Run
+fn run<C, L, W, const PAUSE: bool>(workload: &Workload, watch: fn() -> W) -> Run
 where
     C: Counter,
     L: From<C> + DerefMut<Target = C> + Send + Sync,
+    W: Watch,
 {
     let mut counters: Vec<L> = (0..workload.objects).map(|_| L::from(C::zero())).collect();
-    let budget = Budget::new(workload.ops, workload.threads, 1, workload.share);
-    let clients = together(workload.threads, workload.pin, |thread, start| {
+    let budget = Budget::new(workload, workload.threads, 1, thread::sleep);
+    let results = together(workload.threads, workload.pin, |thread, start| {
         let (counters, mut local, mut fetched) = (counters.as_slice(), C::Local::default(), 0u64);
-        let mut ops = 0;
+        let (mut ops, mut watch) = (0, watch());
         start.wait();
         let begun = Instant::now();
-        while let Some(claim) = budget.claim(thread) {
+        for claim in budget.claims(thread) {
             ops += claim.end - claim.start;
             for &pick in workload.picks.slice(thread, &claim) {
+                let begun = watch.begin();
                 fetched = fetched.wrapping_add(counters[pick as usize].fetch_add::<PAUSE>(&mut local));
+                watch.end(pick, begun);
             }
         }
-        ClientRun { start: begun, end: Instant::now(), ops, fetched }
+        (ClientRun { start: begun, end: Instant::now(), ops, fetched }, watch.latencies())
     });
-    fold(&clients, counters.iter_mut().map(|counter| counter.value()).collect::<Tally>())
+    let (clients, latencies): (Vec<_>, Vec<_>) = results.into_iter().unzip();
+    let counters = counters.iter_mut().map(|counter| counter.value()).collect::<Tally>();
+    Run { latencies: Latencies::sum(latencies), ..fold(&clients, counters) }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use trust::{Threadpool, Trust};
 
-use crate::contender::{ClientRun, Tally, Workload};
+use crate::contender::{ClientRun, Run, Stats, Tally, Workload, fold};
 
 /// Who serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +27,35 @@ pub struct Stage {
     trusts: Arc<[Trust<u64>]>,
     clients: usize,
     pool: Threadpool,
+    /// What the workers had counted when all was ready.
+    before: Stats,
+}
+
+/// A pool as the workload wants it, with so many workers that only serve.
+pub fn pool(workload: &Workload, dedicated: usize) -> Threadpool {
+    let builder = Threadpool::builder().workers(workload.threads).dedicated(dedicated).pin(workload.pin);
+    workload.spin.map_or(builder.clone(), |spin| builder.spin(spin)).build()
+}
+
+/// What the workers have counted since their start, together.
+pub fn stats(pool: &Threadpool) -> Stats {
+    let mut sums = Stats::new();
+    for (name, value) in pool.trustees().iter().filter_map(|&worker| trust::stats(worker)).flat_map(|one| one.iter()) {
+        *sums.entry(name).or_default() += value;
+    }
+    sums
+}
+
+/// What the workers have counted since `before`, together.
+pub fn stats_since(pool: &Threadpool, before: &Stats) -> Stats {
+    stats(pool).into_iter().map(|(name, value)| (name, value - before.get(name).copied().unwrap_or(0))).collect()
 }
 
 impl Stage {
     /// Starts the workers and entrusts the counters, all at zero.
     pub fn new(workload: &Workload, mode: Mode) -> Self {
         let dedicated = if mode == Mode::Dedicated { workload.dedicated } else { 0 };
-        let pool = Threadpool::builder().workers(workload.threads).dedicated(dedicated).pin(workload.pin).build();
+        let pool = pool(workload, dedicated);
         let serving = match mode {
             Mode::Shared => workload.threads,
             Mode::Dedicated => workload.dedicated,
@@ -44,11 +66,12 @@ impl Stage {
         let trusts: Arc<[_]> =
             (0..workload.objects).map(|object| trustees[object % trustees.len()].entrust(0)).collect();
         let trustees = trustees.len();
-        let stage = Self { trusts, clients: Self::clients(workload, mode), pool };
+        let mut stage = Self { trusts, clients: Self::clients(workload, mode), pool, before: Stats::new() };
         // Entrusting never waits. Requests of one thread to one trustee run in order: once these have, all counters are there.
         for trust in stage.trusts.iter().take(trustees) {
             trust.apply(|_| ());
         }
+        stage.before = stats(&stage.pool);
         stage
     }
 
@@ -86,6 +109,12 @@ impl Stage {
             })
             .collect();
         handles.into_iter().map(|handle| handle.join().unwrap_or_else(|panic| panic::resume_unwind(panic))).collect()
+    }
+
+    /// Puts the clients of a run together with what the workers counted and how the counters stand.
+    pub fn fold(&self, clients: &[ClientRun]) -> Run {
+        let stats = stats_since(&self.pool, &self.before);
+        Run { stats, ..fold(clients, self.tally()) }
     }
 
     /// Reads all counters, through a worker.

@@ -6,7 +6,7 @@
 pub mod load;
 mod record;
 pub mod servers;
-mod tables;
+pub mod tables;
 
 use std::net::SocketAddr;
 

@@ -19,6 +19,7 @@ use super::{
 use crate::{
     budget::Budget,
     contender::{ClientRun, Contender, Kind, Run, Workload},
+    contenders::pool::{pool, stats, stats_since},
     kv::record::{Hashing, Stamps, Value, key_of, shard_of},
     pick::{MARK, Picks},
 };
@@ -56,9 +57,12 @@ impl Contender for Delegated {
         let mut built = self.built.borrow_mut();
         let (table, ledger) = built
             .get_or_insert_with(|| (Table::filled(workload, self.dedicated), Ledger::new(workload.objects, clients)));
-        let budget = Arc::new(Budget::new(workload.ops, clients, 1, workload.share));
+        let budget = Arc::new(Budget::new(workload, clients, 1, trust::sleep));
         let stamps = (0..clients).map(|client| ledger.stamps(client)).collect();
-        ledger.enter(table.run(&budget, &self.operations, stamps))
+        let before = stats(&table.pool);
+        let clients = table.run(&budget, &self.operations, stamps);
+        let stats = stats_since(&table.pool, &before);
+        Ok(Run { stats, ..ledger.enter(clients)? })
     }
 
     fn finish(&self) -> Result<()> {
@@ -76,7 +80,7 @@ struct Table {
 impl Table {
     fn filled(workload: &Workload, dedicated: bool) -> Self {
         let dedicated = if dedicated { workload.dedicated } else { 0 };
-        let pool = Threadpool::builder().workers(workload.threads).dedicated(dedicated).pin(workload.pin).build();
+        let pool = pool(workload, dedicated);
         let serving = if dedicated > 0 { dedicated } else { workload.threads };
         let shards: Arc<[Trust<Map>]> = pool.trustees()[workload.threads - serving..]
             .iter()
@@ -142,7 +146,7 @@ fn run_client(
     ANSWERS.set(Answers::default());
     let start = Instant::now();
     let mut ops = 0;
-    while let Some(claim) = budget.claim(client) {
+    for claim in budget.claims(client) {
         ops += claim.end - claim.start;
         for &operation in operations.slice(client, &claim) {
             let key = key_of(operation & !MARK);

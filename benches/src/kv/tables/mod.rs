@@ -55,6 +55,24 @@ fn contenders(operations: &Picks) -> Vec<Box<dyn Contender>> {
     all
 }
 
+/// DashMap, with these operations.
+#[cfg(feature = "trust")]
+pub fn dashmap(operations: &Picks) -> Box<dyn Contender> {
+    SharedTable::<Dash>::boxed("dashmap", Kind::Table, operations)
+}
+
+/// Shards under std's mutex, with these operations.
+#[cfg(feature = "trust")]
+pub fn std_mutex(operations: &Picks) -> Box<dyn Contender> {
+    SharedTable::<Sharded<Mutex<Map>>>::boxed("mutex-std", Kind::Lock, operations)
+}
+
+/// A shard a worker, entrusted to it, with these operations.
+#[cfg(feature = "trust")]
+pub fn delegated(operations: &Picks) -> Box<dyn Contender> {
+    delegated::Delegated::boxed(false, operations)
+}
+
 /// Measures and prints.
 ///
 /// # Errors

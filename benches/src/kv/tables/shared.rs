@@ -1,6 +1,6 @@
 //! Tables in shared memory: whoever asks for a key looks it up himself. One trait, and the loop that all of them share.
 
-use std::{cell::RefCell, time::Instant};
+use std::{cell::RefCell, thread, time::Instant};
 
 use anyhow::Result;
 
@@ -64,12 +64,12 @@ impl<T: Table> Contender for SharedTable<T> {
         let (table, ledger) =
             built.get_or_insert_with(|| (filled(workload.objects), Ledger::new(workload.objects, workload.threads)));
         let (table, asked, written) = (&*table, &self.operations, &*ledger);
-        let budget = Budget::new(workload.ops, workload.threads, 1, workload.share);
+        let budget = Budget::new(workload, workload.threads, 1, thread::sleep);
         let clients = together(workload.threads, workload.pin, |thread, start| {
             let (mut stamps, mut answers, mut ops) = (written.stamps(thread), Answers::default(), 0);
             start.wait();
             let begun = Instant::now();
-            while let Some(claim) = budget.claim(thread) {
+            for claim in budget.claims(thread) {
                 ops += claim.end - claim.start;
                 stretch(&table.handle(), asked.slice(thread, &claim), &mut stamps, &mut answers);
             }

@@ -1,0 +1,178 @@
+//! One run in a process of its own: what it keeps about the machine is found out under the condition, and it can be put into
+//! a cgroup before it starts. The measuring process writes a [`Task`] to the child's standard input and reads what came of
+//! it from its standard output, both as JSON.
+
+use std::{
+    env, fs,
+    io::{Read, Write, stdin, stdout},
+    process::{self, Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::{conditions::Prepared, points::Spec, samples::Sample, strangers::Strangers};
+use crate::{
+    contender::{Contender, Workload},
+    contenders::{PingPong, pool},
+    machine,
+    pick::{Dist, Picks},
+};
+
+/// The subcommand of the child.
+pub const COMMAND: &str = "busy-run";
+/// A child that takes longer than this beyond the time it measures hangs.
+const LONGEST_BEYOND: Duration = Duration::from_secs(100);
+/// Round trips from which the time of a line transfer is taken.
+const TRANSFERS: u64 = 4000;
+
+/// What a child is to do.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Task {
+    /// Measures one contender.
+    Run(Spec),
+    /// Measures what a pool with nothing to do uses.
+    Idle {
+        /// For how long, in milliseconds.
+        millis: u64,
+    },
+}
+
+/// What a child reads.
+#[derive(Debug, Serialize, Deserialize)]
+struct Order {
+    /// The process that wants it.
+    parent: u32,
+    task: Task,
+}
+
+/// Makes one run in a child process under the condition.
+///
+/// # Errors
+/// The child fails: an answer was wrong, or it took too long.
+pub fn measure(prepared: &Prepared, spec: Spec) -> Result<Sample> {
+    hand_over(Task::Run(spec), |process| {
+        prepared.quota.as_ref().map_or(Ok(()), |quota| quota.admit(process)).context("the cgroup does not let it in")
+    })
+}
+
+/// The share of one core that a pool as wide as the machine uses with nothing to do; `None` where the kernel does not say.
+///
+/// # Errors
+/// As [`measure`].
+pub fn measure_idle(millis: u64) -> Result<Option<f64>> {
+    hand_over(Task::Idle { millis }, |_| Ok(()))
+}
+
+fn hand_over<T: DeserializeOwned>(task: Task, prepare: impl FnOnce(u32) -> Result<()>) -> Result<T> {
+    let mut command = Command::new(env::current_exe().context("where this program is")?);
+    let mut child = command.arg(COMMAND).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let prepared = prepare(child.id());
+    let mut stdin = child.stdin.take().context("the child has a standard input")?;
+    if prepared.is_ok() {
+        stdin.write_all(&serde_json::to_vec(&Order { parent: process::id(), task })?)?;
+    }
+    drop(stdin);
+    let output = child.wait_with_output()?;
+    prepared?;
+    ensure!(output.status.success(), "the process that measured failed ({})", output.status);
+    serde_json::from_slice(&output.stdout).context("the process that measured said something else than a sample")
+}
+
+/// The child: makes the run that is asked for, or none.
+///
+/// # Errors
+/// No task; a counter that is wrong after the run; a stranger that cannot be had.
+pub fn command() -> Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL)).context("the signal for the parent's end")?;
+    let mut order = String::new();
+    stdin().read_to_string(&mut order)?;
+    if order.is_empty() {
+        return Ok(());
+    }
+    let Order { parent, task } = serde_json::from_str(&order).context("this is no task")?;
+    // A parent that was gone before sends no signal.
+    ensure!(getppid().is_some_and(|pid| pid.as_raw_pid() as u32 == parent), "the process that wanted this is gone");
+    match task {
+        Task::Run(spec) => {
+            end_after(LONGEST_BEYOND + Duration::from_millis(spec.millis), format!("{spec:?}"));
+            serde_json::to_writer(stdout(), &run(&spec)?)?;
+        }
+        Task::Idle { millis } => serde_json::to_writer(stdout(), &idle(Duration::from_millis(millis))?)?,
+    }
+    Ok(())
+}
+
+/// Ends this process if it is still there by then.
+fn end_after(limit: Duration, what: String) {
+    thread::spawn(move || {
+        thread::sleep(limit);
+        eprintln!("{what} has not ended after {limit:?}");
+        process::exit(1);
+    });
+}
+
+fn run(spec: &Spec) -> Result<Sample> {
+    let cores = machine::cores().len();
+    let transfer_ns = transfer_ns()?;
+    let strangers = Strangers::start(spec.condition, spec.round)?;
+    let (contender, workload) = spec.stage(cores, strangers.split());
+    let stolen_before = stolen();
+    let run = contender.run(&workload)?;
+    let stolen_ms = stolen().zip(stolen_before).map(|(after, before)| (after - before) as f64 * tick_ms());
+    run.verify(run.ops)?;
+    contender.finish()?;
+    Ok(Sample::new(spec.round, &run, transfer_ns, stolen_ms))
+}
+
+/// One line from core to core and back, in nanoseconds.
+fn transfer_ns() -> Result<f64> {
+    let workload = Workload { ops: TRANSFERS, ..Workload::of(2, 1, Picks::new(Dist::Uniform, 1, 2, 1)) };
+    let run = PingPong::one_line().run(&workload)?;
+    run.verify(TRANSFERS)?;
+    Ok(run.elapsed.as_nanos() as f64 / TRANSFERS as f64)
+}
+
+/// Time that the host took from this machine's cores, in the kernel's ticks; `None` where it does not say.
+fn stolen() -> Option<u64> {
+    const STEAL: usize = 8;
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    stat.lines().next()?.split_whitespace().nth(STEAL)?.parse().ok()
+}
+
+fn tick_ms() -> f64 {
+    1e3 / rustix::param::clock_ticks_per_second() as f64
+}
+
+fn idle(lasts: Duration) -> Result<Option<f64>> {
+    /// Whoever has just worked may poll for a moment.
+    const SETTLING: Duration = Duration::from_millis(200);
+    let cores = machine::cores().len();
+    let pool = pool::pool(&Workload::of(cores, cores, Picks::new(Dist::Uniform, 1, 1, 1)), 0);
+    for worker in 0..cores {
+        pool.trustees()[worker].entrust(0).apply(|counter| *counter += 1);
+    }
+    thread::sleep(SETTLING);
+    let before = ran_ns()?;
+    // This is the time that is measured.
+    thread::sleep(lasts);
+    let share = |(after, before): (u64, u64)| (after - before) as f64 / lasts.as_nanos() as f64;
+    Ok(ran_ns()?.zip(before).map(share))
+}
+
+/// Time that the threads of this process have run, in nanoseconds; `None` where the kernel does not say.
+fn ran_ns() -> Result<Option<u64>> {
+    let ran = |text: String| text.split_whitespace().next().and_then(|ran| ran.parse::<u64>().ok());
+    let mut sum = 0;
+    for thread in fs::read_dir("/proc/self/task")? {
+        let Some(ran) = fs::read_to_string(thread?.path().join("schedstat")).ok().and_then(ran) else {
+            return Ok(None);
+        };
+        sum += ran;
+    }
+    Ok(Some(sum))
+}

@@ -1,0 +1,113 @@
+//! The conditions: how many workers, pinned or not, and who takes cores from them.
+//!
+//! Not here: the threads that take cores (strangers.rs), the quota (quota.rs).
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use super::{quota::Quota, strangers};
+use crate::machine;
+
+/// What a machine is like for the workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Condition {
+    /// As many workers as cores, and nothing else runs
+    Quiet,
+    /// Half as many workers as cores, from 4 cores on
+    HalfWorkers,
+    /// A thread spins on the last core; workers are pinned
+    HogPinned,
+    /// A thread spins on the last core; workers are not pinned
+    HogFloatingWorkers,
+    /// A thread spins on no core in particular; workers are pinned
+    HogFloats,
+    /// Twice as many workers as cores
+    #[value(name = "workers-2x")]
+    #[serde(rename = "workers-2x")]
+    Workers2x,
+    /// Four times as many workers as cores
+    #[value(name = "workers-4x")]
+    #[serde(rename = "workers-4x")]
+    Workers4x,
+    /// A cgroup leaves the process CPU time for half the cores, by turns of 100 ms (needs a cgroup that can be written)
+    Quota,
+    /// A thread wakes every millisecond and spins for 50 us, on no core in particular
+    Noise,
+    /// All clients rest for 1 ms, then work for 1 ms, and so on
+    Bursts,
+    /// A thread of real-time priority (SCHED_FIFO) takes each core in turn for 4 ms, one every 100 ms (needs CAP_SYS_NICE)
+    RealTime,
+    /// Plain threads, as many as cores, ask a pool as wide as the machine
+    StdThreads,
+}
+
+/// How long the real-time thread has a core, and how often it takes one.
+pub const TURN: Duration = Duration::from_millis(4);
+/// From one turn of the real-time thread to the next.
+pub const TURN_PERIOD: Duration = Duration::from_millis(100);
+/// How long the noise lasts, and how often it comes.
+pub const NOISE: Duration = Duration::from_micros(50);
+/// From one noise to the next.
+pub const NOISE_PERIOD: Duration = Duration::from_millis(1);
+/// How long bursts last, and the rests between them.
+pub const BURST: Duration = Duration::from_millis(1);
+
+impl Condition {
+    /// Workers, or threads that contend for locks.
+    pub fn workers(self, cores: usize) -> usize {
+        match self {
+            Condition::HalfWorkers => (cores / 2).max(1),
+            Condition::Workers2x => 2 * cores,
+            Condition::Workers4x => 4 * cores,
+            _ => cores,
+        }
+    }
+
+    /// Whether they are pinned, as far as there is a core for each.
+    pub fn pins(self) -> bool {
+        self != Condition::HogFloatingWorkers
+    }
+
+    /// Cores that are left to the workers, on average.
+    pub fn cores_left(self, cores: usize) -> f64 {
+        let share = |part: Duration, whole: Duration| part.as_secs_f64() / whole.as_secs_f64();
+        let cores = cores as f64;
+        match self {
+            Condition::HogPinned | Condition::HogFloatingWorkers | Condition::HogFloats => cores - 1.0,
+            Condition::HalfWorkers | Condition::Quota | Condition::Bursts => cores / 2.0,
+            Condition::Noise => cores - share(NOISE, NOISE_PERIOD),
+            Condition::RealTime => cores - share(TURN, TURN_PERIOD),
+            Condition::Quiet | Condition::Workers2x | Condition::Workers4x | Condition::StdThreads => cores,
+        }
+    }
+
+    /// Whether it can be had on this machine, else why not.
+    pub fn prepare(self) -> Result<Prepared, String> {
+        let cores = machine::cores().len();
+        let quota = match self {
+            _ if cores < 2 => return Err("delegation needs 2 cores".to_owned()),
+            Condition::HalfWorkers if cores < 4 => {
+                return Err(format!("half of {cores} cores are too few to delegate to each other"));
+            }
+            Condition::Quota => Some(Quota::new(self.cores_left(cores))?),
+            Condition::RealTime => {
+                strangers::can_be_real_time()?;
+                None
+            }
+            _ => None,
+        };
+        Ok(Prepared { condition: self, quota })
+    }
+}
+
+/// A condition that can be had, with what it needs.
+#[derive(Debug)]
+pub struct Prepared {
+    /// Which it is.
+    pub condition: Condition,
+    /// The cgroup to run in.
+    pub quota: Option<Quota>,
+}
