@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use gossamer::{Place, Promise, Trust, promise};
 
@@ -37,10 +38,10 @@ pub fn is_rack() -> bool {
     gossamer::rack().machines().len() > 1
 }
 
-/// Lets others run until it is so. The harness bounds it.
+/// Waits until it is so, and leaves the core to others: all machines of a rack may share it. The harness bounds it.
 pub fn until(done: impl Fn() -> bool) {
     while !done() {
-        gossamer::yield_now();
+        gossamer::sleep(Duration::from_micros(100));
     }
 }
 

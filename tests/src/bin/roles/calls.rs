@@ -151,10 +151,8 @@ pub fn panics() {
             move |outcome| outcomes.borrow_mut().push((round, outcome)),
         );
     }
-    beside.apply(|_| {});
-    while outcomes.borrow().len() < 300 {
-        gossamer::yield_now();
-    }
+    gossamer::wait_all();
+    assert_eq!(outcomes.borrow().len(), 300);
     for (round, outcome) in outcomes.borrow().iter() {
         match outcome {
             Ok(value) => assert!(round % 3 != 0 && *value == u64::from(*round)),

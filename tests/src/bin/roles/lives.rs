@@ -1,5 +1,7 @@
 //! Trusts that travel, and properties that end when the last of them does.
 
+use std::time::Duration;
+
 use gossamer::{Place, Trust};
 
 use crate::far;
@@ -97,7 +99,7 @@ fn until(dropped: &Trust<u64>, expected: u64) {
         if now == expected {
             return;
         }
-        gossamer::yield_now();
+        gossamer::sleep(Duration::from_micros(100));
     }
 }
 

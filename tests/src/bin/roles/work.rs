@@ -1,5 +1,7 @@
 //! Fibers everywhere.
 
+use std::time::Duration;
+
 use gossamer::Place;
 
 use crate::{counters, far, text};
@@ -30,7 +32,7 @@ pub fn spawn() {
         let counter = counter.clone();
         gossamer::spawn_on(Place::of(0, 0), move || {
             while counter.apply(|c| *c) == 0 {
-                gossamer::yield_now();
+                gossamer::sleep(Duration::from_micros(100));
             }
             counter.apply(|c| *c)
         })
