@@ -33,8 +33,15 @@ pub struct Stage {
 
 /// A pool as the workload wants it, with so many workers that only serve.
 pub fn pool(workload: &Workload, dedicated: usize) -> Threadpool {
-    let builder = Threadpool::builder().workers(workload.threads).dedicated(dedicated).pin(workload.pin);
-    workload.spin.map_or(builder.clone(), |spin| builder.spin(spin)).build()
+    let mut builder = Threadpool::builder().workers(workload.threads).dedicated(dedicated);
+    if !workload.pin {
+        // Else as it is by default: under a quota nobody is pinned.
+        builder = builder.pin(false);
+    }
+    if let Some(spin) = workload.spin {
+        builder = builder.spin(spin);
+    }
+    builder.build()
 }
 
 /// What the workers have counted since their start, together.
