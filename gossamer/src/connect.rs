@@ -89,8 +89,9 @@ pub(crate) fn connect(
     let ways = better_ways(plan, own, &ways, &offers);
     let post = post.filter(|_| ways.contains(&Way::Verbs));
     let layout = Arc::new(Layout::new(workers::divide(plan, &cores, threads)?, Slots::of(plan)));
-    let (own, ways, workers) = (MachineId(own), &ways[..], layout.workers());
-    let place = Place { own, ways, offers: &offers, workers, deadline: Instant::now() + deadline.left() };
+    let threads: Vec<u16> = (0..layout.machines()).map(|machine| layout.threads(machine)).collect();
+    let (own, ways, threads) = (MachineId(own), &ways[..], &threads[..]);
+    let place = Place { own, ways, offers: &offers, threads, deadline: Instant::now() + deadline.left() };
     let parts = Parts { own, plan, region_bytes: layout.region_bytes(own.0), place, deadline };
     let opened = parts.open(memory, listener, post, &cards, key);
     let (fabric, ways) = opened.map_err(|error| StartError::fabric(error, plan))?;

@@ -41,7 +41,7 @@ pub(crate) enum StartError {
     OtherLayout { machine: u16, theirs: String, expected: String },
     #[error("machine {machine} did not say hello: {cause}; see what it printed")]
     NoHello { machine: u16, cause: String, is_lost: bool },
-    #[error("{threads} workers on one machine, of {machines}: give each at most 65,534")]
+    #[error("{threads} workers on one machine, of {machines}: give each at most 65,533")]
     Threads { threads: usize, machines: usize },
     #[error("the workers cannot be started: {0}")]
     Pool(#[from] trust::BuildError),

@@ -50,6 +50,7 @@ pub mod file;
 mod over_verbs;
 mod rack;
 mod remote;
+mod service;
 mod spawn;
 mod start;
 mod stats;

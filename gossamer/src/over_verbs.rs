@@ -65,7 +65,8 @@ pub(crate) struct Place<'a> {
     pub(crate) ways: &'a [Way],
     /// What is on the cards, by machine.
     pub(crate) offers: &'a [Option<Offer>],
-    pub(crate) workers: &'a [u16],
+    /// How many threads each machine has that write to others.
+    pub(crate) threads: &'a [u16],
     pub(crate) deadline: Instant,
 }
 
@@ -113,8 +114,8 @@ impl Post {
         let party = Party {
             machine: place.own,
             machines,
-            workers: place.workers[usize::from(place.own.0)],
-            peers: peers.iter().map(|peer| (*peer, place.workers[usize::from(peer.0)])).collect(),
+            workers: place.threads[usize::from(place.own.0)],
+            peers: peers.iter().map(|peer| (*peer, place.threads[usize::from(peer.0)])).collect(),
         };
         let prepared = match VerbsFabric::prepare(&self.settings, party, region) {
             Err(error) if self.is_asked_for => return Err(error),

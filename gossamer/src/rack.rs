@@ -92,7 +92,7 @@ pub struct Machine {
     pub address: std::net::IpAddr,
     /// Its process id on that host.
     pub process: u32,
-    /// Bytes of the slots in its memory, for requests to its workers and answers to them.
+    /// Bytes of the slots in its memory, for requests to its workers and its service thread, and answers to them.
     pub slots_bytes: usize,
     /// How this machine reaches it.
     pub way: Way,

@@ -4,7 +4,8 @@
 //!
 //! 1. take up what the starter left; from here on the starter can end this process (`fate`)
 //! 2. find the other machines, and open the fabric to them (`connect`); from here on their death ends this process too
-//! 3. start the pool; attach each worker to all workers of the other machines; tell the starter that this machine is ready
+//! 3. start the workers and the service thread; attach each to all those of the other machines; tell the starter that this machine is
+//!    ready
 //! 4. machine 0 runs `gsm_main`, waits for the fibers of its own workers, and tells the starter that the program is over;
 //!    the others serve until the starter ends them
 
@@ -18,7 +19,7 @@ use crate::error::StartError;
 use crate::fate;
 use crate::rack::{Machine, Program, Rack, Way};
 use crate::remote::{Image, Layout, Slots, Wiring};
-use crate::workers;
+use crate::{Place, service, workers};
 
 /// Runs `gsm_main` as the first fiber of a program that spans the rack, with `threads` workers in all (0: as many as this
 /// host has cores; the launcher's `--threads` counts more).
@@ -68,7 +69,7 @@ fn run_alone<F: FnOnce() + Send + 'static>(gsm_main: F, threads: usize) -> Resul
     let (address, process) = (std::net::Ipv4Addr::LOCALHOST.into(), std::process::id());
     let machine = Machine { workers, host: host(), address, process, slots_bytes, way: Way::Here };
     begin(Rack { machine: 0, machines: vec![machine] }, &pool);
-    Ok(run_first_fiber(pool, gsm_main))
+    Ok(run_first_fiber(Threads { workers: pool, service: None }, gsm_main))
 }
 
 /// The program as one machine of several. Returns its exit status, on machine 0.
@@ -87,7 +88,10 @@ fn run_machine<F: FnOnce() + Send + 'static>(
     let watch = fate::watch(&fabric).map_err(StartError::Thread)?;
 
     trust::link::set_machine(own).map_err(StartError::TooLate)?;
-    let pool = workers::start_pool(&plan, layout.workers(), own)?;
+    let threads = Threads {
+        workers: workers::start_pool(&plan, layout.workers(), own)?,
+        service: if layout.machines() > 1 { Some(service::start(&plan, own)?) } else { None },
+    };
     let machines = hellos.into_iter().zip(ways).map(|(hello, way)| Machine {
         workers: hello.workers,
         host: plan.host_of(hello.machine).name.clone(),
@@ -96,13 +100,13 @@ fn run_machine<F: FnOnce() + Send + 'static>(
         slots_bytes: layout.slots_bytes(hello.machine),
         way,
     });
-    begin(Rack { machine: own, machines: machines.collect() }, &pool);
-    attach(&pool, &Wiring { fabric: fabric.clone(), layout, image })?;
+    begin(Rack { machine: own, machines: machines.collect() }, &threads.workers);
+    threads.attach(own, &Wiring { fabric: fabric.clone(), layout, image })?;
     control.send(&Message::Ready { pid: std::process::id(), slots_bytes })?;
     if own != 0 {
         serve_until_the_end();
     }
-    let status = run_first_fiber(pool, gsm_main);
+    let status = run_first_fiber(threads, gsm_main);
     fate::finish(fabric, watch, &control, status);
     Ok(status)
 }
@@ -112,24 +116,41 @@ fn begin(rack: Rack, pool: &Threadpool) {
     assert!(Program::begin(rack, trustees), "`gossamer::main` was called before: a process runs one program");
 }
 
-fn attach(pool: &Threadpool, wiring: &Wiring) -> Result<(), StartError> {
-    for (worker, trustee) in (0u16..).zip(pool.trustees()) {
-        let wiring = wiring.clone();
-        let attached = trust::spawn_on(trustee, move || wiring.attach(worker)).join();
-        attached.map_err(|panic| StartError::Worker(panic_text(&*panic)))??;
+/// The threads of this machine that delegate, in the order in which they end: the service thread sends the last counts of all others.
+struct Threads {
+    workers: Threadpool,
+    service: Option<Threadpool>,
+}
+
+impl Threads {
+    /// Attaches them to those of the other machines.
+    fn attach(&self, own: u16, wiring: &Wiring) -> Result<(), StartError> {
+        let workers = self.workers.trustees();
+        let place = service::place(own, workers.len() as u16);
+        let service = self.service.iter().map(|service| (place, service.trustees()[0]));
+        let workers = (0..).map(|worker| Place::of(own, worker)).zip(workers.iter().copied());
+        // The service thread first: a worker that is attached may at once have a trust that a thread without links counts.
+        for (place, trustee) in service.chain(workers) {
+            if trustee.id() != place.trustee_id() {
+                return Err(StartError::TooLate(1));
+            }
+            let wiring = wiring.clone();
+            let attached = trust::spawn_on(&trustee, move || wiring.attach(place.worker)).join();
+            attached.map_err(|panic| StartError::Worker(panic_text(&*panic)))??;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Runs `gsm_main`, waits for all fibers of this machine, and says with which status the program ends.
-fn run_first_fiber<F: FnOnce() + Send + 'static>(pool: Threadpool, gsm_main: F) -> u8 {
-    let outcome = pool.spawn_on(0, gsm_main).join();
+fn run_first_fiber<F: FnOnce() + Send + 'static>(threads: Threads, gsm_main: F) -> u8 {
+    let outcome = threads.workers.spawn_on(0, gsm_main).join();
     if outcome.is_err() {
         // The panic has told of itself. Other fibers may wait for what `gsm_main` will not do any more: nobody waits for them.
-        std::mem::forget(pool);
+        std::mem::forget(threads);
         return fate::PANIC_STATUS;
     }
-    drop(pool);
+    drop(threads);
     0
 }
 

@@ -12,8 +12,8 @@ use crate::error::StartError;
 
 /// Stack of a fiber, that of `gsm_main` included. Only touched pages cost memory.
 const STACK_BYTES: usize = 1 << 20;
-/// Stands for a connection that no worker uses (`remote/hello.rs`), so no machine has as many workers.
-pub(crate) const WORKERS_MAX: usize = u16::MAX as usize - 1;
+/// One number stands for a connection that no worker uses (`remote/hello.rs`), and one is the service thread's.
+pub(crate) const WORKERS_MAX: usize = u16::MAX as usize - 2;
 
 /// The workers of a program that runs as one process: `threads`, or (0) as many as there are cores.
 pub(crate) fn alone(threads: usize) -> Result<u16, StartError> {
@@ -99,15 +99,19 @@ pub(crate) fn start_pool(plan: &Plan, workers: &[u16], own: u16) -> Result<Threa
     let builder = builder(workers[usize::from(own)], own);
     let cores = cores(plan.host_of(own))?;
     if total > usable(&cores) || trust::link::cpu_quota().is_some_and(|quota| quota < cores.len()) {
-        return Ok(builder.pin(false).spin(Duration::ZERO).try_build()?);
+        return build_on(&cores, builder.pin(false).spin(Duration::ZERO));
     }
-    let mut own_cores = CpuSet::new();
-    cores[before..before + count(own)].iter().for_each(|&core| own_cores.set(core));
+    build_on(&cores[before..before + count(own)], builder.pin(true))
+}
+
+/// Builds a pool whose threads keep to these cores; where the system does not let them, to all.
+pub(crate) fn build_on(cores: &[usize], builder: Builder) -> Result<Threadpool, StartError> {
+    let mut set = CpuSet::new();
+    cores.iter().for_each(|&core| set.set(core));
     // On a thread of its own: workers inherit its cores, while this thread keeps all.
     let build = || {
-        // Where that fails the workers are pinned among all cores.
-        let _ = sched_setaffinity(None, &own_cores);
-        builder.pin(true).try_build()
+        let _ = sched_setaffinity(None, &set);
+        builder.try_build()
     };
     let pool = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().spawn_scoped(scope, build).map_err(StartError::Thread)?;

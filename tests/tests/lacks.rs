@@ -27,7 +27,7 @@ fn a_lack_is_told_with_its_cure() {
         ("VERBS_STUB_STATE", "1", "stub0 port 1: InfiniBand, down, MTU 4096; not usable: the port is down"),
         ("VERBS_STUB_LOCKABLE", "4096", "bytes cannot be registered with the RDMA device"),
         ("VERBS_STUB_COMPLETIONS", "100", "stub0 has 100: lower queue_depth, or use fewer workers"),
-        ("VERBS_STUB_QUEUE_PAIRS", "3", "4 queue pairs are needed, stub0 has 3: use fewer workers"),
+        ("VERBS_STUB_QUEUE_PAIRS", "4", "5 queue pairs are needed, stub0 has 4: use fewer workers"),
     ] {
         let output = run(&[(name, value)], true, &["--fabric", "verbs"]);
         assert!(!output.status.success(), "{name}: {}", said(&output));

@@ -48,11 +48,10 @@
 //! fiber of that thread, nor the thread's own code, waits. Who computes or blocks delays the properties that his thread has
 //! just used, and no others. (What a thread's own code counts or entrusts goes at once, if need be by the inbox.)
 //!
-//! Across machines the trustee cannot read the clients' numbers, so in (1) it asks all workers of the other machines by a
-//! request, and goes on to (2) when one of each machine has told the numbers of all of them (`far/numbers.rs`). It answers
+//! Across machines the trustee cannot read the clients' numbers, so in (1) it asks the service thread of each other machine, which
+//! always answers, and goes on to (2) when each has told the numbers of all workers of its machine (`far/numbers.rs`). It answers
 //! after (1) began, so whatever happened before (1) is in the numbers, which count all requests, sent or not, and the
-//! proof stands. So a drop may be delayed by a worker of another machine that has unsent requests to the trustee, until its next turn; and
-//! by a machine of which all workers compute, until one of them has its turn.
+//! proof stands. So a drop may be delayed by a worker of another machine that has unsent requests to the trustee, until its next turn.
 //!
 //! A request of another machine may come before the word of the thread that entrusted the property (`Adopt`): on a machine of a
 //! rack the homes know of it from the start (`announced`). Where a count reaches 0 before that word has come, (2) waits for it,
@@ -95,10 +94,12 @@ pub(crate) trait Trustee<C> {
     /// Handles what has come by the inbox.
     fn read_mail(&self);
     fn clients(&self) -> Ref<'_, Vec<Rc<C>>>;
-    /// Clients on other machines, and a question to one of them, for the burial of this number, which ends in
-    /// [`Estate::told`].
+    /// Clients on other machines.
     fn far_clients(&self) -> Vec<Rc<FarClient>>;
-    fn ask(&self, client: Rc<FarClient>, burial: u64);
+    /// Service threads of other machines, and a question to one of them, for the burial of this number, which ends in
+    /// [`Estate::told`].
+    fn services(&self) -> Vec<TrusteeId>;
+    fn ask(&self, service: TrusteeId, burial: u64);
     /// Drops a property that is in no list any more.
     fn destroy(&self, property: *mut Header);
 }
@@ -133,9 +134,9 @@ struct Burial<C> {
     properties: Vec<*mut Header>,
     /// Clients that have yet to be served up to a number of requests.
     awaited: Vec<(Rc<C>, u64)>,
-    /// Clients on other machines likewise, and the machines that have yet to tell their numbers.
+    /// Clients on other machines likewise, and the service threads that have yet to tell the numbers of their machines.
     awaited_far: Vec<(Rc<FarClient>, u64)>,
-    asked: Vec<u16>,
+    asked: Vec<TrusteeId>,
 }
 
 impl<C> Default for Estate<C> {
@@ -235,19 +236,11 @@ impl<C: Client> Estate<C> {
             (published > client.served()).then(|| (Rc::clone(client), published))
         };
         let awaited = trustee.clients().iter().filter_map(behind).collect();
-        let far = trustee.far_clients();
-        let mut asked: Vec<u16> = far.iter().map(|client| client.client().machine()).collect();
-        asked.sort_unstable();
-        asked.dedup();
+        let asked = trustee.services();
         let number = self.rounds.get() + 1;
         self.rounds.set(number);
-        *self.burial.borrow_mut() = Some(Burial { properties, awaited, awaited_far: Vec::new(), asked });
-        for client in far {
-            // Who has not answered the last question is asked again when it does.
-            if client.set_asked(true) {
-                trustee.ask(client, number);
-            }
-        }
+        *self.burial.borrow_mut() = Some(Burial { properties, awaited, awaited_far: Vec::new(), asked: asked.clone() });
+        asked.into_iter().for_each(|service| trustee.ask(service, number));
     }
 
     /// Sets those of the properties aside for which a client has a request that is queued, or in a batch that is not served.
@@ -280,28 +273,18 @@ impl<C: Client> Estate<C> {
         self.dying.borrow_mut().extend(served.map(|aside| aside.property));
     }
 
-    /// A client on another machine has told the numbers of all workers of its machine, when it was asked for this burial.
-    fn told(&self, trustee: &impl Trustee<C>, client: Rc<FarClient>, burial: u64, numbers: &[(u16, u64)]) {
-        client.set_asked(false);
+    /// A service thread has told the numbers of all workers of its machine, when it was asked for this burial.
+    fn told(&self, trustee: &impl Trustee<C>, service: TrusteeId, burial: u64, numbers: &[(u16, u64)]) {
         let mut current = self.burial.borrow_mut();
-        let machine = client.client().machine();
-        let Some(at) = current.as_ref().and_then(|burial| burial.asked.iter().position(|asked| *asked == machine))
-        else {
-            return;
-        };
-        if burial == self.rounds.get() {
-            let Some(burial) = &mut *current else { return };
-            burial.asked.swap_remove(at);
-            let of_machine = trustee.far_clients().into_iter().filter(|client| client.client().machine() == machine);
-            burial.awaited_far.extend(of_machine.filter_map(|client| {
-                let (_, number) = numbers.iter().find(|(worker, _)| usize::from(*worker) == client.client().index())?;
-                Some((client, *number))
-            }));
-        } else {
-            drop(current);
-            client.set_asked(true);
-            trustee.ask(client, self.rounds.get());
-        }
+        // Another one may have begun only where the trustee ends: it drops its properties without waiting.
+        let Some(current) = current.as_mut().filter(|_| burial == self.rounds.get()) else { return };
+        current.asked.retain(|asked| *asked != service);
+        let clients = trustee.far_clients();
+        let of_machine = clients.into_iter().filter(|client| client.client().machine() == service.machine());
+        current.awaited_far.extend(of_machine.filter_map(|client| {
+            let (_, number) = numbers.iter().find(|(worker, _)| usize::from(*worker) == client.client().index())?;
+            Some((client, *number))
+        }));
     }
 
     /// Step (2).
@@ -398,11 +381,14 @@ impl Trustee<Incoming> for Worker {
         self.incoming()
     }
     fn far_clients(&self) -> Vec<Rc<FarClient>> {
-        if self.far.is_attached() { self.far.clients() } else { Vec::new() }
+        self.far.clients()
     }
-    fn ask(&self, client: Rc<FarClient>, burial: u64) {
-        let told = Told { client: Rc::clone(&client), burial };
-        self.submit(client.client(), std::ptr::null_mut(), Census { trustee: self.id }, told, false);
+    fn services(&self) -> Vec<TrusteeId> {
+        self.far.services()
+    }
+    fn ask(&self, service: TrusteeId, burial: u64) {
+        let told = Told { service, burial };
+        self.submit(service, std::ptr::null_mut(), Census { trustee: self.id }, told, false);
     }
     fn destroy(&self, property: *mut Header) {
         self.forget_poison(property);
@@ -467,7 +453,7 @@ impl Request for Adopt {
     }
 }
 
-/// Asks a machine, by one of its workers, how many requests each of its workers has made to this trustee.
+/// Asks a machine, by its service thread, how many requests each of its workers has made to this trustee.
 struct Census {
     trustee: TrusteeId,
 }
@@ -492,7 +478,7 @@ impl Request for Census {
 
 /// Its answer.
 struct Told {
-    client: Rc<FarClient>,
+    service: TrusteeId,
     /// The burial that asked.
     burial: u64,
 }
@@ -509,7 +495,7 @@ impl Response for Told {
             // Its machine is gone, and with it the whole program, in a moment.
             Some(_) => Vec::new(),
         };
-        worker::with(|worker| worker.estate().told(worker, self.client, self.burial, &numbers));
+        worker::with(|worker| worker.estate().told(worker, self.service, self.burial, &numbers));
     }
 }
 

@@ -3,7 +3,7 @@
 //! The calling thread belongs to somebody else's executor: nobody runs a worker's loop there. So it needs no worker and no
 //! slots. The call goes to the trustee by its inbox and is run in its turn, in the order in which one thread sent
 //! them; the outcome is put into memory shared with the future, and the future's task is woken from the trustee's thread.
-//! For a trustee of another machine a worker with links makes the request.
+//! For a trustee of another machine the service thread of this one makes the request.
 //!
 //! Invariant: each call completes its future exactly once, with an outcome, or as gone when the call is dropped unrun.
 
@@ -261,7 +261,7 @@ impl<T: 'static> Trust<T> {
         let Some((call, answer)) = call else { return Pending(shared) };
         let (property, trustee) = self.parts();
         let is_far = trustee.machine() != registry::machine();
-        let Some(worker) = (if is_far { far::forwarder() } else { Some(trustee) }).and_then(registry::find) else {
+        let Some(worker) = (if is_far { far::service() } else { Some(trustee) }).and_then(registry::find) else {
             if is_far {
                 let text = format!("{trustee:?} is on another machine, and no worker here can reach one");
                 answer.complete(Err(Fault::Refused(text)));

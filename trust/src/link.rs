@@ -4,6 +4,10 @@
 //! client of every worker of the other machines and a trustee for each. Who suspends, serves and wakes stays as it is
 //! (`far/`).
 //!
+//! Each machine has a *service thread*: one more worker, on which no code of the program computes or blocks, so that it answers
+//! whatever the others do. It is asked what concerns a machine rather than one of its workers (how many requests they have made:
+//! `count.rs`), and it sends what threads without links have for other machines.
+//!
 //! What a carrier brings is run as what it says it is, so [`Carrier`] is an unsafe trait: safe code can neither write one nor,
 //! without one, make anything of this module that touches memory it does not own.
 
@@ -39,8 +43,10 @@ pub const PAIR_BYTES: usize = size_of::<crate::slot::Pair>();
 ///
 /// How long frames are, where requests lie in them and which property they name is checked all the same.
 pub unsafe trait Carrier {
-    /// The workers of other machines. All other calls name them by their place in this list.
+    /// The workers of other machines, service threads included. All other calls name them by their place in this list.
     fn peers(&self) -> &[TrusteeId];
+    /// The service thread of each other machine.
+    fn services(&self) -> &[TrusteeId];
     /// Bytes of a batch that goes in one piece. Longer ones go as well.
     fn room_bytes(&self) -> usize;
 
@@ -75,7 +81,7 @@ pub unsafe trait Carrier {
 }
 
 /// Gives the calling worker its carrier, if there are other machines, and its bell. Once, before it serves anyone, and after
-/// [`set_machine`].
+/// [`set_machine`]. The first worker of a machine to have a carrier is its service thread: before any other can be sent a trust.
 ///
 /// # Panics
 /// If the worker has them already.

@@ -157,8 +157,8 @@ fn send<C: Request>(worker: &Worker, client: TrusteeId, request: C) {
     worker.submit(client, std::ptr::null_mut(), request, Ignore, worker.context() == Context::Free);
 }
 
-/// Has `deliver` done by the worker of this thread where its loop will send it; else by the client itself, or by a worker with
-/// a link to the client's machine.
+/// Has `deliver` done by the worker of this thread where its loop will send it; else by the client itself, or by the
+/// service thread, which has a link to the client's machine.
 fn carry(id: PromiseId, deliver: impl FnOnce(&Worker) + Send + 'static) {
     let is_near = id.client.machine() == registry::machine();
     let reaches = worker::existing(|worker| {
@@ -168,7 +168,7 @@ fn carry(id: PromiseId, deliver: impl FnOnce(&Worker) + Send + 'static) {
         return worker::with(deliver);
     }
     // A thread's own code may not come to its loop for long, and there may be no loop any more.
-    let other = if is_near { registry::find(id.client) } else { crate::far::forwarder().and_then(registry::find) };
+    let other = if is_near { registry::find(id.client) } else { crate::far::service().and_then(registry::find) };
     if let Some(other) = other {
         let entry = Entry {
             run: Box::new(move || worker::with(deliver)),

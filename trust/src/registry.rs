@@ -115,7 +115,7 @@ pub(crate) enum Message {
     Count(PropertyRef, i32),
     /// A thread without a free slot has entrusted this property to the worker.
     Adopt(PropertyRef),
-    /// A thread without a link has cloned or dropped a trust of a property on another machine (`far::forward`).
+    /// For the service thread: one without a link has cloned or dropped a trust of a property on another machine (`far::forward`).
     Forward,
     /// For a trust on a thread that need not have slots: a call that is run on the worker as soon as nothing else is
     /// delegated there. It owns a trust of the property, which the message counts; none is named where it is counted already.

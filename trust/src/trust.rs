@@ -36,8 +36,7 @@ use crate::worker::{self, Context, Worker};
 /// for it. Only a request for this very property that is not sent yet delays it: at most for the longest stretch in which no
 /// fiber of the requesting thread, nor that thread's own code, waits (what a thread's own code clones, drops or entrusts is
 /// sent at once). What others compute or wait for meanwhile does not matter. On a rack it may also have to wait for a worker
-/// of another machine that computes with requests to the same trustee unsent, and for a machine none of whose workers comes
-/// back to its loop.
+/// of another machine that computes with requests to the same trustee unsent.
 ///
 /// A delegated closure runs while nothing else touches the property. It may do anything but wait; it may
 /// capture plain values and other trusts, but no references or pointers ([`NoRef`]): what has those travels

@@ -177,7 +177,7 @@ mod tests {
                     let mut ways = [Way::Verbs; 3];
                     ways[usize::from(own)] = Way::Here;
                     let deadline = Instant::now() + LONG;
-                    let place = Place { own: MachineId(own), ways: &ways, offers, workers: &[1, 1, 1], deadline };
+                    let place = Place { own: MachineId(own), ways: &ways, offers, threads: &[2, 2, 2], deadline };
                     let peers: Vec<_> = (0..3).filter(|peer| *peer != own).map(MachineId).collect();
                     let mut mail = Mail::open(listener, &place, peers.clone(), Key::from_bytes([7; 32])).unwrap();
                     let cards = mail.exchange(&card_of(own), deadline).unwrap();

@@ -1,4 +1,5 @@
-//! All ways of one worker to the workers of other machines, as `trust` uses them (`trust::link::Carrier`).
+//! All ways of one worker to the workers of other machines, as `trust` uses them (`trust::link::Carrier`). Service threads are workers
+//! here as any other.
 //!
 //! For each worker of another machine there are two ways: one on which it is the trustee and this worker the client, one the
 //! other way round. Flags are looked for in two dense tables, so an idle turn costs a load and a comparison for each way.
@@ -29,6 +30,7 @@ pub(super) struct RackCarrier {
     own: Place,
     room_bytes: usize,
     ids: Vec<TrusteeId>,
+    services: Vec<TrusteeId>,
     peers: Vec<Peer>,
     connections: Vec<Connection>,
     /// Where each peer's next request, and its next answer, will show.
@@ -76,6 +78,7 @@ impl RackCarrier {
         own: Place,
         room_bytes: usize,
         peers: Vec<Peer>,
+        services: Vec<TrusteeId>,
         connections: Vec<Connection>,
     ) -> RackCarrier {
         RackCarrier {
@@ -85,6 +88,7 @@ impl RackCarrier {
             own,
             room_bytes,
             ids: peers.iter().map(|peer| peer.place.trustee_id()).collect(),
+            services,
             requests: peers.iter().map(|peer| Watch::of(&peer.as_trustee)).collect(),
             answers: peers.iter().map(|peer| Watch::of(&peer.as_client)).collect(),
             peers,
@@ -167,6 +171,10 @@ impl RackCarrier {
 unsafe impl Carrier for RackCarrier {
     fn peers(&self) -> &[TrusteeId] {
         &self.ids
+    }
+
+    fn services(&self) -> &[TrusteeId] {
+        &self.services
     }
 
     fn room_bytes(&self) -> usize {

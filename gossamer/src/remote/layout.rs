@@ -3,11 +3,14 @@
 //! ```text
 //! hello of machine 0, 1, …            written once by each machine, at the start
 //! start word                          the machine's first thread sleeps here while it starts
-//! park word of worker 0, 1, …         each on cache lines of its own
-//! credit words   [own worker as trustee] [worker of another machine as client], and the other way round
-//! request slots  [own worker as trustee] [worker of another machine as client] [0, 1, ..]
-//! answer slots   [own worker as client]  [worker of another machine as trustee] [0, 1, ..]
+//! park word of thread 0, 1, …         each on cache lines of its own
+//! credit words   [own thread as trustee] [thread of another machine as client], and the other way round
+//! request slots  [own thread as trustee] [thread of another machine as client] [0, 1, ..]
+//! answer slots   [own thread as client]  [thread of another machine as trustee] [0, 1, ..]
 //! ```
+//!
+//! The threads of a machine are its workers and behind them, if there are other machines, its service thread. A pair of threads of which
+//! one is a service thread has one slot, for little goes there.
 //!
 //! Every machine computes the same from the numbers of workers and the slots of a pair, so no addresses are exchanged.
 
@@ -15,8 +18,8 @@ use std::fmt;
 
 use super::hello::HELLO_BYTES;
 use super::slot::TRAILER_BYTES;
-use crate::Place;
 use crate::bootstrap::Plan;
+use crate::{Place, service};
 
 /// Bytes of a park word with the cache lines it has for itself.
 const PARK_BYTES: usize = 128;
@@ -26,14 +29,14 @@ const SLOTS_BYTES_MAX: usize = 512 << 20;
 
 const _: () = assert!(HELLO_BYTES.is_multiple_of(128));
 
-/// The slots in which the writes of one worker to another lie, in each direction.
+/// The slots in which the writes of one thread to another lie, in each direction.
 ///
 /// How many a pair has is how many batches can be under way: the time of a round trip is hidden if together they hold what is
 /// sent in it. Measured (docs/performance.md): more than 4 slots of 8 KiB do nothing for shared memory, 16 double what TCP
 /// on loopback carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slots {
-    /// For each pair of workers and direction.
+    /// For each pair of threads and direction.
     pub(crate) per_pair: u16,
     /// Of one slot.
     pub(crate) bytes: usize,
@@ -105,8 +108,29 @@ impl Layout {
         self.workers.len() as u16
     }
 
+    /// How many threads of a machine have slots.
+    pub(crate) fn threads(&self, machine: u16) -> u16 {
+        self.workers[usize::from(machine)] + u16::from(self.machines() > 1)
+    }
+
+    /// The service thread of a machine, if there are other machines.
+    pub(crate) fn service(&self, machine: u16) -> Place {
+        service::place(machine, self.workers[usize::from(machine)])
+    }
+
+    fn is_service(&self, thread: Place) -> bool {
+        thread == self.service(thread.machine)
+    }
+
+    /// Those of a pair of workers.
     pub(crate) fn slots(&self) -> Slots {
         self.slots
+    }
+
+    /// Those of this pair of threads.
+    pub(super) fn slots_of(&self, one: Place, other: Place) -> Slots {
+        let per_pair = if self.is_service(one) || self.is_service(other) { 1 } else { self.slots.per_pair };
+        Slots { per_pair, ..self.slots }
     }
 
     /// Where `machine` writes its hello, in any region.
@@ -119,46 +143,43 @@ impl Layout {
         self.workers.len() * HELLO_BYTES
     }
 
-    /// The park word of a worker, in the region of its machine.
-    pub(super) fn park_word(&self, worker: u16) -> usize {
-        self.start_word() + PARK_BYTES * (1 + usize::from(worker))
+    /// The park word of a thread, in the region of its machine.
+    pub(super) fn park_word(&self, thread: u16) -> usize {
+        self.start_word() + PARK_BYTES * (1 + usize::from(thread))
     }
 
     /// In the region of the trustee's machine: how many answers the client has taken.
     pub(super) fn answer_credit(&self, trustee: Place, client: Place) -> usize {
-        self.credits(trustee.machine) + CREDIT_BYTES * self.cell(trustee, client)
+        self.credits(trustee.machine) + CREDIT_BYTES * self.first(trustee, client, 1)
     }
 
     /// In the region of the client's machine: how many requests the trustee has taken.
     pub(super) fn request_credit(&self, client: Place, trustee: Place) -> usize {
         let machine = client.machine;
-        self.credits(machine) + CREDIT_BYTES * (self.cells(machine) + self.cell(client, trustee))
+        self.credits(machine) + CREDIT_BYTES * (self.square(machine, 1) + self.first(client, trustee, 1))
     }
 
     /// The first request slot of a pair, in the region of the trustee's machine.
     pub(super) fn request_slots(&self, trustee: Place, client: Place) -> usize {
-        self.squares(trustee.machine) + self.ring_bytes() * self.cell(trustee, client)
+        let slot = self.first(trustee, client, self.slots.per_pair);
+        self.squares(trustee.machine) + self.slots.stride_bytes() * slot
     }
 
     /// The first answer slot of a pair, in the region of the client's machine.
     pub(super) fn answer_slots(&self, client: Place, trustee: Place) -> usize {
         let machine = client.machine;
-        self.squares(machine) + self.ring_bytes() * (self.cells(machine) + self.cell(client, trustee))
+        let slot = self.square(machine, self.slots.per_pair) + self.first(client, trustee, self.slots.per_pair);
+        self.squares(machine) + self.slots.stride_bytes() * slot
     }
 
     /// Bytes of the slots of a machine.
     pub(crate) fn slots_bytes(&self, machine: u16) -> usize {
-        2 * self.cells(machine) * self.ring_bytes()
+        2 * self.square(machine, self.slots.per_pair) * self.slots.stride_bytes()
     }
 
     /// Bytes of the region of a machine.
     pub(crate) fn region_bytes(&self, machine: u16) -> usize {
         self.squares(machine) + self.slots_bytes(machine)
-    }
-
-    /// Bytes of the slots of one pair in one direction.
-    fn ring_bytes(&self) -> usize {
-        usize::from(self.slots.per_pair) * self.slots.stride_bytes()
     }
 
     /// Workers of all machines but this.
@@ -168,26 +189,34 @@ impl Layout {
 
     /// Where the credit words begin.
     fn credits(&self, machine: u16) -> usize {
-        self.park_word(self.workers[usize::from(machine)])
+        self.park_word(self.threads(machine))
     }
 
     /// Where the request slots begin.
     fn squares(&self, machine: u16) -> usize {
-        self.credits(machine) + (2 * self.cells(machine) * CREDIT_BYTES).next_multiple_of(PARK_BYTES)
+        self.credits(machine) + (2 * self.square(machine, 1) * CREDIT_BYTES).next_multiple_of(PARK_BYTES)
     }
 
-    /// Pairs of one square.
-    fn cells(&self, machine: u16) -> usize {
-        usize::from(self.workers[usize::from(machine)]) * self.others(machine)
+    /// How many words or slots a square has, where a pair of workers has `per_pair` of them and each other pair one.
+    fn square(&self, machine: u16, per_pair: u16) -> usize {
+        usize::from(self.workers[usize::from(machine)]) * self.row(machine, per_pair) + self.row(machine, 1)
     }
 
-    /// Which pair of a square of `own`'s machine is that of `own` and `other`.
-    fn cell(&self, own: Place, other: Place) -> usize {
-        let mut column = self.before[usize::from(other.machine)] + usize::from(other.worker);
-        if other.machine > own.machine {
-            column -= usize::from(self.workers[usize::from(own.machine)]);
+    /// Of these, how many a row has: one of a worker, or that of the service thread, which has one for each pair.
+    fn row(&self, machine: u16, per_pair: u16) -> usize {
+        self.others(machine) * usize::from(per_pair) + self.workers.len() - 1
+    }
+
+    /// Of these, which is the first of the pair of `own` and `other`, in a square of `own`'s machine.
+    fn first(&self, own: Place, other: Place, per_pair: u16) -> usize {
+        let is_behind = other.machine > own.machine;
+        let services = usize::from(other.machine) - usize::from(is_behind);
+        let mut workers = self.before[usize::from(other.machine)] + usize::from(other.worker);
+        if is_behind {
+            workers -= usize::from(self.workers[usize::from(own.machine)]);
         }
-        usize::from(own.worker) * self.others(own.machine) + column
+        let each = if self.is_service(own) { 1 } else { usize::from(per_pair) };
+        usize::from(own.worker) * self.row(own.machine, per_pair) + workers * each + services
     }
 }
 
@@ -202,16 +231,19 @@ mod tests {
         fn nothing_overlaps_and_nothing_is_left(workers in prop::collection::vec(1u16..5, 1..6), per_pair in 1u16..9) {
             let slots = Slots { per_pair, bytes: 1024 };
             let layout = Layout::new(workers.clone(), slots);
-            let ring = usize::from(per_pair) * (1024 + 64);
-            let places = || (0u16..).zip(&workers).flat_map(|(machine, &count)| {
-                (0..count).map(move |worker| Place { machine, worker })
+            let service = u16::from(workers.len() > 1);
+            let threads = || (0u16..).zip(&workers).flat_map(|(machine, &count)| {
+                (0..count + service).map(move |worker| Place { machine, worker })
             });
-            for (machine, &count) in (0u16..).zip(&workers) {
+            for machine in 0..layout.machines() {
                 let mut parts = vec![(layout.start_word(), PARK_BYTES)];
                 parts.extend((0..layout.machines()).map(|other| (layout.hello(other), HELLO_BYTES)));
-                parts.extend((0..count).map(|worker| (layout.park_word(worker), PARK_BYTES)));
-                for own in places().filter(|place| place.machine == machine) {
-                    for other in places().filter(|place| place.machine != machine) {
+                for own in threads().filter(|thread| thread.machine == machine) {
+                    parts.push((layout.park_word(own.worker), PARK_BYTES));
+                    for other in threads().filter(|thread| thread.machine != machine) {
+                        let is_of_workers = [own, other].iter().all(|thread| thread.worker < workers[usize::from(thread.machine)]);
+                        let ring = if is_of_workers { usize::from(per_pair) } else { 1 } * (1024 + 64);
+                        prop_assert_eq!(usize::from(layout.slots_of(own, other).per_pair) * slots.stride_bytes(), ring);
                         parts.push((layout.request_slots(own, other), ring));
                         parts.push((layout.answer_slots(own, other), ring));
                         parts.push((layout.request_credit(own, other), CREDIT_BYTES));
@@ -222,7 +254,7 @@ mod tests {
                 let mut end = 0;
                 for (start, bytes) in parts {
                     // Only before the slots a part of a cache line may be free.
-                    prop_assert!(start == end || (bytes == ring && start == end.next_multiple_of(PARK_BYTES)));
+                    prop_assert!(start == end || (bytes > PARK_BYTES && start == end.next_multiple_of(PARK_BYTES)));
                     end = start + bytes;
                 }
                 prop_assert_eq!(end, layout.region_bytes(machine));
@@ -232,9 +264,9 @@ mod tests {
 
     #[test]
     fn amounts_are_those_of_the_squares() {
-        let ring = |slots: Slots| usize::from(slots.per_pair) * slots.stride_bytes();
         let layout = Layout::new(vec![3, 3, 3], Slots::SHM);
-        assert_eq!(layout.slots_bytes(1), 2 * 3 * 6 * ring(Slots::SHM));
+        // Each of 3 workers with 6 others, of 4 slots, and each of 4 threads with service threads, or as one, of one slot.
+        assert_eq!(layout.slots_bytes(1), 2 * (3 * 6 * 4 + 3 * 2 + 8) * (8192 + 64));
         assert_eq!(Layout::new(vec![4], Slots::NETWORK).slots_bytes(0), 0);
     }
 

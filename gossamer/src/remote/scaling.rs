@@ -26,6 +26,11 @@ fn peers((machines, workers): (usize, u16)) -> usize {
     (machines - 1) * usize::from(workers)
 }
 
+/// Threads of other machines: their workers, and of each its service thread.
+fn other_threads(rack: (usize, u16)) -> usize {
+    (rack.0 - 1) * usize::from(layout(rack).threads(0))
+}
+
 fn memory() -> String {
     let mut out =
         "\n| machines x workers | slots a pair | slots | in-process pairs | ways | queue pairs | staging | sockets |\n"
@@ -34,13 +39,14 @@ fn memory() -> String {
     for rack in RACKS {
         let (machines, workers) = (rack.0, usize::from(rack.1));
         let layout = layout(rack);
+        let threads = usize::from(layout.threads(0));
         let here = workers * (workers - 1) * trust::link::PAIR_BYTES;
-        let ways = workers * peers(rack) * (PEER_BYTES + 2 * WATCH_BYTES);
-        // As `comm::verbs` makes them: for each machine one for each worker, one for the starting thread, one for heartbeats.
-        let queue_pairs = (machines - 1) * (workers + 2);
-        // As `comm::tcp` does: for each machine one for each worker here and there, and one for heartbeats.
-        let sockets = (machines - 1) * (2 * workers + 1);
-        let staging = (machines - 1) * (workers + 1) * Settings::default().staging_bytes;
+        let ways = threads * other_threads(rack) * (PEER_BYTES + 2 * WATCH_BYTES);
+        // As `comm::verbs` makes them: for each machine one for each thread, one for the starting thread, one for heartbeats.
+        let queue_pairs = (machines - 1) * (threads + 2);
+        // As `comm::tcp` does: for each machine one for each thread here and there, and one for heartbeats.
+        let sockets = (machines - 1) * (2 * threads + 1);
+        let staging = (machines - 1) * (threads + 1) * Settings::default().staging_bytes;
         let _ = writeln!(
             out,
             "| {machines} x {workers} | {} | {} | {} | {} | {queue_pairs} | {} | {sockets} |",
@@ -57,7 +63,7 @@ fn memory() -> String {
 fn looking() -> String {
     let mut out = "\n| machines x workers | flags | lines and entries a look touches |\n|---|---:|---:|\n".to_owned();
     for rack in RACKS {
-        let flags = 2 * peers(rack);
+        let flags = 2 * other_threads(rack);
         let _ = writeln!(out, "| {} x {} | {flags} | {} |", rack.0, rack.1, bytes(flags * (64 + WATCH_BYTES)));
     }
     out
@@ -110,7 +116,7 @@ fn a_batch_has_one_request_at_least() {
 #[ignore = "measures, and takes two gigabytes"]
 fn looking_costs() {
     for rack in RACKS {
-        let flags = 2 * peers(rack);
+        let flags = 2 * other_threads(rack);
         let stride = layout(rack).slots().stride_bytes() * usize::from(layout(rack).slots().per_pair) / 8;
         let words: Vec<AtomicU64> = (0..flags * stride).map(|_| AtomicU64::new(0)).collect();
         let watched: Vec<(usize, u64)> = (0..flags).map(|flag| (flag * stride + stride - 1, 0)).collect();

@@ -22,7 +22,7 @@ use crate::Place;
 const TIMEOUT: Duration = Duration::from_secs(60);
 const SMALL: Slots = Slots { per_pair: 3, bytes: 512 };
 
-/// Two machines of a worker each, in this process.
+/// Two machines of a worker each (and a service thread), in this process.
 fn machines(slots: Slots) -> Vec<Wiring> {
     let segments = shm::create(2).unwrap();
     let layout = Arc::new(Layout::new(vec![1, 1], slots));
@@ -374,7 +374,9 @@ fn damaged_slots_are_refused_or_in_range() {
 fn a_carrier_finds_who_has_sent() {
     let machines = machines(SMALL);
     let (mut client, mut trustee) = (machines[0].carrier(0).unwrap(), machines[1].carrier(0).unwrap());
-    assert_eq!(client.peers().len(), 1);
+    // Of the other machine its worker, and its service thread.
+    assert_eq!(client.peers().len(), 2);
+    assert_eq!(client.services(), &client.peers()[1..]);
     assert!(!trustee.has_news() && trustee.find_requests(0).is_none());
     assert!(client.can_send(0));
     client.send(0, &mut buffer(b"request"), 1);
@@ -400,6 +402,19 @@ fn a_carrier_finds_who_has_sent() {
     trustee.turn();
     assert_eq!(trustee.find_requests(0), Some(0));
     assert_eq!(trustee.receive_requests(0, &mut into), Some(2));
+
+    // The service thread is asked meanwhile, in its only slot.
+    let mut service = machines[1].carrier(1).unwrap();
+    for round in 0..3 {
+        client.send(1, &mut buffer(b"question"), 3);
+        assert!(!client.can_send(1) && !trustee.has_news() && service.find_requests(0) == Some(0));
+        assert_eq!(service.receive_requests(0, &mut into), Some(3));
+        service.answer(0, &mut buffer(b"its answer"), 0);
+        service.flush();
+        assert_eq!((client.receive_answer(1, &mut into), into.bytes()), (Some(0), &b"its answer"[..]), "round {round}");
+        client.flush();
+        assert!(client.can_send(1));
+    }
 }
 
 const _: () = assert!(TRAILER_BYTES < 512);

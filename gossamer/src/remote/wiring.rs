@@ -1,4 +1,4 @@
-//! A worker's carrier, and how it sleeps: made on the worker's own thread and given to `trust`.
+//! A thread's carrier, and how it sleeps: made on that thread, a worker or the service thread, and given to `trust`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::layout::Layout;
 use super::stream::{Offsets, Way};
 use crate::{Place, fate};
 
-/// What all workers of this machine share.
+/// What all threads of this machine share.
 #[derive(Clone)]
 pub(crate) struct Wiring {
     pub(crate) fabric: Arc<dyn Fabric>,
@@ -22,7 +22,7 @@ pub(crate) struct Wiring {
 }
 
 impl Wiring {
-    /// Attaches the calling worker, which is this one of the machine, to all workers of the other machines.
+    /// Attaches the calling thread, which is this one of the machine, to all threads of the other machines.
     pub(crate) fn attach(&self, worker: u16) -> Result<(), comm::Error> {
         let offset = self.layout.park_word(worker);
         let bell = FabricBell { fabric: Arc::clone(&self.fabric), worker: WorkerId(worker), offset };
@@ -30,20 +30,21 @@ impl Wiring {
         Ok(())
     }
 
-    /// The ways of this worker to all workers of the other machines.
+    /// The ways of this thread to all threads of the other machines.
     pub(super) fn carrier(&self, worker: u16) -> Result<RackCarrier, comm::Error> {
         let own = Place { machine: self.fabric.machine().0, worker };
-        let (mut peers, mut connections) = (Vec::new(), Vec::new());
-        for (machine, &workers) in (0u16..).zip(self.layout.workers()).filter(|(machine, _)| *machine != own.machine) {
+        let (mut peers, mut services, mut connections) = (Vec::new(), Vec::new(), Vec::new());
+        for machine in (0..self.layout.machines()).filter(|machine| *machine != own.machine) {
+            services.push(self.layout.service(machine).trustee_id());
             let connection = connections.len();
             connections.push(Connection::new(self.fabric.connect(MachineId(machine), WorkerId(worker))?));
-            for place in (0..workers).map(|worker| Place { machine, worker }) {
+            for place in (0..self.layout.threads(machine)).map(|worker| Place { machine, worker }) {
                 let (as_client, as_trustee) = self.ways(own, place);
                 peers.push(Peer { place, connection, as_client, as_trustee });
             }
         }
         let (fabric, room_bytes) = (Arc::clone(&self.fabric), self.layout.slots().room_bytes());
-        Ok(RackCarrier::new(fabric, self.image, own, room_bytes, peers, connections))
+        Ok(RackCarrier::new(fabric, self.image, own, room_bytes, peers, services, connections))
     }
 
     /// The way on which `own` is a client of `other`, and that on which it is its trustee.
@@ -63,7 +64,7 @@ impl Wiring {
             credit_to: layout.request_credit(other, own),
             bell,
         };
-        (Way::new(layout.slots(), as_client), Way::new(layout.slots(), as_trustee))
+        (Way::new(layout.slots_of(own, other), as_client), Way::new(layout.slots_of(own, other), as_trustee))
     }
 }
 

@@ -57,6 +57,25 @@ fn workers_that_compute_do_not_delay_drops_on_other_machines() {
     play_in_pairs("drops-computing");
 }
 
+/// With machines all of whose workers compute: of one worker, of which each machine but the first may compute, and of two.
+#[track_caller]
+fn play_alone(name: &str) {
+    for (machines, threads, fabric) in [(2, "2", "shm"), (3, "3", "tcp"), (2, "4", "tcp")] {
+        let ended = run(launcher(machines, &["--fabric", fabric, "--threads", threads], ROLES, &[name]));
+        assert!(ended.status.success(), "{name} on {machines} machines, {threads} workers, {fabric}: {ended:#?}");
+    }
+}
+
+#[test]
+fn machines_that_compute_with_all_workers_do_not_delay_drops_on_others() {
+    play_alone("drops-computing-alone");
+}
+
+#[test]
+fn they_do_not_delay_drops_by_threads_without_links() {
+    play_alone("drops-linkless-alone");
+}
+
 #[test]
 fn a_drop_waits_for_counts_at_other_machines() {
     play_in_pairs("drops-waiting");

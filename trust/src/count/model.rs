@@ -23,6 +23,7 @@ use loom::thread::JoinHandle;
 use super::{Client, Estate, Trustee};
 use crate::far::FarClient;
 use crate::property::{self, Header, Property};
+use crate::registry::TrusteeId;
 use crate::slot::model::{read_number, write_number};
 use crate::slot::{ClientSide, Pair, REQUESTS_MAX, TrusteeSide};
 use crate::sync::{AtomicBool, Ordering, UnsafeCell};
@@ -287,7 +288,10 @@ impl Trustee<Near> for Keeper {
     fn far_clients(&self) -> Vec<Rc<FarClient>> {
         Vec::new()
     }
-    fn ask(&self, _client: Rc<FarClient>, _burial: u64) {
+    fn services(&self) -> Vec<TrusteeId> {
+        Vec::new()
+    }
+    fn ask(&self, _service: TrusteeId, _burial: u64) {
         unreachable!("there are none");
     }
     fn destroy(&self, property: *mut Header) {

@@ -15,7 +15,7 @@ mod server;
 mod tests;
 
 pub(crate) use fault::RemoteFault;
-pub(crate) use numbers::{forward, forward_counts, forwarder, numbers_for};
+pub(crate) use numbers::{forward, forward_counts, numbers_for, service};
 pub(crate) use server::FarClient;
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -49,6 +49,8 @@ struct Peers {
     room_bytes: usize,
     trustees: Box<[FarTrustee]>,
     clients: Box<[Rc<FarClient>]>,
+    /// The service thread of each machine.
+    services: Box<[TrusteeId]>,
     /// Of requests made to each trustee.
     numbers: Arc<Numbers>,
     /// By machine and worker: the place.
@@ -78,6 +80,7 @@ impl Peers {
             room_bytes: carrier.room_bytes(),
             trustees: ids.iter().enumerate().map(|(place, &id)| FarTrustee::new(id, place)).collect(),
             clients: ids.iter().map(|&id| Rc::new(FarClient::new(id))).collect(),
+            services: carrier.services().into(),
             numbers: Numbers::new(worker, ids),
             places,
             active: RefCell::default(),
@@ -129,6 +132,11 @@ impl Far {
 
     pub(crate) fn clients(&self) -> Vec<Rc<FarClient>> {
         self.peers.get().map_or_else(Vec::new, |peers| peers.clients.to_vec())
+    }
+
+    /// The service threads of the other machines.
+    pub(crate) fn services(&self) -> Vec<TrusteeId> {
+        self.peers.get().map_or_else(Vec::new, |peers| peers.services.to_vec())
     }
 
     pub(crate) fn is_outstanding(&self) -> bool {

@@ -1,9 +1,8 @@
 //! How many requests each worker of this machine has made to each trustee of other machines, where all threads of the machine
-//! can read it: whichever worker is asked answers for all (`count.rs`). And the counts of threads that have no link.
+//! can read it: its service thread answers for all (`count.rs`). And the counts of threads that have no link.
 //!
 //! A number is written by its worker alone, with a plain store, before whatever it does next. Counts of threads without links lie in
-//! one list until a worker submits them, which it does with the list locked: so whoever has seen the list empty, or has emptied
-//! it, finds them in the numbers.
+//! one list until the service thread submits them, which it does before it tells the numbers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,20 +54,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A worker with links, for threads that have none.
-static FORWARDER: OnceLock<TrusteeId> = OnceLock::new();
+/// The service thread of this machine.
+static SERVICE: OnceLock<TrusteeId> = OnceLock::new();
 
-/// The worker to which threads without links hand what must reach another machine.
-pub(crate) fn forwarder() -> Option<TrusteeId> {
-    FORWARDER.get().copied()
+/// The service thread of this machine, to which threads without links hand what must reach another one.
+pub(crate) fn service() -> Option<TrusteeId> {
+    SERVICE.get().copied()
 }
 
 /// This worker has links.
 pub(super) fn attached(worker: TrusteeId) {
-    let _ = FORWARDER.set(worker); // the first serves for all
+    let _ = SERVICE.set(worker); // the first one: see `link::attach`
 }
 
-/// Counts that wait for a worker with links: one for each property.
+/// Counts that wait for the service thread: one for each property.
 #[derive(Default)]
 struct Forwards(Option<HashMap<(TrusteeId, *mut Header), i64>>);
 
@@ -78,9 +77,10 @@ unsafe impl Send for Forwards {}
 
 static FORWARDS: Mutex<Forwards> = Mutex::new(Forwards(None));
 
-/// Counts trusts of a property of another machine, on a thread that need not have a link there: a worker that has one sends it.
+/// Counts trusts of a property of another machine, on a thread that need not have a link there: the service thread sends it.
 pub(crate) fn forward(trustee: TrusteeId, property: *mut Header, delta: i32) {
-    let Some(worker) = forwarder().and_then(registry::find) else { return };
+    // It is there before the first such trust can be, and ends when all workers have.
+    let Some(worker) = service().and_then(registry::find) else { return };
     let mut forwards = lock(&FORWARDS);
     let waiting = forwards.0.get_or_insert_default();
     let is_first = waiting.is_empty();
@@ -91,10 +91,10 @@ pub(crate) fn forward(trustee: TrusteeId, property: *mut Header, delta: i32) {
     }
 }
 
-/// Submits what [`forward`] has put down.
+/// Service thread: submits what [`forward`] has put down.
 pub(crate) fn forward_counts(worker: &Worker) {
-    let mut forwards = lock(&FORWARDS);
-    for ((trustee, property), sum) in forwards.0.take().unwrap_or_default() {
+    let waiting = lock(&FORWARDS).0.take().unwrap_or_default();
+    for ((trustee, property), sum) in waiting {
         count::parts_of(sum).for_each(|part| worker.submit(trustee, property, Count(part), Ignore, false));
     }
 }

@@ -26,22 +26,15 @@ use crate::worker::Worker;
 pub(crate) struct FarClient {
     client: TrusteeId,
     served: Cell<u64>,
-    /// It has a question that it has not answered (`count.rs`).
-    asked: Cell<bool>,
 }
 
 impl FarClient {
     pub(super) fn new(client: TrusteeId) -> Self {
-        FarClient { client, served: Cell::new(0), asked: Cell::new(false) }
+        FarClient { client, served: Cell::new(0) }
     }
 
     pub(crate) fn client(&self) -> TrusteeId {
         self.client
-    }
-
-    /// Notes that it is asked, or has answered. False if that was so already.
-    pub(crate) fn set_asked(&self, asked: bool) -> bool {
-        self.asked.replace(asked) != asked
     }
 
     /// Requests served for this client since the start.

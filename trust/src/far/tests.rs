@@ -45,6 +45,9 @@ unsafe impl Carrier for Played {
     fn peers(&self) -> &[TrusteeId] {
         &self.peers
     }
+    fn services(&self) -> &[TrusteeId] {
+        &self.peers
+    }
     fn room_bytes(&self) -> usize {
         ROOM_BYTES
     }

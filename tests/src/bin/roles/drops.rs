@@ -1,7 +1,11 @@
 //! Drops that others might delay, and drops that must wait for others. A worker *computes* where it does nothing for the library.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use gossamer::{Place, Trust};
@@ -140,7 +144,7 @@ pub fn linkless() {
             let (kept, probe) = (gossamer::entrust_with(home, || Kept), gossamer::entrust_on(home, 0u64));
             let before = DROPPED.load(Ordering::SeqCst);
             let fiber = gossamer::spawn_on(busy, move || {
-                let thread = std::thread::spawn(move || {
+                let thread = thread::spawn(move || {
                     let clone = kept.clone();
                     *HANDED.lock().unwrap_or_else(PoisonError::into_inner) = Some((kept, clone));
                 });
@@ -164,5 +168,108 @@ pub fn linkless() {
             assert!(fiber.join().unwrap());
             until_dropped(before + 1);
         }
+    }
+}
+
+/// Those of this machine that compute until it is over.
+static COMPUTING: AtomicUsize = AtomicUsize::new(0);
+static IS_OVER: AtomicBool = AtomicBool::new(false);
+
+/// How far all machines are: how many workers compute, or are about to, and whether it is over.
+type Stage = (usize, bool);
+
+/// Runs `test` on machine 0 while all workers of all other machines compute. A thread without links on each of these
+/// has a trust that `hand` gives, if it does.
+fn while_all_others_compute(hand: impl Fn() -> Option<Trust<Kept>>, test: impl FnOnce()) {
+    let stage = gossamer::entrust_on(Place::of(0, 0), (0, false));
+    let places = gossamer::rack().places().filter(|place| place.machine != 0);
+    let fibers = places.map(|place| {
+        let (kept, stage) = (if place.worker == 0 { hand() } else { None }, stage.clone());
+        gossamer::spawn_on(place, move || {
+            let theirs = stage.clone();
+            let beside = (place.worker == 0).then(|| thread::spawn(move || beside_computing(&theirs, kept)));
+            // What this worker has made before is served too.
+            stage.apply(|(computing, _)| *computing += 1);
+            COMPUTING.fetch_add(1, Ordering::SeqCst);
+            let start = Instant::now();
+            while !IS_OVER.load(Ordering::SeqCst) && start.elapsed() < LIMIT {
+                std::hint::spin_loop();
+            }
+            let is_over = IS_OVER.load(Ordering::SeqCst);
+            if COMPUTING.fetch_sub(1, Ordering::SeqCst) == 1 {
+                IS_OVER.store(false, Ordering::SeqCst); // for the next time
+            }
+            if let Some(thread) = beside {
+                thread.join().expect("it does not panic");
+            }
+            is_over
+        })
+    });
+    let fibers: Vec<_> = fibers.collect();
+    let all = fibers.len();
+    while stage.apply(|(computing, _)| *computing) < all {
+        gossamer::yield_now();
+    }
+    test();
+    stage.apply(|(_, is_over)| *is_over = true);
+    assert!(fibers.into_iter().all(|fiber| fiber.join().unwrap()), "they have computed all the time");
+}
+
+/// On a thread without links: clones at once, drops when all workers of its machine compute, and lets them go on when it is over.
+fn beside_computing(stage: &Trust<Stage>, kept: Option<Trust<Kept>>) {
+    let clone = kept.clone();
+    let rack = gossamer::rack();
+    let workers = usize::from(rack.machines()[usize::from(rack.machine())].workers);
+    while COMPUTING.load(Ordering::SeqCst) < workers {
+        thread::yield_now();
+    }
+    drop(kept);
+    if let Some(clone) = clone {
+        wait(clone.apply_async(|_| ()));
+    }
+    while !wait(stage.apply_async(|(_, is_over)| *is_over)) {
+        thread::yield_now();
+    }
+    IS_OVER.store(true, Ordering::SeqCst);
+}
+
+/// Waits for a future, on a thread that has nothing else to do.
+fn wait<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// Properties of this machine are dropped while all workers of all other machines compute.
+pub fn computing_alone() {
+    const MANY: usize = 300;
+    while_all_others_compute(
+        || None,
+        || {
+            for _ in 0..MANY {
+                gossamer::entrust_with(Place::of(0, 0), || Kept).apply(|_| ());
+            }
+            until_dropped(MANY);
+        },
+    );
+}
+
+/// So are those of which a thread without links had the last trust, on a machine of which all workers compute.
+pub fn linkless_alone() {
+    for round in 1..=5 {
+        let others = gossamer::rack().machines().len() - 1;
+        let hand = || Some(gossamer::entrust_with(Place::of(0, 0), || Kept));
+        while_all_others_compute(hand, || until_dropped(round * others));
     }
 }

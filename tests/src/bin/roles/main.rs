@@ -22,6 +22,8 @@ fn main() {
         ["panics"] => calls::panics,
         ["trusts"] => lives::trusts,
         ["drops-computing"] => drops::computing,
+        ["drops-computing-alone"] => drops::computing_alone,
+        ["drops-linkless-alone"] => drops::linkless_alone,
         ["drops-waiting"] => drops::waiting,
         ["drops-linkless"] => drops::linkless,
         ["places"] => lives::places,
