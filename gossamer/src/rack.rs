@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use trust::{TrusteeId, TrusteeReference};
 
+use crate::service;
+
 /// A worker of the rack.
 ///
 /// ```
@@ -127,6 +129,12 @@ impl Rack {
     pub fn places(&self) -> impl Iterator<Item = Place> + use<> {
         let workers: Vec<u16> = self.machines.iter().map(|machine| machine.workers).collect();
         (0u16..).zip(workers).flat_map(|(machine, workers)| (0..workers).map(move |worker| Place { machine, worker }))
+    }
+
+    /// The service thread of another machine (`service.rs`).
+    pub(crate) fn service(&self, machine: u16) -> TrusteeReference {
+        let place = service::place(machine, self.machines[usize::from(machine)].workers);
+        TrusteeReference::from_id(place.trustee_id())
     }
 
     /// Is there such a place?

@@ -2,7 +2,7 @@
 
 use trust::TrusteeReference;
 
-use crate::rack::{Place, program};
+use crate::rack::program;
 
 /// Delegations that the workers of a machine have made since its start. Those sent by fibers of the program only: what
 /// other threads of the process delegate is not in it.
@@ -36,7 +36,7 @@ pub fn stats() -> Stats {
     program().trustees.iter().map(of_worker).fold(Stats::default(), std::ops::Add::add)
 }
 
-/// The delegations of all machines together: asks each one, and waits.
+/// The delegations of all machines together: asks each one, and waits. All answer, also where all workers compute.
 ///
 /// ```
 /// gossamer::main(
@@ -55,11 +55,8 @@ pub fn stats() -> Stats {
 pub fn rack_stats() -> Stats {
     let rack = &program().rack;
     let others = (0u16..).take(rack.machines.len()).filter(|&machine| machine != rack.machine);
-    others.fold(stats(), |sum, machine| {
-        let place = Place::of(machine, 0);
-        match trust::link::call(place.trustee(), stats) {
-            Ok(stats) => sum + stats,
-            Err(error) => panic!("machine {machine} does not say what it has delegated: {error}"),
-        }
+    others.fold(stats(), |sum, machine| match trust::link::call(rack.service(machine), stats) {
+        Ok(stats) => sum + stats,
+        Err(error) => panic!("machine {machine} does not say what it has delegated: {error}"),
     })
 }

@@ -261,6 +261,9 @@ pub fn computing_alone() {
                 gossamer::entrust_with(Place::of(0, 0), || Kept).apply(|_| ());
             }
             until_dropped(MANY);
+            // Another question to the machines, rather than to their workers.
+            let own = gossamer::stats().remote;
+            assert!(gossamer::rack_stats().remote > own, "the others have said that they compute");
         },
     );
 }
