@@ -17,11 +17,12 @@ const MIB: usize = 1 << 20;
 #[test]
 fn memory_is_bounded() {
     let _watch = watchdog!(3600);
-    let parts: [(&str, fn()); 6] = [
+    let parts: [(&str, fn()); 7] = [
         ("t4_a_loop_of_apply_then_runs_in_bounded_memory", t4_a_loop_of_apply_then_runs_in_bounded_memory),
         ("t1_ten_thousand_threads_in_a_row_leak_nothing", t1_ten_thousand_threads_in_a_row_leak_nothing),
         ("t2_properties_in_a_loop_leak_nothing", t2_properties_in_a_loop_leak_nothing),
         ("t2_counts_under_way_take_bounded_memory", t2_counts_under_way_take_bounded_memory),
+        ("t5_responses_beyond_their_slot_leak_nothing", t5_responses_beyond_their_slot_leak_nothing),
         ("t9_fibers_in_a_loop_leak_nothing", t9_fibers_in_a_loop_leak_nothing),
         (
             "t9_a_hundred_thousand_fibers_at_once_fit_in_a_gibibyte",
@@ -134,6 +135,27 @@ fn t2_properties_in_a_loop_leak_nothing() {
     let own = (ROUNDS + ROUNDS / 10) * 16 * 2;
     let after = resident_bytes();
     assert!(after <= before + own + 8 * MIB, "from {before} to {after} bytes");
+}
+
+fn t5_responses_beyond_their_slot_leak_nothing() {
+    let _watch = watchdog!();
+    let pool = Threadpool::builder().workers(1).pin(false).build();
+    let property = pool.entrust([7u8; 250]);
+    let overflowed = || trust::stats(pool.trustees()[0]).expect("it is there").responses_overflowed;
+    let rounds = |rounds: usize| {
+        for _ in 0..rounds {
+            for _ in 0..100 {
+                property.apply_then(|v| *v, |bytes| assert_eq!(bytes, [7; 250]));
+            }
+            property.apply(|_| ());
+        }
+    };
+    rounds(100);
+    let (batches, before) = (overflowed(), resident_bytes());
+    rounds(2000);
+    let (batches, after) = (overflowed() - batches, resident_bytes());
+    assert!(batches >= 1000, "{batches} batches had more responses than a slot takes");
+    assert!(after <= before + 4 * MIB, "from {before} to {after} bytes");
 }
 
 /// Clones and drops of several trusts in turn, of which a trustee that is held up sees nothing: from a thread's own code, from a
