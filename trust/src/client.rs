@@ -7,6 +7,8 @@
 #![allow(unsafe_code)]
 
 mod gone;
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests;
 mod walk;
 
 use std::cell::{Cell, RefCell, UnsafeCell};
@@ -15,7 +17,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use crate::buffer::Block;
-use crate::config::{OVERFLOW_BYTES, SLOTS};
+use crate::config::{INLINE_ALIGN, INLINE_BYTES, OVERFLOW_BYTES, SLOTS};
 use crate::fiber::FiberQueue;
 use crate::homes::Homes;
 use crate::park::Presence;
@@ -51,6 +53,7 @@ struct Queued {
 
 /// Blocks that a slot's continuations have at first.
 const THEN_BLOCKS: usize = 32;
+const _: () = assert!(THEN_BLOCKS * size_of::<Block>() >= CONTINUATION_HEAD + INLINE_BYTES + INLINE_ALIGN);
 
 /// The client's half of one pair.
 pub(crate) struct Outgoing {
@@ -316,7 +319,8 @@ impl Outgoing {
         // continuation of another slot runs (that one has a buffer of its own).
         let thens = unsafe { &mut *self.thens[self.slot.get()].get() };
         let offset = used - thens.as_ptr().addr();
-        thens.resize((thens.len() * 2).max((offset + bytes).div_ceil(size_of::<Block>())), Block::EMPTY);
+        // Enough for one more: what there is at first has room for any (see `THEN_BLOCKS`).
+        thens.resize(thens.len() * 2, Block::EMPTY);
         let range = thens.as_mut_ptr_range();
         self.then_at.set(range.start.cast::<u8>().wrapping_add(offset));
         self.then_end.set(range.end.cast());
