@@ -63,6 +63,8 @@
 
 #[cfg(all(test, loom))]
 mod model;
+#[cfg(all(test, not(loom)))]
+mod steps;
 
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::HashSet;
