@@ -329,3 +329,11 @@ impl FarTrustee {
         Ok(())
     }
 }
+
+#[cfg(all(test, not(loom), not(miri)))]
+impl FarTrustee {
+    /// How many full batches stand in line, and whether callers do who may wait.
+    pub(super) fn waiting(&self) -> (usize, bool) {
+        (self.waiting.borrow().len(), self.crowded.get())
+    }
+}

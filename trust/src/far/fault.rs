@@ -111,12 +111,53 @@ mod tests {
     }
 
     #[test]
+    fn each_kind_of_fault_comes_back_as_it_was() {
+        let back = |fault| RemoteFault::new(fault).into_fault();
+        let panicked = back(Fault::Panicked(Box::new("why")));
+        assert!(
+            matches!(panicked, Fault::Panicked(why) if why.downcast_ref::<String>().is_some_and(|why| why == "why"))
+        );
+        assert!(matches!(back(Fault::Poisoned("by".into())), Fault::Poisoned(by) if by == "by"));
+        assert!(matches!(back(Fault::Gone), Fault::Gone));
+        assert!(matches!(back(Fault::Codec("bad".into())), Fault::Codec(text) if text == "bad"));
+        assert!(matches!(back(Fault::Refused("no".into())), Fault::Refused(text) if text == "no"));
+        assert!(
+            matches!(back(Fault::TooLarge(1 << 40, 7)), Fault::TooLarge(bytes, FAR_MESSAGE_BYTES_MAX) if bytes == 1 << 40)
+        );
+    }
+
+    /// What only a peer that is out of order would send.
+    #[test]
+    fn faults_that_do_not_fit_their_batch_are_refused() {
+        let split = |indices: &[u32], behind: usize| {
+            let mut buffer = Buffer::default();
+            let bytes = append(&mut buffer, indices.iter().map(|&index| (index, Fault::Gone)).collect());
+            buffer.set_len(bytes as usize + behind);
+            split_off(&mut buffer, bytes + behind as u32, 4).map(|faults| faults.len())
+        };
+        assert!(matches!(split(&[0, 2, 3], 0), Ok(3)));
+        for (indices, behind) in [(&[][..], 0), (&[4], 0), (&[0, 4], 0), (&[1, 0], 0), (&[2, 2], 0), (&[0, 1], 1)] {
+            assert!(split(indices, behind).is_err(), "{indices:?} and {behind} bytes");
+        }
+    }
+
+    #[test]
     fn a_long_text_is_cut_between_characters() {
         let text = "ü".repeat(FAULT_TEXT_BYTES_MAX);
         match RemoteFault::new(Fault::Refused(text)).into_fault() {
             Fault::Refused(text) => assert_eq!(text.len(), FAULT_TEXT_BYTES_MAX),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// A few faults keep their texts whole.
+    #[test]
+    fn the_texts_of_few_faults_are_not_cut() {
+        let text = "x".repeat(FAULT_TEXT_BYTES_MAX);
+        let mut buffer = Buffer::default();
+        let bytes = append(&mut buffer, (0..30).map(|index| (index, Fault::Refused(text.clone()))).collect());
+        let faults = split_off(&mut buffer, bytes, 30).unwrap();
+        assert!(faults.iter().all(|(_, fault)| matches!(fault, Fault::Refused(back) if *back == text)));
     }
 
     #[test]

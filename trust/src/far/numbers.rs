@@ -98,3 +98,23 @@ pub(crate) fn forward_counts(worker: &Worker) {
         count::parts_of(sum).for_each(|part| worker.submit(trustee, property, Count(part), Ignore, false));
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::registry::worker_id;
+
+    /// Of machines that no other test has.
+    #[test]
+    fn each_worker_tells_what_it_has_asked_of_a_trustee() {
+        let trustees = [worker_id(900, 0), worker_id(900, 1), worker_id(901, 0)];
+        let workers = [worker_id(0, 5), worker_id(0, 6)].map(|worker| Numbers::new(worker, &trustees));
+        for (worker, place, times) in [(0, 0, 3), (1, 0, 1), (1, 2, 2)] {
+            (0..times).for_each(|_| workers[worker].add_one(place));
+        }
+        assert_eq!(numbers_for(trustees[0]), [(5, 3), (6, 1)]);
+        assert_eq!(numbers_for(trustees[1]), []);
+        assert_eq!(numbers_for(trustees[2]), [(6, 2)]);
+        assert_eq!(numbers_for(worker_id(902, 0)), []);
+    }
+}
