@@ -77,8 +77,7 @@ impl Key {
     /// belongs to somebody else, others may read it, or it holds no key.
     pub fn read(path: &Path) -> Result<Key, Error> {
         let own = rustix::process::geteuid().as_raw();
-        // Root may use the key of anybody: to launch with it gives its owner nothing.
-        Key::read_of(path, |owner| own == 0 || owner == own || owner == 0)
+        Key::read_of(path, |owner| may_use(own, owner))
     }
 
     /// As [`Key::read`], but the file may belong to those users alone that `is_trusted` says: for who does, with more rights
@@ -190,6 +189,11 @@ impl Key {
         }
         Some(key)
     }
+}
+
+/// May one user launch with the key of another? Root with that of anybody: it gives its owner nothing.
+fn may_use(user: u32, owner: u32) -> bool {
+    user == 0 || owner == user || owner == 0
 }
 
 /// A user, for messages.
@@ -308,9 +312,26 @@ mod tests {
         let other_digit = format!("g{}", &digits[1..]);
         problem_of(Key::read(&file_with(&folder, &other_digit)));
         assert!(problem_of(Key::read(&file_with(&folder, &"#".repeat(5000)))).contains("longer"));
+        let longest = format!("{}\n{digits}", "#".repeat(FILE_BYTES_MAX as usize - 1 - digits.len()));
+        assert!(longest.len() as u64 == FILE_BYTES_MAX && Key::read(&file_with(&folder, &longest)).is_ok());
         let path = file_with(&folder, "");
         std::fs::write(&path, [0xff; 64]).unwrap();
         assert!(problem_of(Key::read(&path)).contains("cannot be read"));
+    }
+
+    /// Nobody writes to it, so to open it as a file would wait for ever.
+    #[test]
+    fn a_pipe_is_refused_at_once() {
+        let folder = folder();
+        let path = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+        assert!(problem_of(Key::read(&path)).contains("plain file"));
+    }
+
+    #[test]
+    fn root_s_key_is_everybody_s_and_root_uses_every_key() {
+        assert!(may_use(0, 0) && may_use(0, 7) && may_use(7, 0) && may_use(7, 7));
+        assert!(!may_use(7, 8) && !may_use(8, 7));
     }
 
     /// Where somebody else's key cannot be used, nobody is told to take it away from its owner.

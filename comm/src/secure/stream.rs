@@ -347,7 +347,8 @@ fn read_message(tcp: &TcpStream, peer: &str, deadline: Option<Instant>) -> Resul
     let mut received = Vec::with_capacity(MESSAGE_BYTES_MAX + 2);
     let mut wanted: usize = 2;
     loop {
-        let mut buffer = [0; MESSAGE_BYTES_MAX + 2];
+        // The length comes alone, then the rest, of which `first_message` has checked that it is no longer.
+        let mut buffer = [0; MESSAGE_BYTES_MAX];
         let bytes = read_some(tcp, peer, &mut buffer[..wanted - received.len()], deadline)?;
         if bytes == 0 {
             return Err(Error::Closed { peer: peer.to_owned(), doing: "before both sides knew each other" });

@@ -98,7 +98,7 @@ mod tests {
         }
         assert!(all.remove(0), "the peer is in");
         assert!(!all.remove(1), "the oldest had to go");
-        assert_eq!(all.len(), 2);
+        assert_eq!((all.len(), all.is_empty()), (2, false));
     }
 
     #[test]

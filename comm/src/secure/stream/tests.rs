@@ -251,3 +251,41 @@ fn who_takes_a_message_slowly_is_waited_for() {
     assert!(matches!(a.send(&message), Err(Error::TimedOut { .. })), "nobody takes anything");
     assert!(start.elapsed() >= SILENCE);
 }
+
+#[test]
+fn memory_of_messages_is_kept_unless_they_are_large() {
+    let (a, b) = streams();
+    let ((mut reader, _), (_, mut writer)) = (a.split(), b.split());
+    let kept = |writer: &SecureWriter| writer.sealed.capacity();
+    writer.send(&[1; 1000]).unwrap();
+    assert!(kept(&writer) >= 1000);
+    for (capacity, stays) in [(4 * FRAME_BYTES_MAX, true), (4 * FRAME_BYTES_MAX + 1, false)] {
+        writer.sealed = Vec::with_capacity(capacity);
+        assert_eq!(kept(&writer), capacity);
+        writer.send(&[2; 10]).unwrap();
+        assert_eq!(kept(&writer), if stays { capacity } else { 0 });
+    }
+    for expected in [&[1; 1000][..], &[2; 10], &[2; 10]] {
+        assert_eq!(reader.receive(1000).unwrap().unwrap(), expected);
+    }
+}
+
+/// What a peer has not read when it goes is lost: that is no graceful end.
+#[test]
+fn a_connection_that_is_reset_is_an_error() {
+    let (mut a, b) = streams();
+    let address = a.tcp().peer_addr().unwrap().to_string();
+    a.send(b"unread").unwrap();
+    drop(b);
+    let outcome = a.receive(100);
+    assert!(matches!(&outcome, Err(Error::Closed { peer, .. }) if *peer == address), "{outcome:?}");
+}
+
+#[test]
+fn the_longest_message_of_a_handshake_is_read() {
+    let (connected, accepted) = tcp_pair();
+    let longest = [&(MESSAGE_BYTES_MAX as u16).to_le_bytes()[..], &[7; MESSAGE_BYTES_MAX]].concat();
+    (&connected).write_all(&longest).unwrap();
+    let read = read_message(&accepted, "a peer", Instant::now().checked_add(TIMEOUT)).unwrap();
+    assert!(read == longest[2..]);
+}
