@@ -63,7 +63,7 @@
 
 #[cfg(all(test, loom))]
 mod model;
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(loom), not(miri)))]
 mod steps;
 
 use std::cell::{Cell, Ref, RefCell};
