@@ -310,9 +310,10 @@ fn neighbours() -> &'static [Operation] {
         const TARGET: crate::request::Target = crate::request::Target::Nothing;
         unsafe fn run(self, _: *mut Header, _: &mut crate::request::Serving) {}
     }
+    static ALL: std::sync::OnceLock<Vec<Operation>> = std::sync::OnceLock::new();
     let operation: *const Operation = crate::request::OperationOf::<Nothing>::INLINE;
     // SAFETY: an operation is plain data, which may be copied.
-    Vec::leak((0..65).map(|_| unsafe { operation.read() }).collect())
+    ALL.get_or_init(|| (0..65).map(|_| unsafe { operation.read() }).collect())
 }
 
 #[test]
