@@ -131,8 +131,8 @@ impl Builder {
         self
     }
     /// Pins worker `i` to core `i` of those that this thread may use, if there is a core for each. Set unless told otherwise;
-    /// under a CPU quota not set unless told otherwise. Pinned workers lose less to another program's threads than those that float,
-    /// which may end on one core. Do not pin where several programs each have a pool as wide as the machine.
+    /// under a CPU quota not set unless told otherwise. Pinned workers lose less to another program's thread than those that float,
+    /// which may end on one core.
     pub fn pin(mut self, pin: bool) -> Self {
         self.pin = Some(pin);
         self
