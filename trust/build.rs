@@ -1,5 +1,5 @@
 //! Finds out whether this compiler accepts `auto_traits` and `negative_impls` for this crate, and sets
-//! `cfg(noref_auto)` if so (see `src/noref.rs`).
+//! `cfg(noref_auto)` if so (see `src/noref.rs`); sets `cfg(asan)` where AddressSanitizer is compiled in.
 
 use std::env;
 use std::io::Write;
@@ -11,8 +11,13 @@ const PROBE: &str = "#![feature(auto_traits, negative_impls)]\n\
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(noref_auto)");
+    println!("cargo::rustc-check-cfg=cfg(asan)");
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=RUSTC_BOOTSTRAP");
+    // Set by Cargo with the compilers that have sanitizers, which are those that show `cfg(sanitize)`.
+    if env::var("CARGO_CFG_SANITIZE").is_ok_and(|names| names.split(',').any(|name| name == "address")) {
+        println!("cargo::rustc-cfg=asan");
+    }
     if accepts_auto_traits() {
         println!("cargo::rustc-cfg=noref_auto");
     }

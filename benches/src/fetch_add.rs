@@ -76,7 +76,7 @@ pub fn command(mut options: FetchAdd) -> Result<()> {
             }
         }
     }
-    Report::write("fetch-add", &machine, &options, results, common.json.as_deref())
+    Report::write("fetch-add", &machine, &options, results, common.comparison.json.as_deref())
 }
 
 /// Throughput over the number of objects, for each distribution and number of threads; `has_pause` is whether `--pause` was given.

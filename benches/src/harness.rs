@@ -38,13 +38,13 @@ pub fn interleave(mut entries: Vec<Entry>, options: &Common, title: &str) -> Res
         };
     }
     let mut samples: Vec<Vec<Sample>> = entries.iter().map(|_| Vec::new()).collect();
-    interleaved(options.rounds, entries.len(), options.seed, |round, index| {
+    interleaved(options.comparison.rounds, entries.len(), options.seed, |round, index| {
         let entry = &entries[index];
         let run = verified(entry)?;
         let sample = Sample { round, mops: run.mops(entry.workload.ops), fairness: run.fairness };
         progress.show(&format!(
             "round {round}/{} {} {} {:.2} Mops/s",
-            options.rounds,
+            options.comparison.rounds,
             entry.group,
             entry.contender.name(),
             sample.mops

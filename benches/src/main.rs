@@ -4,7 +4,8 @@
 //! says on which machine, commit and toolchain it ran, and can write all its samples as JSON.
 //! This file only reads the command line; each command has a file of its own.
 
-#![forbid(unsafe_code)]
+// Opening LMDB is `unsafe`, in a file of its own.
+#![deny(unsafe_code)]
 
 mod budget;
 #[cfg(feature = "trust")]
@@ -12,8 +13,12 @@ mod busy;
 mod contender;
 mod contenders;
 #[cfg(feature = "trust")]
+mod durable;
+#[cfg(feature = "trust")]
 mod echo;
 mod fetch_add;
+#[cfg(feature = "trust")]
+mod futures;
 mod harness;
 mod kv;
 mod latency;
@@ -28,6 +33,8 @@ mod rounds;
 #[cfg(feature = "trust")]
 mod sssp;
 mod targets;
+#[cfg(feature = "trust")]
+mod transfers;
 mod verdict;
 mod watch;
 
@@ -43,6 +50,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// One counter for the tasks of an async runtime: `apply_async` beside an actor, tokio's Mutex and std's
+    #[cfg(feature = "trust")]
+    Async(futures::Futures),
     /// Throughput of shared counters over the number of objects (thesis 2.6.1)
     FetchAdd(fetch_add::FetchAdd),
     /// Latency against offered load, open loop (thesis 2.6.2)
@@ -58,6 +68,11 @@ enum Command {
     #[cfg(feature = "trust")]
     #[command(hide = true)]
     BusyRun,
+    /// Puts that are acknowledged when they are on disk: durable trusts beside LMDB, redb, fjall, SQLite and a bare loop of writes and syncs
+    ///
+    /// The other stores need the feature `stores`. Every run is verified by opening it again.
+    #[cfg(feature = "trust")]
+    Durable(durable::DurableBench),
     /// Requests between random peers, over threads, shm and tcp, beside MPI and gRPC (thesis 3.3.1)
     #[cfg(feature = "trust")]
     Echo(echo::Echo),
@@ -81,18 +96,25 @@ enum Command {
     Parts(parts::Parts),
     /// A JSON file of results as SVG, one file a series
     Plot(plot::Plot),
-    /// All that the crate's speed is judged by, with the verdicts
+    /// All that the crate's speed is measured against, with the verdicts
     Targets(targets::Targets),
+    /// Amounts moved between accounts, two at a time: `together` beside nested launches, plain applies and locks
+    #[cfg(feature = "trust")]
+    Transfers(transfers::Transfers),
 }
 
 fn main() -> Result<()> {
     match Cli::parse().command {
+        #[cfg(feature = "trust")]
+        Command::Async(options) => futures::command(options),
         Command::FetchAdd(options) => fetch_add::command(options),
         Command::Latency(options) => latency::command(options),
         #[cfg(feature = "trust")]
         Command::Busy(options) => busy::command(options),
         #[cfg(feature = "trust")]
         Command::BusyRun => busy::child::command(),
+        #[cfg(feature = "trust")]
+        Command::Durable(options) => durable::command(options),
         #[cfg(feature = "trust")]
         Command::Echo(options) => echo::command(options),
         #[cfg(feature = "trust")]
@@ -108,5 +130,7 @@ fn main() -> Result<()> {
         Command::Parts(options) => parts::command(options),
         Command::Plot(options) => plot::command(options),
         Command::Targets(options) => targets::command(options),
+        #[cfg(feature = "trust")]
+        Command::Transfers(options) => transfers::command(options),
     }
 }

@@ -1,4 +1,5 @@
-//! The options that all commands share.
+//! Options that several commands share: [`Comparison`] is of every command that measures, [`Common`] of those that run
+//! contenders in this process, [`Strict`] of those that have targets.
 
 use std::path::PathBuf;
 
@@ -28,10 +29,48 @@ const COMPACT_FROM_OBJECTS: usize = 4096;
 
 /// Options of every measuring command.
 #[derive(Clone, Debug, Args, Serialize)]
-pub struct Common {
+pub struct Comparison {
     /// Rounds: each contender runs once a round, in an order shuffled anew.
-    #[arg(long, default_value_t = 7)]
+    #[arg(long, default_value_t = 3)]
     pub rounds: usize,
+    /// Write all samples to this file, as JSON.
+    #[arg(long)]
+    pub json: Option<PathBuf>,
+    /// A size that ends in a few seconds: shows that everything works, says nothing about speed.
+    #[arg(long)]
+    pub smoke: bool,
+}
+
+impl Comparison {
+    /// Checks the options and, with `--smoke`, makes the rounds few.
+    ///
+    /// # Errors
+    /// No round.
+    pub fn prepare(&mut self) -> Result<()> {
+        ensure!(self.rounds > 0, "--rounds 0: at least one round is needed");
+        if self.smoke {
+            self.rounds = self.rounds.min(2);
+        }
+        Ok(())
+    }
+}
+
+/// The option of every command that has targets.
+#[derive(Clone, Copy, Debug, Args, Serialize)]
+pub struct Strict {
+    /// Exit with an error where a target is missed or was not measured.
+    #[arg(long)]
+    pub strict: bool,
+}
+
+/// Options of the commands whose contenders run in this process.
+#[derive(Clone, Debug, Args, Serialize)]
+#[command(mut_arg("rounds", |rounds| rounds.default_value("7")))]
+pub struct Common {
+    /// What all measuring commands share.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub comparison: Comparison,
     /// Length of a run in milliseconds; operations are calibrated to it for each contender.
     #[arg(long, default_value_t = 150)]
     pub millis: u64,
@@ -68,12 +107,6 @@ pub struct Common {
     /// Seed of picks, arrivals and the order of contenders.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Write all samples to this file, as JSON.
-    #[arg(long)]
-    pub json: Option<PathBuf>,
-    /// A size that ends in a few seconds: shows that everything works, says nothing about speed.
-    #[arg(long)]
-    pub smoke: bool,
 }
 
 impl Common {
@@ -82,12 +115,11 @@ impl Common {
     /// # Errors
     /// An option out of range, with the range.
     pub fn prepare(mut self) -> Result<Self> {
-        if self.smoke {
-            self.rounds = self.rounds.min(2);
+        self.comparison.prepare()?;
+        if self.comparison.smoke {
             self.ops = Some(self.ops.unwrap_or(20_000).min(20_000));
             self.millis = self.millis.min(20);
         }
-        ensure!(self.rounds > 0, "--rounds 0: at least one round is needed");
         ensure!(self.millis > 0, "--millis 0: a run needs some time");
         ensure!(self.ops != Some(0), "--ops 0: a run needs some operations");
         ensure!(self.fibers > 0, "--fibers 0: at least one fiber is needed");

@@ -13,11 +13,11 @@ use crate::{
     contenders::{AtomicCounter, BareSlots, Channel, MutexCounter, ParkingLotCounter, PingPong, SharedCounters},
     harness::{Entry, interleave},
     machine::Machine,
-    options::Common,
+    options::{Common, Strict},
     pick::Dist,
     report::Series,
     rounds::{Compared, Skipped},
-    targets::judge,
+    targets::verdicts,
     verdict::conclude,
 };
 
@@ -46,9 +46,17 @@ pub fn command(mut options: Parts) -> Result<()> {
     println!("{machine}");
     let series = interleave(entries(&options.common)?, &options.common, "parts")?;
     print(&series);
-    let targets = judge(&series, &machine, &[]);
+    let targets = verdicts(&series, &machine, &[]);
     let measured = Compared { series: &series, skipped: &Skipped::default() };
-    conclude("parts", &machine, &options, measured, targets, options.common.json.as_deref(), false)
+    conclude(
+        "parts",
+        &machine,
+        &options,
+        measured,
+        targets,
+        options.common.comparison.json.as_deref(),
+        Strict { strict: false },
+    )
 }
 
 /// The contenders of all parts.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +26,19 @@ pub fn interleaved(
         }
     }
     Ok(())
+}
+
+/// Those with these names, all where there are none; `what` they are is for the message.
+///
+/// # Errors
+/// A name that nobody has, with the names there are.
+pub fn chosen<T>(what: &str, mut all: Vec<T>, name_of: impl Fn(&T) -> &str, only: &[String]) -> Result<Vec<T>> {
+    if let Some(unknown) = only.iter().find(|name| all.iter().all(|one| name_of(one) != *name)) {
+        let known: Vec<_> = all.iter().map(name_of).collect();
+        bail!("no {what} is called {unknown:?}; there are {}", known.join(", "));
+    }
+    all.retain(|one| only.is_empty() || only.iter().any(|name| name == name_of(one)));
+    Ok(all)
 }
 
 /// Contenders that did not run, and why.
@@ -74,6 +87,17 @@ mod tests {
             round.sort_unstable();
             assert_eq!(round, [0, 1, 2, 3]);
         }
+    }
+
+    #[test]
+    fn who_is_unknown_is_answered_with_all() {
+        let of = |only: &[&str]| {
+            let only: Vec<String> = only.iter().map(|&name| name.to_owned()).collect();
+            chosen("letter", vec!["a", "b", "c"], |name| name, &only)
+        };
+        assert_eq!(of(&[]).unwrap(), ["a", "b", "c"]);
+        assert_eq!(of(&["c", "a"]).unwrap(), ["a", "c"]);
+        assert_eq!(of(&["a", "d"]).unwrap_err().to_string(), "no letter is called \"d\"; there are a, b, c");
     }
 
     #[test]

@@ -18,6 +18,7 @@ use serde_json::Value;
 use crate::{
     echo::programs::{build, finish, mpi_arguments, own},
     machine::{Machine, program},
+    options::{Comparison, Strict},
     plot::{Album, Dot, Picture},
     report::median,
     rounds::{Compared, Skipped, interleaved},
@@ -25,7 +26,7 @@ use crate::{
 };
 
 /// Longer than any run takes, with the making of its graph.
-const PATIENCE: Duration = Duration::from_secs(1200);
+const TIME_LIMIT: Duration = Duration::from_secs(1200);
 const CONTENDERS: &str = "threads,shm,tcp,mpi,dijkstra";
 
 /// Options of `sssp`.
@@ -49,18 +50,14 @@ pub struct Sssp {
     /// Contenders: threads, shm, tcp, mpi, dijkstra.
     #[arg(long, value_delimiter = ',', default_value = CONTENDERS)]
     pub only: Vec<String>,
-    /// Rounds: each contender runs once a round, in an order shuffled anew.
-    #[arg(long, default_value_t = 3)]
-    pub rounds: usize,
-    /// Write all samples to this file, as JSON.
-    #[arg(long)]
-    pub json: Option<PathBuf>,
-    /// A size that ends in a few seconds: shows that everything works, says nothing about speed.
-    #[arg(long)]
-    pub smoke: bool,
-    /// Exit with an error where a target is missed or was not measured.
-    #[arg(long)]
-    pub strict: bool,
+    /// What all measuring commands share.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub comparison: Comparison,
+    /// Whether targets have to be met.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub strict: Strict,
 }
 
 /// One search of a run.
@@ -113,10 +110,11 @@ pub fn run_command(options: &Options) -> Result<()> {
 /// Options out of range; a contender that fails or finds other distances; a file that cannot be written; with `--strict`, a
 /// target that is missed or was not measured.
 pub fn command(mut options: Sssp) -> Result<()> {
-    if options.smoke {
-        (options.scale, options.roots, options.rounds) = (vec![8, 9], 2, options.rounds.min(2));
+    options.comparison.prepare()?;
+    if options.comparison.smoke {
+        (options.scale, options.roots) = (vec![8, 9], 2);
     }
-    ensure!(options.rounds > 0 && options.roots > 0, "--rounds and --roots must not be 0");
+    ensure!(options.roots > 0, "--roots 0: at least one is needed");
     ensure!(!options.workers.contains(&0), "--workers 0: at least one is needed");
     let machine = Machine::here();
     println!("{machine}");
@@ -128,8 +126,8 @@ pub fn command(mut options: Sssp) -> Result<()> {
     }
     let series = measure(&options, &programs)?;
     print(&series);
-    let (targets, measured) = (judge(&series), Compared { series: &series, skipped: &skipped });
-    conclude("sssp", &machine, &options, measured, targets, options.json.as_deref(), options.strict)
+    let (targets, measured) = (verdicts(&series), Compared { series: &series, skipped: &skipped });
+    conclude("sssp", &machine, &options, measured, targets, options.comparison.json.as_deref(), options.strict)
 }
 
 /// Whether so many workers make sense: Dijkstra's algorithm is on one thread whatever was asked for, and runs once.
@@ -175,9 +173,9 @@ fn measure(options: &Sssp, programs: &[Program]) -> Result<Vec<Series>> {
     let mut samples: BTreeMap<(String, usize, u32), Vec<Vec<Search>>> = BTreeMap::new();
     let mut checksums = BTreeMap::new();
     for &scale in &options.scale {
-        interleaved(options.rounds, programs.len(), options.seed, |round, index| {
+        interleaved(options.comparison.rounds, programs.len(), options.seed, |round, index| {
             let Program { contender, workers, .. } = &programs[index];
-            eprintln!("sssp: scale {scale} round {round}/{} {contender} x{workers}", options.rounds);
+            eprintln!("sssp: scale {scale} round {round}/{} {contender} x{workers}", options.comparison.rounds);
             let searches = run(&programs[index], options, scale).with_context(|| format!("{contender} failed"))?;
             ensure!(searches.len() == options.roots, "{contender} searched from {} roots", searches.len());
             for Search { root, checksum, .. } in &searches {
@@ -204,7 +202,7 @@ fn run(Program { program, arguments, .. }: &Program, options: &Sssp, scale: u32)
     command.args(["--seed", &options.seed.to_string(), "--roots", &options.roots.to_string()]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
     let child = command.spawn().with_context(|| format!("{} cannot be started", program.display()))?;
-    let output = finish(child, PATIENCE)?;
+    let output = finish(child, TIME_LIMIT)?;
     let report: Value =
         serde_json::from_str(&output).with_context(|| format!("it says what is no report: {output}"))?;
     let searches = report.get("searches").cloned().ok_or_else(|| anyhow!("its report has no searches: {output}"))?;
@@ -264,7 +262,7 @@ pub fn pictures(series: &[Series]) -> Vec<Picture> {
 }
 
 /// The targets, of the most workers: at each scale as fast as MPI and faster than one thread, and clearly faster than MPI at one of them.
-fn judge(series: &[Series]) -> Vec<Verdict> {
+fn verdicts(series: &[Series]) -> Vec<Verdict> {
     let most = series.iter().map(|series| series.workers).max();
     let at = |contender: &str, scale: u32| {
         let is_it = |series: &&Series| {
@@ -299,9 +297,9 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_judged_at_each_scale() {
+    fn targets_are_compared_at_each_scale() {
         let series = [at("threads", 18, 30.0), at("mpi", 18, 20.0), at("threads", 20, 18.0), at("mpi", 20, 20.0)];
-        let reached: Vec<_> = judge(&series).into_iter().map(|verdict| (verdict.met, verdict.reached)).collect();
+        let reached: Vec<_> = verdicts(&series).into_iter().map(|verdict| (verdict.met, verdict.reached)).collect();
         let expected = [
             (Some(true), Some(1.5)),
             (None, None),

@@ -1,4 +1,4 @@
-//! `targets`: everything the crate's speed is judged by, interleaved in one run, and the verdicts.
+//! `targets`: everything the crate's speed is measured against, interleaved in one run, and the verdicts.
 //!
 //! All ratios are ratios of medians. Not here: how anything is measured.
 
@@ -10,7 +10,7 @@ use crate::{
     contenders,
     harness::{Entry, interleave},
     machine::Machine,
-    options::Common,
+    options::{Common, Strict},
     parts::{self, LOCAL, LONE, PAIR},
     pick::Dist,
     report::{Field, Series},
@@ -21,9 +21,10 @@ use crate::{
 /// Options of `targets`.
 #[derive(Clone, Debug, Args, Serialize)]
 pub struct Targets {
-    /// Exit with an error where a target is missed or was not measured.
-    #[arg(long)]
-    pub strict: bool,
+    /// Whether targets have to be met.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub strict: Strict,
     /// What all commands share.
     #[command(flatten)]
     pub common: Common,
@@ -47,7 +48,7 @@ pub fn command(mut options: Targets) -> Result<()> {
     let common = &options.common;
     let machine = Machine::here();
     println!("{machine}");
-    let fetch_add_objects = if common.smoke { SMOKE_OBJECTS } else { OBJECTS };
+    let fetch_add_objects = if common.comparison.smoke { SMOKE_OBJECTS } else { OBJECTS };
     let mut entries = parts::entries(common)?;
     for objects in fetch_add_objects {
         let mut workload = common.workload(2, objects, Dist::Uniform)?;
@@ -63,13 +64,13 @@ pub fn command(mut options: Targets) -> Result<()> {
         Field::of(&series, &group_of(objects)).print(&format!("fetch-add, 2 threads, {objects} objects, uniform"));
     }
     parts::print(&series);
-    let targets = judge(&series, &machine, &fetch_add_objects);
+    let targets = verdicts(&series, &machine, &fetch_add_objects);
     let measured = Compared { series: &series, skipped: &Skipped::default() };
-    conclude("targets", &machine, &options, measured, targets, common.json.as_deref(), options.strict)
+    conclude("targets", &machine, &options, measured, targets, common.comparison.json.as_deref(), options.strict)
 }
 
 /// The targets that can be told from `series`, each with its figure where its contenders ran.
-pub fn judge(series: &[Series], machine: &Machine, fetch_add_objects: &[usize]) -> Vec<Verdict> {
+pub fn verdicts(series: &[Series], machine: &Machine, fetch_add_objects: &[usize]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for &objects in fetch_add_objects {
         let field = Field::of(series, &group_of(objects));

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
-use crate::{machine::Machine, report::Report};
+use crate::{machine::Machine, options::Strict, report::Report};
 
 /// A target and what came of it.
 #[derive(Clone, Debug, Serialize)]
@@ -64,7 +64,7 @@ fn print(verdicts: &[Verdict]) {
 
 /// What a file of results holds where there are targets.
 #[derive(Debug, Serialize)]
-struct Judged<R> {
+struct WithTargets<R> {
     #[serde(flatten)]
     measured: R,
     targets: Vec<Verdict>,
@@ -81,12 +81,12 @@ pub fn conclude<O: Serialize, R: Serialize>(
     measured: R,
     targets: Vec<Verdict>,
     json: Option<&Path>,
-    strict: bool,
+    strict: Strict,
 ) -> Result<()> {
     print(&targets);
     let missed = targets.iter().filter(|target| target.met != Some(true)).count();
-    Report::write(command, machine, options, Judged { measured, targets }, json)?;
-    ensure!(!strict || missed == 0, "{missed} targets are missed or were not measured");
+    Report::write(command, machine, options, WithTargets { measured, targets }, json)?;
+    ensure!(!strict.strict || missed == 0, "{missed} targets are missed or were not measured");
     Ok(())
 }
 

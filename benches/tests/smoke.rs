@@ -127,8 +127,9 @@ fn parts() {
     assert!(stdout.contains("ping-pong"));
     let targets = file["results"]["targets"].as_array().unwrap();
     assert_eq!(targets.len(), 5);
-    let judged = targets.iter().all(|target| target["met"].is_boolean() && target["reached"].as_f64() > Some(0.0));
-    assert_eq!(judged, cfg!(feature = "trust"), "{targets:?}");
+    let all_measured =
+        targets.iter().all(|target| target["met"].is_boolean() && target["reached"].as_f64() > Some(0.0));
+    assert_eq!(all_measured, cfg!(feature = "trust"), "{targets:?}");
 }
 
 #[test]
@@ -206,6 +207,30 @@ fn sssp() {
 
 #[cfg(feature = "trust")]
 #[test]
+fn durable() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("results.json");
+    let stores = folder.path().join("stores");
+    fs::create_dir(&stores).unwrap();
+    let [json_path, stores_path] = [&json, &stores].map(|path| path.to_str().expect("a path in UTF-8"));
+    let stdout = succeed(&["durable", "--smoke", "--folder", stores_path, "--json", json_path]);
+    let file: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let series = file["results"]["series"].as_array().unwrap();
+    let others = if cfg!(feature = "stores") { 3 * 4 } else { 0 };
+    // This and the bare loop, alone and with many outstanding, and fibers once.
+    assert_eq!(series.len(), 2 * 2 + 1 + others, "{stdout}");
+    for series in series {
+        let samples = series["samples"].as_array().unwrap();
+        assert!(samples.len() == 2 && samples.iter().all(|sample| sample.as_f64().unwrap() > 0.0), "{series}");
+    }
+    assert_eq!(file["results"]["structures"].as_array().unwrap().len(), 2);
+    assert_eq!(file["results"]["targets"].as_array().unwrap().len(), 7);
+    assert_eq!(cfg!(feature = "stores"), !stdout.contains("SKIPPED: lmdb"));
+    assert_eq!(fs::read_dir(&stores).unwrap().count(), 0, "nothing is left");
+}
+
+#[cfg(feature = "trust")]
+#[test]
 fn busy() {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("busy.json");
@@ -217,6 +242,9 @@ fn busy() {
     let file: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     let results = &file["results"];
     let skipped = results["skipped"].as_object().unwrap();
+    // A picture a condition.
+    let pictures = succeed(&["plot", "--json", path, "--out", folder.path().to_str().unwrap()]);
+    assert_eq!(pictures.lines().count(), 12 - skipped.len(), "{pictures}");
     for (condition, why) in skipped {
         assert!(stdout.contains(&format!("SKIPPED: {condition}: {}", why.as_str().unwrap())));
     }
@@ -244,15 +272,15 @@ fn busy() {
     assert!(taken.iter().flatten().all(|&ns| ns > 0.0), "{latency}");
     assert!(results["time_slice_us"].as_f64() > Some(100.0));
     let targets = results["targets"].as_array().unwrap();
-    let judged = |name: &str| {
+    let reached = |name: &str| {
         let found = targets.iter().find(|target| target["target"].as_str().unwrap().starts_with(name));
         found.unwrap_or_else(|| panic!("no target {name}"))["reached"].as_f64()
     };
-    assert!(judged("workers-2x over quiet, apply_then-16") > Some(0.0));
-    assert!(judged("std-threads: trustees-2 over std-mpsc") > Some(0.0));
-    assert!(judged("real-time over quiet, apply").is_some() != skipped.contains_key("real-time"));
-    assert!(judged("an idle pool, percent of one core").is_some());
-    assert_eq!(judged("noise: the default over the best fixed spin"), None, "no fixed spin was measured");
+    assert!(reached("workers-2x over quiet, apply_then-16") > Some(0.0));
+    assert!(reached("std-threads: trustees-2 over std-mpsc") > Some(0.0));
+    assert!(reached("real-time over quiet, apply").is_some() != skipped.contains_key("real-time"));
+    assert!(reached("an idle pool, percent of one core").is_some());
+    assert_eq!(reached("noise: the default over the best fixed spin"), None, "no fixed spin was measured");
     let few = ["busy", "--smoke", "--conditions", "noise", "--workloads", "apply_then-1", "--contenders", "default"];
     assert!(fail(&[&few[..], &["--strict"]].concat()).contains("were not measured"));
     assert!(
@@ -352,4 +380,30 @@ fn wrong_options_say_what_is_right() {
     assert!(fail(&["latency", "--smoke", "--series", "64"]).contains("OBJECTS:DIST"));
     assert!(fail(&["latency", "--smoke", "--load", "0"]).contains("--load"));
     assert!(fail(&["plot", "--json", "no such file", "--out", "."]).contains("cannot be read"));
+}
+
+#[test]
+fn transfers() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("results.json");
+    let stdout = succeed(&["transfers", "--smoke", "--accounts", "5", "--json", json.to_str().unwrap()]);
+    let file: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let series = file["results"]["series"].as_array().unwrap();
+    assert_eq!(series.len(), 7);
+    assert!(series.iter().all(|series| series["median_mops"].as_f64().unwrap() > 0.0), "{stdout}");
+    assert_eq!(file["results"]["targets"].as_array().unwrap().len(), 3);
+    assert!(fail(&["transfers", "--accounts", "4"]).contains("at least 5"));
+}
+
+#[test]
+fn async_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("results.json");
+    let stdout = succeed(&["async", "--smoke", "--json", json.to_str().unwrap()]);
+    let file: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let series = file["results"]["series"].as_array().unwrap();
+    assert_eq!(series.len(), 8);
+    assert!(series.iter().all(|series| series["median_mops"].as_f64().unwrap() > 0.0), "{stdout}");
+    assert_eq!(file["results"]["targets"].as_array().unwrap().len(), 3);
+    assert!(fail(&["async", "--smoke", "--tasks", "0"]).contains("at least one"));
 }

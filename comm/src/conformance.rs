@@ -5,7 +5,7 @@
 //! Here: the layout, the cases but one, and the barrier between them. The large case, streams of
 //! writes, is `stream`. Not here: starting machines and killing them, which differ by fabric.
 //!
-//! A case that fails panics with what it saw. Every wait is bounded by [`Effort::patience`], so the
+//! A case that fails panics with what it saw. Every wait is bounded by [`Effort::timeout`], so the
 //! other machines fail too, rather than hang.
 
 mod stream;
@@ -33,12 +33,12 @@ const BARRIER: usize = 0;
 const PARK_BARRIER: usize = BARRIER + LINE_BYTES * MACHINES_MAX as usize;
 const PARK_WAKE: usize = PARK_BARRIER + LINE_BYTES;
 const PARK_LANE: usize = PARK_WAKE + LINE_BYTES;
-const PARK_RING: usize = PARK_LANE + LINE_BYTES * LANES;
-const WAKE: usize = PARK_RING + LINE_BYTES;
-/// What the ringer of `rings_alone` has counted, and how often its sleeper was woken.
-const RINGS: usize = WAKE + LINE_BYTES;
+const PARK_ALONE: usize = PARK_LANE + LINE_BYTES * LANES;
+const WAKE: usize = PARK_ALONE + LINE_BYTES;
+/// What the waker of `wakes_alone` has counted, and how often its sleeper was woken.
+const WAKES: usize = WAKE + LINE_BYTES;
 /// Two words: written before and after each bulk write.
-const TRAIL: usize = RINGS + LINE_BYTES;
+const TRAIL: usize = WAKES + LINE_BYTES;
 const STREAM: usize = TRAIL + LINE_BYTES;
 const BULK: usize = STREAM + stream::LANE_BYTES * LANES;
 const BULK_BYTES: usize = 1 << 20;
@@ -54,13 +54,13 @@ pub struct Effort {
     pub wakes: u64,
     /// Longest time one machine waits for the next step of another before it fails; three times
     /// that for a whole case.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Effort {
     /// A million writes, 100,000 wake-ups.
     pub fn full() -> Effort {
-        Effort { writes: 1_000_000, wakes: 100_000, patience: Duration::from_secs(60) }
+        Effort { writes: 1_000_000, wakes: 100_000, timeout: Duration::from_secs(60) }
     }
 
     /// What the tests do: a tenth of `full`, or that itself where the environment variable
@@ -97,7 +97,7 @@ pub fn run(fabric: &dyn Fabric, effort: &Effort) {
     machine.barrier();
     machine.wakes_and_sleeps(last, effort.wakes, effort.wakes.div_ceil(10));
     machine.barrier();
-    machine.rings_alone(last);
+    machine.wakes_alone(last);
     // Nobody leaves while others still ask.
     machine.barrier();
     machine.has_lost_nobody();
@@ -111,13 +111,13 @@ pub fn run(fabric: &dyn Fabric, effort: &Effort) {
 ///
 /// # Panics
 /// If the death is not noticed, or another machine's is.
-pub fn notices_death(fabric: &dyn Fabric, victim: MachineId, patience: Duration, ready: impl FnOnce()) {
+pub fn notices_death(fabric: &dyn Fabric, victim: MachineId, timeout: Duration, ready: impl FnOnce()) {
     if fabric.machine() == victim {
         ready();
-        let woke = fabric.park(MAIN, PARK_WAKE, patience, &mut || true);
+        let woke = fabric.park(MAIN, PARK_WAKE, timeout, &mut || true);
         panic!("the tester has not killed {victim}: {woke:?}");
     }
-    assert_eq!(fabric.watch(patience).unwrap(), Some(victim), "who died");
+    assert_eq!(fabric.watch(timeout).unwrap(), Some(victim), "who died");
     assert_eq!(fabric.lost(victim).unwrap(), Some(Loss::Died));
     assert!(fabric.cause(victim).is_none_or(|cause| !cause.is_empty()), "a cause is words");
     for other in peers(fabric).filter(|peer| *peer != victim) {
@@ -128,7 +128,7 @@ pub fn notices_death(fabric: &dyn Fabric, victim: MachineId, patience: Duration,
     let mut connection = fabric.connect(victim, MAIN).unwrap();
     let _ = connection
         .write(&[1; WORD_BYTES], WAKE)
-        .and_then(|()| connection.ring(PARK_WAKE))
+        .and_then(|()| connection.wake(PARK_WAKE))
         .and_then(|()| connection.flush());
 }
 
@@ -179,15 +179,15 @@ impl<'a> Machine<'a> {
         let line_of = |machine: MachineId| BARRIER + LINE_BYTES * usize::from(machine.0);
         for connection in &mut self.connections {
             connection.write(&barriers.to_ne_bytes(), line_of(fabric.machine())).unwrap();
-            connection.ring(PARK_BARRIER).unwrap();
+            connection.wake(PARK_BARRIER).unwrap();
             connection.flush().unwrap();
         }
         let late = || peers(fabric).find(|peer| load(fabric.region(), line_of(*peer)) < barriers);
         // The others may be busy with a case that this machine has no part in, step after step.
-        let patience = 3 * self.effort.patience;
+        let timeout = 3 * self.effort.timeout;
         while late().is_some() {
             fabric.poll(MAIN).unwrap();
-            let woke = fabric.park(MAIN, PARK_BARRIER, patience, &mut || late().is_some()).unwrap();
+            let woke = fabric.park(MAIN, PARK_BARRIER, timeout, &mut || late().is_some()).unwrap();
             assert_ne!(woke, Wake::TimedOut, "{:?} did not come to barrier {barriers}", late());
         }
     }
@@ -218,15 +218,15 @@ impl<'a> Machine<'a> {
 
     /// A thread that watches lets go when it is told to, and nobody watches from then on.
     fn ends_its_watch(&self) {
-        let (fabric, patience) = (self.fabric, self.effort.patience);
+        let (fabric, timeout) = (self.fabric, self.effort.timeout);
         let start = Instant::now();
         std::thread::scope(|scope| {
-            let watcher = scope.spawn(move || fabric.watch(patience).unwrap());
+            let watcher = scope.spawn(move || fabric.watch(timeout).unwrap());
             fabric.end_watch();
             assert_eq!(watcher.join().unwrap(), None);
         });
-        assert_eq!(fabric.watch(patience).unwrap(), None);
-        assert!(start.elapsed() < patience, "the end of watching was not noticed");
+        assert_eq!(fabric.watch(timeout).unwrap(), None);
+        assert!(start.elapsed() < timeout, "the end of watching was not noticed");
     }
 
     /// Parking with no peer involved.
@@ -236,25 +236,25 @@ impl<'a> Machine<'a> {
         let start = Instant::now();
         assert_eq!(fabric.park(MAIN, PARK_WAKE, timeout, &mut || true).unwrap(), Wake::TimedOut);
         assert!(start.elapsed() >= timeout, "the whole time-out is slept");
-        assert_eq!(fabric.park(MAIN, PARK_WAKE, self.effort.patience, &mut || false).unwrap(), Wake::Work);
+        assert_eq!(fabric.park(MAIN, PARK_WAKE, self.effort.timeout, &mut || false).unwrap(), Wake::Work);
 
         let is_done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 // Pairs with the Acquire in `is_idle` below.
                 is_done.store(true, Ordering::Release);
-                fabric.ring(PARK_WAKE).unwrap();
+                fabric.wake(PARK_WAKE).unwrap();
             });
             // Pairs with the Release above.
             let mut is_idle = || !is_done.load(Ordering::Acquire);
-            let woke = fabric.park(MAIN, PARK_WAKE, self.effort.patience, &mut is_idle).unwrap();
+            let woke = fabric.park(MAIN, PARK_WAKE, self.effort.timeout, &mut is_idle).unwrap();
             assert_ne!(woke, Wake::TimedOut, "a thread of the own machine wakes it");
         });
         for offset in [REGION_BYTES, usize::MAX - 3] {
             assert!(matches!(fabric.park(MAIN, offset, timeout, &mut || true), Err(Error::OutOfRange { .. })));
-            assert!(matches!(fabric.ring(offset), Err(Error::OutOfRange { .. })));
+            assert!(matches!(fabric.wake(offset), Err(Error::OutOfRange { .. })));
         }
-        assert!(matches!(fabric.ring(PARK_WAKE + 2), Err(Error::Misaligned { .. })));
+        assert!(matches!(fabric.wake(PARK_WAKE + 2), Err(Error::Misaligned { .. })));
     }
 
     /// Writes that are refused, and must leave no trace (`keeps_its_edge` looks).
@@ -276,8 +276,8 @@ impl<'a> Machine<'a> {
             let refused = next.write(&source[..bytes], offset);
             assert!(matches!(refused, Err(Error::Misaligned { .. })), "{bytes} at {offset}: {refused:?}");
         }
-        assert!(matches!(next.ring(REGION_BYTES), Err(Error::OutOfRange { .. })));
-        assert!(matches!(next.ring(PARK_WAKE + 2), Err(Error::Misaligned { .. })));
+        assert!(matches!(next.wake(REGION_BYTES), Err(Error::OutOfRange { .. })));
+        assert!(matches!(next.wake(PARK_WAKE + 2), Err(Error::Misaligned { .. })));
     }
 
     /// Refused writes have left the region as it was; the write that just fits goes in.
@@ -308,12 +308,12 @@ impl<'a> Machine<'a> {
             next.write(&source, BULK).unwrap();
             source.fill(0xee);
             next.write(&round.to_ne_bytes(), flag).unwrap();
-            next.ring(PARK_WAKE).unwrap();
+            next.wake(PARK_WAKE).unwrap();
             next.flush().unwrap();
             next.flush().unwrap(); // of nothing
             while load(region, flag) != round {
                 self.fabric.poll(MAIN).unwrap();
-                let woke = self.fabric.park(MAIN, PARK_WAKE, self.effort.patience, &mut || load(region, flag) != round);
+                let woke = self.fabric.park(MAIN, PARK_WAKE, self.effort.timeout, &mut || load(region, flag) != round);
                 assert_ne!(woke.unwrap(), Wake::TimedOut, "bulk write {round} of {previous} did not come");
             }
             assert_eq!(load(region, before), round, "the write before bulk write {round}");
@@ -337,25 +337,25 @@ impl<'a> Machine<'a> {
         for round in rounds_before + 1..=rounds_before + rounds {
             if own == first {
                 connection.write(&round.to_ne_bytes(), WAKE).unwrap();
-                connection.ring(PARK_WAKE).unwrap();
+                connection.wake(PARK_WAKE).unwrap();
                 connection.flush().unwrap();
             }
-            // Some turns of waiting first, so that the ring meets every moment of going to sleep.
+            // Some turns of waiting first, so that the wake meets every moment of going to sleep.
             (0..stream::mix(round) % 256).for_each(|_| std::hint::spin_loop());
-            // A ring for the round before, which was seen without it, may come late and end one
+            // A wake for the round before, which was seen without it, may come late and end one
             // sleep too early.
             // Acquire, pairs with the Release of the flag word: pair W of the contract.
             while word.load(Ordering::Acquire) != round {
                 fabric.poll(MAIN).unwrap();
                 // Acquire, pairs with the same Release.
                 let mut is_idle = || word.load(Ordering::Acquire) != round;
-                let woke = fabric.park(MAIN, PARK_WAKE, effort.patience, &mut is_idle).unwrap();
+                let woke = fabric.park(MAIN, PARK_WAKE, effort.timeout, &mut is_idle).unwrap();
                 assert_ne!(woke, Wake::TimedOut, "the wake-up of round {round} was lost");
-                slept += u64::from(woke == Wake::Rung);
+                slept += u64::from(woke == Wake::Woken);
             }
             if own == second {
                 connection.write(&round.to_ne_bytes(), WAKE).unwrap();
-                connection.ring(PARK_WAKE).unwrap();
+                connection.wake(PARK_WAKE).unwrap();
                 connection.flush().unwrap();
             }
         }
@@ -363,34 +363,34 @@ impl<'a> Machine<'a> {
         assert!(slept > 0 || rounds < 100, "{own} never slept, so nothing was tested");
     }
 
-    /// Machine 0 sleeps whatever comes, and only rings wake it; each shows what was written before
+    /// Machine 0 sleeps whatever comes, and only wakes wake it; each shows what was written before
     /// it.
-    fn rings_alone(&mut self, ringer: MachineId) {
+    fn wakes_alone(&mut self, waker: MachineId) {
         const SLEEPS: u64 = 20;
-        let (fabric, patience) = (self.fabric, self.effort.patience);
+        let (fabric, timeout) = (self.fabric, self.effort.timeout);
         if fabric.machine() == MachineId(0) {
             for sleep in 1..=SLEEPS {
-                let woke = fabric.park(MAIN, PARK_RING, patience, &mut || true).unwrap();
-                assert_eq!(woke, Wake::Rung, "sleep {sleep}");
-                // There are two rings to a write, and each ends one sleep at most.
-                assert!(load(fabric.region(), RINGS) >= sleep.div_ceil(2), "a ring overtook the write before it");
+                let woke = fabric.park(MAIN, PARK_ALONE, timeout, &mut || true).unwrap();
+                assert_eq!(woke, Wake::Woken, "sleep {sleep}");
+                // There are two wakes to a write, and each ends one sleep at most.
+                assert!(load(fabric.region(), WAKES) >= sleep.div_ceil(2), "a wake overtook the write before it");
             }
-            let connection = self.to(ringer);
-            connection.write(&SLEEPS.to_ne_bytes(), RINGS).unwrap();
+            let connection = self.to(waker);
+            connection.write(&SLEEPS.to_ne_bytes(), WAKES).unwrap();
             connection.flush().unwrap();
-        } else if fabric.machine() == ringer {
+        } else if fabric.machine() == waker {
             let start = Instant::now();
-            let mut rings: u64 = 0;
-            // A ring that meets nobody asleep is forgotten, so there are more.
-            while load(fabric.region(), RINGS) != SLEEPS {
-                rings += 1;
+            let mut wakes: u64 = 0;
+            // A wake that meets nobody asleep is forgotten, so there are more.
+            while load(fabric.region(), WAKES) != SLEEPS {
+                wakes += 1;
                 let connection = self.to(MachineId(0));
-                connection.write(&rings.to_ne_bytes(), RINGS).unwrap();
-                connection.ring(PARK_RING).unwrap();
+                connection.write(&wakes.to_ne_bytes(), WAKES).unwrap();
+                connection.wake(PARK_ALONE).unwrap();
                 connection.flush().unwrap();
-                connection.ring(PARK_RING).unwrap(); // with no write, until the next flush
+                connection.wake(PARK_ALONE).unwrap(); // with no write, until the next flush
                 fabric.poll(MAIN).unwrap();
-                assert!(start.elapsed() < patience, "{rings} rings did not end {SLEEPS} sleeps");
+                assert!(start.elapsed() < timeout, "{wakes} wakes did not end {SLEEPS} sleeps");
                 std::thread::yield_now();
             }
             self.to(MachineId(0)).flush().unwrap();

@@ -12,10 +12,10 @@
 //!   connection, sees that whole write and all earlier writes of that connection. Nothing else is
 //!   ordered: not what comes by two connections, nor what a reader finds in words whose flag it has
 //!   not seen (thesis 3.2.7: the ready bit stands at the end of the slot).
-//! - P  Sleeping: `park` stores "asleep", makes a `SeqCst` fence (P1), then looks for work; `ring`
+//! - P  Sleeping: `park` stores "asleep", makes a `SeqCst` fence (P1), then looks for work; `wake`
 //!   comes after the writes, makes a `SeqCst` fence (P2), then looks for "asleep". Whichever fence
 //!   comes second, its side sees what the other side stored before its own: the sleeper finds the
-//!   work, or the ringer finds the sleeper. No wake-up is lost.
+//!   work, or the waking side finds the sleeper. No wake-up is lost.
 
 use crate::error::Error;
 use crate::memory::Region;
@@ -41,9 +41,9 @@ pub struct WorkerId(pub u16);
 pub enum Wake {
     /// There was work after all; the thread did not sleep.
     Work,
-    /// Somebody rang, and what was written before that ring is visible. It may be work that was
-    /// found earlier, without the ring: look again, and park again.
-    Rung,
+    /// Somebody woke it, and what was written before that is visible. It may be work that was
+    /// found earlier, without the wake: look again, and park again.
+    Woken,
     /// The time is over.
     TimedOut,
 }
@@ -82,12 +82,12 @@ pub trait Fabric: Send + Sync {
     fn connect(&self, peer: MachineId, worker: WorkerId) -> Result<Box<dyn Connection>, Error>;
 
     /// Puts the calling thread to sleep on the park word at `offset` of the own region until
-    /// somebody rings, unless `is_idle` says that there is work: it is asked after peers can see
+    /// somebody wakes it, unless `is_idle` says that there is work: it is asked after peers can see
     /// that this thread is about to sleep (P1), and must look with `Acquire` at every flag that may
     /// bring work.
     ///
     /// A park word is 4 bytes, 0 at first, on a cache line that nothing else uses, touched by no
-    /// one but `park` and `ring`. Only one thread parks on it: that of `worker`, which has flushed
+    /// one but `park` and `wake`. Only one thread parks on it: that of `worker`, which has flushed
     /// its connections before.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ pub trait Fabric: Send + Sync {
     ) -> Result<Wake, Error>;
 
     /// Whether this fabric's `park` has to be the one called where several fabrics share a region: it
-    /// tells peers that a thread sleeps, which those that ring the word themselves need not know.
+    /// tells peers that a thread sleeps, which those that wake it by the word themselves need not know.
     fn tells_sleep(&self) -> bool {
         false
     }
@@ -119,7 +119,7 @@ pub trait Fabric: Send + Sync {
     ///
     /// # Errors
     /// As for [`park`](Fabric::park).
-    fn ring(&self, offset: usize) -> Result<(), Error>;
+    fn wake(&self, offset: usize) -> Result<(), Error>;
 
     /// Moves along what the fabric has in hand for `worker`: completions to take, errors to find.
     /// The worker's thread calls it in each of its turns; it never waits. Fabrics with nothing of
@@ -191,9 +191,9 @@ pub trait Connection: Send {
     ///
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::Misaligned`] (no multiple of 4), [`Error::System`].
-    fn ring(&mut self, park_offset: usize) -> Result<(), Error>;
+    fn wake(&mut self, park_offset: usize) -> Result<(), Error>;
 
-    /// Sends what was held back: writes and rings, in order. A worker calls it once a turn and
+    /// Sends what was held back: writes and wakes, in order. A worker calls it once a turn and
     /// before it sleeps. It may wait until the fabric has room, never for code of the peer's
     /// workers.
     ///

@@ -6,12 +6,11 @@
 //! visible after the rest (thesis 3.2.7). This is all that delegation to another machine needs: a
 //! client writes a batch of requests, the trustee polls its flag.
 //!
-//! The contract is [`Fabric`] and [`Connection`]; read `fabric.rs` first. [`shm`] carries it
-//! between processes of one host, [`tcp`] between hosts; [`mixed`] makes one fabric of several, each for some of the peers;
-//! `sim` (behind the feature of that name) is a network in one process, bad on demand. [`secure`] is
-//! about who may connect: keys, and connections that are authenticated and encrypted. Every
-//! implementation passes the same suite, `conformance` (behind
-//! the feature of that name).
+//! The contract is [`Fabric`] and [`Connection`]; read `fabric.rs` first. [`shm`] carries it between processes of one
+//! host, [`tcp`] between hosts; [`mixed`] makes one fabric of several, each for some of the peers; `sim` (behind the
+//! feature of that name) is a network in one process, bad on demand. [`secure`] is about who may connect: keys, and
+//! connections that are authenticated and encrypted. Every implementation passes the same suite, `conformance`
+//! (behind the feature of that name).
 //!
 //! This crate knows bytes only: no closures, no fibers, no slots.
 //!
@@ -44,7 +43,7 @@
 //!         let mut batch = *b"sixteen bytes..\n\0\0\0\0\0\0\0\0";
 //!         batch[16..].copy_from_slice(&1u64.to_ne_bytes()); // the flag: not the 0 that is there
 //!         connection.write(&batch, SLOT)?;
-//!         connection.ring(PARK)?;
+//!         connection.wake(PARK)?;
 //!         connection.flush()
 //!     });
 //!     let fabric = open(1)?;
@@ -64,12 +63,15 @@
 
 #[cfg(all(not(loom), any(test, feature = "conformance")))]
 pub mod conformance;
+#[cfg(all(target_os = "linux", not(loom)))]
+mod connected_pairs;
+mod deadline;
 mod error;
 mod fabric;
 #[cfg(all(not(loom), any(test, feature = "fuzz")))]
 pub mod fuzz;
 #[cfg(all(target_os = "linux", not(loom)))]
-mod losses;
+mod liveness;
 mod memory;
 #[cfg(all(target_os = "linux", not(loom)))]
 pub mod mixed;
@@ -85,6 +87,8 @@ pub mod sim;
 pub mod tcp;
 #[cfg(all(target_os = "linux", target_pointer_width = "64", not(loom)))]
 pub mod verbs;
+#[cfg(all(target_os = "linux", not(loom)))]
+mod waker;
 
 pub use error::Error;
 pub use fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};

@@ -101,7 +101,8 @@ impl Region {
 
     /// The 32-bit word at `offset`: park words and the like (M3).
     pub(crate) fn word32(&self, offset: usize) -> Result<&AtomicU32, Error> {
-        let start = self.start_of(offset, size_of::<AtomicU32>(), align_of::<AtomicU32>())?;
+        check_park_word(self.bytes(), offset)?;
+        let start = self.base().wrapping_add(offset);
         // SAFETY: as in `words`, for 4 bytes at a 4-aligned address.
         Ok(unsafe { &*start.cast::<AtomicU32>() })
     }
@@ -222,6 +223,12 @@ pub(crate) fn check_access(region_bytes: usize, offset: usize, bytes: usize, ali
         return Err(Error::OutOfRange { offset, bytes, region_bytes });
     }
     Ok(())
+}
+
+/// Checks the place of a park word in a region of `region_bytes` bytes, which may be a peer's.
+#[inline]
+pub(crate) fn check_park_word(region_bytes: usize, offset: usize) -> Result<(), Error> {
+    check_access(region_bytes, offset, size_of::<AtomicU32>(), align_of::<AtomicU32>())
 }
 
 #[cfg(test)]

@@ -16,13 +16,13 @@
 //!
 //! Invariants
 //! - All parts share the own region, so a worker sleeps on its one park word, whoever writes. A part
-//!   whose peers cannot ring that word themselves has a thread that does. At most one part tells its
+//!   whose peers cannot wake by that word themselves has a thread that does. At most one part tells its
 //!   peers who sleeps (`verbs`); then its `park` is taken.
 //! - Each peer has one part; a connection is that part's own, with no layer between.
 
 use crate::error::Error;
 use crate::fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
-use crate::losses::Losses;
+use crate::liveness::Liveness;
 use crate::memory::Region;
 use crate::park;
 use std::fmt;
@@ -43,7 +43,7 @@ pub struct MixedFabric {
     parts: Vec<Arc<dyn Fabric>>,
     /// The index of its part for each machine; for the own, none.
     routes: Vec<Option<usize>>,
-    deaths: Arc<Losses>,
+    deaths: Arc<Liveness>,
     /// One for each part.
     watchers: Vec<JoinHandle<()>>,
 }
@@ -109,9 +109,9 @@ fn routes(parts: &[Part]) -> Result<Vec<Option<usize>>, Error> {
 
 /// The body of a watcher: until a peer of this part dies, or nobody watches any more. Whoever is
 /// told of one death ends the program, so the watcher looks for no second.
-fn watch(part: &dyn Fabric, deaths: &Losses) {
+fn watch(part: &dyn Fabric, deaths: &Liveness) {
     match part.watch(Duration::MAX) {
-        Ok(Some(peer)) => deaths.record(peer, Loss::Died, part.cause(peer).unwrap_or_default()),
+        Ok(Some(peer)) => deaths.mark_lost(peer, Loss::Died, part.cause(peer).unwrap_or_default()),
         Ok(None) => {}
         Err(error) => deaths.fail(error),
     }
@@ -152,8 +152,8 @@ impl Fabric for MixedFabric {
         }
     }
 
-    fn ring(&self, offset: usize) -> Result<(), Error> {
-        park::ring(self.region().word32(offset)?)
+    fn wake(&self, offset: usize) -> Result<(), Error> {
+        park::wake(self.region().word32(offset)?)
     }
 
     fn poll(&self, worker: WorkerId) -> Result<(), Error> {

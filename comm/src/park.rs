@@ -1,16 +1,18 @@
 //! Sleeping and waking between processes: a shared futex on a park word. Pair P of `fabric.rs`
 //! lives here, both halves, for every fabric: who sleeps always does so on a word of the own
-//! region. Peers that map it ring it themselves; for others a thread of the fabric does.
+//! region. Peers that map it wake it themselves; for others a thread of the fabric does.
 //!
 //! A park word is `AWAKE` or `ASLEEP`. Only its sleeper stores `ASLEEP`; whoever swaps it back to
 //! `AWAKE` before the sleeper does has woken it and owes the futex wake. A wake that comes late,
 //! for a sleep that is over, only makes the next sleep look again at its word.
 //!
-//! `model.rs` of this folder checks it in every interleaving, P1 and P2 included; nothing else of this crate is built then.
+//! `model.rs` of this folder checks it in every interleaving, P1 and P2 included; nothing else of this crate is built
+//! then.
 
 #[cfg(loom)]
 mod model;
 
+use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fabric::Wake;
 #[cfg(loom)]
@@ -19,36 +21,35 @@ use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use rustix::thread::futex;
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, Ordering, fence};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 
-/// Sleeps on `word` until it is rung, unless there is work. See `Fabric::park`.
+/// Sleeps on `word` until it is woken, unless there is work. See `Fabric::park`.
 pub(crate) fn park(word: &AtomicU32, timeout: Duration, is_idle: &mut dyn FnMut() -> bool) -> Result<Wake, Error> {
-    // No deadline if it lies beyond what the clock can tell.
-    let deadline = Instant::now().checked_add(timeout);
+    let deadline = Deadline::after(timeout);
     word.store(ASLEEP, Ordering::Relaxed);
-    // P1, with P2 in `ring`.
+    // P1, with P2 in `wake`.
     fence(Ordering::SeqCst);
     if !is_idle() {
         word.store(AWAKE, Ordering::Relaxed);
         return Ok(Wake::Work);
     }
     let slept = sleep_while_asleep(word, deadline);
-    // Acquire of pair R, with the Release swap in `ring`: also here, when the time was over just as
-    // somebody rang.
-    let was_rung = word.swap(AWAKE, Ordering::Acquire) == AWAKE;
+    // Acquire of pair R, with the Release swap in `wake`: also here, when the time was over just as
+    // somebody woke it.
+    let was_woken = word.swap(AWAKE, Ordering::Acquire) == AWAKE;
     slept?;
-    Ok(if was_rung { Wake::Rung } else { Wake::TimedOut })
+    Ok(if was_woken { Wake::Woken } else { Wake::TimedOut })
 }
 
 /// Returns when the word is no more `ASLEEP` or the deadline has passed, whatever wakes it in
 /// between.
-fn sleep_while_asleep(word: &AtomicU32, deadline: Option<Instant>) -> Result<(), Error> {
+fn sleep_while_asleep(word: &AtomicU32, deadline: Deadline) -> Result<(), Error> {
     while word.load(Ordering::Relaxed) == ASLEEP {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        if left == Some(Duration::ZERO) {
+        let left = deadline.left();
+        if left.is_zero() {
             break;
         }
         wait(word, left)?;
@@ -58,11 +59,12 @@ fn sleep_while_asleep(word: &AtomicU32, deadline: Option<Instant>) -> Result<(),
 
 /// One sleep on the word if it is `ASLEEP`, for so long at most; may end early.
 #[cfg(not(loom))]
-fn wait(word: &AtomicU32, left: Option<Duration>) -> Result<(), Error> {
+fn wait(word: &AtomicU32, left: Duration) -> Result<(), Error> {
     use rustix::io::Errno;
 
-    let left = left.and_then(|left| futex::Timespec::try_from(left).ok());
-    // No PRIVATE flag: the ringer maps this word at another address, in another process.
+    // Without end if it is more than the kernel can count.
+    let left = futex::Timespec::try_from(left).ok();
+    // No PRIVATE flag: the waking side maps this word at another address, in another process.
     match futex::wait(word, futex::Flags::empty(), ASLEEP, left.as_ref()) {
         Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => Ok(()),
         Err(error) => Err(Error::system("sleeping on a park word")(error)),
@@ -79,21 +81,21 @@ fn end_sleep(word: &AtomicU32) -> Result<(), Error> {
 #[cfg(loom)]
 use model::{end_sleep, wait};
 
-/// Wakes who sleeps, or is about to, on `word`. See `Connection::ring`.
+/// Wakes who sleeps, or is about to, on `word`. See `Connection::wake`.
 #[inline]
-pub(crate) fn ring(word: &AtomicU32) -> Result<(), Error> {
+pub(crate) fn wake(word: &AtomicU32) -> Result<(), Error> {
     // P2, with P1 in `park`: what the caller wrote comes before this look at the word.
     fence(Ordering::SeqCst);
     if word.load(Ordering::Relaxed) == AWAKE {
         return Ok(());
     }
-    wake(word)
+    wake_sleeper(word)
 }
 
-/// The rare half of `ring`: one of several ringers wins the swap and pays for the system call.
+/// The rare half of `wake`: one of several threads wins the swap and pays for the system call.
 #[cold]
-fn wake(word: &AtomicU32) -> Result<(), Error> {
-    // Release of pair R, with the Acquire swap in `park`: who was rung sees what was written
+fn wake_sleeper(word: &AtomicU32) -> Result<(), Error> {
+    // Release of pair R, with the Acquire swap in `park`: who was woken sees what was written
     // before.
     if word.swap(AWAKE, Ordering::Release) == ASLEEP {
         end_sleep(word)?;
@@ -104,6 +106,7 @@ fn wake(word: &AtomicU32) -> Result<(), Error> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     #[test]
     fn work_found_late_prevents_the_sleep() {
@@ -117,13 +120,13 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_between_the_look_and_the_sleep_is_not_lost() {
+    fn a_wake_between_the_look_and_the_sleep_is_not_lost() {
         let word = AtomicU32::new(AWAKE);
         let woke = park(&word, Duration::from_secs(3600), &mut || {
-            ring(&word).unwrap();
+            wake(&word).unwrap();
             true
         });
-        assert_eq!(woke.unwrap(), Wake::Rung);
+        assert_eq!(woke.unwrap(), Wake::Woken);
     }
 
     #[test]
@@ -149,8 +152,8 @@ mod tests {
             while futex::wake(&word, futex::Flags::empty(), 1).unwrap() == 0 {
                 std::thread::yield_now();
             }
-            ring(&word).unwrap();
-            assert_eq!(sleeper.join().unwrap(), Wake::Rung);
+            wake(&word).unwrap();
+            assert_eq!(sleeper.join().unwrap(), Wake::Woken);
         });
     }
 }

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use gossamer::bootstrap::FabricChoice;
-use gossamer_daemon::fate::Policy;
 use gossamer_daemon::launch::{self, LaunchConfig};
+use gossamer_daemon::supervisor::Policy;
 
 /// What to start.
 #[derive(Debug)]

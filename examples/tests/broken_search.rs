@@ -6,7 +6,7 @@ use std::time::Duration;
 use gossamer_examples::sssp::search::search;
 use gossamer_examples::sssp::team::Team;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_panic_in_one_part_ends_the_search() {
@@ -19,7 +19,7 @@ fn a_panic_in_one_part_ends_the_search() {
     };
     // `gossamer::main` does not return while a fiber waits.
     std::thread::spawn(move || gossamer::main(search_in_vain, 3));
-    for error in told.recv_timeout(PATIENCE).expect("it waits for a worker that is gone") {
+    for error in told.recv_timeout(TIME_LIMIT).expect("it waits for a worker that is gone") {
         assert!(error.starts_with("a worker's part has panicked"), "{error}");
     }
 }

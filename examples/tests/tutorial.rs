@@ -22,6 +22,12 @@ fn table() {
 }
 
 #[test]
+fn accounts() {
+    let said = run(env!("CARGO_BIN_EXE_accounts"));
+    assert!(said.starts_with("16 accounts hold 16000; "), "{said}");
+}
+
+#[test]
 fn launch() {
     let said = run(env!("CARGO_BIN_EXE_launch"));
     assert_eq!(said, "ten fibers have their squares, and the store was asked 3 times\n");

@@ -187,12 +187,12 @@ fn an_empty_folder_has_no_words() {
 
 #[test]
 fn processes_that_a_launcher_started_are_part_of_its_rack() {
-    for args in [&["--local", "2"][..], &["--single"]] {
+    for args in [&["--local", "2"][..], &["--single"], &["--durable", "/"]] {
         let mut command = command(args, "/");
         command.env("GOSSAMER_LAUNCHER", "1:1");
         let ran = run(command);
         assert_eq!((ran.status, ran.stdout.as_str()), (1, ""), "{ran}");
-        assert!(ran.stderr.contains("leave out --local and --single"), "{ran}");
+        assert!(ran.stderr.contains("leave out --local, --single and --durable"), "{ran}");
     }
 }
 

@@ -1,5 +1,5 @@
 //! Runs a program whose machines are all on this host: starts them, passes their streams on, and goes on until the last
-//! of them has gone. The machines themselves are in [`crate::machines`], what their news mean in [`crate::fate`].
+//! of them has gone. The machines themselves are in [`crate::machines`], what their news mean in [`crate::supervisor`].
 
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
@@ -17,7 +17,6 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use crate::core_dump;
 use crate::environment::Environment;
 use crate::error::LaunchError;
-use crate::fate::{Fate, Order, Policy};
 use crate::gather::Gather;
 use crate::input;
 use crate::machines::{Event, Group, LOOK_INTERVAL, Start, Streams};
@@ -25,6 +24,7 @@ use crate::orphans;
 use crate::outcome::{Cause, Ended};
 use crate::output::{self, Forwarding, Source};
 use crate::signals::Signals;
+use crate::supervisor::{Order, Policy, Supervisor};
 
 /// The most machines that are started on one host.
 pub const MAX_LOCAL_MACHINES: u16 = 128;
@@ -89,7 +89,7 @@ pub fn run(config: &LaunchConfig) -> Result<Ended, LaunchError> {
     let signals = Signals::catch().map_err(LaunchError::system("catch signals"))?; // first: none may be missed
     let plan = plan(config);
     let key = Key::generate()?;
-    let mut fate = Fate::new(config.machines, config.policy);
+    let mut supervisor = Supervisor::new(config.machines, config.policy);
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let mut groups = Vec::new();
     let environment = (!config.environment.is_inherited()).then(|| config.environment.variables(|_| true));
@@ -98,7 +98,7 @@ pub fn run(config: &LaunchConfig) -> Result<Ended, LaunchError> {
         let start = Start { program, args, environment: environment.as_deref(), folder: None, plan: &plan, host };
         let mut group = Group::start(&start, |machine| streams(config, machine))?;
         for machine in plan.machines_of(host) {
-            fate.introduce(machine, group.pid(machine), None);
+            supervisor.introduce(machine, group.pid(machine), None);
             let (pipes, prefix) = (group.take_pipes(machine), prefix(config, machine));
             stdout.extend(pipes.stdout.map(|stream| Source::new(stream, &prefix)));
             stderr.extend(pipes.stderr.map(|stream| Source::new(stream, &prefix)));
@@ -109,10 +109,10 @@ pub fn run(config: &LaunchConfig) -> Result<Ended, LaunchError> {
         groups.push(group);
     }
     let forwarding = Forwarding::start(stdout, stderr).map_err(LaunchError::system("start the threads for output"))?;
-    watch(&mut groups, &mut fate, Gather::new(config.machines, key), &forwarding, &signals)?;
+    watch(&mut groups, &mut supervisor, Gather::new(config.machines, key), &forwarding, &signals)?;
     orphans::end(ORPHANS_LIMIT); // they may hold the pipes
-    forwarding.finish(&signals).into_iter().for_each(|stream| fate.on_unwritten(stream, Instant::now()));
-    let mut ended = fate.ended();
+    forwarding.finish(&signals).into_iter().for_each(|stream| supervisor.on_unwritten(stream, Instant::now()));
+    let mut ended = supervisor.ended();
     if config.machines == 1 && ended.outcome.is_by_closed_pipe() {
         ended.unwritten.extend(output::closed()); // the machine has the streams themselves
     }
@@ -172,35 +172,36 @@ fn allowed_cores() -> Vec<u16> {
 /// Until no machine is left (or one cannot even be killed).
 fn watch(
     groups: &mut [Group],
-    fate: &mut Fate,
+    supervisor: &mut Supervisor,
     mut gather: Gather,
     forwarding: &Forwarding,
     signals: &Signals,
 ) -> Result<(), LaunchError> {
-    while !fate.is_over() {
-        wait(groups, fate.deadline(), forwarding, signals).map_err(LaunchError::system("wait for the machines"))?;
+    while !supervisor.is_over() {
+        wait(groups, supervisor.deadline(), forwarding, signals)
+            .map_err(LaunchError::system("wait for the machines"))?;
         while let Some(signal) = signals.take() {
-            fate.on_signal(signal, Instant::now());
+            supervisor.on_signal(signal, Instant::now());
         }
         for index in 0..groups.len() {
             let events = groups[index].events()?;
             // A machine may have ended because its output was closed: the cause comes first.
-            forwarding.unwritten().into_iter().for_each(|stream| fate.on_unwritten(stream, Instant::now()));
+            forwarding.unwritten().into_iter().for_each(|stream| supervisor.on_unwritten(stream, Instant::now()));
             for event in events {
                 match event {
-                    Event::Said { machine, message: Message::Card { bytes } } => match gather.add(machine, bytes) {
+                    Event::Said { machine, message: Message::Endpoint { bytes } } => match gather.add(machine, bytes) {
                         Ok(_) => {
-                            fate.on_join(machine, Instant::now());
+                            supervisor.on_join(machine, Instant::now());
                             groups.iter_mut().for_each(|group| pass_on(group, &gather, machine));
                         }
-                        Err(cause) => fate.on_death(machine, Cause::Protocol(cause), Instant::now()),
+                        Err(cause) => supervisor.on_death(machine, Cause::Protocol(cause), Instant::now()),
                     },
-                    event => fate.on_event(event, Instant::now()),
+                    event => supervisor.on_event(event, Instant::now()),
                 }
             }
         }
-        fate.on_time(Instant::now());
-        for order in fate.orders() {
+        supervisor.on_time(Instant::now());
+        for order in supervisor.orders() {
             groups.iter_mut().for_each(|group| match &order {
                 Order::Signal(signal) => group.signal(*signal),
                 Order::End(reason) => group.tell_to_end(reason),
@@ -211,7 +212,7 @@ fn watch(
     Ok(())
 }
 
-/// Gives the card of a machine to all others of a group, and the key to that machine.
+/// Gives the endpoint of a machine to all others of a group, and the key to that machine.
 fn pass_on(group: &mut Group, gather: &Gather, machine: u16) {
     let numbers: Vec<u16> = group.numbers().collect();
     for other in numbers {

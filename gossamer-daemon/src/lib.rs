@@ -7,9 +7,9 @@
 //!    the hosts of a rack, by their daemons ([`daemon`]), which have a process for each program ([`part`]); what they
 //!    say to each other is in [`wire`], the hosts are in [`config`]
 //! 3. [`machines`]: the machines of one program on one host: processes and their control channels
-//! 4. [`gather`]: the cards by which machines find one another
+//! 4. [`gather`]: the endpoints by which machines find one another
 //! 5. `input`, `output`: the standard streams
-//! 6. [`fate`]: who finished, who died, who is told, who is killed
+//! 6. [`supervisor`]: who finished, who died, who is told to end, who is killed
 //! 7. [`outcome`]: what to say about it and which status to exit with
 //!
 //! What passes between launcher and machine is in `gossamer::bootstrap` and `gossamer::control`. Linux only.
@@ -21,7 +21,6 @@ pub mod daemon;
 mod descriptors;
 pub mod environment;
 pub mod error;
-pub mod fate;
 pub mod gather;
 mod input;
 pub mod launch;
@@ -32,5 +31,6 @@ mod output;
 pub mod part;
 pub mod rack;
 mod signals;
+pub mod supervisor;
 mod tie;
 pub mod wire;

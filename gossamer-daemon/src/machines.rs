@@ -1,13 +1,13 @@
-//! The machines of one program on one host: starts them, hears them, tells them, ends them. Used by `gossamer-launch run
-//! --local` for all machines of a program, and by a host's daemon for those of its host. What their news mean for the
-//! program is decided elsewhere ([`crate::fate`]); so is what happens to their standard streams.
+//! The machines of one program on one host: starts them, hears them, tells them, ends them. Used by `gossamer-launch
+//! run --local` for all machines of a program, and by a host's daemon for those of its host. What their news mean for
+//! the program is decided elsewhere ([`crate::supervisor`]); so is what happens to their standard streams.
 //!
 //! Everything waits at one descriptor: a [`Group`] is readable (`AsFd`) when [`Group::events`] has something to say.
 //!
-//! Invariants: a machine inherits nothing but its streams and what its ticket hands it; the kernel kills it when the
-//! thread that started the group ends, however that happens; its process group is killed while the dead process still
-//! holds its number, so never a stranger's; the control channel is read to its end before an exit is told, so a last
-//! word always comes first; no machine that does not read holds up the caller.
+//! Invariants: a machine inherits nothing but its streams and what its launch descriptor hands it; the kernel kills
+//! it when the thread that started the group ends, however that happens; its process group is killed while the dead
+//! process still holds its number, so never a stranger's; the control channel is read to its end before an exit is
+//! told, so a last word always comes first; no machine that does not read holds up the caller.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -19,7 +19,7 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitSta
 use std::time::{Duration, Instant};
 
 use comm::shm;
-use gossamer::bootstrap::{Plan, Ticket};
+use gossamer::bootstrap::{LaunchDescriptor, Plan};
 use gossamer::control::{Control, ControlError, Message};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
@@ -83,7 +83,7 @@ pub enum Event {
     Said {
         /// Which machine.
         machine: u16,
-        /// Any message; whether a machine may say it is the receiver's to judge.
+        /// Any message; whether a machine may say it is the receiver's to decide.
         message: Message,
     },
     /// It said what is no message. Nothing more is heard of it but its exit.
@@ -115,7 +115,7 @@ pub struct Group {
     epoll: OwnedFd,
     machines: Vec<Member>,
     /// How long a machine may stand still.
-    patience: Duration,
+    stop_limit: Duration,
     look_at: Instant,
 }
 
@@ -131,13 +131,13 @@ struct Member {
     exit: Option<ExitStatus>,
     /// Since when it is seen to be stopped; told when that has been too long.
     stopped: Option<Instant>,
-    is_told_of: bool,
+    is_reported: bool,
 }
 
 impl Group {
-    /// Starts the machines of `start.host`, each with the streams that `streams` gives for its number. To be called on a
-    /// thread that lives as long as they shall: the kernel ties their lives to it. If one cannot be started, those
-    /// before it are gone when this returns.
+    /// Starts the machines of `start.host`, each with the streams that `streams` gives for its number. To be called
+    /// on a thread that lives as long as they shall: the kernel ties their lives to it. If one cannot be started,
+    /// those before it are gone when this returns.
     ///
     /// # Errors
     /// [`LaunchError::Program`] when the program cannot be executed, [`LaunchError::Plan`], [`LaunchError::Memory`],
@@ -146,8 +146,8 @@ impl Group {
         start.plan.check()?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(LaunchError::system("watch processes"))?;
         // A stop is seen one look late, and told one look late: all within the silence that is allowed.
-        let patience = Duration::from_millis(start.plan.silence_ms).saturating_sub(2 * LOOK_INTERVAL);
-        let mut group = Group { epoll, machines: Vec::new(), patience, look_at: Instant::now() };
+        let stop_limit = Duration::from_millis(start.plan.silence_ms).saturating_sub(2 * LOOK_INTERVAL);
+        let mut group = Group { epoll, machines: Vec::new(), stop_limit, look_at: Instant::now() };
         let numbers: Vec<u16> = start.plan.machines_of(start.host).collect();
         let members = numbers.first().map_or(0, |first| start.plan.memory_group(*first).len());
         let memory = match members {
@@ -196,9 +196,10 @@ impl Group {
         Pipes { stdin: child.stdin.take(), stdout: child.stdout.take(), stderr: child.stderr.take() }
     }
 
-    /// What has happened since the last call, which may be nothing; never waits. To be called when the group is readable,
-    /// and each [`LOOK_INTERVAL`]: that a machine stands still makes nothing readable. Of machines that ended at the same time,
-    /// one that was killed comes first (it is the likelier cause), and one that exited with status 0 last.
+    /// What has happened since the last call, which may be nothing; never waits. To be called when the group is
+    /// readable, and each [`LOOK_INTERVAL`]: that a machine stands still makes nothing readable. Of machines that
+    /// ended at the same time, one that was killed comes first (it is the likelier cause), and one that exited with
+    /// status 0 last.
     ///
     /// # Errors
     /// [`LaunchError::System`] when processes can no longer be watched.
@@ -228,7 +229,7 @@ impl Group {
         let now = Instant::now();
         if now >= self.look_at {
             self.look_at = now + LOOK_INTERVAL;
-            events.extend(self.machines.iter_mut().filter_map(|member| member.stands_still(now, self.patience)));
+            events.extend(self.machines.iter_mut().filter_map(|member| member.stands_still(now, self.stop_limit)));
         }
         Ok(events)
     }
@@ -361,16 +362,16 @@ impl Member {
         command.stdin(streams.stdin).stdout(streams.stdout).stderr(streams.stderr);
         tie(&mut command, Signal::KILL);
         core_dump::restore(&mut command);
-        let ticket = Ticket { machine: number, plan: start.plan, memory };
-        let control = ticket.hand_to(&mut command).map_err(LaunchError::system("hand over a place in the program"))?;
+        let launch = LaunchDescriptor { machine: number, plan: start.plan, memory };
+        let control = launch.hand_to(&mut command).map_err(LaunchError::system("hand over a place in the program"))?;
         let child = orphans::spawn(&mut command);
         let mut child = child.map_err(|source| LaunchError::Program { program: start.program.to_owned(), source })?;
         let pid = Pid::from_child(&child);
         match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(process) => {
                 let (control, unsent) = (Some(control), VecDeque::new());
-                let (exit, stopped, is_told_of) = (None, None, false);
-                Ok(Member { number, pid, child, process, control, unsent, exit, stopped, is_told_of })
+                let (exit, stopped, is_reported) = (None, None, false);
+                Ok(Member { number, pid, child, process, control, unsent, exit, stopped, is_reported })
             }
             Err(error) => {
                 let _ = child.kill(); // the error to tell is that of pidfd_open
@@ -385,10 +386,10 @@ impl Member {
         self.exit.is_none()
     }
 
-    /// Whether it has been stopped for too long, if that is news. Its fibers do not run then, but its sockets stay open and
-    /// its memory stays shared: others can only wait for it.
-    fn stands_still(&mut self, now: Instant, patience: Duration) -> Option<Event> {
-        if !self.is_alive() || self.is_told_of {
+    /// Whether it has been stopped for too long, if that is news. Its fibers do not run then, but its sockets stay
+    /// open and its memory stays shared: others can only wait for it.
+    fn stands_still(&mut self, now: Instant, stop_limit: Duration) -> Option<Event> {
+        if !self.is_alive() || self.is_reported {
             return None;
         }
         // What is found is left there, and the exit status is not asked for.
@@ -398,8 +399,8 @@ impl Member {
             self.stopped = None;
             return None;
         };
-        self.is_told_of = now.duration_since(*self.stopped.get_or_insert(now)) >= patience;
-        self.is_told_of.then_some(Event::Stood { machine: self.number, signal })
+        self.is_reported = now.duration_since(*self.stopped.get_or_insert(now)) >= stop_limit;
+        self.is_reported.then_some(Event::Stood { machine: self.number, signal })
     }
 
     /// Sends a signal to the machine and all it has started. Must not be called after the exit was collected.

@@ -1,4 +1,4 @@
-//! How a program ended, in words and as an exit status. Nothing is decided here (see [`crate::fate`]).
+//! How a program ended, in words and as an exit status. Nothing is decided here (see [`crate::supervisor`]).
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
@@ -67,8 +67,8 @@ impl Ended {
         }
     }
 
-    /// What to tell the user. Not that SIGPIPE has ended a machine where the output is closed: that is how `| head` ends
-    /// what is before it.
+    /// What to tell the user. Not that SIGPIPE has ended a machine where the output is closed: that is how `| head`
+    /// ends what is before it.
     #[must_use]
     pub fn messages(&self) -> Vec<String> {
         let closed = self.unwritten.iter().any(Unwritten::is_closed);

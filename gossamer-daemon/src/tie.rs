@@ -1,6 +1,6 @@
-//! What a child does before it becomes another program. Its life hangs on that of the thread that starts it: the kernel sends it a signal when that thread ends, however
-//! that happens. What the signal does is the caller's to choose. It inherits the standard streams, and nothing else that is not
-//! made inheritable for it.
+//! What a child does before it becomes another program. Its life hangs on that of the thread that starts it: the
+//! kernel sends it a signal when that thread ends, however that happens. What the signal does is the caller's to
+//! choose. It inherits the standard streams, and nothing else that is not made inheritable for it.
 #![allow(unsafe_code)] // pre_exec
 
 use std::io;
@@ -17,17 +17,17 @@ use crate::descriptors;
 /// Has the child that `command` will spawn sent this signal when the calling thread ends, and keeps this process'
 /// descriptors from it. To be called on the thread that will spawn it, before descriptors are handed to the command.
 pub fn tie(command: &mut Command, signal: Signal) {
-    let starter = getpid();
-    // SAFETY: between fork and exec only async-signal-safe things may happen: `hang_on` makes three system calls, close_range,
-    // prctl and getppid, and none allocates or locks.
-    unsafe { command.pre_exec(move || hang_on(starter, signal)) };
+    let parent = getpid();
+    // SAFETY: between fork and exec only async-signal-safe things may happen: `hang_on` makes three system calls,
+    // close_range, prctl and getppid, and none allocates or locks.
+    unsafe { command.pre_exec(move || hang_on(parent, signal)) };
 }
 
 /// In the child.
-fn hang_on(starter: Pid, signal: Signal) -> io::Result<()> {
+fn hang_on(parent: Pid, signal: Signal) -> io::Result<()> {
     let _ = descriptors::mark_all(); // where the system cannot: all were marked when they were opened
     set_parent_process_death_signal(Some(signal))?;
-    if getppid() != Some(starter) {
+    if getppid() != Some(parent) {
         return Err(Errno::SRCH.into()); // it died before the line above: no signal would come
     }
     Ok(())
@@ -39,15 +39,15 @@ pub fn set_apart(command: &mut Command) {
     unsafe { command.pre_exec(|| Ok(setsid().map(drop)?)) };
 }
 
-/// Lets the user that the child runs as have no more than so many tasks (processes and threads), as long as it is the child, or what
-/// descends from it, that starts them.
+/// Lets the user that the child runs as have no more than so many tasks (processes and threads), as long as it is the
+/// child, or what descends from it, that starts them.
 pub fn limit_tasks(command: &mut Command, most: u32) {
     let limit = move |found: Option<u64>| Some(found.unwrap_or(u64::MAX).min(u64::from(most)));
     let lower = move || {
         let Rlimit { current, maximum } = getrlimit(Resource::Nproc);
         Ok(setrlimit(Resource::Nproc, Rlimit { current: limit(current), maximum: limit(maximum) })?)
     };
-    // SAFETY: between fork and exec `lower` makes two system calls, getrlimit and setrlimit; it allocates nothing and takes
-    // no lock.
+    // SAFETY: between fork and exec `lower` makes two system calls, getrlimit and setrlimit; it allocates nothing and
+    // takes no lock.
     unsafe { command.pre_exec(lower) };
 }

@@ -1,14 +1,15 @@
-//! What a starter tells a process that it starts as one machine of a program: which machine it is, the plan of the
+//! What a launcher tells a process that it starts as one machine of a program: which machine it is, the plan of the
 //! program (`bootstrap/plan.rs`), the control channel, and the shared memory of its host, where the plan has some.
 //!
 //! It travels in environment variables (named `GOSSAMER_…`, see below) and in inherited file descriptors. Both
-//! directions are here, so that they cannot drift apart: [`Ticket::hand_to`] for the starter, [`Bootstrap::from_env`]
-//! for the machine. Shared memory has a handover of its own ([`comm::shm::Segments::hand_to`]), which both of them call.
-//! The program's key and the cards of the other machines come over the control channel ([`crate::control`]); starting
-//! processes is not here either (package `gossamer-daemon`).
+//! directions are here, so that they cannot drift apart: [`LaunchDescriptor::hand_to`] for the launcher,
+//! [`Bootstrap::from_env`] for the machine. Shared memory has a handover of its own
+//! ([`comm::shm::Segments::hand_to`]), which both of them call. The program's key and the endpoints of the other
+//! machines come over the control channel ([`crate::control`]); starting processes is not here either (package
+//! `gossamer-daemon`).
 //!
 //! ```text
-//! GOSSAMER_LAUNCHER   3:4711      version of this protocol, process id of the starter
+//! GOSSAMER_LAUNCHER   3:4711      version of this protocol, process id of the launcher
 //! GOSSAMER_MACHINE    0           which machine this is
 //! GOSSAMER_PLAN       {…}         the plan, as JSON
 //! GOSSAMER_CONTROL    5:8:90210   the control channel: descriptor, device, inode
@@ -18,7 +19,7 @@
 //! time), so every process that a machine starts inherits them, and such a *grandchild* may well use gossamer. The
 //! control channel decides. The variable names the device and inode of its socket, and the machine sets close-on-exec
 //! on it as it reads the variables: its children see the variables, but not the socket, and know that the variables
-//! were not meant for them. If the socket is missing although the parent *is* the starter, somebody in between has
+//! were not meant for them. If the socket is missing although the parent *is* the launcher, somebody in between has
 //! closed it, and that is an error: a program that silently ran as N unrelated processes would be worse.
 #![allow(unsafe_code)] // pre_exec
 
@@ -40,7 +41,7 @@ use crate::control::{Control, PROTOCOL_VERSION};
 use inherit::{Inherited, Presence};
 pub use plan::{FabricChoice, HostPlan, MACHINES_MAX, MachinePlan, Plan, SILENCE_MS, START_TIMEOUT_MS, VerbsSettings};
 
-/// Name of the variable that holds the protocol's version and the starter's process id.
+/// Name of the variable that holds the protocol's version and the launcher's process id.
 pub const LAUNCHER: &str = "GOSSAMER_LAUNCHER";
 /// Name of the variable that holds the number of this machine.
 pub const MACHINE: &str = "GOSSAMER_MACHINE";
@@ -63,7 +64,7 @@ pub enum BootstrapError {
         /// One that is there.
         present: &'static str,
     },
-    /// A variable has a value that no starter writes.
+    /// A variable has a value that no launcher writes.
     #[error("the environment variable {variable} has the value {value:?}, but should be {expected}: {CURE}")]
     Invalid {
         /// The variable.
@@ -79,7 +80,7 @@ pub enum BootstrapError {
          ({LAUNCHER}={value:?}): build both from the same gossamer (and gossamer-daemon, where it is in use)"
     )]
     Version {
-        /// The starter's version.
+        /// The launcher's version.
         theirs: u8,
         /// Value of the variable.
         value: String,
@@ -137,7 +138,7 @@ pub enum BootstrapError {
 
 const CURE: &str = "start the program with gossamer-launch, or unset all variables that start with GOSSAMER_";
 
-/// What the starter told this machine.
+/// What the launcher told this machine.
 #[derive(Debug)]
 pub struct Bootstrap {
     /// Which machine of the program this is, from 0; one of the plan's.
@@ -147,12 +148,12 @@ pub struct Bootstrap {
     /// The memory that this machine shares with others of its host, if the plan has it do so
     /// ([`Plan::memory_group`]); machine numbers in it are places in that group.
     pub memory: Option<shm::Bootstrap>,
-    /// The channel to the starter.
+    /// The channel to the launcher.
     pub control: Control,
 }
 
 impl Bootstrap {
-    /// Takes over what the starter left for this process; `None` when no starter did: run as one process.
+    /// Takes over what the launcher left for this process; `None` when no launcher did: run as one process.
     ///
     /// Sets close-on-exec on the descriptors. To be called once, before the program starts processes that might use
     /// gossamer themselves (`gossamer::main` does it).
@@ -160,6 +161,11 @@ impl Bootstrap {
     /// # Errors
     /// When variables are there but broken, or the descriptors were closed on the way, or on a second call. The text
     /// names the variable, its value and the cure.
+    ///
+    /// ```
+    /// // Nobody has launched this process.
+    /// assert!(gossamer::bootstrap::Bootstrap::from_env().unwrap().is_none());
+    /// ```
     pub fn from_env() -> Result<Option<Bootstrap>, BootstrapError> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -188,9 +194,9 @@ fn take_memory(machine: u16, group: &[u16]) -> Result<shm::Bootstrap, BootstrapE
     Ok(memory)
 }
 
-/// A place in a program, for a process that is about to start.
+/// Launch descriptor: a place in a program, for a process that is about to start.
 #[derive(Clone, Copy, Debug)]
-pub struct Ticket<'a> {
+pub struct LaunchDescriptor<'a> {
     /// Which machine the process will be.
     pub machine: u16,
     /// The plan, the same for all machines of the program.
@@ -200,17 +206,17 @@ pub struct Ticket<'a> {
     pub memory: Option<&'a shm::Segments>,
 }
 
-impl Ticket<'_> {
-    /// Makes the child that `command` will spawn this machine of the program, and returns the starter's end of its
-    /// control channel. The command is to be spawned once, by the process that calls this, and dropped then: it holds the
-    /// machine's end.
+impl LaunchDescriptor<'_> {
+    /// Makes the child that `command` will spawn this machine of the program, and returns the launcher's end of its
+    /// control channel. The command is to be spawned once, by the process that calls this, and dropped then: it holds
+    /// the machine's end.
     ///
     /// ```
-    /// use gossamer::bootstrap::{FabricChoice, Plan, Ticket};
+    /// use gossamer::bootstrap::{FabricChoice, Plan, LaunchDescriptor};
     /// let plan = Plan::local(2, FabricChoice::Shm, None);
     /// let memory = comm::shm::create(2)?;
     /// let mut command = std::process::Command::new("true"); // not a gossamer program: it looks at none of this
-    /// let control = Ticket { machine: 1, plan: &plan, memory: Some(&memory) }.hand_to(&mut command)?;
+    /// let control = LaunchDescriptor { machine: 1, plan: &plan, memory: Some(&memory) }.hand_to(&mut command)?;
     /// command.spawn()?.wait()?;
     /// drop(command);
     /// assert!(control.receive()?.is_none(), "it has gone without a word");
@@ -243,9 +249,9 @@ impl Ticket<'_> {
             let (bytes, cure) = (plan.len(), "use fewer machines, or shorter names of hosts");
             return Err(invalid(format!("a plan of {bytes} bytes does not fit a variable: {cure}")));
         }
-        let starter = rustix::process::getpid().as_raw_nonzero();
+        let launcher = rustix::process::getpid().as_raw_nonzero();
         Ok([
-            (LAUNCHER, format!("{PROTOCOL_VERSION}:{starter}")),
+            (LAUNCHER, format!("{PROTOCOL_VERSION}:{launcher}")),
             (MACHINE, self.machine.to_string()),
             (PLAN, plan),
             (CONTROL, Inherited::of(control.as_fd())?.to_string()),

@@ -1,13 +1,13 @@
-//! From a place in a program to a fabric: how the machines of a program find one another.
+//! From the launch descriptor to an open fabric: how the machines of a program find one another.
 //!
-//! 1. what others need to reach this machine goes on its *card*, to the starter
-//! 2. the starter answers with the program's key and the cards of all others
-//! 3. the workers of each machine follow from the plan and the cards, the layout of all regions from them
+//! 1. what others need to reach this machine, its *endpoint*, goes to the launcher
+//! 2. the launcher answers with the program's key and the endpoints of all others
+//! 3. the workers of each machine follow from the plan and the endpoints, the layout of all regions from them
 //! 4. the fabric is opened; everyone says hello over it: are all the same program?
 //!
 //! Each step has until the plan's time for the start is over, and says which machine it was waiting for.
 //!
-//! Invariant: all machines compute workers and layout from the same plan and the same cards; the hello would tell.
+//! Invariant: all machines compute workers and layout from the same plan and the same endpoints; the hello would tell.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -23,17 +23,17 @@ use comm::{Fabric, MachineId, Region};
 use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::{FabricChoice, Plan};
-use crate::control::{Control, MAX_CARD_BYTES, Message};
+use crate::control::{Control, MAX_ENDPOINT_BYTES, Message};
 use crate::error::StartError;
 use crate::fate::News;
-use crate::over_verbs::{Offer, Place, Post, Reached, better_ways};
-use crate::rack::Way;
+use crate::over_verbs::{Candidate, Offer, Reached, Topology, better_transports};
+use crate::rack::Transport;
 use crate::remote::{Hello, Image, Layout, Slots, exchange};
 use crate::workers;
 
-/// What the other machines must know of a machine to connect to it.
+/// Endpoint descriptor of a machine: what the others must know to connect to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Card {
+struct Endpoint {
     /// The cores it may use.
     cores: u16,
     /// Where it listens, if it is to be reached by TCP.
@@ -49,10 +49,10 @@ pub(crate) struct Connected {
     /// What the machines say of themselves, by machine.
     pub(crate) hellos: Vec<Hello>,
     /// How each is reached from here.
-    pub(crate) ways: Vec<Way>,
+    pub(crate) transports: Vec<Transport>,
 }
 
-/// Until when the start may take.
+/// Deadline for the start.
 struct Deadline {
     start: Instant,
     limit: Duration,
@@ -75,74 +75,75 @@ pub(crate) fn connect(
     image: &Image,
 ) -> Result<Connected, StartError> {
     let deadline = Deadline { start: Instant::now(), limit: Duration::from_millis(plan.start_timeout_ms) };
-    let ways: Vec<Way> = (0u16..).zip(&plan.machines).map(|(machine, _)| way(plan, own, machine)).collect();
-    let post = Post::open(own, plan, &ways, || listen(own, plan))?;
-    let listener = if ways.contains(&Way::Tcp) { Some(listen(own, plan)?) } else { None };
+    let transports: Vec<Transport> =
+        (0u16..).zip(&plan.machines).map(|(machine, _)| transport(plan, own, machine)).collect();
+    let candidate = Candidate::open(own, plan, &transports, || listen(own, plan))?;
+    let listener = if transports.contains(&Transport::Tcp) { Some(listen(own, plan)?) } else { None };
     let cores = workers::usable(&workers::cores(plan.host_of(own))?);
-    let (tcp, verbs) = (listener.as_ref().map(Listener::address), post.as_ref().map(Post::offer));
-    let card = Card { cores: cores.try_into().unwrap_or(u16::MAX), tcp, verbs };
-    control.send(&Message::Card { bytes: card.encode() })?;
-    let (key, cards) = gather(own, card, plan, news, &deadline)?;
+    let (tcp, verbs) = (listener.as_ref().map(Listener::address), candidate.as_ref().map(Candidate::offer));
+    let endpoint = Endpoint { cores: cores.try_into().unwrap_or(u16::MAX), tcp, verbs };
+    control.send(&Message::Endpoint { bytes: endpoint.encode() })?;
+    let (key, endpoints) = gather(own, endpoint, plan, news, &deadline)?;
 
-    let cores: Vec<u16> = cards.iter().map(|card| card.cores).collect();
-    let offers: Vec<Option<Offer>> = cards.iter().map(|card| card.verbs.clone()).collect();
-    let ways = better_ways(plan, own, &ways, &offers);
-    let post = post.filter(|_| ways.contains(&Way::Verbs));
+    let cores: Vec<u16> = endpoints.iter().map(|endpoint| endpoint.cores).collect();
+    let offers: Vec<Option<Offer>> = endpoints.iter().map(|endpoint| endpoint.verbs.clone()).collect();
+    let transports = better_transports(plan, own, &transports, &offers);
+    let candidate = candidate.filter(|_| transports.contains(&Transport::Verbs));
     let layout = Arc::new(Layout::new(workers::divide(plan, &cores, threads)?, Slots::of(plan)));
     let threads: Vec<u16> = (0..layout.machines()).map(|machine| layout.threads(machine)).collect();
-    let (own, ways, threads) = (MachineId(own), &ways[..], &threads[..]);
-    let place = Place { own, ways, offers: &offers, threads, deadline: Instant::now() + deadline.left() };
-    let parts = Parts { own, plan, region_bytes: layout.region_bytes(own.0), place, deadline };
-    let opened = parts.open(memory, listener, post, &cards, key);
-    let (fabric, ways) = opened.map_err(|error| StartError::fabric(error, plan))?;
+    let (own, transports, threads) = (MachineId(own), &transports[..], &threads[..]);
+    let topology = Topology { own, transports, offers: &offers, threads, deadline: Instant::now() + deadline.left() };
+    let parts = Parts { own, plan, region_bytes: layout.region_bytes(own.0), topology, deadline };
+    let opened = parts.open(memory, listener, candidate, &endpoints, key);
+    let (fabric, transports) = opened.map_err(|error| StartError::fabric(error, plan))?;
     let name = plan.host_of(own.0).name.clone();
     let hellos = exchange(&*fabric, &layout, image.id(), name, parts.deadline.left())?;
-    Ok(Connected { fabric, layout, hellos, ways })
+    Ok(Connected { fabric, layout, hellos, transports })
 }
 
-impl Card {
+impl Endpoint {
     fn encode(&self) -> Vec<u8> {
-        bincode::serde::encode_to_vec(self, bincode::config::standard()).expect("a card is plain data")
+        bincode::serde::encode_to_vec(self, bincode::config::standard()).expect("an endpoint is plain data")
     }
 
-    fn decode(bytes: &[u8]) -> Option<Card> {
-        let config = bincode::config::standard().with_limit::<MAX_CARD_BYTES>();
-        let (card, read) = bincode::serde::decode_from_slice(bytes, config).ok()?;
-        (read == bytes.len()).then_some(card)
+    fn decode(bytes: &[u8]) -> Option<Endpoint> {
+        let config = bincode::config::standard().with_limit::<MAX_ENDPOINT_BYTES>();
+        let (endpoint, read) = bincode::serde::decode_from_slice(bytes, config).ok()?;
+        (read == bytes.len()).then_some(endpoint)
     }
 }
 
-/// Waits for the key and the cards of all others.
+/// Waits for the key and the endpoints of all others.
 fn gather(
     own: u16,
-    own_card: Card,
+    own_endpoint: Endpoint,
     plan: &Plan,
     news: &Receiver<News>,
     deadline: &Deadline,
-) -> Result<(Key, Vec<Card>), StartError> {
+) -> Result<(Key, Vec<Endpoint>), StartError> {
     let mut key = None;
-    let mut cards = vec![None; plan.machines.len()];
-    cards[usize::from(own)] = Some(own_card);
+    let mut endpoints = vec![None; plan.machines.len()];
+    endpoints[usize::from(own)] = Some(own_endpoint);
     loop {
-        if let (Some(key), true) = (&key, cards.iter().all(Option::is_some)) {
-            return Ok((Key::clone(key), cards.into_iter().flatten().collect()));
+        if let (Some(key), true) = (&key, endpoints.iter().all(Option::is_some)) {
+            return Ok((Key::clone(key), endpoints.into_iter().flatten().collect()));
         }
         match news.recv_timeout(deadline.left()) {
             Ok(News::Secret(secret)) => key = Some(secret),
             Ok(News::Peer(machine, bytes)) => {
-                let bad = |what| StartError::BadCard { machine, what };
-                let place = cards.get_mut(usize::from(machine)).ok_or(bad("there is no such machine"))?;
+                let bad = |what| StartError::BadEndpoint { machine, what };
+                let place = endpoints.get_mut(usize::from(machine)).ok_or(bad("there is no such machine"))?;
                 if place.is_some() {
                     return Err(bad("it has come before"));
                 }
-                *place = Some(Card::decode(&bytes).ok_or(bad("it is none of this version of gossamer"))?);
+                *place = Some(Endpoint::decode(&bytes).ok_or(bad("it is none of this version of gossamer"))?);
             }
             // The sender goes only with the whole process, so this is the time's end.
             Err(_) => {
-                let missing = (0u16..).zip(&cards).filter(|(_, card)| card.is_none());
+                let missing = (0u16..).zip(&endpoints).filter(|(_, endpoint)| endpoint.is_none());
                 let missing: Vec<String> = missing.map(|(machine, _)| name(plan, machine)).collect();
                 let missing = if missing.is_empty() { "the launcher".to_owned() } else { missing.join(", ") };
-                return Err(StartError::NoCard { missing, waited_ms: plan.start_timeout_ms });
+                return Err(StartError::NoEndpoint { missing, waited_ms: plan.start_timeout_ms });
             }
         }
     }
@@ -157,12 +158,12 @@ pub(crate) fn name(plan: &Plan, machine: u16) -> String {
 }
 
 /// How `peer` is reached from `own`.
-fn way(plan: &Plan, own: u16, peer: u16) -> Way {
+fn transport(plan: &Plan, own: u16, peer: u16) -> Transport {
     match plan.fabric {
-        _ if own == peer => Way::Here,
-        _ if plan.memory_group(own).contains(&peer) => Way::Shm,
-        FabricChoice::Verbs => Way::Verbs,
-        _ => Way::Tcp,
+        _ if own == peer => Transport::Here,
+        _ if plan.memory_group(own).contains(&peer) => Transport::Shm,
+        FabricChoice::Verbs => Transport::Verbs,
+        _ => Transport::Tcp,
     }
 }
 
@@ -171,8 +172,8 @@ fn listen(own: u16, plan: &Plan) -> Result<Listener, StartError> {
     let listener = Listener::bind(SocketAddr::new(plan.host_of(own).bind, 0));
     let listener = listener.map_err(|error| StartError::fabric(error, plan))?;
     let silence = Duration::from_millis(plan.silence_ms);
-    // The clock is looked at with each heartbeat, and what was heard in between counts from then: so with the limit of 3 s
-    // silence is told 2.5 to 3.25 s after its begin, as that of a host is by its launcher.
+    // The clock is looked at with each heartbeat, and what was heard in between counts from then: so with the limit
+    // of 3 s silence is told 2.5 to 3.25 s after its begin, as that of a host is by its launcher.
     let heartbeat = silence / 12;
     Ok(listener.with_limits(Limits { heartbeat, silence: silence - heartbeat }))
 }
@@ -182,50 +183,53 @@ struct Parts<'a> {
     own: MachineId,
     plan: &'a Plan,
     region_bytes: usize,
-    /// With the ways that are hoped for.
-    place: Place<'a>,
+    /// With the transports that are hoped for.
+    topology: Topology<'a>,
     deadline: Deadline,
 }
 
 impl Parts<'_> {
-    /// One fabric where all others are reached in the same way; else one for each way, put together; and the ways. All
-    /// machines open shared memory first, then RDMA, so nobody waits in a circle.
+    /// One fabric where all others are reached by the same transport; else one for each, put together; and the
+    /// transports. All machines open shared memory first, then RDMA, so nobody waits in a circle.
     fn open(
         &self,
         memory: Option<shm::Bootstrap>,
         listener: Option<Listener>,
-        post: Option<Post>,
-        cards: &[Card],
+        candidate: Option<Candidate>,
+        endpoints: &[Endpoint],
         key: Key,
-    ) -> Result<(Arc<dyn Fabric>, Vec<Way>), comm::Error> {
+    ) -> Result<(Arc<dyn Fabric>, Vec<Transport>), comm::Error> {
         let memory = memory.map(|memory| self.open_shm(memory)).transpose()?;
         let region = match &memory {
             Some(memory) => memory.shared_region(),
             None => Arc::new(Region::anonymous(self.region_bytes)?),
         };
-        let reached = post.map(|post| post.connect(&self.place, key.clone(), Arc::clone(&region))).transpose()?;
+        let reached = candidate
+            .map(|candidate| candidate.connect(&self.topology, key.clone(), Arc::clone(&region)))
+            .transpose()?;
         let Reached { fabric: verbs, missing } = reached.unwrap_or_default();
-        let mut ways = self.place.ways.to_vec();
-        missing.iter().for_each(|(peer, _)| ways[usize::from(peer.0)] = Way::Tcp);
+        let mut transports = self.topology.transports.to_vec();
+        missing.iter().for_each(|(peer, _)| transports[usize::from(peer.0)] = Transport::Tcp);
         self.warn(&missing);
-        let peers =
-            |way: Way| (0u16..).zip(&ways).filter(move |(_, found)| **found == way).map(|(peer, _)| MachineId(peer));
-        let part = |fabric: Box<dyn Fabric>, way| Part { fabric, peers: peers(way).collect() };
+        let peers = |transport: Transport| {
+            (0u16..).zip(&transports).filter(move |(_, found)| **found == transport).map(|(peer, _)| MachineId(peer))
+        };
+        let part = |fabric: Box<dyn Fabric>, transport| Part { fabric, peers: peers(transport).collect() };
         let mut parts = Vec::new();
         if let Some(memory) = memory {
-            parts.push(part(Box::new(memory), Way::Shm));
+            parts.push(part(Box::new(memory), Transport::Shm));
         }
         if let Some(verbs) = verbs {
-            parts.push(part(Box::new(verbs), Way::Verbs));
+            parts.push(part(Box::new(verbs), Transport::Verbs));
         }
-        if let Some(listener) = listener.filter(|_| ways.contains(&Way::Tcp)) {
-            parts.push(part(Box::new(self.open_tcp(listener, &ways, cards, key, region)?), Way::Tcp));
+        if let Some(listener) = listener.filter(|_| transports.contains(&Transport::Tcp)) {
+            parts.push(part(Box::new(self.open_tcp(listener, &transports, endpoints, key, region)?), Transport::Tcp));
         }
         let fabric: Arc<dyn Fabric> = match parts.pop() {
             Some(only) if parts.is_empty() => Arc::from(only.fabric),
             last => Arc::new(MixedFabric::new(parts.into_iter().chain(last).collect())?),
         };
-        Ok((fabric, ways))
+        Ok((fabric, transports))
     }
 
     /// Says in one line who is reached by TCP although both have devices; of two machines the first says it.
@@ -247,20 +251,21 @@ impl Parts<'_> {
 
     fn open_shm(&self, memory: shm::Bootstrap) -> Result<ShmFabric, comm::Error> {
         let group: Vec<MachineId> = self.plan.memory_group(self.own.0).into_iter().map(MachineId).collect();
-        let machines = self.place.ways.len() as u16;
+        let machines = self.topology.transports.len() as u16;
         ShmFabric::open_group(memory, &group, machines, self.region_bytes, self.deadline.left())
     }
 
     fn open_tcp(
         &self,
         listener: Listener,
-        ways: &[Way],
-        cards: &[Card],
+        transports: &[Transport],
+        endpoints: &[Endpoint],
         key: Key,
         region: Arc<Region>,
     ) -> Result<TcpFabric, comm::Error> {
-        let address = |(way, card): (&Way, &Card)| card.tcp.filter(|_| *way == Way::Tcp);
-        let addresses = ways.iter().zip(cards).map(address).collect();
+        let address =
+            |(transport, endpoint): (&Transport, &Endpoint)| endpoint.tcp.filter(|_| *transport == Transport::Tcp);
+        let addresses = transports.iter().zip(endpoints).map(address).collect();
         TcpFabric::open(listener, self.own, addresses, key, region, self.deadline.left())
     }
 }
@@ -271,8 +276,8 @@ mod tests {
 
     use super::*;
 
-    fn card(cores: u16) -> Card {
-        Card { cores, tcp: Some(([192, 0, 2, 1], 4711).into()), verbs: None }
+    fn endpoint(cores: u16) -> Endpoint {
+        Endpoint { cores, tcp: Some(([192, 0, 2, 1], 4711).into()), verbs: None }
     }
 
     fn deadline(limit: Duration) -> Deadline {
@@ -282,55 +287,55 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn cards_survive_and_damaged_ones_are_refused() {
-        let bytes = card(7).encode();
-        assert_eq!(Card::decode(&bytes), Some(card(7)));
+    fn endpoints_survive_and_damaged_ones_are_refused() {
+        let bytes = endpoint(7).encode();
+        assert_eq!(Endpoint::decode(&bytes), Some(endpoint(7)));
         for len in 0..bytes.len() {
-            assert_eq!(Card::decode(&bytes[..len]), None);
+            assert_eq!(Endpoint::decode(&bytes[..len]), None);
         }
-        assert_eq!(Card::decode(&[&bytes[..], &[0]].concat()), None);
+        assert_eq!(Endpoint::decode(&[&bytes[..], &[0]].concat()), None);
     }
 
     #[test]
-    fn the_key_and_all_cards_are_waited_for_in_any_order() {
+    fn the_key_and_all_endpoints_are_waited_for_in_any_order() {
         let plan = Plan::local(3, FabricChoice::Tcp, None);
         let (tell, news) = mpsc::channel();
-        tell.send(News::Peer(2, card(2).encode())).unwrap();
+        tell.send(News::Peer(2, endpoint(2).encode())).unwrap();
         tell.send(News::Secret(Key::from_bytes([5; 32]))).unwrap();
-        tell.send(News::Peer(0, card(0).encode())).unwrap();
-        let (key, cards) = gather(1, card(1), &plan, &news, &deadline(LONG)).unwrap();
-        assert_eq!((key, cards), (Key::from_bytes([5; 32]), vec![card(0), card(1), card(2)]));
+        tell.send(News::Peer(0, endpoint(0).encode())).unwrap();
+        let (key, endpoints) = gather(1, endpoint(1), &plan, &news, &deadline(LONG)).unwrap();
+        assert_eq!((key, endpoints), (Key::from_bytes([5; 32]), vec![endpoint(0), endpoint(1), endpoint(2)]));
     }
 
     #[test]
-    fn cards_that_do_not_come_or_fit_are_named() {
+    fn endpoints_that_do_not_come_or_fit_are_named() {
         let mut plan = Plan::local(3, FabricChoice::Tcp, None);
         plan.hosts[0].name = "alpha".into();
         let gather_from = |news: &[(u16, Vec<u8>)]| {
             let (tell, heard) = mpsc::channel();
             news.iter().for_each(|(machine, bytes)| tell.send(News::Peer(*machine, bytes.clone())).unwrap());
-            gather(1, card(1), &plan, &heard, &deadline(Duration::from_millis(10))).unwrap_err().to_string()
+            gather(1, endpoint(1), &plan, &heard, &deadline(Duration::from_millis(10))).unwrap_err().to_string()
         };
-        let text = gather_from(&[(0, card(0).encode())]);
+        let text = gather_from(&[(0, endpoint(0).encode())]);
         assert!(text.contains("no word came from machine 2 on alpha within"), "{text}");
-        let text = gather_from(&[(0, card(0).encode()), (2, card(2).encode())]);
+        let text = gather_from(&[(0, endpoint(0).encode()), (2, endpoint(2).encode())]);
         assert!(text.contains("no word came from the launcher"), "{text}");
-        assert!(gather_from(&[(0, vec![1, 2, 3])]).contains("card of machine 0 is of no use: it is none of this"));
-        assert!(gather_from(&[(1, card(1).encode())]).contains("it has come before"));
-        assert!(gather_from(&[(3, card(1).encode())]).contains("there is no such machine"));
+        assert!(gather_from(&[(0, vec![1, 2, 3])]).contains("endpoint of machine 0 is of no use: it is none of this"));
+        assert!(gather_from(&[(1, endpoint(1).encode())]).contains("it has come before"));
+        assert!(gather_from(&[(3, endpoint(1).encode())]).contains("there is no such machine"));
     }
 
     #[test]
-    fn each_pair_has_the_best_way() {
+    fn each_pair_has_the_best_transport() {
         let mut plan = Plan::local(4, FabricChoice::Auto, None);
         plan.hosts.push(plan.hosts[0].clone());
         plan.machines[3].host = 1;
-        let ways = |plan: &Plan, own| (0..4).map(|peer| way(plan, own, peer)).collect::<Vec<_>>();
-        assert_eq!(ways(&plan, 1), [Way::Shm, Way::Here, Way::Shm, Way::Tcp]);
-        assert_eq!(ways(&plan, 3), [Way::Tcp, Way::Tcp, Way::Tcp, Way::Here]);
+        let transports = |plan: &Plan, own| (0..4).map(|peer| transport(plan, own, peer)).collect::<Vec<_>>();
+        assert_eq!(transports(&plan, 1), [Transport::Shm, Transport::Here, Transport::Shm, Transport::Tcp]);
+        assert_eq!(transports(&plan, 3), [Transport::Tcp, Transport::Tcp, Transport::Tcp, Transport::Here]);
         plan.fabric = FabricChoice::Tcp;
-        assert_eq!(ways(&plan, 0), [Way::Here, Way::Tcp, Way::Tcp, Way::Tcp]);
+        assert_eq!(transports(&plan, 0), [Transport::Here, Transport::Tcp, Transport::Tcp, Transport::Tcp]);
         plan.fabric = FabricChoice::Verbs;
-        assert_eq!(ways(&plan, 0), [Way::Here, Way::Verbs, Way::Verbs, Way::Verbs]);
+        assert_eq!(transports(&plan, 0), [Transport::Here, Transport::Verbs, Transport::Verbs, Transport::Verbs]);
     }
 }

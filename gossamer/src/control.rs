@@ -1,29 +1,31 @@
-//! The control channel between a machine and whoever started it: the messages and their bytes; the socket is in `channel`.
+//! The control channel between a machine and whoever started it: the messages and their bytes; the socket is in
+//! `channel`.
 //!
 //! Both sides use this file: a machine holds the [`Control`] that its [`Bootstrap`](crate::bootstrap::Bootstrap)
 //! carried, the launcher holds the other end. What either side *does* on a message is not here.
 //!
-//! Invariants: one message is one packet, at most [`MAX_MESSAGE_BYTES`] long; its first byte is the protocol's version and its
-//! second the kind. The order of a healthy program is
+//! Invariants: one message is one packet, at most [`MAX_MESSAGE_BYTES`] long; its first byte is the protocol's
+//! version and its second the kind. The order of a healthy program is
 //!
 //! ```text
-//! machine -> starter   Card(bytes)             once: how the other machines find this one
-//! starter -> machine   Secret(key)             once, the same to all machines of the program
-//! starter -> machine   Peer(machine, card)     once for each other machine, when its card has come
-//! machine -> starter   Ready(pid, slots)       once, when gossamer runs in the process
-//! machine -> starter   Finished(status)        once, from machine 0 only, when its gsm_main has returned
-//! starter -> machine   End(reason)             at most once: stop, and exit with status 0
+//! machine -> launcher   Endpoint(bytes)           once: how the other machines find this one
+//! launcher -> machine   Secret(key)               once, the same to all machines of the program
+//! launcher -> machine   Peer(machine, endpoint)   once for each other machine, when its endpoint has come
+//! machine -> launcher   Ready(pid, slots)         once, when gossamer runs in the process
+//! machine -> launcher   Finished(status)          once, from machine 0 only, when its gsm_main has returned
+//! launcher -> machine   End(reason)               at most once: stop, and exit with status 0
 //! ```
 //!
 //! and of one that is not, at any time:
 //!
 //! ```text
-//! machine -> starter   Failed(reason)          this machine cannot go on, and why
-//! machine -> starter   Lost(machine, reason)   it has lost another machine, which may be news to the starter or not
+//! machine -> launcher   Failed(reason)            this machine cannot go on, and why
+//! machine -> launcher   Lost(machine, reason)     it has lost another machine, which may be news to the launcher or not
 //! ```
 //!
-//! The *starter* is whoever started the process: `gossamer-launch`, or a host's daemon. It passes cards and the key on and
-//! looks inside neither. End of file on either side means that the other process is gone.
+//! The *launcher* is whoever started the process: `gossamer-launch`, or a part of a host's daemon. It passes
+//! endpoints and the key on and looks inside neither. End of file on either side means that the other process is
+//! gone.
 
 mod channel;
 
@@ -38,8 +40,8 @@ pub const PROTOCOL_VERSION: u8 = 3;
 
 /// The longest packet, in bytes; a longer one is an error.
 pub const MAX_MESSAGE_BYTES: usize = 32 * 1024;
-/// The longest card, in bytes.
-pub const MAX_CARD_BYTES: usize = 16 * 1024;
+/// The longest endpoint, in bytes.
+pub const MAX_ENDPOINT_BYTES: usize = 16 * 1024;
 /// The longest text, in bytes. Longer ones are cut when they are sent.
 pub const MAX_TEXT_BYTES: usize = 4000;
 
@@ -47,7 +49,7 @@ const READY: u8 = 1;
 const FINISHED: u8 = 2;
 const FAILED: u8 = 3;
 const END: u8 = 4;
-const CARD: u8 = 5;
+const ENDPOINT: u8 = 5;
 const SECRET: u8 = 6;
 const PEER: u8 = 7;
 const LOST: u8 = 8;
@@ -55,50 +57,51 @@ const LOST: u8 = 8;
 /// What the two sides say to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// Machine to starter: how the other machines find this one.
-    Card {
-        /// Opaque to the starter; at most [`MAX_CARD_BYTES`].
+    /// Machine to launcher: how the other machines find this one.
+    Endpoint {
+        /// Opaque to the launcher; at most [`MAX_ENDPOINT_BYTES`].
         bytes: Vec<u8>,
     },
-    /// Starter to machine: the key of the program.
+    /// Launcher to machine: the key of the program.
     Secret {
         /// The same for all its machines, made afresh for each program; it is not printed.
         key: Key,
     },
-    /// Starter to machine: what another machine has said on its card.
+    /// Launcher to machine: the endpoint of another machine.
     Peer {
         /// Which machine.
         machine: u16,
         /// As it came.
-        card: Vec<u8>,
+        endpoint: Vec<u8>,
     },
-    /// Machine to starter: gossamer runs in this process. Carries the process id, which differs from the one the
-    /// starter knows where the program runs behind a wrapper (`perf stat PROGRAM`).
+    /// Machine to launcher: gossamer runs in this process. Carries the process id, which differs from the one the
+    /// launcher knows where the program runs behind a wrapper (`perf stat PROGRAM`).
     Ready {
         /// Process id of the machine.
         pid: u32,
-        /// Bytes of the slots in its memory, by the layout of the program (thesis 3.2.8); what of them is in use is less.
+        /// Bytes of the slots in its memory, by the layout of the program (thesis 3.2.8); what of them is in use is
+        /// less.
         slots_bytes: u64,
     },
-    /// Machine 0 to starter: `gsm_main` has returned; the program ends with this exit status.
+    /// Machine 0 to launcher: `gsm_main` has returned; the program ends with this exit status.
     Finished {
         /// Exit status of the program.
         status: u8,
     },
-    /// Machine to starter: this machine cannot go on.
+    /// Machine to launcher: this machine cannot go on.
     Failed {
         /// The cause, in words.
         reason: String,
     },
-    /// Machine to starter: this machine cannot reach another one any more. The starter may know a better cause, or hear
-    /// of it soon (that machine's death); the machine waits for `End`.
+    /// Machine to launcher: this machine cannot reach another one any more. The launcher may know a better cause, or
+    /// hear of it soon (that machine's death); the machine waits for `End`.
     Lost {
         /// Which machine is lost.
         machine: u16,
         /// What the fabric says about it.
         reason: String,
     },
-    /// Starter to machine: stop, exit with status 0.
+    /// Launcher to machine: stop, exit with status 0.
     End {
         /// The cause, in words.
         reason: String,
@@ -131,7 +134,7 @@ impl Message {
     /// The packet of this message, at most [`MAX_MESSAGE_BYTES`] long; a longer reason is cut at a character.
     ///
     /// # Panics
-    /// If a card is longer than [`MAX_CARD_BYTES`]: no machine makes such.
+    /// If an endpoint is longer than [`MAX_ENDPOINT_BYTES`]: no machine makes such.
     ///
     /// ```
     /// use gossamer::control::Message;
@@ -142,18 +145,18 @@ impl Message {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![PROTOCOL_VERSION];
         match self {
-            Message::Card { bytes: card } => {
-                bytes.push(CARD);
-                push_card(&mut bytes, card);
+            Message::Endpoint { bytes: endpoint } => {
+                bytes.push(ENDPOINT);
+                push_endpoint(&mut bytes, endpoint);
             }
             Message::Secret { key } => {
                 bytes.push(SECRET);
                 bytes.extend_from_slice(key.as_bytes());
             }
-            Message::Peer { machine, card } => {
+            Message::Peer { machine, endpoint } => {
                 bytes.push(PEER);
                 bytes.extend_from_slice(&machine.to_le_bytes());
-                push_card(&mut bytes, card);
+                push_endpoint(&mut bytes, endpoint);
             }
             Message::Ready { pid, slots_bytes } => {
                 bytes.push(READY);
@@ -182,6 +185,13 @@ impl Message {
     ///
     /// # Errors
     /// [`ControlError::Version`] or [`ControlError::Malformed`]; never panics, whatever the bytes are.
+    ///
+    /// ```
+    /// use gossamer::control::{ControlError, Message, PROTOCOL_VERSION};
+    /// assert!(matches!(Message::decode(&[]), Err(ControlError::Malformed { bytes: 0, .. })));
+    /// let version = PROTOCOL_VERSION + 1;
+    /// assert!(matches!(Message::decode(&[version]), Err(ControlError::Version(other)) if other == version));
+    /// ```
     pub fn decode(packet: &[u8]) -> Result<Message, ControlError> {
         let malformed = |what| ControlError::Malformed { bytes: packet.len(), what };
         if packet.len() > MAX_MESSAGE_BYTES {
@@ -196,23 +206,23 @@ impl Message {
             Ok(text) => Ok(text.to_owned()),
             Err(_) => Err(malformed("its text is not UTF-8")),
         };
-        let card = |body: &[u8]| match body.len() {
-            0..=MAX_CARD_BYTES => Ok(body.to_vec()),
-            _ => Err(malformed("its card is too long")),
+        let endpoint = |body: &[u8]| match body.len() {
+            0..=MAX_ENDPOINT_BYTES => Ok(body.to_vec()),
+            _ => Err(malformed("its endpoint is too long")),
         };
         let numbered = || match body.split_first_chunk() {
             Some((machine, rest)) => Ok((u16::from_le_bytes(*machine), rest)),
             None => Err(malformed("it names no machine")),
         };
         Ok(match kind {
-            CARD => Message::Card { bytes: card(body)? },
+            ENDPOINT => Message::Endpoint { bytes: endpoint(body)? },
             SECRET => {
                 let key = body.try_into().map_err(|_| malformed("Secret carries 32 bytes"))?;
                 Message::Secret { key: Key::from_bytes(key) }
             }
             PEER => {
                 let (machine, rest) = numbered()?;
-                Message::Peer { machine, card: card(rest)? }
+                Message::Peer { machine, endpoint: endpoint(rest)? }
             }
             READY => {
                 let wrong = || malformed("Ready carries 12 bytes");
@@ -235,9 +245,13 @@ impl Message {
     }
 }
 
-fn push_card(bytes: &mut Vec<u8>, card: &[u8]) {
-    assert!(card.len() <= MAX_CARD_BYTES, "a card of {} bytes, {MAX_CARD_BYTES} are allowed", card.len());
-    bytes.extend_from_slice(card);
+fn push_endpoint(bytes: &mut Vec<u8>, endpoint: &[u8]) {
+    assert!(
+        endpoint.len() <= MAX_ENDPOINT_BYTES,
+        "an endpoint of {} bytes, {MAX_ENDPOINT_BYTES} are allowed",
+        endpoint.len()
+    );
+    bytes.extend_from_slice(endpoint);
 }
 
 fn push_text(bytes: &mut Vec<u8>, text: &str) {

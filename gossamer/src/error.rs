@@ -20,9 +20,9 @@ pub(crate) enum StartError {
         "no word came from {missing} within {waited_ms} ms: see whether it was started, what it printed, and whether it \
          calls gossamer::main"
     )]
-    NoCard { missing: String, waited_ms: u64 },
-    #[error("the card of machine {machine} is of no use: {what}; put the same file on every machine")]
-    BadCard { machine: u16, what: &'static str },
+    NoEndpoint { missing: String, waited_ms: u64 },
+    #[error("the endpoint of machine {machine} is of no use: {what}; put the same file on every machine")]
+    BadEndpoint { machine: u16, what: &'static str },
     #[error("the plan gives host {host} the cores {named}, but this process may use {allowed} only: correct `cores`")]
     Cores { host: String, named: String, allowed: String },
     #[error("the program's own headers cannot be read: {0}")]
@@ -58,11 +58,12 @@ pub(crate) enum StartError {
 }
 
 impl StartError {
-    /// The machine whose loss is all that went wrong: its own end, of which the starter will hear, is the better cause.
+    /// The machine whose loss is all that went wrong: its own end, of which the launcher will hear, is the better
+    /// cause.
     pub(crate) fn lost(&self) -> Option<u16> {
         match self {
             StartError::NoHello { machine, is_lost: true, .. } => Some(*machine),
-            // It has given its card, so it was there, and listening.
+            // It has given its endpoint, so it was there, and listening.
             StartError::Fabric {
                 source: comm::Error::PeerLost { machine } | comm::Error::Unreachable { machine, .. },
                 ..

@@ -1,10 +1,11 @@
-//! The end of this machine when it cannot go on, or is told to end: the starter is told why, and the process ends at
-//! once. All machines of a program share one fate; ending the others is the starter's part.
+//! The end of this machine when it cannot go on, or is told to end: the launcher is told why, and the process ends at
+//! once. All machines of a program share one fate; ending the others is the launcher's part.
 //!
-//! Two threads keep watch: one hears the starter (`listen`), one the fabric (`watch`). A peer that dies is told to the
-//! starter, which mostly knows the better cause and answers with `End`; where no answer comes this machine ends by itself.
-//! At the end of the program machine 0 leaves the fabric in order before it says that it has finished. The others are ended
-//! by their starter at any time; whoever sees that as a death tells the starter, which knows better.
+//! Two threads keep watch: one hears the launcher (`listen`), one the fabric (`watch`). A peer that dies is told to
+//! the launcher, which mostly knows the better cause and answers with `End`; where no answer comes this machine ends
+//! by itself. At the end of the program machine 0 leaves the fabric in order before it says that it has finished. The
+//! others are ended by their launcher at any time; whoever sees that as a death tells the launcher, which knows
+//! better.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,19 +24,19 @@ use crate::error::StartError;
 const FAILURE_STATUS: i32 = 70;
 /// Exit status of a program whose `gsm_main` panicked, as of any Rust program.
 pub(crate) const PANIC_STATUS: u8 = 101;
-/// How long a machine that has lost a peer waits to be ended by its starter.
-const LAST_WORD: Duration = Duration::from_secs(2);
+/// How long a machine that has lost a peer waits to be ended by its launcher.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the starter says while the program starts.
+/// What the launcher says while the program starts.
 #[derive(Debug)]
 pub(crate) enum News {
     /// The key of the program.
     Secret(Key),
-    /// The card of another machine.
+    /// The endpoint of another machine.
     Peer(u16, Vec<u8>),
 }
 
-struct Fate {
+struct FateSharing {
     control: Arc<Control>,
     /// This machine has said that the program is over: what becomes of the others no longer matters.
     is_over: AtomicBool,
@@ -43,7 +44,7 @@ struct Fate {
     fabric: OnceLock<Weak<dyn Fabric>>,
 }
 
-static FATE: OnceLock<Fate> = OnceLock::new();
+static FATE_SHARING: OnceLock<FateSharing> = OnceLock::new();
 
 /// Ends the process with this cause, and with it the program. If a peer has died, that is the cause behind it.
 pub(crate) fn end(cause: &str) -> ! {
@@ -51,9 +52,9 @@ pub(crate) fn end(cause: &str) -> ! {
         report_loss(peer, &reason.unwrap_or_else(|| cause.to_owned()));
     }
     complain(format_args!("{cause}"));
-    if let Some(fate) = FATE.get() {
-        // If the starter has gone there is nobody left to tell.
-        let _ = fate.control.send(&Message::Failed { reason: cause.to_owned() });
+    if let Some(sharing) = FATE_SHARING.get() {
+        // If the launcher has gone there is nobody left to tell.
+        let _ = sharing.control.send(&Message::Failed { reason: cause.to_owned() });
     }
     std::process::exit(FAILURE_STATUS)
 }
@@ -66,11 +67,12 @@ pub(crate) fn fail_to_start(error: &StartError) -> ! {
     end(&error.to_string())
 }
 
-/// From here on the process ends when the starter says so, or has gone. Returns what else the starter says.
+/// From here on the process ends when the launcher says so, or has gone. Returns what else the launcher says.
 pub(crate) fn share(control: Control) -> std::io::Result<(Arc<Control>, Receiver<News>)> {
     let control = Arc::new(control);
-    let fate = Fate { control: Arc::clone(&control), is_over: AtomicBool::new(false), fabric: OnceLock::new() };
-    if FATE.set(fate).is_err() {
+    let sharing =
+        FateSharing { control: Arc::clone(&control), is_over: AtomicBool::new(false), fabric: OnceLock::new() };
+    if FATE_SHARING.set(sharing).is_err() {
         return Err(std::io::Error::other("the machine has a control channel already"));
     }
     let listener = Arc::clone(&control);
@@ -87,8 +89,8 @@ pub(crate) struct Watch {
 
 /// From here on the process ends when a peer dies.
 pub(crate) fn watch(fabric: &Arc<dyn Fabric>) -> std::io::Result<Watch> {
-    if let Some(fate) = FATE.get() {
-        let _ = fate.fabric.set(Arc::downgrade(fabric)); // a process opens one fabric
+    if let Some(sharing) = FATE_SHARING.get() {
+        let _ = sharing.fabric.set(Arc::downgrade(fabric)); // a process opens one fabric
     }
     let fabric = Arc::clone(fabric);
     let keep_watch = move || match fabric.watch(Duration::MAX) {
@@ -104,11 +106,12 @@ pub(crate) fn watch(fabric: &Arc<dyn Fabric>) -> std::io::Result<Watch> {
 }
 
 /// Says that the program is over, with this exit status: to the peers by leaving the fabric, which nobody else on this
-/// machine holds any more, then to the starter.
+/// machine holds any more, then to the launcher.
 pub(crate) fn finish(fabric: Arc<dyn Fabric>, watch: Watch, control: &Control, status: u8) {
-    if let Some(fate) = FATE.get() {
-        // Relaxed: what the other threads do about it comes after `end_watch` and `send`, which order more than any store.
-        fate.is_over.store(true, Ordering::Relaxed);
+    if let Some(sharing) = FATE_SHARING.get() {
+        // Relaxed: what the other threads do about it comes after `end_watch` and `send`, which order more than any
+        // store.
+        sharing.is_over.store(true, Ordering::Relaxed);
     }
     fabric.end_watch();
     let _ = watch.thread.join(); // whatever it has seen no longer matters
@@ -121,30 +124,30 @@ pub(crate) fn finish(fabric: Arc<dyn Fabric>, watch: Watch, control: &Control, s
 /// One line on stderr, in one write: the process may be ended at any moment, and half a line tells nobody anything.
 fn complain(what: std::fmt::Arguments<'_>) {
     let line = format!("gossamer: {what}\n");
-    let _ = std::io::stderr().write_all(line.as_bytes()); // nobody reads it: the starter is told too
+    let _ = std::io::stderr().write_all(line.as_bytes()); // nobody reads it: the launcher is told too
 }
 
 fn is_over() -> bool {
-    FATE.get().is_some_and(|fate| fate.is_over.load(Ordering::Relaxed))
+    FATE_SHARING.get().is_some_and(|sharing| sharing.is_over.load(Ordering::Relaxed))
 }
 
 /// A peer that has died, and what the fabric says about it.
 fn lost_peer() -> Option<(u16, Option<String>)> {
-    let fabric = FATE.get()?.fabric.get()?.upgrade()?;
+    let fabric = FATE_SHARING.get()?.fabric.get()?.upgrade()?;
     let mut peers = (0..fabric.machines()).map(MachineId).filter(|peer| *peer != fabric.machine());
     let peer = peers.find(|peer| matches!(fabric.lost(*peer), Ok(Some(Loss::Died))))?;
     Some((peer.0, fabric.cause(peer)))
 }
 
-/// Tells the starter that a peer is lost, and waits to be ended. Ends the process if that takes too long; returns only if
-/// the program is over.
+/// Tells the launcher that a peer is lost, and waits to be ended. Ends the process if that takes too long; returns
+/// only if the program is over.
 fn report_loss(peer: u16, reason: &str) {
-    let Some(fate) = FATE.get() else { return };
+    let Some(sharing) = FATE_SHARING.get() else { return };
     if is_over() {
         return;
     }
-    let _ = fate.control.send(&Message::Lost { machine: peer, reason: reason.to_owned() });
-    let deadline = Instant::now() + LAST_WORD;
+    let _ = sharing.control.send(&Message::Lost { machine: peer, reason: reason.to_owned() });
+    let deadline = Instant::now() + END_TIMEOUT;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if is_over() {
@@ -165,7 +168,7 @@ fn listen(control: &Control, news: &Sender<News>) {
         match control.receive() {
             Ok(Some(Message::End { .. })) => break Ok(()),
             Ok(Some(Message::Secret { key })) => drop(news.send(News::Secret(key))),
-            Ok(Some(Message::Peer { machine, card })) => drop(news.send(News::Peer(machine, card))),
+            Ok(Some(Message::Peer { machine, endpoint })) => drop(news.send(News::Peer(machine, endpoint))),
             Ok(Some(_)) => {}
             Ok(None) => break Err("the launcher has gone".to_owned()),
             Err(error) => break Err(error.to_string()),

@@ -1,8 +1,8 @@
 //! Delegation across a rack: one program, many machines, and the same calls as on one.
 //!
-//! A program entrusts its objects to workers of any machine, keeps trusts to them, and sends them closures. With a trust it
-//! does not matter where it is used: on the trustee's own worker, on another one, or on another machine, where the request
-//! travels in a batch, by one one-sided write.
+//! A program entrusts its objects to workers of any machine, keeps trusts to them, and sends them closures. With a
+//! trust it does not matter where it is used: on the trustee's own worker, on another one, or on another machine,
+//! where the request travels in a batch, by one one-sided write.
 //!
 //! ```
 //! fn gsm_main() {
@@ -21,17 +21,19 @@
 //! `PROGRAM` alone runs it as one process, `gossamer-launch run --local 4 PROGRAM` as four processes of this host,
 //! `gossamer-launch run --rack rack.yaml PROGRAM` or `GOSSAMER_RACK=rack.yaml PROGRAM` on the hosts of a rack.
 //!
-//! - [`main`] starts the program; [`rack`] says what it runs on, [`here`] where the caller runs; a [`Place`] is a worker.
+//! - [`main`] starts the program; [`rack`] says what it runs on, [`here`] where the caller runs; a [`Place`] is a
+//!   worker.
 //! - [`entrust`], [`entrust_on`], [`entrust_with`] make a [`Trust`]; all its calls are those of the crate `trust`.
 //! - [`spawn`], [`spawn_on`] start fibers; [`JoinHandle`] waits for them.
 //!
-//! What a closure captures travels as it lies in memory, so it may hold no references or pointers: the compiler refuses
-//! what is not [`NoRef`]. Such values travel as serialised arguments, with [`Trust::apply_with`]. All machines must run the
-//! very same file; they compare notes at the start.
+//! What a closure captures travels as it lies in memory, so it may hold no references or pointers: the compiler
+//! refuses what is not [`NoRef`]. Such values travel as serialised arguments, with [`Trust::apply_with`]. All
+//! machines must run the very same file; they compare notes at the start.
 //!
 //! Every machine is a process, and all share one fate: when one dies, the launcher ends the others and says why.
 //!
-//! The design is that of Gossamer (N. Ahmad, *Gossamer*, University of Illinois Chicago 2025, chapter 3), cited as "thesis".
+//! The design is that of Gossamer (N. Ahmad, *Gossamer*, University of Illinois Chicago 2025, chapter 3), cited as
+//! "thesis".
 
 #[cfg(not(noref_auto))]
 compile_error!(
@@ -40,6 +42,7 @@ compile_error!(
 );
 
 pub mod bootstrap;
+mod builder;
 mod connect;
 pub mod control;
 mod controller;
@@ -57,8 +60,9 @@ mod stats;
 pub mod sync;
 mod workers;
 
+pub use builder::{Builder, builder};
 pub use entrust::{entrust, entrust_on, entrust_with};
-pub use rack::{Machine, Place, Rack, Way, here, rack};
+pub use rack::{Machine, Place, Rack, Transport, here, rack};
 pub use spawn::{spawn, spawn_on};
 pub use start::main;
 pub use stats::{Stats, rack_stats, stats};

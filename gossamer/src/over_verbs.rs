@@ -1,19 +1,20 @@
 //! Machines that reach one another by RDMA: who can, and how they learn what the fabric `verbs` must know of its peers.
 //!
-//! What that is depends on the workers of all machines, which follow from everyone's first card. So a machine that has a
-//! device says so on its card, with an address where it takes mail; once the cards are there, machines send one another a
-//! second card over connections with the program's key, which are closed when all queue pairs are up. Keys for memory
-//! never travel in the clear.
+//! What that is depends on the workers of all machines, which follow from everyone's endpoint. So a machine that has
+//! a device says so in its endpoint, with the address of its mailbox; once the endpoints are there, machines send one
+//! another a second one, for RDMA, over connections with the program's key, which are closed when all queue pairs are
+//! up. Keys for memory never travel in the clear.
 //!
-//! A device that is up may lead to another network than the peer's. So once everyone's queue pairs are ready, each machine
-//! tries to reach each peer, and tells it by mail whether that went well. `auto` takes TCP for a pair where it did not.
+//! A device that is up may lead to another network than the peer's. So once everyone's queue pairs are ready, each
+//! machine tries to reach each peer, and tells it through its mailbox whether that went well. `auto` takes TCP for a
+//! pair where it did not.
 //!
-//! Here: who tries whom, and what follows. Not here: how the second cards travel (`mail`).
+//! Here: who tries whom, and what follows. Not here: how the second endpoints travel (`mailboxes`).
 //!
-//! Invariant: whether a pair uses `verbs` follows from the plan, the two cards, and what both have told one another, so both
-//! come to the same.
+//! Invariant: whether a pair uses `verbs` follows from the plan, the two endpoints, and what both have told one
+//! another, so both come to the same.
 
-mod mail;
+mod mailboxes;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,26 +28,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::{FabricChoice, Plan};
 use crate::error::StartError;
-use crate::rack::Way;
-use mail::{Mail, NO, Note, YES, regret, regretted};
+use crate::rack::Transport;
+use mailboxes::{Mailboxes, NO, Note, YES, refusal, refusal_reason};
 
-/// What a machine with a device says on its card.
+/// What a machine with a device says in its endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Offer {
     /// InfiniBand, RoCE v1 or v2: only equals can talk.
     network: String,
-    /// Where it takes mail.
-    mail: SocketAddr,
+    /// Address of its mailbox.
+    mailbox: SocketAddr,
 }
 
-/// A machine that has a device.
-pub(crate) struct Post {
+/// A machine that has an RDMA device, and so may be reached by it.
+pub(crate) struct Candidate {
     listener: Listener,
     settings: Settings,
     network: String,
     /// How long peers that are ready may take to answer over RDMA.
-    patience: Duration,
-    /// Whether there is no other way.
+    answer_timeout: Duration,
+    /// Whether there is no other transport.
     is_asked_for: bool,
 }
 
@@ -59,18 +60,18 @@ pub(crate) struct Reached {
     pub(crate) missing: Vec<(MachineId, Error)>,
 }
 
-/// The place of this machine in the program, once everyone's is known.
-pub(crate) struct Place<'a> {
+/// How this machine is to reach the others, once all endpoints are known.
+pub(crate) struct Topology<'a> {
     pub(crate) own: MachineId,
-    pub(crate) ways: &'a [Way],
-    /// What is on the cards, by machine.
+    pub(crate) transports: &'a [Transport],
+    /// What the endpoints offer, by machine.
     pub(crate) offers: &'a [Option<Offer>],
     /// How many threads each machine has that write to others.
     pub(crate) threads: &'a [u16],
     pub(crate) deadline: Instant,
 }
 
-impl Post {
+impl Candidate {
     /// Looks for a device where the plan has a use for one. `listen` makes a listener of this host.
     ///
     /// # Errors
@@ -78,12 +79,12 @@ impl Post {
     pub(crate) fn open(
         own: u16,
         plan: &Plan,
-        ways: &[Way],
+        transports: &[Transport],
         listen: impl FnOnce() -> Result<Listener, StartError>,
-    ) -> Result<Option<Post>, StartError> {
-        let is_asked_for = ways.contains(&Way::Verbs);
+    ) -> Result<Option<Candidate>, StartError> {
+        let is_asked_for = transports.contains(&Transport::Verbs);
         let is_welcome =
-            plan.fabric == FabricChoice::Auto && ways.contains(&Way::Tcp) && !plan.host_of(own).is_tcp_only;
+            plan.fabric == FabricChoice::Auto && transports.contains(&Transport::Tcp) && !plan.host_of(own).is_tcp_only;
         if !is_asked_for && !is_welcome {
             return Ok(None);
         }
@@ -92,8 +93,8 @@ impl Post {
             Ok((network, settings)) => {
                 // Twice the time in which a peer that is there and can be reached must have answered; longer where the
                 // program cannot start without.
-                let patience = Duration::from_millis(if is_asked_for { 4 } else { 2 } * plan.silence_ms);
-                Ok(Some(Post { listener: listen()?, settings, network, patience, is_asked_for }))
+                let answer_timeout = Duration::from_millis(if is_asked_for { 4 } else { 2 } * plan.silence_ms);
+                Ok(Some(Candidate { listener: listen()?, settings, network, answer_timeout, is_asked_for }))
             }
             Err(error) if is_asked_for => Err(StartError::fabric(error, plan)),
             Err(_) => Ok(None), // `auto` takes TCP
@@ -101,57 +102,59 @@ impl Post {
     }
 
     pub(crate) fn offer(&self) -> Offer {
-        Offer { network: self.network.clone(), mail: self.listener.address() }
+        Offer { network: self.network.clone(), mailbox: self.listener.address() }
     }
 
     /// Connects to all peers that are to be reached by RDMA.
     ///
     /// # Errors
     /// Where RDMA was asked for by name, also that a peer is not reached.
-    pub(crate) fn connect(self, place: &Place<'_>, key: Key, region: Arc<Region>) -> Result<Reached, Error> {
-        let machines = place.ways.len() as u16;
-        let peers: Vec<MachineId> = (0..machines).map(MachineId).filter(|peer| place.is_peer(*peer)).collect();
+    pub(crate) fn connect(self, topology: &Topology<'_>, key: Key, region: Arc<Region>) -> Result<Reached, Error> {
+        let machines = topology.transports.len() as u16;
+        let peers: Vec<MachineId> = (0..machines).map(MachineId).filter(|peer| topology.is_peer(*peer)).collect();
         let party = Party {
-            machine: place.own,
+            machine: topology.own,
             machines,
-            workers: place.threads[usize::from(place.own.0)],
-            peers: peers.iter().map(|peer| (*peer, place.threads[usize::from(peer.0)])).collect(),
+            workers: topology.threads[usize::from(topology.own.0)],
+            peers: peers.iter().map(|peer| (*peer, topology.threads[usize::from(peer.0)])).collect(),
         };
         let prepared = match VerbsFabric::prepare(&self.settings, party, region) {
             Err(error) if self.is_asked_for => return Err(error),
             prepared => prepared,
         };
-        let mut mail = Mail::open(self.listener, place, peers.clone(), key)?;
-        let card = prepared.as_ref().map_or_else(regret, |prepared| prepared.card().to_vec());
-        let cards = mail.exchange(&card, place.deadline)?;
+        let mut mailboxes = Mailboxes::open(self.listener, topology, peers.clone(), key)?;
+        let endpoint = prepared.as_ref().map_or_else(refusal, |prepared| prepared.endpoint().to_vec());
+        let endpoints = mailboxes.exchange(&endpoint, topology.deadline)?;
         let mut missing = Vec::new();
         let mut connected = match prepared {
             Ok(mut prepared) => {
-                for (peer, reason) in cards.iter().filter_map(|(peer, card)| Some((*peer, regretted(*peer, card)?))) {
+                for (peer, reason) in
+                    endpoints.iter().filter_map(|(peer, endpoint)| Some((*peer, refusal_reason(*peer, endpoint)?)))
+                {
                     prepared.leave_out(peer);
                     missing.push((peer, Error::Verbs { reason }));
                 }
-                Some(prepared.connect(&cards)?)
+                Some(prepared.connect(&endpoints)?)
             }
             Err(error) => {
-                let reason = format!("{} has an RDMA device that it cannot use: {error}", place.own);
+                let reason = format!("{} has an RDMA device that it cannot use: {error}", topology.own);
                 missing.extend(peers.iter().map(|peer| (*peer, Error::Verbs { reason: reason.clone() })));
                 None
             }
         };
         // Nobody is tried before it is ready, so who is there answers at once.
-        mail.tell(Note::Ready, |_| YES)?;
-        mail.hear(Note::Ready, place.deadline)?;
+        mailboxes.tell(Note::Ready, |_| YES)?;
+        mailboxes.hear(Note::Ready, topology.deadline)?;
         if let Some(connected) = &mut connected {
-            missing.extend(connected.greet(self.patience.min(place.left() / 2))?);
+            missing.extend(connected.greet(self.answer_timeout.min(topology.left() / 2))?);
         }
         let is_reached = |peer| !missing.iter().any(|(other, _)| *other == peer);
-        mail.tell(Note::Reached, |peer| if is_reached(peer) { YES } else { NO })?;
+        mailboxes.tell(Note::Reached, |peer| if is_reached(peer) { YES } else { NO })?;
         if !self.is_asked_for || missing.is_empty() {
-            for (peer, answer) in mail.hear(Note::Reached, place.deadline)? {
+            for (peer, answer) in mailboxes.hear(Note::Reached, topology.deadline)? {
                 if answer != YES && missing.iter().all(|(other, _)| *other != peer) {
                     let reason =
-                        format!("{peer} does not reach {} by RDMA, though it is reached from there", place.own);
+                        format!("{peer} does not reach {} by RDMA, though it is reached from there", topology.own);
                     missing.push((peer, Error::Verbs { reason }));
                 }
             }
@@ -171,9 +174,9 @@ impl Post {
     }
 }
 
-impl Place<'_> {
+impl Topology<'_> {
     fn is_peer(&self, peer: MachineId) -> bool {
-        self.ways[usize::from(peer.0)] == Way::Verbs
+        self.transports[usize::from(peer.0)] == Transport::Verbs
     }
 
     fn left(&self) -> Duration {
@@ -181,15 +184,22 @@ impl Place<'_> {
     }
 }
 
-/// The ways once the cards are known: by RDMA where `auto` would take TCP and both have devices of one kind.
-pub(crate) fn better_ways(plan: &Plan, own: u16, ways: &[Way], offers: &[Option<Offer>]) -> Vec<Way> {
+/// The transports once the endpoints are known: by RDMA where `auto` would take TCP and both have devices of one kind.
+pub(crate) fn better_transports(
+    plan: &Plan,
+    own: u16,
+    transports: &[Transport],
+    offers: &[Option<Offer>],
+) -> Vec<Transport> {
     let network = |machine: usize| offers[machine].as_ref().map(|offer| &offer.network);
     let mine = network(usize::from(own));
-    let better = |(peer, way): (usize, &Way)| match way {
-        Way::Tcp if plan.fabric == FabricChoice::Auto && mine.is_some() && network(peer) == mine => Way::Verbs,
-        way => *way,
+    let better = |(peer, transport): (usize, &Transport)| match transport {
+        Transport::Tcp if plan.fabric == FabricChoice::Auto && mine.is_some() && network(peer) == mine => {
+            Transport::Verbs
+        }
+        transport => *transport,
     };
-    ways.iter().enumerate().map(better).collect()
+    transports.iter().enumerate().map(better).collect()
 }
 
 /// What the fabric is told: what the plan says of this host, and how long a peer may be silent.
@@ -215,20 +225,23 @@ mod tests {
     use super::*;
 
     fn offer(network: &str) -> Option<Offer> {
-        Some(Offer { network: network.to_owned(), mail: ([192, 0, 2, 1], 4711).into() })
+        Some(Offer { network: network.to_owned(), mailbox: ([192, 0, 2, 1], 4711).into() })
     }
 
     #[test]
     fn auto_takes_rdma_where_both_have_the_same_kind() {
         let mut plan = Plan::local(4, FabricChoice::Auto, None);
-        let ways = [Way::Here, Way::Shm, Way::Tcp, Way::Tcp];
+        let transports = [Transport::Here, Transport::Shm, Transport::Tcp, Transport::Tcp];
         let offers = [offer("RoCE v2"), offer("RoCE v2"), offer("RoCE v2"), offer("InfiniBand")];
-        assert_eq!(better_ways(&plan, 0, &ways, &offers), [Way::Here, Way::Shm, Way::Verbs, Way::Tcp]);
+        assert_eq!(
+            better_transports(&plan, 0, &transports, &offers),
+            [Transport::Here, Transport::Shm, Transport::Verbs, Transport::Tcp]
+        );
         let offers = [None, offer("RoCE v2"), None, None];
-        assert_eq!(better_ways(&plan, 0, &ways, &offers), ways, "nobody has a device");
+        assert_eq!(better_transports(&plan, 0, &transports, &offers), transports, "nobody has a device");
         plan.fabric = FabricChoice::Tcp;
         let offers = [offer("RoCE v2"), None, offer("RoCE v2"), None];
-        assert_eq!(better_ways(&plan, 0, &ways, &offers), ways, "TCP was asked for");
+        assert_eq!(better_transports(&plan, 0, &transports, &offers), transports, "TCP was asked for");
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub struct Place {
 
 impl Place {
     /// The place of this worker on this machine. Whether it exists is seen when it is used: [`Rack::has`].
+    ///
+    /// Example: at the [type](Self).
     pub const fn of(machine: u16, worker: u16) -> Place {
         Place { machine, worker }
     }
@@ -38,6 +40,17 @@ impl Place {
     ///
     /// # Panics
     /// If the rack has no such place, or before [`gossamer::main`](crate::main).
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         let place = gossamer::rack().places().last().unwrap();
+    ///         let there = gossamer::entrust_on(place, 0);
+    ///         assert_eq!(there.trustee(), place.trustee());
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn trustee(self) -> TrusteeReference {
         let program = program();
         let rack = &program.rack;
@@ -59,7 +72,7 @@ impl fmt::Display for Place {
 /// How bytes get from this machine to another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Way {
+pub enum Transport {
     /// It is this machine.
     Here,
     /// Through shared memory: both are on one host.
@@ -70,13 +83,13 @@ pub enum Way {
     Verbs,
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Way::Here => "here",
-            Way::Shm => "shm",
-            Way::Tcp => "tcp",
-            Way::Verbs => "verbs",
+            Transport::Here => "here",
+            Transport::Shm => "shm",
+            Transport::Tcp => "tcp",
+            Transport::Verbs => "verbs",
         })
     }
 }
@@ -89,15 +102,15 @@ pub struct Machine {
     pub workers: u16,
     /// Name of the host it runs on, as `rack.yaml` has it; without one, as the host calls itself.
     pub host: String,
-    /// Address of that host by which the others reach it, as `rack.yaml` has it; of the loopback network where the program runs
-    /// on one host.
+    /// Address of that host by which the others reach it, as `rack.yaml` has it; of the loopback network where the
+    /// program runs on one host.
     pub address: std::net::IpAddr,
     /// Its process id on that host.
     pub process: u32,
     /// Bytes of the slots in its memory, for requests to its workers and its service thread, and answers to them.
     pub slots_bytes: usize,
     /// How this machine reaches it.
-    pub way: Way,
+    pub transport: Transport,
 }
 
 /// What the program runs on. See [`rack`].
@@ -111,21 +124,55 @@ pub struct Rack {
 
 impl Rack {
     /// The machine that this is, from 0.
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         let rack = gossamer::rack();
+    ///         let own = &rack.machines()[usize::from(rack.machine())];
+    ///         assert_eq!((own.process, own.transport), (std::process::id(), gossamer::Transport::Here));
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn machine(&self) -> u16 {
         self.machine
     }
 
     /// All machines, in order.
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         for machine in gossamer::rack().machines() {
+    ///             println!("{} workers on {}, by {}", machine.workers, machine.host, machine.transport);
+    ///         }
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn machines(&self) -> &[Machine] {
         &self.machines
     }
 
     /// Workers of all machines together.
+    ///
+    /// Example: at [`rack`].
     pub fn workers(&self) -> usize {
         self.machines.iter().map(|machine| usize::from(machine.workers)).sum()
     }
 
     /// All places: the workers of machine 0, those of machine 1, and so on.
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         let names: Vec<String> = gossamer::rack().places().map(|place| place.to_string()).collect();
+    ///         assert_eq!(names, ["m0w0", "m0w1"]);
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn places(&self) -> impl Iterator<Item = Place> + use<> {
         let workers: Vec<u16> = self.machines.iter().map(|machine| machine.workers).collect();
         (0u16..).zip(workers).flat_map(|(machine, workers)| (0..workers).map(move |worker| Place { machine, worker }))
@@ -138,6 +185,17 @@ impl Rack {
     }
 
     /// Is there such a place?
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         use gossamer::Place;
+    ///         assert!(gossamer::rack().has(Place::of(0, 1)));
+    ///         assert!(!gossamer::rack().has(Place::of(9, 0)));
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn has(&self, place: Place) -> bool {
         self.machines.get(usize::from(place.machine)).is_some_and(|machine| place.worker < machine.workers)
     }
@@ -152,9 +210,9 @@ impl fmt::Display for Rack {
             let (host, process, kib) = (&machine.host, machine.process, machine.slots_bytes.div_ceil(1024));
             let workers = plural(count);
             write!(f, "\nm{index}: {count} worker{workers} on {host}, process {process}, {kib} KiB of slots")?;
-            match machine.way {
-                Way::Here => {}
-                way => write!(f, ", by {way}")?,
+            match machine.transport {
+                Transport::Here => {}
+                transport => write!(f, ", by {transport}")?,
             }
         }
         Ok(())
@@ -228,6 +286,17 @@ pub fn rack() -> &'static Rack {
 ///
 /// # Panics
 /// On a thread that is no worker of the program.
+///
+/// ```
+/// gossamer::main(
+///     || {
+///         let place = gossamer::rack().places().last().unwrap();
+///         let fiber = gossamer::spawn_on(place, gossamer::here);
+///         assert_eq!(fiber.join().unwrap(), place);
+///     },
+///     2,
+/// );
+/// ```
 pub fn here() -> Place {
     let program = program();
     let id = trust::local_trustee().id();
@@ -243,9 +312,15 @@ mod tests {
     #[test]
     fn a_rack_lists_its_places_and_says_what_it_is() {
         let address = std::net::Ipv4Addr::LOCALHOST.into();
-        let machine =
-            |workers, process, way| Machine { workers, host: "h".into(), address, process, slots_bytes: 2000, way };
-        let rack = Rack { machine: 1, machines: vec![machine(1, 7, Way::Tcp), machine(2, 8, Way::Here)] };
+        let machine = |workers, process, transport| Machine {
+            workers,
+            host: "h".into(),
+            address,
+            process,
+            slots_bytes: 2000,
+            transport,
+        };
+        let rack = Rack { machine: 1, machines: vec![machine(1, 7, Transport::Tcp), machine(2, 8, Transport::Here)] };
         let places: Vec<_> = rack.places().map(|place| place.to_string()).collect();
         assert_eq!(places, ["m0w0", "m1w0", "m1w1"]);
         assert!(rack.has(Place::of(1, 1)) && !rack.has(Place::of(0, 1)) && !rack.has(Place::of(2, 0)));

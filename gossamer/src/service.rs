@@ -2,7 +2,7 @@
 //! whatever the program's workers do. Every machine of a rack of several has one.
 //!
 //! It is for what concerns a machine rather than one of its workers. As yet: how many requests these have made, for a trustee of another
-//! machine that would drop a property (`trust/src/count.rs`); what threads without links have for other machines; statistics.
+//! machine that would drop a property (`trust/src/property/reclaim.rs`); what threads without links have for other machines; statistics.
 //!
 //! To the fabric it is one worker more, behind the others (`remote/layout.rs`). To the program it is none: `rack()` does not list it,
 //! and nothing of the program is entrusted or spawned there. It sleeps until it is asked, and has no core to itself.
@@ -15,6 +15,7 @@ use std::time::Duration;
 use trust::Threadpool;
 
 use crate::bootstrap::Plan;
+use crate::builder::Builder;
 use crate::error::StartError;
 use crate::{Place, workers};
 
@@ -24,7 +25,8 @@ pub(crate) fn place(machine: u16, workers: u16) -> Place {
 }
 
 /// Starts it, for machine `own`, of which the workers have been started and no other thread delegates yet: it has the next index.
-pub(crate) fn start(plan: &Plan, own: u16) -> Result<Threadpool, StartError> {
-    let builder = workers::builder(1, own).name(&format!("m{own}-service")).pin(false).spin(Duration::ZERO);
+pub(crate) fn start(settings: &Builder, plan: &Plan, own: u16) -> Result<Threadpool, StartError> {
+    let builder = workers::builder(settings, 1, own);
+    let builder = builder.name(&format!("m{own}-service")).pin(false).spin(Duration::ZERO);
     workers::build_on(&workers::cores(plan.host_of(own))?, builder)
 }

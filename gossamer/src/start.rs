@@ -2,33 +2,35 @@
 //!
 //! Alone, with no launcher: a pool of workers in this process, and `gsm_main` as its first fiber. As machine m of N:
 //!
-//! 1. take up what the starter left; from here on the starter can end this process (`fate`)
+//! 1. take up the launch descriptor; from here on the launcher can end this process (`fate`)
 //! 2. find the other machines, and open the fabric to them (`connect`); from here on their death ends this process too
-//! 3. start the workers and the service thread; attach each to all those of the other machines; tell the starter that this machine is
-//!    ready
-//! 4. machine 0 runs `gsm_main`, waits for the fibers of its own workers, and tells the starter that the program is over;
-//!    the others serve until the starter ends them
+//! 3. start the workers and the service thread; attach each to all those of the other machines; tell the launcher
+//!    that this machine is ready
+//! 4. machine 0 runs `gsm_main`, waits for the fibers of its own workers, and tells the launcher that the program is
+//!    over; the others serve until the launcher ends them
 
+use trust::link::panic_text;
 use trust::{Threadpool, TrusteeReference};
 
 use crate::bootstrap::Bootstrap;
+use crate::builder::{Builder, builder};
 use crate::connect::{Connected, connect};
 use crate::control::Message;
 use crate::controller::become_launcher;
 use crate::error::StartError;
 use crate::fate;
-use crate::rack::{Machine, Program, Rack, Way};
+use crate::rack::{Machine, Program, Rack, Transport};
 use crate::remote::{Image, Layout, Slots, Wiring};
 use crate::{Place, service, workers};
 
-/// Runs `gsm_main` as the first fiber of a program that spans the rack, with `threads` workers in all (0: as many as this
-/// host has cores; the launcher's `--threads` counts more).
+/// Runs `gsm_main` as the first fiber of a program that spans the rack, with `threads` workers in all (0: as many as
+/// this host has cores; the launcher's `--threads` counts more).
 ///
-/// Started by `gossamer-launch`, this process is one machine of the program: `gsm_main` runs on machine 0, while the other
-/// machines serve and do not return from here. Started by itself, it is the whole rack: the same program, no set-up; where
-/// the environment variable `GOSSAMER_RACK` names a `rack.yaml`, it becomes `gossamer-launch run` and runs on that rack.
-/// Returns when `gsm_main` has returned and all fibers of the workers of this machine have ended; fibers of other
-/// machines that nobody waits for end there and then, as threads do at the end of a process's `main`.
+/// Started by `gossamer-launch`, this process is one machine of the program: `gsm_main` runs on machine 0, while the
+/// other machines serve and do not return from here. Started by itself, it is the whole rack: the same program, no
+/// set-up; where the environment variable `GOSSAMER_RACK` names a `rack.yaml`, it becomes `gossamer-launch run` and
+/// runs on that rack. Returns when `gsm_main` has returned and all fibers of the workers of this machine have ended;
+/// fibers of other machines that nobody waits for end there and then, as threads do at the end of a process's `main`.
 ///
 /// Call it once, first thing in `main`. What stands before it runs on every machine.
 ///
@@ -44,14 +46,21 @@ use crate::{Place, service, workers};
 /// ```
 ///
 /// # Panics, exits
-/// If `gsm_main` panics the process ends with status 101. If the machine cannot start, the process says why and ends with
-/// status 70. Panics if called a second time.
+/// If `gsm_main` panics the process ends with status 101. If the machine cannot start, the process says why and ends
+/// with status 70. Panics if called a second time.
+///
+/// [`builder`](crate::builder) starts it with other settings.
 ///
 /// Source: thesis 3.2.2, table II.
 pub fn main<F: FnOnce() + Send + 'static>(gsm_main: F, threads: usize) {
+    start(&builder(), gsm_main, threads);
+}
+
+/// [`main`], with these settings.
+pub(crate) fn start<F: FnOnce() + Send + 'static>(settings: &Builder, gsm_main: F, threads: usize) {
     let run = match Bootstrap::from_env() {
-        Ok(None) => become_launcher().and_then(|()| run_alone(gsm_main, threads)),
-        Ok(Some(bootstrap)) => run_machine(bootstrap, gsm_main, threads),
+        Ok(None) => become_launcher().and_then(|()| run_alone(settings, gsm_main, threads)),
+        Ok(Some(bootstrap)) => run_machine(settings, bootstrap, gsm_main, threads),
         Err(error) => Err(error.into()),
     };
     match run {
@@ -62,18 +71,19 @@ pub fn main<F: FnOnce() + Send + 'static>(gsm_main: F, threads: usize) {
 }
 
 /// The program as one process. Returns its exit status.
-fn run_alone<F: FnOnce() + Send + 'static>(gsm_main: F, threads: usize) -> Result<u8, StartError> {
+fn run_alone<F: FnOnce() + Send + 'static>(settings: &Builder, gsm_main: F, threads: usize) -> Result<u8, StartError> {
     let workers = workers::alone(threads)?;
-    let pool = workers::builder(workers, 0).try_build()?;
+    let pool = workers::builder(settings, workers, 0).try_build()?;
     let slots_bytes = Layout::new(vec![workers], Slots::SHM).slots_bytes(0);
     let (address, process) = (std::net::Ipv4Addr::LOCALHOST.into(), std::process::id());
-    let machine = Machine { workers, host: host(), address, process, slots_bytes, way: Way::Here };
+    let machine = Machine { workers, host: host(), address, process, slots_bytes, transport: Transport::Here };
     begin(Rack { machine: 0, machines: vec![machine] }, &pool);
     Ok(run_first_fiber(Threads { workers: pool, service: None }, gsm_main))
 }
 
 /// The program as one machine of several. Returns its exit status, on machine 0.
 fn run_machine<F: FnOnce() + Send + 'static>(
+    settings: &Builder,
     bootstrap: Bootstrap,
     gsm_main: F,
     threads: usize,
@@ -83,22 +93,22 @@ fn run_machine<F: FnOnce() + Send + 'static>(
     let image = Image::of_program().map_err(StartError::Image)?;
     let connected = connect(own, &plan, memory, &control, &news, threads, image)?;
     drop(news);
-    let Connected { fabric, layout, hellos, ways } = connected;
+    let Connected { fabric, layout, hellos, transports } = connected;
     let slots_bytes = layout.slots_bytes(own) as u64;
     let watch = fate::watch(&fabric).map_err(StartError::Thread)?;
 
     trust::link::set_machine(own).map_err(StartError::TooLate)?;
     let threads = Threads {
-        workers: workers::start_pool(&plan, layout.workers(), own)?,
-        service: if layout.machines() > 1 { Some(service::start(&plan, own)?) } else { None },
+        workers: workers::start_pool(settings, &plan, layout.workers(), own)?,
+        service: if layout.machines() > 1 { Some(service::start(settings, &plan, own)?) } else { None },
     };
-    let machines = hellos.into_iter().zip(ways).map(|(hello, way)| Machine {
+    let machines = hellos.into_iter().zip(transports).map(|(hello, transport)| Machine {
         workers: hello.workers,
         host: plan.host_of(hello.machine).name.clone(),
         address: plan.host_of(hello.machine).bind,
         process: hello.process,
         slots_bytes: layout.slots_bytes(hello.machine),
-        way,
+        transport,
     });
     begin(Rack { machine: own, machines: machines.collect() }, &threads.workers);
     threads.attach(own, &Wiring { fabric: fabric.clone(), layout, image })?;
@@ -116,7 +126,8 @@ fn begin(rack: Rack, pool: &Threadpool) {
     assert!(Program::begin(rack, trustees), "`gossamer::main` was called before: a process runs one program");
 }
 
-/// The threads of this machine that delegate, in the order in which they end: the service thread sends the last counts of all others.
+/// The threads of this machine that delegate, in the order in which they end: the service thread sends the last
+/// counts of all others.
 struct Threads {
     workers: Threadpool,
     service: Option<Threadpool>,
@@ -129,7 +140,8 @@ impl Threads {
         let place = service::place(own, workers.len() as u16);
         let service = self.service.iter().map(|service| (place, service.trustees()[0]));
         let workers = (0..).map(|worker| Place::of(own, worker)).zip(workers.iter().copied());
-        // The service thread first: a worker that is attached may at once have a trust that a thread without links counts.
+        // The service thread first: a worker that is attached may at once have a trust that a thread without links
+        // counts.
         for (place, trustee) in service.chain(workers) {
             if trustee.id() != place.trustee_id() {
                 return Err(StartError::TooLate(1));
@@ -146,7 +158,8 @@ impl Threads {
 fn run_first_fiber<F: FnOnce() + Send + 'static>(threads: Threads, gsm_main: F) -> u8 {
     let outcome = threads.workers.spawn_on(0, gsm_main).join();
     if outcome.is_err() {
-        // The panic has told of itself. Other fibers may wait for what `gsm_main` will not do any more: nobody waits for them.
+        // The panic has told of itself. Other fibers may wait for what `gsm_main` will not do any more: nobody waits
+        // for them.
         std::mem::forget(threads);
         return fate::PANIC_STATUS;
     }
@@ -154,7 +167,7 @@ fn run_first_fiber<F: FnOnce() + Send + 'static>(threads: Threads, gsm_main: F) 
     0
 }
 
-/// Until the starter ends this process.
+/// Until the launcher ends this process.
 fn serve_until_the_end() -> ! {
     loop {
         std::thread::park();
@@ -163,9 +176,4 @@ fn serve_until_the_end() -> ! {
 
 fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    text.unwrap_or("a panic without a text").to_owned()
 }

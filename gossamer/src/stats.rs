@@ -24,7 +24,7 @@ impl std::ops::Add for Stats {
 
 fn of_worker(trustee: &TrusteeReference) -> Stats {
     let Some(stats) = trust::stats(*trustee) else { return Stats::default() };
-    let remote = stats.requests_sent_far;
+    let remote = stats.requests_sent_remote;
     Stats { local: stats.requests_sent.saturating_sub(remote) + stats.requests_run_here, remote }
 }
 
@@ -32,6 +32,17 @@ fn of_worker(trustee: &TrusteeReference) -> Stats {
 ///
 /// # Panics
 /// Outside [`gossamer::main`](crate::main).
+///
+/// ```
+/// gossamer::main(
+///     || {
+///         let counter = gossamer::entrust_on(gossamer::here(), 0);
+///         counter.apply(|c| *c += 1);
+///         assert!(gossamer::stats().local >= 1);
+///     },
+///     2,
+/// );
+/// ```
 pub fn stats() -> Stats {
     program().trustees.iter().map(of_worker).fold(Stats::default(), std::ops::Add::add)
 }

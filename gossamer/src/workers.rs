@@ -5,13 +5,12 @@ use std::panic::resume_unwind;
 use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use trust::{Builder, Threadpool};
+use trust::{Builder as PoolBuilder, Threadpool};
 
 use crate::bootstrap::{HostPlan, Plan};
+use crate::builder::Builder;
 use crate::error::StartError;
 
-/// Stack of a fiber, that of `gsm_main` included. Only touched pages cost memory.
-const STACK_BYTES: usize = 1 << 20;
 /// One number stands for a connection that no worker uses (`remote/hello.rs`), and one is the service thread's.
 pub(crate) const WORKERS_MAX: usize = u16::MAX as usize - 2;
 
@@ -79,8 +78,9 @@ fn allowed() -> Vec<usize> {
 }
 
 /// A pool of so many workers for this machine.
-pub(crate) fn builder(workers: u16, machine: u16) -> Builder {
-    Threadpool::builder().workers(usize::from(workers)).stack_bytes(STACK_BYTES).name(&format!("m{machine}"))
+pub(crate) fn builder(settings: &Builder, workers: u16, machine: u16) -> PoolBuilder {
+    let pool = Threadpool::builder().workers(usize::from(workers));
+    pool.stack_bytes(settings.stack_bytes).name(&format!("m{machine}"))
 }
 
 /// How many workers of machines of this host can run at the same time: as many as there are cores, or fewer where a CPU quota
@@ -91,12 +91,12 @@ pub(crate) fn usable(cores: &[usize]) -> usize {
 
 /// Starts the workers of machine `own`. If its host has a core for each worker of its machines they are pinned, each
 /// machine's to cores of its own; if not, or under a CPU quota, nobody is pinned or spins.
-pub(crate) fn start_pool(plan: &Plan, workers: &[u16], own: u16) -> Result<Threadpool, StartError> {
+pub(crate) fn start_pool(settings: &Builder, plan: &Plan, workers: &[u16], own: u16) -> Result<Threadpool, StartError> {
     let count = |machine: u16| usize::from(workers[usize::from(machine)]);
     let host = plan.machines[usize::from(own)].host;
     let total: usize = plan.machines_of(host).map(count).sum();
     let before: usize = plan.machines_of(host).filter(|machine| *machine < own).map(count).sum();
-    let builder = builder(workers[usize::from(own)], own);
+    let builder = builder(settings, workers[usize::from(own)], own);
     let cores = cores(plan.host_of(own))?;
     if total > usable(&cores) || trust::link::cpu_quota().is_some_and(|quota| quota < cores.len()) {
         return build_on(&cores, builder.pin(false).spin(Duration::ZERO));
@@ -105,7 +105,7 @@ pub(crate) fn start_pool(plan: &Plan, workers: &[u16], own: u16) -> Result<Threa
 }
 
 /// Builds a pool whose threads keep to these cores; where the system does not let them, to all.
-pub(crate) fn build_on(cores: &[usize], builder: Builder) -> Result<Threadpool, StartError> {
+pub(crate) fn build_on(cores: &[usize], builder: PoolBuilder) -> Result<Threadpool, StartError> {
     let mut set = CpuSet::new();
     cores.iter().for_each(|&core| set.set(core));
     // On a thread of its own: workers inherit its cores, while this thread keeps all.

@@ -71,6 +71,30 @@ pub(crate) fn pin_to(core: usize) {
     let _ = sched_setaffinity(None, &set);
 }
 
+/// The cores of the machine, as a pool sees them.
+pub(crate) struct Cores {
+    pub(crate) allowed: Vec<usize>,
+    pub(crate) quota: Option<usize>,
+}
+
+impl Cores {
+    pub(crate) fn here() -> Cores {
+        let allowed = allowed();
+        let count = if allowed.is_empty() { of_process() } else { allowed.len() };
+        Cores { quota: quota().filter(|&quota| quota < count), allowed }
+    }
+
+    /// Cores that the affinity leaves.
+    pub(crate) fn count(&self) -> usize {
+        if self.allowed.is_empty() { of_process() } else { self.allowed.len() }
+    }
+
+    /// How many threads can run at the same time.
+    pub(crate) fn usable(&self) -> usize {
+        self.quota.unwrap_or_else(|| self.count())
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;

@@ -41,6 +41,21 @@ pub enum Error {
         /// What was lacking.
         cause: String,
     },
+    /// [`together`](crate::together) was given two trusts of the same property, which cannot be borrowed twice.
+    Twice {
+        /// Type of the property.
+        property: &'static str,
+    },
+    /// [`together`](crate::together) was given a trust of another machine: its values have to be in this process.
+    Apart {
+        /// Type of the property.
+        property: &'static str,
+    },
+    /// Fibers wait for each other in a circle, and the one that came last was not made to wait for ever. Its closure has not run.
+    Deadlock {
+        /// Which fibers and properties.
+        cycle: String,
+    },
     /// A serialised argument or result is larger than one request may carry.
     TooLarge {
         /// Its size.
@@ -73,6 +88,16 @@ impl fmt::Display for Error {
             Error::Refused { property, cause } => {
                 write!(f, "a request to a property of type `{property}` was refused by its trustee: {cause}")
             }
+            Error::Twice { property } => write!(
+                f,
+                "two of the trusts given to `together` are of the same property of type `{property}`: name each once"
+            ),
+            Error::Apart { property } => write!(
+                f,
+                "a trust given to `together` is of a property of type `{property}` on another machine: entrust what is changed \
+                 together to trustees of one machine, and launch the call there"
+            ),
+            Error::Deadlock { cycle } => write!(f, "deadlock: {cycle}"),
             Error::TooLarge { bytes, limit_bytes } => write!(
                 f,
                 "a serialised argument or result of {bytes} bytes is over the limit of {limit_bytes} bytes; \
@@ -84,12 +109,36 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// The payload of the panic by which a fiber unwinds that was [aborted](crate::JoinHandle::abort).
+///
+/// ```
+/// let fiber = trust::spawn(|| trust::sleep(std::time::Duration::MAX));
+/// trust::yield_now(); // it begins
+/// fiber.abort();
+/// assert!(fiber.join().unwrap_err().is::<trust::Aborted>());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Aborted;
+
+impl fmt::Display for Aborted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the fiber was aborted")
+    }
+}
+
+impl std::error::Error for Aborted {}
+
 /// The text of a panic's payload.
-pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
+pub fn panic_text(payload: &(dyn Any + Send)) -> String {
     if let Some(text) = payload.downcast_ref::<&'static str>() {
         (*text).to_owned()
     } else if let Some(text) = payload.downcast_ref::<String>() {
         text.clone()
+    } else if let Some(error) = payload.downcast_ref::<Error>() {
+        error.to_string()
+    } else if payload.is::<Aborted>() {
+        Aborted.to_string()
     } else {
         "a panic whose payload is not text".to_owned()
     }

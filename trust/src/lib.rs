@@ -22,7 +22,7 @@
 //! - [`Trust::launch`] runs a closure that may itself wait, on a [`Latch`].
 //! - [`spawn`], [`spawn_on`], [`yield_now`], [`sleep`], [`JoinHandle`] and [`finish`] are for fibers, which stay on their
 //!   thread and end before it ([`spawn`] says why, and what the fibers of a thread share).
-//! - [`net`] has sockets on which a fiber waits while its worker goes on with others.
+//! - [`net`] has sockets on which a fiber waits while its worker goes on with others (feature `net`, on by default).
 //! - [`Threadpool`] has workers with nothing else to do; every other thread that uses the library has a trustee
 //!   as well, and serves it while it waits.
 //!
@@ -37,74 +37,60 @@
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
 #![allow(missing_docs)]
 
+mod api;
 mod buffer;
-mod client;
 mod config;
 mod cores;
-mod count;
-mod deliver;
-mod end;
 mod error;
-mod far;
+mod fault;
+#[cfg(feature = "c-api")]
 #[doc(hidden)]
 pub mod ffi;
 mod fiber;
-mod future;
-mod held;
-mod here;
-mod homes;
-mod idle;
-mod inside;
-mod job;
-mod join;
-mod latch;
-mod latched;
-mod launch;
-#[doc(hidden)]
-pub mod link;
+mod ids;
 mod local;
+#[cfg(feature = "net")]
 pub mod net;
 mod noref;
-mod occupancy;
 mod park;
-mod place;
-mod pool;
 mod prefetch;
-mod promise;
 mod property;
+#[cfg(feature = "net")]
 mod reactor;
-mod reference;
+#[cfg(not(feature = "net"))]
+#[path = "reactor/none.rs"]
+mod reactor;
 mod registry;
-mod reply;
+mod remote;
 mod request;
+mod runtime;
 mod serial;
-mod settings;
-mod shared;
 mod slot;
 mod stats;
-mod submit;
 mod sync;
-mod timer;
-mod trust;
-mod trustee;
+mod tasks;
 mod unwind;
-mod wait_all;
-mod worker;
 
-pub use error::Error;
-pub use future::{ApplyFuture, TryApplyFuture};
-pub use held::Held;
-pub use idle::set_spin;
-pub use join::{JoinHandle, Outcome, finish, spawn, spawn_named, spawn_on, yield_now};
-pub use latch::{Latch, LatchGuard};
+pub use api::dump::{Dump, dump};
+pub use api::future::{ApplyFuture, TryApplyFuture};
+#[doc(hidden)]
+pub use api::link;
+pub use api::pool::{BuildError, Builder, StillRunning, Threadpool};
+pub use api::reference::{TrusteeReference, local_trustee, spawn_on};
+pub use api::settings::PoolSettings;
+pub use api::shared::Shared;
+pub use api::signal::dump_on_signal;
+pub use api::stats::stats;
+pub use api::together::{Several, together, together_then, try_together, try_together_then};
+pub use api::trust::Trust;
+pub use error::{Aborted, Error};
+pub use ids::TrusteeId;
 pub use noref::NoRef;
-pub use pool::{BuildError, Builder, Threadpool};
-pub use promise::{Pending, Promise, PromiseId, promise};
-pub use reference::{TrusteeReference, local_trustee};
-pub use registry::TrusteeId;
-pub use settings::PoolSettings;
-pub use shared::Shared;
-pub use stats::{Stats, stats};
-pub use timer::sleep;
-pub use trust::Trust;
-pub use wait_all::wait_all;
+pub use runtime::worker::idle::set_spin;
+pub use stats::Stats;
+pub use tasks::held::Held;
+pub use tasks::join::{JoinHandle, Outcome, finish, spawn, spawn_named, yield_now};
+pub use tasks::latch::{Latch, LatchGuard};
+pub use tasks::promise::{Pending, Promise, PromiseId, promise};
+pub use tasks::sleep::sleep;
+pub use tasks::wait_all::{may_wait, wait_all};

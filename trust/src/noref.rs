@@ -7,6 +7,8 @@
 //! the fallback.
 
 #[cfg(noref_auto)]
+mod std_types;
+#[cfg(noref_auto)]
 mod strict;
 #[cfg(noref_auto)]
 pub use strict::NoRef;

@@ -1,12 +1,15 @@
-//! Counters per worker (T18): kept by the worker with plain stores, readable by anyone at any time. What the kernel counts
-//! for its thread is asked of the kernel when somebody reads.
+//! Counters per worker (T18): kept by the worker with plain stores, readable by anyone at any time.
+//!
+//! Here: what is counted, and how the code of a thread finds its worker's counters. Not here: whose they are (`registry`).
+//!
+//! Invariant: the counters that a thread is given ([`set_of_thread`]) live until it is given others, or none.
 
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
 use std::fmt;
+use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use rustix::thread::{Pid, RawPid};
-
-use crate::registry::{self, TrusteeId};
 
 /// One counter with one writer.
 #[derive(Default)]
@@ -59,13 +62,21 @@ macro_rules! counters {
         }
 
         impl Counters {
-            fn read(&self, involuntary_switches: u64) -> Stats {
+            pub(crate) fn read(&self, involuntary_switches: u64) -> Stats {
                 Stats { $($name: self.$name.get(),)* involuntary_switches }
             }
         }
 
         impl Stats {
             /// What has been done since `earlier`, which was read of the same worker before.
+            ///
+            /// ```
+            /// let here = trust::local_trustee();
+            /// let counter = here.entrust(0);
+            /// let before = trust::stats(here).unwrap();
+            /// counter.apply(|c| *c += 1);
+            /// assert_eq!(trust::stats(here).unwrap().since(&before).requests_run_here, 1);
+            /// ```
             pub fn since(&self, earlier: &Stats) -> Stats {
                 Stats {
                     $($name: self.$name.saturating_sub(earlier.$name),)*
@@ -87,7 +98,7 @@ counters! {
     /// Requests sent to other trustees.
     requests_sent,
     /// Those among them that went to another machine.
-    requests_sent_far,
+    requests_sent_remote,
     /// Requests that this worker's own trustee ran at once, for its own thread or for a future.
     requests_run_here,
     /// Batches in which they were sent.
@@ -119,35 +130,39 @@ counters! {
 
 impl Stats {
     /// Mean number of requests in the batches this worker sent.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::new(1);
+    /// let counter = pool.entrust(0);
+    /// (0..1000).for_each(|_| counter.apply_then(|c| *c += 1, |()| ()));
+    /// trust::wait_all();
+    /// assert!(trust::stats(trust::local_trustee()).unwrap().requests_per_batch() > 1.0);
+    /// ```
     pub fn requests_per_batch(&self) -> f64 {
         if self.batches_sent == 0 { 0.0 } else { self.requests_sent as f64 / self.batches_sent as f64 }
     }
 }
 
-/// The counters of a worker, or `None` if its thread has ended. The values are each right at some recent
-/// moment, not all at the same one.
-///
-/// The worker is not disturbed. The caller reads a file of `/proc`, which takes some 10 us.
-///
-/// ```
-/// let me = trust::local_trustee();
-/// let before = trust::stats(me).unwrap();
-/// assert_eq!(before.requests_served, 0);
-/// trust::spawn(|| ()).join().unwrap();
-/// let work = trust::stats(me).unwrap().since(&before);
-/// assert_eq!(work.fibers_spawned, 1);
-/// println!("{work}");
-/// ```
-pub fn stats(trustee: crate::TrusteeReference) -> Option<Stats> {
-    let id: TrusteeId = trustee.id();
-    registry::find(id).map(|worker| worker.counters.read(involuntary_switches(worker.thread).unwrap_or(0)))
+thread_local! {
+    /// The counters of the thread's worker, or null.
+    static OF_THREAD: Cell<*const Counters> = const { Cell::new(ptr::null()) };
 }
 
-/// How often the kernel has taken the core from this thread of this process.
-fn involuntary_switches(thread: Pid) -> Option<u64> {
-    let thread: RawPid = thread.as_raw_nonzero().get();
-    let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?.trim().parse().ok()
+/// What this thread does is counted here from now on, or nowhere.
+///
+/// # Safety
+/// They live until the thread is given others, or none.
+pub(crate) unsafe fn set_of_thread(counters: Option<&Counters>) {
+    OF_THREAD.set(counters.map_or(ptr::null(), ptr::from_ref));
+}
+
+/// Counts what the calling thread does, if it has a worker.
+#[inline(always)]
+pub(crate) fn count(f: impl FnOnce(&Counters)) {
+    // SAFETY: null, or alive: the promise of `set_of_thread`.
+    if let Some(counters) = unsafe { OF_THREAD.get().as_ref() } {
+        f(counters);
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -164,12 +179,5 @@ mod tests {
         for part in ["requests_sent=7 ", " polls=2 ", " parked_ns=0 ", " wake_ups_sent=0 ", " involuntary_switches=7"] {
             assert!(text.contains(part), "{text}");
         }
-    }
-
-    #[test]
-    fn t18_the_kernel_says_how_often_a_thread_lost_its_core() {
-        assert!(involuntary_switches(rustix::thread::gettid()).is_some());
-        // The largest number of a process is far below.
-        assert_eq!(involuntary_switches(Pid::from_raw(RawPid::MAX).expect("it is not 0")), None);
     }
 }

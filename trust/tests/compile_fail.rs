@@ -1,42 +1,31 @@
 //! What may travel in a closure, and what may not (T12, traps 2, 5, 11): programs that must not compile, with the
-//! message they must fail with (`ui/fail_*.rs`), and programs that must (`ui/pass_*.rs`).
+//! message they must fail with (`ui/fail_*.rs`), and programs that must (`ui/pass_*.rs`), which are modules of this one: trybuild
+//! would build all dependencies again for them, where the others are only checked.
 //!
 //! The strict `NoRef` needs language features that a build without `.cargo/config.toml` does not have; then, and with a
 //! compiler whose messages read otherwise than those recorded, this test says SKIPPED. Record anew with
 //! `TRYBUILD=overwrite`.
 
 mod common;
-
-use std::marker::PhantomData;
-use std::process::Command;
+#[path = "ui/pass_captures.rs"]
+mod pass_captures;
+#[path = "ui/pass_serialised.rs"]
+mod pass_serialised;
+#[path = "common/strict.rs"]
+mod strict;
 
 use common::loud;
+use strict::{Otherwise as _, Probe, RECORDED_WITH, STRICT, compiler};
 
-/// The compiler whose messages `ui/*.stderr` hold.
-const RECORDED_WITH: &str = "rustc 1.95.";
-
-struct Probe<T>(PhantomData<T>);
-trait Otherwise {
-    const IS_NO_REF: bool = false;
-}
-impl<T> Otherwise for Probe<T> {}
-impl<T: trust::NoRef> Probe<T> {
-    const IS_NO_REF: bool = true;
-}
-
-/// Is `NoRef` more than `Send + 'static` in this build?
-const STRICT: bool = !<Probe<Box<u8>>>::IS_NO_REF;
-
-fn compiler() -> String {
-    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let output = Command::new(rustc).arg("--version").output();
-    output.map_or_else(|error| error.to_string(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+#[test]
+fn t12_plain_closures_compile() {
+    pass_captures::main();
+    pass_serialised::main();
 }
 
 #[test]
-fn t12_closures_that_hold_references_do_not_compile_and_plain_ones_do() {
+fn t12_closures_that_hold_references_do_not_compile() {
     let programs = trybuild::TestCases::new();
-    programs.pass("tests/ui/pass_*.rs");
     programs.compile_fail("tests/ui/always_*.rs");
     if !STRICT {
         return loud(
@@ -51,6 +40,38 @@ fn t12_closures_that_hold_references_do_not_compile_and_plain_ones_do() {
         ));
     }
     programs.compile_fail("tests/ui/fail_*.rs");
+}
+
+/// Each of `ui/fail_typical_mistakes.rs`, in order: what the first lines of its message have to say, and what the whole.
+const MISTAKES: [(&[&str], &str); 10] = [
+    (&["`String`", "`apply_with`"], "|property, value|"),
+    (&["`Vec<u64>`", "`apply_with`"], "|property, value|"),
+    (&["`HashMap<u32, u32>`", "`apply_with`"], "|property, ()|"),
+    (&["`Arc<std::sync::Mutex<u64>>`", "`trust::Shared`"], "`pool.entrust(value)`"),
+    (&["`Box<dyn Fn(u64) -> u64 + Send>`", "enum"], "`enum`"),
+    (&["`std::io::Error`", "`kind()`", "enum"], "From<std::io::Error>"),
+    (&["`&u64`", "`move`", "`apply_with`"], "by value"),
+    (&["`std::sync::mpsc::Sender<u64>`", "`apply_then`"], "callback"),
+    (&["`T`", "captured"], "trust::NoRef"),
+    (&["`launch`", "`Trust<Latch<T>>`"], "method"),
+];
+
+/// In so many lines of a message.
+const FIRST_LINES: usize = 10;
+
+#[test]
+fn t12_typical_mistakes_are_named_with_their_cure() {
+    let recorded = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ui/fail_typical_mistakes.stderr");
+    let recorded = std::fs::read_to_string(recorded).expect("the messages are recorded");
+    let messages: Vec<&str> = recorded.split("error[E").skip(1).collect();
+    assert_eq!(messages.len(), MISTAKES.len(), "one message for each mistake");
+    for (message, (first, whole)) in messages.iter().zip(MISTAKES) {
+        let lines: String = message.lines().take(FIRST_LINES).collect();
+        for words in first {
+            assert!(lines.contains(words), "no {words} in the first {FIRST_LINES} lines of: {message}");
+        }
+        assert!(message.contains(whole), "no {whole} in: {message}");
+    }
 }
 
 /// The same by type, for any compiler: which types are `NoRef`.

@@ -83,11 +83,11 @@ fn t5_a_result_that_panics_while_it_is_read_back_reaches_its_caller() {
 fn t4_a_callback_s_local_request_comes_before_a_later_one_of_a_fiber() {
     let _watch = watchdog!();
     let pool = Threadpool::new(1);
-    let far = pool.entrust(0u64);
+    let other = pool.entrust(0u64);
     let here = Rc::new(local_trustee().entrust(Vec::<u32>::new()));
     let posted = Rc::new(Cell::new(false));
     let (list, flag) = (Rc::clone(&here), Rc::clone(&posted));
-    far.apply_then(
+    other.apply_then(
         |_| (),
         move |()| {
             list.apply_then(|list| list.push(1), |()| ());

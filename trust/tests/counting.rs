@@ -130,7 +130,7 @@ fn t2_the_last_trust_dropped_inside_a_closure_on_the_property_itself() {
     }
 }
 
-/// The scenario of `count.rs`: a trust is cloned, the clone goes on to the next thread, the original to a third,
+/// The scenario of `reclaim.rs`: a trust is cloned, the clone goes on to the next thread, the original to a third,
 /// where it is dropped at once, so that its -1 may overtake the clone's +1.
 #[test]
 fn t2_a_trust_cloned_here_used_there_and_dropped_elsewhere() {
@@ -141,13 +141,13 @@ fn t2_a_trust_cloned_here_used_there_and_dropped_elsewhere() {
     let server = Server::start();
     let drops = Drops::default();
     let used = Shared::new(AtomicUsize::new(0));
-    let (grave, to_bury) = mpsc::channel::<Trust<Counted<u64>>>();
+    let (give, to_drop) = mpsc::channel::<Trust<Counted<u64>>>();
     let ends: Vec<(Sender<Parcel>, Receiver<Parcel>)> = (0..3).map(|_| mpsc::channel()).collect();
     let (senders, receivers): (Vec<_>, Vec<_>) = ends.into_iter().unzip();
     let (finished, is_finished) = mpsc::channel();
     let mut threads = Vec::new();
     for (place, receiver) in receivers.into_iter().enumerate() {
-        let (next, grave) = (senders[(place + 1) % 3].clone(), grave.clone());
+        let (next, give) = (senders[(place + 1) % 3].clone(), give.clone());
         let (finished, used) = (finished.clone(), used.clone());
         threads.push(thread::spawn(move || {
             let mut random = Random(place as u64);
@@ -173,7 +173,7 @@ fn t2_a_trust_cloned_here_used_there_and_dropped_elsewhere() {
                             trust::yield_now();
                             drop(trust);
                         }
-                        _ => grave.send(trust).unwrap(),
+                        _ => give.send(trust).unwrap(),
                     }
                 }
                 if random.below(4) == 0 {
@@ -182,9 +182,9 @@ fn t2_a_trust_cloned_here_used_there_and_dropped_elsewhere() {
             }
         }));
     }
-    drop(grave);
+    drop(give);
     threads.push(thread::spawn(move || {
-        for trust in to_bury {
+        for trust in to_drop {
             drop(trust);
             trust::yield_now();
         }

@@ -290,7 +290,8 @@ fn t2_a_client_ends_with_drops_under_way() {
 }
 
 #[test]
-fn t2_a_client_ends_with_new_properties_under_way() {
+#[ignore = "takes ten seconds: `cargo dev stress`"]
+fn stress_a_client_ends_with_new_properties_under_way() {
     let _watch = watchdog!(120);
     ends_with(|there, _, drops| {
         let made: Vec<_> = (0..300).map(|_| there.entrust(drops.value(()))).collect();
@@ -301,7 +302,8 @@ fn t2_a_client_ends_with_new_properties_under_way() {
 
 /// What a client cannot send before its time is over fails, and is waited for no longer.
 #[test]
-fn t2_a_client_ends_with_closures_that_found_no_slot() {
+#[ignore = "takes ten seconds: `cargo dev stress`"]
+fn stress_a_client_ends_with_closures_that_found_no_slot() {
     let _watch = watchdog!(120);
     const ASKED: usize = 2_000;
     let pool = pool(2);

@@ -97,10 +97,10 @@ fn trap_07_a_launched_closure_s_result_that_panics_when_it_is_dropped() {
     let pool = pool(2);
     let latch = pool.trustees()[0].entrust(Latch::new(1));
     let callbacks = Arc::new(AtomicUsize::new(0));
-    let (near, counted) = (latch.clone(), Arc::clone(&callbacks));
+    let (first, counted) = (latch.clone(), Arc::clone(&callbacks));
     let client = move || {
         let counted = Arc::clone(&counted);
-        near.launch_then(
+        first.launch_then(
             |_| PanicsOnDrop(true),
             move |_bomb| {
                 counted.fetch_add(1, Ordering::SeqCst);

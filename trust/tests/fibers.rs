@@ -80,8 +80,8 @@ fn t9_a_handle_is_joined_on_another_thread_or_dropped() {
     let handle = {
         let (send, receive) = std::sync::mpsc::channel();
         let here = local_trustee();
-        let starter = pool.spawn(move || send.send(trust::spawn_on(&here, || 11)).unwrap());
-        starter.join().unwrap();
+        let first = pool.spawn(move || send.send(trust::spawn_on(&here, || 11)).unwrap());
+        first.join().unwrap();
         receive.recv().unwrap()
     };
     let joiner = pool.spawn(move || handle.join().unwrap());

@@ -19,7 +19,7 @@ fn trap_12_properties_that_use_each_other_in_their_drop_while_the_trustee_ends()
     /// Does everything that is legal in a destructor, and what is not.
     struct Busy {
         others: Vec<Trust<Busy>>,
-        far: Option<Trust<u64>>,
+        other: Option<Trust<u64>>,
         value: common::Counted<u64>,
     }
     impl Drop for Busy {
@@ -37,8 +37,8 @@ fn trap_12_properties_that_use_each_other_in_their_drop_while_the_trustee_ends()
                 assert!(catch_unwind(AssertUnwindSafe(|| other.apply(|_| ()))).is_err());
                 drop(other.clone());
             }
-            if let Some(far) = &self.far {
-                far.apply_then(|v| *v += 1, |()| ());
+            if let Some(other) = &self.other {
+                other.apply_then(|v| *v += 1, |()| ());
             }
             let drops = Drops::default();
             drop(local_trustee().entrust(drops.value(())));
@@ -46,13 +46,13 @@ fn trap_12_properties_that_use_each_other_in_their_drop_while_the_trustee_ends()
         }
     }
     let pool = pool(1);
-    let (drops, far) = (Drops::default(), pool.entrust(0u64));
+    let (drops, other) = (Drops::default(), pool.entrust(0u64));
     const COUNT: usize = 8;
     for keeps in [false, true] {
         let before = drops.count();
-        let (drops_there, far) = (drops.clone(), far.clone());
+        let (drops_there, other) = (drops.clone(), other.clone());
         let kept = thread::spawn(move || {
-            let busy = |_| Busy { others: Vec::new(), far: Some(far.clone()), value: drops_there.value(0) };
+            let busy = |_| Busy { others: Vec::new(), other: Some(other.clone()), value: drops_there.value(0) };
             let all: Vec<Trust<Busy>> = (0..COUNT).map(|n| local_trustee().entrust(busy(n))).collect();
             for (place, one) in all.iter().enumerate() {
                 for step in [1, 3] {
@@ -67,7 +67,7 @@ fn trap_12_properties_that_use_each_other_in_their_drop_while_the_trustee_ends()
         assert_eq!(drops.count() - before, COUNT);
         drop(kept);
     }
-    assert_eq!(far.apply(|v| *v), 2 * COUNT as u64);
+    assert_eq!(other.apply(|v| *v), 2 * COUNT as u64);
 }
 
 #[test]

@@ -56,6 +56,42 @@ fn t1_a_trust_says_who_its_trustee_is() {
     }
 }
 
+/// Local calls until the flag is set; no more than so many.
+fn call_until(count: &Trust<u64>, is_set: &Shared<AtomicUsize>) -> bool {
+    (0..1_000_000).any(|_| {
+        count.apply(|count| *count += 1);
+        is_set.load(Ordering::Relaxed) > 0
+    })
+}
+
+#[test]
+fn t7_fibers_that_are_ready_get_their_turn_beside_local_calls() {
+    let _watch = watchdog!();
+    let count = local_trustee().entrust(0);
+    // Beside the thread's own code, which never waits.
+    let ran = Shared::new(AtomicUsize::new(0));
+    let fiber = trust::spawn({
+        let ran = ran.clone();
+        move || ran.store(1, Ordering::Relaxed)
+    });
+    assert!(call_until(&count, &ran), "the new fiber never ran");
+    fiber.join().unwrap();
+    // And beside a fiber that never waits.
+    let ran = Shared::new(AtomicUsize::new(0));
+    let [busy, other] = [true, false].map(|is_busy| {
+        let (count, ran) = (count.clone(), ran.clone());
+        trust::spawn(move || {
+            if is_busy {
+                return call_until(&count, &ran);
+            }
+            ran.store(1, Ordering::Relaxed);
+            true
+        })
+    });
+    assert!(busy.join().unwrap(), "the second fiber never ran");
+    assert!(other.join().unwrap());
+}
+
 #[test]
 fn t7_a_local_call_runs_at_once_and_sends_nothing() {
     let _watch = watchdog!();
@@ -144,12 +180,12 @@ fn trap_01_a_waiting_call_inside_a_closure_panics_also_where_the_shortcut_could_
     let pool = Threadpool::builder().workers(1).pin(false).build();
     let (remote, latch) = (pool.entrust(0), pool.entrust(Latch::new(0)));
     let local = local_trustee().entrust(0);
-    let (same, far) = (local.clone(), remote.clone());
+    let (same, other) = (local.clone(), remote.clone());
     let of = latch.clone();
-    local.apply(move |_| expect_refusals(&waiting_calls(same, far, of), "a delegated closure"));
+    local.apply(move |_| expect_refusals(&waiting_calls(same, other, of), "a delegated closure"));
     // At a pool's worker, where the closure came by a slot.
-    let (near, far) = (remote.clone(), local.clone());
-    remote.apply(move |_| expect_refusals(&waiting_calls(near, far, latch), "a delegated closure"));
+    let (first, other) = (remote.clone(), local.clone());
+    remote.apply(move |_| expect_refusals(&waiting_calls(first, other, latch), "a delegated closure"));
     assert_eq!((local.apply(|v| *v), remote.apply(|v| *v)), (0, 0));
 }
 

@@ -428,26 +428,26 @@ fn echo_once(mut connection: &TcpStream) {
 /// Sleeps as the workers of a rack program do: where the poller for sockets does not reach.
 #[derive(Default)]
 struct Elsewhere {
-    rung: Mutex<bool>,
-    ring: Condvar,
+    woken: Mutex<bool>,
+    wake: Condvar,
     sleeps: Arc<AtomicUsize>,
 }
 
-impl trust::link::Bell for Elsewhere {
+impl trust::link::Waker for Elsewhere {
     fn park(&self, limit: Option<Duration>, is_idle: &mut dyn FnMut() -> bool) {
-        let rung = self.rung.lock().unwrap();
-        if !*rung && is_idle() {
+        let woken = self.woken.lock().unwrap();
+        if !*woken && is_idle() {
             self.sleeps.fetch_add(1, Ordering::SeqCst);
             let limit = limit.unwrap_or(Duration::from_secs(3600));
-            *self.ring.wait_timeout_while(rung, limit, |rung| !*rung).unwrap().0 = false;
+            *self.wake.wait_timeout_while(woken, limit, |woken| !*woken).unwrap().0 = false;
         } else {
-            drop(rung);
-            *self.rung.lock().unwrap() = false;
+            drop(woken);
+            *self.woken.lock().unwrap() = false;
         }
     }
-    fn ring(&self) {
-        *self.rung.lock().unwrap() = true;
-        self.ring.notify_one();
+    fn wake(&self) {
+        *self.woken.lock().unwrap() = true;
+        self.wake.notify_one();
     }
 }
 
@@ -457,8 +457,8 @@ fn t15_workers_that_sleep_elsewhere_are_woken_for_their_sockets() {
     let pool = Threadpool::builder().workers(2).pin(false).spin(Duration::ZERO).build();
     let sleeps = Arc::new(AtomicUsize::new(0));
     for worker in 0..2 {
-        let bell = Elsewhere { sleeps: Arc::clone(&sleeps), ..Elsewhere::default() };
-        pool.spawn_on(worker, move || trust::link::attach(None, Some(Box::new(bell)))).join().unwrap();
+        let waker = Elsewhere { sleeps: Arc::clone(&sleeps), ..Elsewhere::default() };
+        pool.spawn_on(worker, move || trust::link::attach(None, Some(Box::new(waker)))).join().unwrap();
     }
     let (listener, address, server) = serve(&pool);
     let client = pool.spawn_on(1, move || {

@@ -183,7 +183,7 @@ fn timers_and_values_that_race_lose_nothing() {
 }
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Letter {
+struct Document {
     text: String,
     pages: Vec<u8>,
 }
@@ -208,13 +208,13 @@ impl<'de> Deserialize<'de> for Stubborn {
 fn values_with_pointers_travel_serialised() {
     let _watch = watchdog!();
     let pool = pool(1);
-    let letter = || Letter { text: "to be".into(), pages: (0..100_000u32).map(|n| n as u8).collect() };
+    let document = || Document { text: "to be".into(), pages: (0..100_000u32).map(|n| n as u8).collect() };
     let (here, value) = promise();
-    here.keep_with(letter());
-    assert_eq!(value.wait(), Ok(letter()));
+    here.keep_with(document());
+    assert_eq!(value.wait(), Ok(document()));
     let (there, value) = promise();
-    pool.spawn(move || there.keep_with(letter()));
-    assert_eq!(value.wait(), Ok(letter()));
+    pool.spawn(move || there.keep_with(document()));
+    assert_eq!(value.wait(), Ok(document()));
     // To its own thread it need not.
     let (here, value) = promise();
     here.keep_with(Stubborn);

@@ -2,19 +2,19 @@
 //! waiting beside fixed spins, locks and channels; throughput by time, latencies of a closed loop, counters of the workers.
 //!
 //! conditions.rs says what conditions there are, strangers.rs and quota.rs bring them about, points.rs has workloads and
-//! contenders, child.rs makes one run in a process of its own, judge.rs holds the targets.
+//! contenders, child.rs makes one run in a process of its own, targets.rs holds the targets.
 
 pub mod child;
 mod conditions;
-mod judge;
 mod points;
 mod quota;
 mod samples;
 mod std_threads;
 mod strangers;
 mod table;
+mod targets;
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
@@ -22,13 +22,14 @@ use serde::Serialize;
 
 use self::{
     conditions::{Condition, Prepared},
-    judge::{Evidence, judge},
     points::{Spec, Who, Work, name_of},
     samples::Series,
+    targets::{Evidence, verdicts},
 };
 use crate::{
     harness::Progress,
     machine::{self, Machine},
+    options::{Comparison, Strict},
     report::median,
     rounds::{Skipped, interleaved},
     verdict::conclude,
@@ -46,27 +47,23 @@ pub struct Busy {
     /// Only these contenders.
     #[arg(long, value_enum, value_delimiter = ',')]
     pub contenders: Vec<Who>,
-    /// Rounds: in each, every contender runs once with every workload under every condition, in an order shuffled anew.
-    #[arg(long, default_value_t = 3)]
-    pub rounds: usize,
+    /// What all measuring commands share.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub comparison: Comparison,
     /// Length of a run in milliseconds.
     #[arg(long, default_value_t = 200)]
     pub millis: u64,
     /// Seed of picks and of the order of runs.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Write all samples to this file, as JSON.
-    #[arg(long)]
-    pub json: Option<PathBuf>,
     /// One round of 100 ms: a first look, in about a minute.
     #[arg(long)]
     pub quick: bool,
-    /// A size that shows that everything works, and says nothing about speed.
-    #[arg(long)]
-    pub smoke: bool,
-    /// Exit with an error where a target is missed or was not measured.
-    #[arg(long)]
-    pub strict: bool,
+    /// Whether targets have to be met.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub strict: Strict,
 }
 
 /// How long a pool is idle, for what it uses meanwhile.
@@ -74,11 +71,12 @@ const IDLE_MS: u64 = 1000;
 
 impl Busy {
     fn prepare(mut self) -> Result<Self> {
-        let smaller = if self.smoke { Some((2, 15)) } else { self.quick.then_some((1, 100)) };
-        if let Some((rounds, millis)) = smaller {
-            (self.rounds, self.millis) = (self.rounds.min(rounds), self.millis.min(millis));
+        self.comparison.prepare()?;
+        if self.comparison.smoke {
+            self.millis = self.millis.min(15);
+        } else if self.quick {
+            (self.comparison.rounds, self.millis) = (1, self.millis.min(100));
         }
-        ensure!(self.rounds > 0, "--rounds 0: at least one round is needed");
         ensure!((5..=60_000).contains(&self.millis), "--millis {}: 5 to 60000 are possible", self.millis);
         fn all_if_none<T: ValueEnum + Copy>(chosen: &mut Vec<T>) {
             if chosen.is_empty() {
@@ -135,10 +133,10 @@ pub fn command(options: Busy) -> Result<()> {
         idle_percent: (!idle.is_empty()).then(|| median(&idle)),
     };
     table::print(&evidence);
-    let targets = judge(&evidence, &options.conditions);
+    let targets = verdicts(&evidence, &options.conditions);
     let time_slice_us = slice.map(|slice: Duration| slice.as_secs_f64() * 1e6);
     let measured = Measured { series: &series, skipped: &skipped, time_slice_us, idle_percent: &idle };
-    conclude("busy", &machine, &options, measured, targets, options.json.as_deref(), options.strict)
+    conclude("busy", &machine, &options, measured, targets, options.comparison.json.as_deref(), options.strict)
 }
 
 fn plan(options: &Busy, conditions: &[Prepared]) -> (Vec<Point>, Vec<Series>) {
@@ -164,7 +162,7 @@ fn measure(options: &Busy, conditions: &[Prepared], points: &[Point], series: &m
     let (mut idle, mut last_idle) = (Vec::new(), 0);
     let is_quiet = |prepared: &Prepared| prepared.condition == Condition::Quiet;
     let measures_idle = conditions.iter().any(is_quiet) && options.contenders.contains(&Who::Default);
-    interleaved(options.rounds, points.len(), options.seed, |round, point| {
+    interleaved(options.comparison.rounds, points.len(), options.seed, |round, point| {
         let Point { condition: prepared, series: of_point } = &points[point];
         let order = options.seed.wrapping_add((round * points.len() + point) as u64);
         interleaved(1, of_point.len(), order, |_, index| {
@@ -173,12 +171,12 @@ fn measure(options: &Busy, conditions: &[Prepared], points: &[Point], series: &m
             let spec = Spec { condition, work, who, millis: options.millis, round, seed: options.seed };
             let name = format!("{} {} {}", name_of(condition), name_of(work), name_of(who));
             let sample = child::measure(&conditions[*prepared], spec).with_context(|| name.clone())?;
-            progress.show(&format!("round {round}/{} {name} {:.2} Mops/s", options.rounds, sample.mops));
+            progress.show(&format!("round {round}/{} {name} {:.2} Mops/s", options.comparison.rounds, sample.mops));
             series.samples.push(sample);
             Ok(())
         })?;
         if measures_idle && last_idle < round {
-            let millis = if options.smoke { options.millis } else { IDLE_MS };
+            let millis = if options.comparison.smoke { options.millis } else { IDLE_MS };
             idle.extend(child::measure_idle(millis).context("an idle pool")?.map(|share| 100.0 * share));
             last_idle = round;
         }

@@ -4,9 +4,9 @@ use clap::ValueEnum;
 
 use super::{
     conditions::Condition,
-    judge::Evidence,
     points::{Who, Work, name_of, text_of},
     samples::{Quantiles, Sample, Series},
+    targets::Evidence,
 };
 use crate::report::median;
 

@@ -43,7 +43,7 @@ impl Contender for Apply {
     }
 
     fn least_threads(&self) -> usize {
-        if self.mode == Mode::Shared { 1 } else { 2 }
+        self.mode.least_threads()
     }
 
     fn run(&self, workload: &Workload) -> Result<Run> {

@@ -4,11 +4,8 @@ mod atomic;
 mod bare_slots;
 mod channel;
 pub mod counter;
-mod mcs;
-mod parking_lot;
+mod locks;
 mod ping_pong;
-mod spin;
-mod std_mutex;
 pub mod threads;
 
 #[cfg(feature = "trust")]
@@ -18,17 +15,21 @@ mod apply_then;
 #[cfg(feature = "trust")]
 pub mod pool;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
-use crate::contender::Contender;
+use crate::{contender::Contender, rounds::chosen};
 
 #[cfg(feature = "trust")]
 pub use self::pool::Mode;
 #[cfg(feature = "trust")]
 pub use self::{apply::Apply, apply_then::ApplyThen};
 pub use self::{
-    atomic::AtomicCounter, bare_slots::BareSlots, channel::Channel, counter::SharedCounters, mcs::McsCounter,
-    parking_lot::ParkingLotCounter, ping_pong::PingPong, spin::SpinCounter, std_mutex::MutexCounter,
+    atomic::AtomicCounter,
+    bare_slots::BareSlots,
+    channel::Channel,
+    counter::SharedCounters,
+    locks::{McsCounter, MutexCounter, ParkingLotCounter, SpinCounter},
+    ping_pong::PingPong,
 };
 
 /// All contenders of `fetch-add`, in the order of its tables.
@@ -59,15 +60,5 @@ pub fn all() -> Vec<Box<dyn Contender>> {
 /// # Errors
 /// A name that no contender has, with the names there are.
 pub fn named(only: &[String]) -> Result<Vec<Box<dyn Contender>>> {
-    let all = all();
-    for name in only {
-        if !all.iter().any(|contender| contender.name() == name) {
-            let known: Vec<_> = all.iter().map(|contender| contender.name()).collect();
-            bail!("no contender is called {name:?}; there are {}", known.join(", "));
-        }
-    }
-    Ok(all
-        .into_iter()
-        .filter(|contender| only.is_empty() || only.iter().any(|name| name == contender.name()))
-        .collect())
+    chosen("contender", all(), |contender| contender.name(), only)
 }

@@ -17,7 +17,7 @@ use crate::contender::{ClientRun, Contender, Kind, Run, Tally, Workload, fold};
 
 /// One direction. With one line `payload` is not used: the flag's line carries the value beside it.
 #[derive(Default)]
-struct Way {
+struct Direction {
     flagged: CachePadded<Flagged>,
     payload: CachePadded<AtomicU64>,
 }
@@ -28,7 +28,7 @@ struct Flagged {
     value: AtomicU64,
 }
 
-impl Way {
+impl Direction {
     #[inline(always)]
     fn value(&self, two_lines: bool) -> &AtomicU64 {
         if two_lines { &self.payload } else { &self.flagged.value }
@@ -85,7 +85,7 @@ impl Contender for PingPong {
     }
 
     fn run(&self, workload: &Workload) -> Result<Run> {
-        let (there, back) = (Way::default(), Way::default());
+        let (there, back) = (Direction::default(), Direction::default());
         let two_lines = self.two_lines;
         let roles = together(2, workload.pin, |thread, start| {
             start.wait();

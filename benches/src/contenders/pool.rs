@@ -22,6 +22,13 @@ pub enum Mode {
     Lone,
 }
 
+impl Mode {
+    /// Threads below which it means nothing.
+    pub fn least_threads(self) -> usize {
+        if self == Mode::Shared { 1 } else { 2 }
+    }
+}
+
 /// A pool with its counters; objects go round robin over the trustees.
 pub struct Stage {
     trusts: Arc<[Trust<u64>]>,

@@ -13,12 +13,12 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use exchange::{Plan, Point};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
 
 use self::programs::Program;
 pub use self::rack::{EchoRack, command as rack_command};
 use crate::{
     machine::Machine,
+    options::{Comparison, Strict},
     plot::{Album, Dot, Picture},
     report::median,
     rounds::{Compared, Skipped, interleaved},
@@ -27,6 +27,7 @@ use crate::{
 
 /// Options of `echo`.
 #[derive(Clone, Debug, Args, Serialize)]
+#[command(mut_arg("rounds", |rounds| rounds.default_value("5")))]
 pub struct Echo {
     /// Numbers of processes, each with one worker; the contender `threads` has as many workers in one process.
     #[arg(long, value_delimiter = ',', default_value = "2,4")]
@@ -36,18 +37,14 @@ pub struct Echo {
     pub only: Vec<String>,
     #[command(flatten)]
     plan: Plan,
-    /// Rounds: each contender runs once a round, in an order shuffled anew.
-    #[arg(long, default_value_t = 5)]
-    pub rounds: usize,
-    /// Write all samples to this file, as JSON.
-    #[arg(long)]
-    pub json: Option<PathBuf>,
-    /// A size that ends in a few seconds: shows that everything works, says nothing about speed.
-    #[arg(long)]
-    pub smoke: bool,
-    /// Exit with an error where a target is missed or was not measured.
-    #[arg(long)]
-    pub strict: bool,
+    /// What all measuring commands share.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub comparison: Comparison,
+    /// Whether targets have to be met.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub strict: Strict,
 }
 
 /// One contender at one point.
@@ -79,15 +76,14 @@ type Key = (String, usize, usize, usize);
 /// Options out of range; a contender that fails or answers wrongly; a file that cannot be written; with `--strict`, a target
 /// that is missed or was not measured.
 pub fn command(mut options: Echo) -> Result<()> {
-    if options.smoke {
-        options.rounds = options.rounds.min(2);
+    options.comparison.prepare()?;
+    if options.comparison.smoke {
         options.plan.millis = options.plan.millis.min(10);
         options.plan.bytes.retain(|&bytes| bytes == 32 || bytes == 2048);
         options.plan.outstanding.retain(|&outstanding| outstanding == 1 || outstanding == 64);
         options.processes.truncate(1);
     }
     options.plan.check().map_err(anyhow::Error::msg)?;
-    ensure!(options.rounds > 0, "--rounds 0: at least one round is needed");
     let machine = Machine::here();
     println!("{machine}");
     let (mut programs, mut skipped) = (Vec::new(), Skipped::default());
@@ -98,15 +94,15 @@ pub fn command(mut options: Echo) -> Result<()> {
     }
     let series = measure(&options, &programs)?;
     print(&series);
-    let (targets, measured) = (judge(&series), Compared { series: &series, skipped: &skipped });
-    conclude("echo", &machine, &options, measured, targets, options.json.as_deref(), options.strict)
+    let (targets, measured) = (verdicts(&series), Compared { series: &series, skipped: &skipped });
+    conclude("echo", &machine, &options, measured, targets, options.comparison.json.as_deref(), options.strict)
 }
 
 fn measure(options: &Echo, programs: &[Program]) -> Result<Vec<Series>> {
     let mut samples: BTreeMap<Key, Vec<Point>> = BTreeMap::new();
-    interleaved(options.rounds, programs.len(), options.plan.seed, |round, index| {
+    interleaved(options.comparison.rounds, programs.len(), options.plan.seed, |round, index| {
         let program = &programs[index];
-        eprintln!("echo: round {round}/{} {} x{}", options.rounds, program.contender, program.processes);
+        eprintln!("echo: round {round}/{} {} x{}", options.comparison.rounds, program.contender, program.processes);
         let points = program.run(&options.plan).with_context(|| format!("{} failed", program.contender))?;
         let asked: Vec<_> = options.plan.points().collect();
         let given: Vec<_> = points.iter().map(|point| (point.bytes, point.outstanding)).collect();
@@ -216,7 +212,7 @@ const THESIS_PROCESSES: usize = 2;
 const CLIFF: f64 = 1.5;
 
 /// The targets of the exchange, each at the best number of outstanding requests of either side.
-fn judge(series: &[Series]) -> Vec<Verdict> {
+fn verdicts(series: &[Series]) -> Vec<Verdict> {
     let best = |contender: &str, bytes: usize| {
         let is_it = |best: &&Series| {
             (best.contender.as_str(), best.processes, best.bytes) == (contender, THESIS_PROCESSES, bytes)
@@ -267,13 +263,13 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_judged_at_the_best_of_either_side() {
+    fn targets_are_compared_at_the_best_of_either_side() {
         let mut series: Vec<Series> = exchange::SIZES.map(|bytes| at("shm", bytes, 64, 1280.0 / bytes as f64)).to_vec();
         series.extend([at("shm", 32, 1, 2.0), at("threads", 32, 64, 50.0)]);
         series[2].median_mops = 5.0;
         // Nothing is said of steps across sizes that are not there.
         series.extend([at("tcp", 8, 1, 4.0), at("tcp", 65_536, 1, 1.0)]);
-        let verdicts = judge(&series);
+        let verdicts = verdicts(&series);
         let reached = |what: &str| verdicts.iter().find(|verdict| verdict.target.contains(what)).unwrap().reached;
         assert_eq!(reached("shm over threads"), Some(0.8));
         assert_eq!(reached("million a second"), Some(40.0));

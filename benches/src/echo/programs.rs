@@ -14,7 +14,7 @@ use exchange::{Plan, Point};
 use crate::machine::program;
 
 /// Longer than any run takes, start and end included, beyond what is measured.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// One contender, ready to run.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Program {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let measured = plan.time() * u32::try_from(plan.points().count()).unwrap_or(u32::MAX);
         let child = command.spawn().with_context(|| format!("{} cannot be started", self.program.display()))?;
-        let output = finish(child, measured * 4 + PATIENCE)?;
+        let output = finish(child, measured * 4 + TIME_LIMIT)?;
         Ok(Point::read(&output)?)
     }
 }

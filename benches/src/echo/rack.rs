@@ -15,8 +15,8 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use exchange::{Meter, Peers, Plan, Point, Tally, answer, mark, marked, now_ns, number};
 use gossamer::bootstrap::FabricChoice;
-use gossamer_daemon::fate::Policy;
 use gossamer_daemon::launch::{self, LaunchConfig};
+use gossamer_daemon::supervisor::Policy;
 use trust::{Promise, Trust, promise};
 
 /// The most workers that take part.

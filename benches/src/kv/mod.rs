@@ -14,12 +14,12 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use serde::Serialize;
 
-use self::load::{Mix, VALUE_BYTES_MIN};
+use self::load::{LoadOptions, Mix};
 #[cfg(feature = "trust")]
 pub use self::servers::{KvServer, serve};
 use crate::{
     machine::Machine,
-    options::Common,
+    options::{Common, Strict},
     pick::{Dist, MARK},
     plot::Picture,
     verdict::conclude,
@@ -47,24 +47,14 @@ pub struct Kv {
     /// [default: 5 for tables, 5 and 50 for servers].
     #[arg(long, value_delimiter = ',')]
     pub mix: Vec<Mix>,
-    /// Servers: client threads.
-    #[arg(long, default_value_t = 2)]
-    pub client_threads: usize,
-    /// Servers: connections, spread over the client threads.
-    #[arg(long, default_value_t = 16)]
-    pub connections: usize,
-    /// Servers: requests that each connection keeps outstanding.
-    #[arg(long, default_value_t = 48)]
-    pub depth: usize,
-    /// Servers: bytes of a value.
-    #[arg(long, default_value_t = VALUE_BYTES_MIN)]
-    pub value_bytes: usize,
-    /// Servers: how long a run is counted, in milliseconds; it warms up for a quarter of it.
-    #[arg(long, default_value_t = 1000)]
-    pub load_millis: u64,
-    /// Exit with an error where a target is missed or was not measured.
-    #[arg(long)]
-    pub strict: bool,
+    /// The load on servers.
+    #[command(flatten, next_help_heading = "Servers")]
+    #[serde(flatten)]
+    pub load: LoadOptions,
+    /// Whether targets have to be met.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub strict: Strict,
     /// What all commands share.
     #[command(flatten)]
     pub common: Common,
@@ -90,18 +80,17 @@ pub fn command(mut options: Kv) -> Result<()> {
     let mut results = Results::default();
     let targets = if options.tables {
         results.tables = tables::measure(&options)?;
-        tables::judge(&results.tables)
+        tables::verdicts(&results.tables)
     } else {
         results.servers = servers::measure(&options)?;
-        servers::judge(&results.servers)
+        servers::verdicts(&results.servers)
     };
-    conclude("kv", &machine, &options, results, targets, options.common.json.as_deref(), options.strict)
+    conclude("kv", &machine, &options, results, targets, options.common.comparison.json.as_deref(), options.strict)
 }
 
 fn prepare(options: &mut Kv) -> Result<()> {
-    if options.common.smoke {
+    if options.common.comparison.smoke {
         options.keys = vec![1, 1000];
-        options.load_millis = options.load_millis.min(50);
     }
     if options.keys.is_empty() {
         let tables = [1, 100, 1000, 10_000, 100_000, 1_000_000, 10_000_000];
@@ -114,15 +103,7 @@ fn prepare(options: &mut Kv) -> Result<()> {
         ensure!((1..MARK as usize).contains(&keys), "--keys {keys}: 1 to {} are possible", MARK - 1);
     }
     ensure!(options.threads > 0, "--threads 0: at least one thread is needed");
-    ensure!(options.depth > 0, "--depth 0: a connection needs an outstanding request");
-    ensure!(options.load_millis > 0, "--load-millis 0: a run needs some time");
-    ensure!(options.client_threads > 0, "--client-threads 0: at least one is needed");
-    ensure!(
-        options.connections >= options.client_threads,
-        "--connections {} for --client-threads {}: each thread needs one",
-        options.connections,
-        options.client_threads
-    );
+    options.load.prepare(options.common.comparison.smoke)?;
     Ok(())
 }
 

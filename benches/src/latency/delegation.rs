@@ -78,7 +78,7 @@ impl Paced {
         let epoch = Arc::new(Epoch::default());
         let results = stage.run(move |client| {
             let returned = Returned::watch();
-            DESK.set(Some(Desk::open(&load, client, clients, &epoch)));
+            CLIENT.set(Some(Client::open(&load, client, clients, &epoch)));
             match call {
                 Call::Apply => {
                     TRUSTS.set(Some(trusts.clone()));
@@ -98,7 +98,7 @@ impl Paced {
 }
 
 /// The operations that are still to come for a client, and the latencies of those that are complete.
-struct Desk {
+struct Client {
     load: Load,
     schedule: Schedule,
     next_due_ns: u64,
@@ -118,7 +118,7 @@ enum Next {
     Over,
 }
 
-impl Desk {
+impl Client {
     fn open(load: &Load, client: usize, clients: usize, epoch: &Epoch) -> Self {
         let mut schedule = load.schedule(client, clients);
         Self {
@@ -152,7 +152,7 @@ impl Desk {
 }
 
 thread_local! {
-    static DESK: RefCell<Option<Desk>> = const { RefCell::new(None) };
+    static CLIENT: RefCell<Option<Client>> = const { RefCell::new(None) };
     static TRUSTS: RefCell<Option<Arc<[Trust<u64>]>>> = const { RefCell::new(None) };
     /// Fibers that will ask for an operation before they do anything else.
     static WAITING_FIBERS: Cell<usize> = const { Cell::new(0) };
@@ -162,14 +162,14 @@ thread_local! {
 }
 
 fn next() -> Next {
-    DESK.with_borrow_mut(|desk| desk.as_mut().map_or(Next::Over, Desk::next))
+    CLIENT.with_borrow_mut(|client| client.as_mut().map_or(Next::Over, Client::next))
 }
 
 /// A result came, on the client's thread.
 fn complete(before: u64, due_ns: u64) {
-    DESK.with_borrow_mut(|desk| {
-        if let Some(desk) = desk {
-            desk.recorder.record(due_ns, desk.recorder.now_ns());
+    CLIENT.with_borrow_mut(|client| {
+        if let Some(client) = client {
+            client.recorder.record(due_ns, client.recorder.now_ns());
         }
     });
     Returned::add(before);
@@ -177,11 +177,11 @@ fn complete(before: u64, due_ns: u64) {
 
 /// Waits until all results have come, and takes what was recorded.
 fn close(returned: Returned) -> (ClientRun, Histogram<u64>) {
-    let ops = DESK.with_borrow(|desk| desk.as_ref().map_or(0, |desk| desk.ops));
+    let ops = CLIENT.with_borrow(|client| client.as_ref().map_or(0, |client| client.ops));
     let fetched = returned.wait(ops);
-    let desk = DESK.take().expect("the desk was opened on this thread");
-    let run = client_run(desk.recorder.start(), ops, fetched);
-    (run, desk.recorder.into_histogram())
+    let client = CLIENT.take().expect("the client was opened on this thread");
+    let run = client_run(client.recorder.start(), ops, fetched);
+    (run, client.recorder.into_histogram())
 }
 
 fn issue_all<const PAUSE: bool>(trusts: &[Trust<u64>]) {

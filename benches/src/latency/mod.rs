@@ -12,7 +12,7 @@ mod table;
 
 use std::str::FromStr;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -30,7 +30,7 @@ use crate::{
     pick::Dist,
     plot::{Album, Dot, Picture},
     report::Report,
-    rounds::interleaved,
+    rounds::{chosen, interleaved},
 };
 
 /// Options of `latency`.
@@ -110,8 +110,8 @@ impl Load {
     /// Whether an operation due at `due_ns` is no longer part of the run: nothing more is offered, or
     /// the client is so far behind that it has fallen out of any steady state.
     pub fn is_over(&self, due_ns: u64, recorder: &Recorder) -> bool {
-        const PATIENCE: u64 = 3;
-        due_ns >= self.offered_ns || recorder.now_ns() > PATIENCE * self.offered_ns
+        const OVERTIME_MAX: u64 = 3;
+        due_ns >= self.offered_ns || recorder.now_ns() > OVERTIME_MAX * self.offered_ns
     }
 }
 
@@ -144,14 +144,7 @@ fn contenders(only: &[String]) -> Result<Vec<Box<dyn OpenLoop>>> {
     ];
     #[cfg(feature = "trust")]
     all.extend(delegation::all());
-    for name in only {
-        if !all.iter().any(|contender| contender.name() == name) {
-            let known: Vec<_> = all.iter().map(|contender| contender.name()).collect();
-            bail!("no contender of latency is called {name:?}; there are {}", known.join(", "));
-        }
-    }
-    all.retain(|contender| only.is_empty() || only.iter().any(|name| name == contender.name()));
-    Ok(all)
+    chosen("contender of latency", all, |contender| contender.name(), only)
 }
 
 /// Measures, prints and writes.
@@ -159,7 +152,7 @@ fn contenders(only: &[String]) -> Result<Vec<Box<dyn OpenLoop>>> {
 /// # Errors
 /// Options out of range; counters that are wrong after a run; a file that cannot be written.
 pub fn command(mut options: Latency) -> Result<()> {
-    if options.common.smoke {
+    if options.common.comparison.smoke {
         options.load.truncate(2);
         options.series =
             vec![SeriesKey { objects: 64, dist: Dist::Uniform }, SeriesKey { objects: 10_000, dist: Dist::Zipf }];
@@ -182,7 +175,7 @@ pub fn command(mut options: Latency) -> Result<()> {
         table::print(*key, &series);
         points.extend(series);
     }
-    Report::write("latency", &machine, &options, points, options.common.json.as_deref())
+    Report::write("latency", &machine, &options, points, options.common.comparison.json.as_deref())
 }
 
 /// All contenders at all loads, interleaved.
@@ -196,7 +189,7 @@ fn measure(options: &Latency, key: SeriesKey) -> Result<Vec<Point>> {
             points.push((index, Point::new(contender.name(), key, options.threads, workload.dedicated, offered_mops)));
         }
     }
-    interleaved(common.rounds, points.len(), common.seed, |round, index| {
+    interleaved(common.comparison.rounds, points.len(), common.seed, |round, index| {
         let (contender, point) = &mut points[index];
         let contender = &contenders[*contender];
         let load = Load {
@@ -215,7 +208,7 @@ fn measure(options: &Latency, key: SeriesKey) -> Result<Vec<Point>> {
             "latency, {} objects, {}: round {round}/{} {} at {} Mops/s: mean {:.0} ns",
             key.objects,
             key.dist,
-            common.rounds,
+            common.comparison.rounds,
             contender.name(),
             point.offered_mops,
             outcome.histogram.mean()

@@ -17,11 +17,17 @@ use serde::Serialize;
 
 pub use self::points::pictures;
 use crate::{
-    kv::load::VALUE_BYTES_MIN, machine::Machine, options::Common, pick::Dist, rounds::Skipped, verdict::conclude,
+    kv::load::LoadOptions,
+    machine::Machine,
+    options::{Common, Strict},
+    pick::Dist,
+    rounds::Skipped,
+    verdict::conclude,
 };
 
 /// Options of `memcached`.
 #[derive(Clone, Debug, Args, Serialize)]
+#[command(mut_arg("load_millis", |millis| millis.default_value("500")))]
 pub struct Memcached {
     /// What `examples/memcached/build` made.
     #[arg(long, default_value = "target/memcached")]
@@ -38,27 +44,17 @@ pub struct Memcached {
     /// Writes in a hundred operations; a series each.
     #[arg(long, value_delimiter = ',', default_value = "1,5,10,50")]
     pub writes: Vec<u32>,
-    /// Client threads.
-    #[arg(long, default_value_t = 2)]
-    pub client_threads: usize,
-    /// Connections, spread over the client threads; of a soak each has a thread.
-    #[arg(long, default_value_t = 16)]
-    pub connections: usize,
-    /// Requests that each connection keeps outstanding.
-    #[arg(long, default_value_t = 48)]
-    pub depth: usize,
-    /// Bytes of a value.
-    #[arg(long, default_value_t = VALUE_BYTES_MIN)]
-    pub value_bytes: usize,
-    /// How long a run is counted, in milliseconds; it warms up for a quarter of it.
-    #[arg(long, default_value_t = 500)]
-    pub load_millis: u64,
+    /// The load; of a soak each connection has a thread.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub load: LoadOptions,
     /// Instead: so many operations against the delegated build, with clients that vanish, evictions, and every read verified.
     #[arg(long)]
     pub soak: Option<u64>,
-    /// Exit with an error where a target is missed or was not measured.
-    #[arg(long)]
-    pub strict: bool,
+    /// Whether targets have to be met.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub strict: Strict,
     /// What all commands share.
     #[command(flatten)]
     pub common: Common,
@@ -94,27 +90,28 @@ pub fn command(mut options: Memcached) -> Result<()> {
     } else {
         results.series = points::measure(&options)?;
     }
-    let targets = if options.soak.is_some() { Vec::new() } else { points::judge(&results.series) };
-    conclude("memcached", &machine, &options, results, targets, options.common.json.as_deref(), options.strict)
+    let targets = if options.soak.is_some() { Vec::new() } else { points::verdicts(&results.series) };
+    conclude(
+        "memcached",
+        &machine,
+        &options,
+        results,
+        targets,
+        options.common.comparison.json.as_deref(),
+        options.strict,
+    )
 }
 
 fn prepare(options: &mut Memcached) -> Result<()> {
-    if options.common.smoke {
+    if options.common.comparison.smoke {
         options.keys = vec![100];
         options.writes = vec![10];
-        options.load_millis = options.load_millis.min(50);
         options.soak = options.soak.map(|operations| operations.min(200_000));
     }
     ensure!(options.threads > 0, "--threads 0: at least one thread is needed");
-    ensure!(options.connections <= 1000, "--connections {}: 1000 are possible", options.connections);
-    ensure!(options.depth > 0, "--depth 0: a connection needs an outstanding request");
-    ensure!(options.load_millis > 0, "--load-millis 0: a run needs some time");
-    ensure!(
-        options.client_threads > 0 && options.connections >= options.client_threads,
-        "--connections {} for --client-threads {}: each thread needs one, and one thread is needed",
-        options.connections,
-        options.client_threads
-    );
+    options.load.prepare(options.common.comparison.smoke)?;
+    let connections = options.load.connections;
+    ensure!(connections <= 1000, "--connections {connections}: 1000 are possible");
     for &keys in &options.keys {
         ensure!((1..1 << 28).contains(&keys), "--keys {keys}: 1 to {} are possible", (1 << 28) - 1);
     }

@@ -1,6 +1,6 @@
 //! The servers beside each other: at each point as fast as they go, then at half of what the stock one makes; and the verdicts.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use crate::{
         load::{Load, Mix},
         servers::{Sample, child::Child},
     },
-    pick::{Dist, Picks},
+    pick::Dist,
     plot::{Album, Dot, Picture},
     report::median,
     rounds::interleaved,
@@ -64,26 +64,13 @@ pub fn measure(options: &Memcached) -> Result<Vec<Series>> {
     let mut all = Vec::new();
     for &dist in &options.dist {
         for &keys in &options.keys {
-            let picks = Picks::new(dist, keys, options.client_threads, options.common.seed);
-            let memory_mib = Child::memory_mib(keys, options.value_bytes).to_string();
+            let memory_mib = Child::memory_mib(keys, options.load.value_bytes).to_string();
             let threads = options.threads.to_string();
             let mut children = Vec::new();
             for server in SERVERS {
                 children.push(Child::memcached(&program(options, server), &["-t", &threads, "-m", &memory_mib])?);
             }
-            let mut load = Load {
-                threads: options.client_threads,
-                connections: options.connections,
-                depth: options.depth,
-                value_bytes: options.value_bytes,
-                keys: keys as u32,
-                mix: Mix::Writes(0),
-                picks,
-                warm_up: Duration::from_millis(options.load_millis / 4),
-                measured: Duration::from_millis(options.load_millis),
-                pace_hz: None,
-                seed: options.common.seed,
-            };
+            let mut load = options.load.load(keys, dist, options.common.seed);
             for (server, child) in SERVERS.iter().zip(&children) {
                 eprintln!("{keys} keys, {dist}: filling {server}");
                 load.fill(child.address()).with_context(|| format!("filling {server}"))?;
@@ -126,7 +113,7 @@ fn point(options: &Memcached, load: &mut Load, children: &[Child], dist: Dist, w
 /// Each server once a round, in an order shuffled anew.
 fn rounds(options: &Memcached, load: &Load, children: &[Child]) -> Result<Vec<Vec<Sample>>> {
     let mut samples: Vec<Vec<Sample>> = children.iter().map(|_| Vec::new()).collect();
-    interleaved(options.common.rounds, children.len(), options.common.seed, |_, index| {
+    interleaved(options.common.comparison.rounds, children.len(), options.common.seed, |_, index| {
         let sample = Sample::take(load, children[index].address(), Some(&children[index]));
         samples[index].push(sample.with_context(|| format!("loading {}", SERVERS[index]))?);
         Ok(())
@@ -159,7 +146,7 @@ fn print(point: &[Series]) {
 type Figure = fn(&Series) -> f64;
 
 /// The targets: the worst point of each.
-pub fn judge(all: &[Series]) -> Vec<Verdict> {
+pub fn verdicts(all: &[Series]) -> Vec<Verdict> {
     let ratios = |figure: Figure, is_chosen: fn(&Series) -> bool| -> Vec<f64> {
         let ours = all.iter().filter(|series| series.server == DELEGATED && is_chosen(series));
         ours.filter_map(|ours| {
@@ -223,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_judged_at_the_worst_point() {
+    fn targets_are_compared_at_the_worst_point() {
         let all = [
             at(STOCK, 100, 50, 100.0, 10.0),
             at(DELEGATED, 100, 50, 150.0, 5.0),
@@ -231,8 +218,8 @@ mod tests {
             at("together", 1000, 50, 10.0, 1000.0),
             at(DELEGATED, 1000, 50, 95.0, 12.0),
         ];
-        let reached: Vec<_> = judge(&all).into_iter().filter_map(|verdict| verdict.reached).collect();
+        let reached: Vec<_> = verdicts(&all).into_iter().filter_map(|verdict| verdict.reached).collect();
         assert_eq!(reached, [0.95, 0.95, 1.5, 1.5, 1.2]);
-        assert!(judge(&all[..1]).iter().all(|verdict| verdict.met.is_none()));
+        assert!(verdicts(&all[..1]).iter().all(|verdict| verdict.met.is_none()));
     }
 }

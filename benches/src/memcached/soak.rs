@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::{
     Memcached,
     points::{DELEGATED, program},
-    talk::{Talker, Told},
+    talk::{Counts, Talker},
 };
 use crate::kv::servers::child::Child;
 
@@ -53,7 +53,7 @@ pub struct Soaked {
 /// # Errors
 /// A wrong reply; a server that ends, grows, keeps connections, or does not end well.
 pub fn soak(options: &Memcached, operations: u64) -> Result<Soaked> {
-    let (threads, talkers) = (options.threads.to_string(), options.connections as u32);
+    let (threads, talkers) = (options.threads.to_string(), options.load.connections as u32);
     let server = Child::memcached(&program(options, DELEGATED), &["-t", &threads, "-m", MEMORY_MIB, "-A"])?;
     let mut watch = Watch::over(&server)?;
     let connections = watch.stat("curr_connections")?;
@@ -61,7 +61,7 @@ pub fn soak(options: &Memcached, operations: u64) -> Result<Soaked> {
     let begun = Instant::now();
     let (mut resident_mib, mut slabs_mib) = (Vec::new(), Vec::new());
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    let told = thread::scope(|scope| -> Result<Vec<Told>> {
+    let counts = thread::scope(|scope| -> Result<Vec<Counts>> {
         let clients: Vec<_> = (0..talkers)
             .map(|me| {
                 let mut talker = Talker::new(me, talkers, OBJECTS, server.address(), options.common.seed);
@@ -73,10 +73,10 @@ pub fn soak(options: &Memcached, operations: u64) -> Result<Soaked> {
                             is_over.store(true, Ordering::Relaxed);
                             return Err(error);
                         }
-                        done.fetch_add(talker.told.operations - counted, Ordering::Relaxed);
-                        counted = talker.told.operations;
+                        done.fetch_add(talker.counts.operations - counted, Ordering::Relaxed);
+                        counted = talker.counts.operations;
                     }
-                    Ok(talker.told)
+                    Ok(talker.counts)
                 })
             })
             .collect();
@@ -99,14 +99,14 @@ pub fn soak(options: &Memcached, operations: u64) -> Result<Soaked> {
             .map(|client| client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     })?;
-    let sum = |figure: fn(&Told) -> u64| told.iter().map(figure).sum::<u64>();
+    let sum = |figure: fn(&Counts) -> u64| counts.iter().map(figure).sum::<u64>();
     let soaked = Soaked {
-        operations: sum(|told| told.operations),
+        operations: sum(|counts| counts.operations),
         seconds: begun.elapsed().as_secs_f64(),
-        hits: sum(|told| told.hits),
-        misses: sum(|told| told.misses),
-        refused: sum(|told| told.refused),
-        vanished: sum(|told| told.vanished),
+        hits: sum(|counts| counts.hits),
+        misses: sum(|counts| counts.misses),
+        refused: sum(|counts| counts.refused),
+        vanished: sum(|counts| counts.vanished),
         evictions: watch.stat("evictions")?,
         growth: (operations >= LEAST_FOR_GROWTH).then(|| growth(&resident_mib, &slabs_mib)),
         slabs_mib,

@@ -23,7 +23,7 @@ const DEPTH: usize = 48;
 const BATCH_BYTES: usize = 48 << 10;
 /// One batch of so many is the connection's last.
 const BATCHES_A_LIFE: u32 = 200;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug)]
 enum Request {
@@ -62,7 +62,7 @@ enum Request {
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Told {
+pub struct Counts {
     pub operations: u64,
     pub hits: u64,
     pub misses: u64,
@@ -85,7 +85,7 @@ pub struct Talker {
     possible: HashSet<(u32, u32)>,
     lives: u32,
     counter: Option<u64>,
-    pub told: Told,
+    pub counts: Counts,
     socket: Option<TcpStream>,
     incoming: Vec<u8>,
     taken: usize,
@@ -110,7 +110,7 @@ impl Talker {
             possible: HashSet::new(),
             lives: 0,
             counter: None,
-            told: Told::default(),
+            counts: Counts::default(),
             socket: None,
             incoming: Vec::new(),
             taken: 0,
@@ -125,8 +125,8 @@ impl Talker {
     pub fn batch(&mut self) -> Result<()> {
         if self.socket.is_none() {
             let socket = TcpStream::connect(self.address).context("connecting")?;
-            socket.set_read_timeout(Some(PATIENCE))?;
-            socket.set_write_timeout(Some(PATIENCE))?;
+            socket.set_read_timeout(Some(TIME_LIMIT))?;
+            socket.set_write_timeout(Some(TIME_LIMIT))?;
             self.socket = Some(socket);
             (self.incoming, self.taken) = (Vec::new(), 0);
             (self.lives, self.counter) = (self.lives + 1, None);
@@ -141,7 +141,7 @@ impl Talker {
         for request in &requests {
             self.reply(*request, &mut asked).with_context(|| format!("the reply to {request:?}"))?;
         }
-        self.told.operations += requests.len() as u64;
+        self.counts.operations += requests.len() as u64;
         Ok(())
     }
 
@@ -233,7 +233,7 @@ impl Talker {
         if socket.write_all(&bytes[..sent]).is_ok() && sent == bytes.len() && self.rng.random_bool(0.5) {
             let _ = socket.read(&mut [0; 100]);
         }
-        self.told.vanished += 1;
+        self.counts.vanished += 1;
     }
 
     fn reply(&mut self, request: Request, asked: &mut impl Iterator<Item = u32>) -> Result<()> {
@@ -251,7 +251,7 @@ impl Talker {
                     "NOT_STORED" if !matches!(request, Request::Set { .. }) => {}
                     "SERVER_ERROR out of memory storing object" => {
                         // An old value may be there still, or not.
-                        self.told.refused += 1;
+                        self.counts.refused += 1;
                     }
                     other => bail!("{other:?}"),
                 }
@@ -263,7 +263,7 @@ impl Talker {
             Request::MetaGet { object } => {
                 let line = self.line()?;
                 if line == "EN" || line == format!("EN k{}", key_of(object)) {
-                    self.told.misses += 1;
+                    self.counts.misses += 1;
                     return Ok(());
                 }
                 let parts: Vec<&str> = line.split(' ').collect();
@@ -304,7 +304,7 @@ impl Talker {
         loop {
             let line = self.line()?;
             if line == "END" {
-                self.told.misses += left.len() as u64;
+                self.counts.misses += left.len() as u64;
                 return Ok(());
             }
             let parts: Vec<&str> = line.split(' ').collect();
@@ -313,7 +313,7 @@ impl Talker {
             let object = loop {
                 match left.next() {
                     Some(object) if key_of(*object) == key => break *object,
-                    Some(_) => self.told.misses += 1,
+                    Some(_) => self.counts.misses += 1,
                     None => bail!("{key:?} was not asked for, or earlier"),
                 }
             };
@@ -331,7 +331,7 @@ impl Talker {
             "object {object}: no end of line behind the value"
         );
         self.taken += length + 2;
-        self.told.hits += 1;
+        self.counts.hits += 1;
         if object % self.of == self.me {
             let latest = self.latest.get(&object);
             ensure!(

@@ -3,10 +3,10 @@
 //! every write is whole, that all come, in order, and that lanes do not touch one another.
 //!
 //! A lane of a region is a ring of slots, then a guard line that must stay 0, then the word in
-//! which the reader of the lane that goes out of this machine says how many writes it has taken. A
+//! which the reader of the lane that goes out of this machine says how many writes it has consumed. A
 //! write ends at the end of its slot; its flag is its number. Writes come in bursts, and the reader
 //! waits for the flag of the last of a burst only: the others must be there by then, without a look
-//! at their flags (pair W). Several bursts, with rings between them, wait for one flush, as they do
+//! at their flags (pair W). Several bursts, with wakes between them, wait for one flush, as they do
 //! in a worker's turn.
 
 use super::{Effort, LANES, LINE_BYTES, PARK_LANE, STREAM, load};
@@ -16,8 +16,8 @@ const SLOTS: u64 = 32;
 const SLOT_BYTES: usize = 1024;
 const BURST_MAX: u64 = 8;
 const GUARD: usize = SLOTS as usize * SLOT_BYTES;
-const TAKEN: usize = GUARD + LINE_BYTES;
-pub(super) const LANE_BYTES: usize = TAKEN + LINE_BYTES;
+const CONSUMED: usize = GUARD + LINE_BYTES;
+pub(super) const LANE_BYTES: usize = CONSUMED + LINE_BYTES;
 /// Looks without success before a lane's thread sleeps.
 const LOOKS: u32 = 16;
 
@@ -57,7 +57,7 @@ fn slot_end(lane: usize, number: u64) -> usize {
     STREAM + lane * LANE_BYTES + ((number % SLOTS) as usize + 1) * SLOT_BYTES
 }
 
-/// Runs the case on one machine, and returns when all its writes are taken and it has taken all.
+/// Runs the case on one machine, and returns when all its writes are consumed and it has consumed all.
 pub(super) fn run(fabric: &dyn Fabric, effort: &Effort) {
     let writes = effort.writes.div_ceil(u64::from(fabric.machines()) * LANES as u64);
     std::thread::scope(|scope| {
@@ -86,8 +86,8 @@ struct Lane<'a> {
     previous: Option<Box<dyn Connection>>,
     previous_id: MachineId,
     sent: u64,
-    taken: u64,
-    /// Writes or rings may wait for a flush.
+    consumed: u64,
+    /// Writes or wakes may wait for a flush.
     is_holding: bool,
     buffer: Vec<u8>,
 }
@@ -108,7 +108,7 @@ impl<'a> Lane<'a> {
             previous,
             previous_id,
             sent: 0,
-            taken: 0,
+            consumed: 0,
             is_holding: false,
             buffer: Vec::new(),
         }
@@ -132,8 +132,8 @@ impl<'a> Lane<'a> {
                 std::thread::yield_now();
             } else {
                 let mut is_idle = || !(self.can_send() || self.can_take() || self.is_done());
-                let woke = fabric.park(worker_of(self.lane), self.park_word(), effort.patience, &mut is_idle).unwrap();
-                assert_ne!(woke, Wake::TimedOut, "lane {}: sent {}, took {}", self.lane, self.sent, self.taken);
+                let woke = fabric.park(worker_of(self.lane), self.park_word(), effort.timeout, &mut is_idle).unwrap();
+                assert_ne!(woke, Wake::TimedOut, "lane {}: sent {}, took {}", self.lane, self.sent, self.consumed);
             }
         }
         // The last acknowledgement may wait still.
@@ -152,13 +152,13 @@ impl<'a> Lane<'a> {
         PARK_LANE + self.lane * LINE_BYTES
     }
 
-    /// How many of this machine's writes the next one has taken.
+    /// How many of this machine's writes the next one has consumed.
     fn acknowledged(&self) -> u64 {
-        load(self.fabric.region(), STREAM + self.lane * LANE_BYTES + TAKEN)
+        load(self.fabric.region(), STREAM + self.lane * LANE_BYTES + CONSUMED)
     }
 
     fn is_done(&self) -> bool {
-        self.taken == self.writes && self.acknowledged() == self.writes
+        self.consumed == self.writes && self.acknowledged() == self.writes
     }
 
     fn can_send(&self) -> bool {
@@ -167,12 +167,12 @@ impl<'a> Lane<'a> {
     }
 
     fn can_take(&self) -> bool {
-        let last = burst_end(self.previous_id, self.lane, self.taken + 1, self.writes);
+        let last = burst_end(self.previous_id, self.lane, self.consumed + 1, self.writes);
         let flag = load(self.fabric.region(), slot_end(self.lane, last) - WORD_BYTES);
         // The slot holds a write of an earlier turn of the ring, or this one: never a later one,
         // never another's.
         assert!(flag == last || flag + SLOTS == last || flag == 0, "flag {flag} where {last} belongs");
-        self.taken < self.writes && flag == last
+        self.consumed < self.writes && flag == last
     }
 
     fn send(&mut self) {
@@ -184,25 +184,25 @@ impl<'a> Lane<'a> {
             // The source is ours again.
             source.fill(0xee);
         }
-        self.next.ring(self.park_word()).unwrap();
+        self.next.wake(self.park_word()).unwrap();
         self.is_holding = true;
         self.sent = last;
     }
 
     fn take(&mut self) {
-        let last = burst_end(self.previous_id, self.lane, self.taken + 1, self.writes);
-        for number in self.taken + 1..=last {
+        let last = burst_end(self.previous_id, self.lane, self.consumed + 1, self.writes);
+        for number in self.consumed + 1..=last {
             let bytes = bytes_of(self.previous_id, self.lane, number);
             self.buffer.resize(bytes, 0);
             self.fabric.region().read(slot_end(self.lane, number) - bytes, &mut self.buffer).unwrap();
             let expected = stamped(self.previous_id, self.lane, number, bytes);
             assert!(self.buffer == expected, "write {number} of {} is not whole, or not in order", self.previous_id);
         }
-        self.taken = last;
-        let (park_word, taken_word) = (self.park_word(), STREAM + self.lane * LANE_BYTES + TAKEN);
+        self.consumed = last;
+        let (park_word, consumed_word) = (self.park_word(), STREAM + self.lane * LANE_BYTES + CONSUMED);
         let back = self.previous.as_mut().unwrap_or(&mut self.next);
-        back.write(&last.to_ne_bytes(), taken_word).unwrap();
-        back.ring(park_word).unwrap();
+        back.write(&last.to_ne_bytes(), consumed_word).unwrap();
+        back.wake(park_word).unwrap();
         self.is_holding = true;
     }
 }

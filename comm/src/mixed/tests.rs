@@ -24,13 +24,13 @@ type Join<'a> = &'a (dyn Fn(MachineId, Arc<Region>) -> Box<dyn Fabric> + Sync);
 /// Machine `machine` of the two hosts.
 fn open(machine: MachineId, segments: &[shm::Segments; 2], join: Join<'_>) -> MixedFabric {
     let host = HOSTS[usize::from(machine.0)];
-    let near = group(host);
-    let place = near.iter().position(|peer| *peer == machine).unwrap();
+    let local = group(host);
+    let place = local.iter().position(|peer| *peer == machine).unwrap();
     let bootstrap = segments[host].bootstrap(MachineId(place as u16)).unwrap();
-    let shm = ShmFabric::open_group(bootstrap, &near, 4, REGION_BYTES, TIMEOUT).unwrap();
-    let far = join(machine, shm.shared_region());
-    let near = near.into_iter().filter(|peer| *peer != machine).collect();
-    let parts = vec![Part { fabric: Box::new(shm), peers: near }, Part { fabric: far, peers: group(1 - host) }];
+    let shm = ShmFabric::open_group(bootstrap, &local, 4, REGION_BYTES, TIMEOUT).unwrap();
+    let remote = join(machine, shm.shared_region());
+    let local = local.into_iter().filter(|peer| *peer != machine).collect();
+    let parts = vec![Part { fabric: Box::new(shm), peers: local }, Part { fabric: remote, peers: group(1 - host) }];
     MixedFabric::new(parts).unwrap()
 }
 
@@ -51,7 +51,7 @@ fn open_all_on(network: &Network) -> Vec<MixedFabric> {
 }
 
 fn conform(fabrics: &[MixedFabric]) {
-    let effort = Effort { writes: 10_000, wakes: 1_000, patience: TIMEOUT };
+    let effort = Effort { writes: 10_000, wakes: 1_000, timeout: TIMEOUT };
     std::thread::scope(|scope| {
         for fabric in fabrics {
             scope.spawn(|| conformance::run(fabric, &effort));
@@ -77,8 +77,8 @@ fn conforms_over_two_hosts_and_tcp() {
     let join = |machine: MachineId, region| -> Box<dyn Fabric> {
         let listener = listeners.lock().unwrap()[usize::from(machine.0)].take().unwrap();
         // Only machines of the other host are peers here.
-        let is_far = |peer: &usize| HOSTS[*peer] != HOSTS[usize::from(machine.0)];
-        let peers = (0..4).map(|peer| is_far(&peer).then(|| addresses[peer])).collect();
+        let is_remote = |peer: &usize| HOSTS[*peer] != HOSTS[usize::from(machine.0)];
+        let peers = (0..4).map(|peer| is_remote(&peer).then(|| addresses[peer])).collect();
         Box::new(TcpFabric::open(listener, machine, peers, key.clone(), region, TIMEOUT).unwrap())
     };
     conform(&open_all(&join));

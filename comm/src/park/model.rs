@@ -1,5 +1,5 @@
 //! The futex as loom sees it, and loom models of pair P: `cargo dev loom`, or
-//! `RUSTFLAGS="--cfg loom" cargo test -p comm --release --lib loom_`.
+//! `RUSTFLAGS="--cfg loom" cargo test -p gossamer-comm --release --lib loom_`.
 //!
 //! [`wait`] and [`end_sleep`] keep the promise of the system calls: looking at the word and falling asleep are one step
 //! for whoever wakes. There is no time limit in a sleep: it would only hide a wake-up that is lost, which is a deadlock
@@ -16,7 +16,7 @@ loom::lazy_static! {
 }
 
 /// Sleeps if the word is `ASLEEP`. Who sleeps on another word may end it, as a signal may.
-pub(super) fn wait(word: &AtomicU32, _: Option<Duration>) -> Result<(), Error> {
+pub(super) fn wait(word: &AtomicU32, _: Duration) -> Result<(), Error> {
     let kernel = KERNEL.lock().expect("no model panics in here");
     if word.load(Ordering::Relaxed) == ASLEEP {
         drop(WOKEN.wait(kernel).expect("no model panics in here"));
@@ -33,7 +33,7 @@ pub(super) fn end_sleep(_: &AtomicU32) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{AWAKE, AtomicU32, Ordering, park, ring, wake};
+    use super::super::{AWAKE, AtomicU32, Ordering, park, wake, wake_sleeper};
     use crate::fabric::Wake;
     use loom::sync::atomic::AtomicU64;
     use loom::thread;
@@ -64,10 +64,10 @@ mod tests {
     }
 
     impl Memory {
-        /// A one-sided write, and the ring that follows it.
+        /// A one-sided write, and the wake that follows it.
         fn write(&self, place: usize, value: u64) {
             self.publish(place, value);
-            ring(&self.park).unwrap();
+            wake(&self.park).unwrap();
         }
 
         fn publish(&self, place: usize, value: u64) {
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn loom_park_no_ring_is_lost() {
+    fn loom_park_no_wake_is_lost() {
         explore(|| {
             let memory = memory();
             let peer = Arc::clone(&memory);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn loom_park_no_ring_of_two_is_lost() {
+    fn loom_park_no_wake_of_two_is_lost() {
         explore(|| {
             let memory = memory();
             let writers = [0, 1].map(|place| {
@@ -132,16 +132,16 @@ mod tests {
         });
     }
 
-    /// Whoever was rung sees what was written before, also where the time was over just then.
-    fn rung_sees(timeout: Duration) {
+    /// Whoever was woken sees what was written before, also where the time was over just then.
+    fn woken_sees(timeout: Duration) {
         explore(move || {
             let memory = memory();
             let peer = Arc::clone(&memory);
             let writer = thread::spawn(move || {
                 peer.data.store(1, Ordering::Relaxed);
-                ring(&peer.park).unwrap();
+                wake(&peer.park).unwrap();
             });
-            if park(&memory.park, timeout, &mut || memory.data.load(Ordering::Relaxed) == 0).unwrap() == Wake::Rung {
+            if park(&memory.park, timeout, &mut || memory.data.load(Ordering::Relaxed) == 0).unwrap() == Wake::Woken {
                 assert_eq!(memory.data.load(Ordering::Relaxed), 1);
             }
             writer.join().unwrap();
@@ -149,26 +149,26 @@ mod tests {
     }
 
     #[test]
-    fn loom_park_rung_sees_what_was_written_before() {
-        rung_sees(Duration::MAX);
+    fn loom_park_woken_sees_what_was_written_before() {
+        woken_sees(Duration::MAX);
     }
 
     #[test]
-    fn loom_park_rung_too_late_sees_what_was_written_before() {
-        rung_sees(Duration::ZERO);
+    fn loom_park_woken_too_late_sees_what_was_written_before() {
+        woken_sees(Duration::ZERO);
     }
 
-    /// That the models can fail: a ring without P2 is lost.
+    /// That the models can fail: a wake without P2 is lost.
     #[test]
     #[should_panic(expected = "deadlock")]
-    fn loom_park_without_the_fence_loses_a_ring() {
+    fn loom_park_without_the_fence_loses_a_wake() {
         explore(|| {
             let memory = memory();
             let peer = Arc::clone(&memory);
             let writer = thread::spawn(move || {
                 peer.publish(0, 1);
                 if peer.park.load(Ordering::Relaxed) != AWAKE {
-                    wake(&peer.park).unwrap();
+                    wake_sleeper(&peer.park).unwrap();
                 }
             });
             memory.wait_for(1);

@@ -4,7 +4,7 @@
 //! Here: opening the fabric, and its connections. Beside it: `handover` (files from launcher to
 //! machine), `control` (who is there), `peers` (who still lives).
 //!
-//! A write is a copy into the mapping of the peer's region; a ring is a futex wake in it. Both go
+//! A write is a copy into the mapping of the peer's region; a wake is a futex wake in it. Both go
 //! on to succeed when the peer is dead, for its memory lives as long as somebody maps it. A region
 //! cannot shrink once sized (it is sealed), and its pages exist from the start, so no peer and no
 //! shortage of memory turns an access into a SIGBUS.
@@ -21,6 +21,8 @@ mod tests;
 
 pub use handover::{BOOTSTRAP_VARIABLE, Bootstrap, Segments, create};
 
+use crate::connected_pairs::ConnectedPairs;
+use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
 use crate::memory::{Region, WORD_BYTES};
@@ -30,10 +32,9 @@ use memmap2::MmapOptions;
 use peers::Peers;
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat};
 use rustix::io::retry_on_intr;
-use std::collections::HashSet;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// How often a machine that waits for others to start looks whether they still live.
 const LIVENESS_INTERVAL: Duration = Duration::from_millis(50);
@@ -49,7 +50,7 @@ pub struct ShmFabric {
     /// Of each machine of the group but the own, ascending.
     regions: Vec<(MachineId, Arc<Region>)>,
     peers: Peers,
-    connected: Mutex<HashSet<(MachineId, WorkerId)>>,
+    connected: ConnectedPairs,
 }
 
 /// The own seat in the control file; says `Left` or `Failed` when it goes.
@@ -128,7 +129,7 @@ impl ShmFabric {
         size(&memory[place], region_bytes)?;
         seat.control.introduce(machine, region_bytes, std::process::id())?;
         let mut peers = Peers::new()?;
-        seat.reach(Step::Sized, &peers, &deadline)?;
+        seat.reach(Step::Sized, &peers, timeout, deadline)?;
 
         let own = Arc::new(map(machine, &memory[place], region_bytes as u64)?);
         let mut regions = Vec::with_capacity(memory.len() - 1);
@@ -136,11 +137,11 @@ impl ShmFabric {
             regions.push((id, Arc::new(map(id, fd, seat.control.region_bytes(id)?)?)));
             peers.add(id, seat.control.pid(id)?)?;
         }
-        seat.reach(Step::Linked, &peers, &deadline)?;
-        seat.reach(Step::Up, &peers, &deadline)?;
+        seat.reach(Step::Linked, &peers, timeout, deadline)?;
+        seat.reach(Step::Up, &peers, timeout, deadline)?;
         seat.is_open = true;
         // The files close here: the mappings hold the memory.
-        Ok(ShmFabric { seat, machines, own, regions, peers, connected: Mutex::default() })
+        Ok(ShmFabric { seat, machines, own, regions, peers, connected: ConnectedPairs::default() })
     }
 
     fn peer_region(&self, peer: MachineId) -> Result<&Arc<Region>, Error> {
@@ -169,10 +170,7 @@ impl Fabric for ShmFabric {
 
     fn connect(&self, peer: MachineId, worker: WorkerId) -> Result<Box<dyn Connection>, Error> {
         let region = Arc::clone(self.peer_region(peer)?);
-        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
-        if !connected.insert((peer, worker)) {
-            return Err(Error::AlreadyConnected { machine: peer, worker });
-        }
+        self.connected.insert(peer, worker)?;
         Ok(Box::new(ShmConnection { peer, region }))
     }
 
@@ -186,8 +184,8 @@ impl Fabric for ShmFabric {
         park::park(self.region().word32(offset)?, timeout, is_idle)
     }
 
-    fn ring(&self, offset: usize) -> Result<(), Error> {
-        park::ring(self.region().word32(offset)?)
+    fn wake(&self, offset: usize) -> Result<(), Error> {
+        park::wake(self.region().word32(offset)?)
     }
 
     fn cause(&self, peer: MachineId) -> Option<String> {
@@ -226,8 +224,8 @@ impl Connection for ShmConnection {
         self.region.publish(remote_offset, source)
     }
 
-    fn ring(&mut self, park_offset: usize) -> Result<(), Error> {
-        park::ring(self.region.word32(park_offset)?)
+    fn wake(&mut self, park_offset: usize) -> Result<(), Error> {
+        park::wake(self.region.word32(park_offset)?)
     }
 
     fn flush(&mut self) -> Result<(), Error> {
@@ -242,7 +240,7 @@ impl Seat {
     }
 
     /// Takes a step, and waits until every machine has taken it.
-    fn reach(&self, step: Step, peers: &Peers, deadline: &Deadline) -> Result<(), Error> {
+    fn reach(&self, step: Step, peers: &Peers, timeout: Duration, deadline: Deadline) -> Result<(), Error> {
         self.control.advance(self.machine, step)?;
         loop {
             let seen = self.control.changes()?;
@@ -254,7 +252,7 @@ impl Seat {
             }
             let left = deadline.left();
             if left.is_zero() {
-                return Err(Error::PeerMissing { machine, step: step.deed(), waited_ms: deadline.timeout.as_millis() });
+                return Err(Error::PeerMissing { machine, step: step.deed(), waited_ms: timeout.as_millis() });
             }
             self.control.wait_for_change(seen, left.min(LIVENESS_INTERVAL))?;
         }
@@ -278,21 +276,6 @@ impl Drop for Seat {
         let last = if self.is_open { Step::Left } else { Step::Failed };
         // The step itself cannot fail; should the wake, peers look again within LIVENESS_INTERVAL.
         let _ = self.control.advance(self.machine, last);
-    }
-}
-
-struct Deadline {
-    start: Instant,
-    timeout: Duration,
-}
-
-impl Deadline {
-    fn after(timeout: Duration) -> Deadline {
-        Deadline { start: Instant::now(), timeout }
-    }
-
-    fn left(&self) -> Duration {
-        self.timeout.saturating_sub(self.start.elapsed())
     }
 }
 

@@ -5,20 +5,22 @@
 //! has died.
 
 use super::control::{Control, Step};
+use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fabric::{Loss, MachineId};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use crate::waker::Waker;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 /// The processes of the other machines.
 #[derive(Debug)]
 pub(super) struct Peers {
     pidfds: Vec<(MachineId, OwnedFd)>,
-    /// Readable once nobody is to watch any more.
-    end: OwnedFd,
+    /// Woken once nobody is to watch any more.
+    end: Waker,
 }
 
 /// What a look at the processes found.
@@ -31,14 +33,12 @@ enum Found {
 
 impl Peers {
     pub(super) fn new() -> Result<Peers, Error> {
-        let end = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        Ok(Peers { pidfds: Vec::new(), end: end.map_err(Error::system("making an eventfd"))? })
+        Ok(Peers { pidfds: Vec::new(), end: Waker::new()? })
     }
 
     /// Ends all watching.
     pub(super) fn end_watch(&self) {
-        // It cannot fail: the count would have to be near 2^64.
-        let _ = rustix::io::write(&self.end, &1u64.to_ne_bytes());
+        self.end.wake();
     }
 
     /// Gets hold of the process of a machine that is `Sized`. `control.rs` says when the pidfd can
@@ -56,7 +56,7 @@ impl Peers {
 
     /// Whether `machine` is gone, and how.
     pub(super) fn lost(&self, machine: MachineId, control: &Control) -> Result<Option<Loss>, Error> {
-        let found = self.look(Some(Duration::ZERO), &[], |candidate| candidate == machine)?;
+        let found = self.look(Duration::ZERO, None, |candidate| candidate == machine)?;
         let ended = matches!(found, Found::Ended(_));
         // After the poll: who is seen to have ended has said before that whether it leaves.
         Ok(match control.step(machine)? {
@@ -69,33 +69,28 @@ impl Peers {
 
     /// Waits for a peer that ends without having left.
     pub(super) fn watch(&self, timeout: Duration, control: &Control) -> Result<Option<MachineId>, Error> {
-        // No deadline if it lies beyond what the clock can tell.
-        let deadline = Instant::now().checked_add(timeout);
+        let deadline = Deadline::after(timeout);
         let mut have_left = vec![];
         loop {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            match self.look(left, &[&self.end], |machine| !have_left.contains(&machine))? {
+            let left = deadline.left();
+            match self.look(left, Some(&self.end), |machine| !have_left.contains(&machine))? {
                 Found::Ended(machine) if control.step(machine)? == Step::Left => have_left.push(machine),
                 Found::Ended(machine) => return Ok(Some(machine)),
                 Found::End => return Ok(None),
-                Found::Nothing if left == Some(Duration::ZERO) => return Ok(None),
+                Found::Nothing if left.is_zero() => return Ok(None),
                 Found::Nothing => {}
             }
         }
     }
 
-    /// A machine among the `wanted` whose process has ended, or that one of `ends` is readable,
+    /// A machine among the `wanted` whose process has ended, or that `end` has come,
     /// waiting at most `timeout` for it.
-    fn look(
-        &self,
-        timeout: Option<Duration>,
-        ends: &[&OwnedFd],
-        wanted: impl Fn(MachineId) -> bool,
-    ) -> Result<Found, Error> {
+    fn look(&self, timeout: Duration, end: Option<&Waker>, wanted: impl Fn(MachineId) -> bool) -> Result<Found, Error> {
         let watched: Vec<_> = self.pidfds.iter().filter(|(machine, _)| wanted(*machine)).collect();
-        let fds = watched.iter().map(|(_, pidfd)| pidfd).chain(ends.iter().copied());
-        let mut polled: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let fds = watched.iter().map(|(_, pidfd)| pidfd.as_fd()).chain(end.map(AsFd::as_fd));
+        let mut polled: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        // Without end if it is more than the kernel can count.
+        let timeout = Timespec::try_from(timeout).ok();
         match poll(&mut polled, timeout.as_ref()) {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(Found::Nothing),

@@ -6,6 +6,7 @@ use super::*;
 use crate::conformance::{self, Effort, REGION_BYTES};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// What a machine process does; without it, this is no machine process.

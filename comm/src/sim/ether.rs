@@ -4,17 +4,17 @@
 //! Here: delays, pieces, cuts, deaths. Not here: what a user of the fabric calls (`mod.rs`).
 //!
 //! Invariants
-//! - The loads of one way (that is, one connection) come in the order they were sent: each is due
-//!   later than the one before, and the carrier takes them by their time. The pieces of one write
+//! - The loads of one flow (that is, one connection) come in the order they were sent: each is due
+//!   later than the one before, and the delivery thread takes them by their time. The pieces of one write
 //!   are loads of their own, its flag the last.
 //! - What cannot be delivered because of a cut is put aside with its time, and comes back with it:
 //!   order is kept.
-//! - The carrier waits for nobody but the clock, so a sender that waits for room gets it.
+//! - The delivery thread waits for nobody but the clock, so a sender that waits for room gets it.
 
 use super::Conditions;
 use crate::error::Error;
 use crate::fabric::{Loss, MachineId, WorkerId};
-use crate::losses::Losses;
+use crate::liveness::Liveness;
 use crate::memory::{Region, WORD_BYTES};
 use crate::park;
 use std::cmp::Reverse;
@@ -23,8 +23,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Bytes of one way that may be under way; whoever sends more waits.
-const WAY_BYTES_MAX: usize = 4 << 20;
+/// Bytes of one flow that may be under way; whoever sends more waits.
+const FLOW_BYTES_MAX: usize = 4 << 20;
 /// One in so many writes comes in pieces.
 const TORN_ONE_IN: u64 = 4;
 /// Of the body; the flag comes by itself.
@@ -34,21 +34,21 @@ const PIECES_MAX: u64 = 4;
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Load {
     Bytes { offset: usize, bytes: Vec<u8> },
-    Ring { offset: usize },
+    Wake { offset: usize },
 }
 
 impl Load {
     fn bytes(&self) -> usize {
         match self {
             Load::Bytes { bytes, .. } => bytes.len(),
-            Load::Ring { .. } => WORD_BYTES,
+            Load::Wake { .. } => WORD_BYTES,
         }
     }
 }
 
 /// From a worker to a machine.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Way {
+pub(super) struct Flow {
     pub(super) from: MachineId,
     pub(super) to: MachineId,
     pub(super) worker: WorkerId,
@@ -59,14 +59,14 @@ pub(super) struct Way {
 struct Due {
     at: Instant,
     number: u64,
-    way: usize,
+    flow: usize,
     load: Load,
 }
 
-/// A way, and how it is used.
+/// A flow, and what is under way on it.
 #[derive(Debug)]
-struct Traffic {
-    way: Way,
+struct FlowState {
+    flow: Flow,
     last_due: Instant,
     bytes: usize,
     /// Decisions of chance so far.
@@ -74,17 +74,17 @@ struct Traffic {
 }
 
 #[derive(Debug)]
-struct Place {
-    joined: Option<(Arc<Region>, Arc<Losses>)>,
+struct Member {
+    joined: Option<(Arc<Region>, Arc<Liveness>)>,
     cut_since: Option<Instant>,
     is_dead: bool,
     has_left: bool,
 }
 
 #[derive(Debug)]
-struct State {
-    places: Vec<Place>,
-    ways: Vec<Traffic>,
+struct NetworkState {
+    members: Vec<Member>,
+    flows: Vec<FlowState>,
     under_way: BinaryHeap<Reverse<Due>>,
     /// What met a cut.
     aside: Vec<Due>,
@@ -96,26 +96,26 @@ struct State {
 #[derive(Debug)]
 pub(super) struct Ether {
     conditions: Conditions,
-    state: Mutex<State>,
-    /// For the carrier: there is something new.
+    state: Mutex<NetworkState>,
+    /// For the delivery thread: there is something new.
     news: Condvar,
-    /// For machines: somebody has joined, or a way has room.
+    /// For machines: somebody has joined, or a flow has room.
     progress: Condvar,
 }
 
-/// The carrier's thread; ends with the last who can send.
+/// The delivery thread; ends with the last who can send.
 #[derive(Debug)]
-pub(super) struct Carrier {
+pub(super) struct DeliveryThread {
     ether: Arc<Ether>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Carrier {
-    pub(super) fn start(machines: u16, conditions: Conditions) -> Result<Carrier, Error> {
-        let place = |_| Place { joined: None, cut_since: None, is_dead: false, has_left: false };
-        let state = State {
-            places: (0..machines).map(place).collect(),
-            ways: Vec::new(),
+impl DeliveryThread {
+    pub(super) fn start(machines: u16, conditions: Conditions) -> Result<DeliveryThread, Error> {
+        let member = |_| Member { joined: None, cut_since: None, is_dead: false, has_left: false };
+        let state = NetworkState {
+            members: (0..machines).map(member).collect(),
+            flows: Vec::new(),
             under_way: BinaryHeap::new(),
             aside: Vec::new(),
             sent: 0,
@@ -126,7 +126,7 @@ impl Carrier {
         let carried = Arc::clone(&ether);
         let thread = std::thread::Builder::new().name("comm-sim".to_owned()).spawn(move || carried.carry());
         let thread = Some(thread.map_err(Error::system("starting the thread of a simulated network"))?);
-        Ok(Carrier { ether, thread })
+        Ok(DeliveryThread { ether, thread })
     }
 
     pub(super) fn ether(&self) -> &Ether {
@@ -134,39 +134,40 @@ impl Carrier {
     }
 }
 
-impl Drop for Carrier {
+impl Drop for DeliveryThread {
     fn drop(&mut self) {
         self.ether.state().has_ended = true;
         self.ether.news.notify_all();
         if let Some(thread) = self.thread.take() {
-            // A panic of the carrier has told of itself; the tests find what is missing.
+            // A panic of the thread has told of itself; the tests find what is missing.
             let _ = thread.join();
         }
     }
 }
 
 impl Ether {
-    /// Takes the place of `machine`, and gives all regions when all places are taken.
+    /// Lets `machine` join, and gives all regions when all machines have joined.
     pub(super) fn join(
         &self,
         machine: MachineId,
         region: Arc<Region>,
-        losses: Arc<Losses>,
+        liveness: Arc<Liveness>,
         timeout: Duration,
     ) -> Result<Vec<Arc<Region>>, Error> {
         let start = Instant::now();
         let mut state = self.state();
-        match state.places.get_mut(usize::from(machine.0)) {
-            Some(place) if place.joined.is_none() => place.joined = Some((region, losses)),
-            _ => return Err(Error::bootstrap(format!("{machine} has no place in the network, or took it before"))),
+        match state.members.get_mut(usize::from(machine.0)) {
+            Some(member) if member.joined.is_none() => member.joined = Some((region, liveness)),
+            _ => return Err(Error::bootstrap(format!("{machine} is not of this network, or joined it before"))),
         }
         self.progress.notify_all();
         loop {
-            let regions = state.places.iter().map(|place| place.joined.as_ref().map(|(region, _)| Arc::clone(region)));
+            let regions =
+                state.members.iter().map(|member| member.joined.as_ref().map(|(region, _)| Arc::clone(region)));
             if let Some(regions) = regions.collect() {
                 return Ok(regions);
             }
-            let missing = state.places.iter().position(|place| place.joined.is_none()).unwrap_or_default();
+            let missing = state.members.iter().position(|member| member.joined.is_none()).unwrap_or_default();
             let left = timeout.saturating_sub(start.elapsed());
             if left.is_zero() {
                 let machine = MachineId(missing as u16);
@@ -176,26 +177,26 @@ impl Ether {
         }
     }
 
-    /// Opens a way; its number is for `send`.
-    pub(super) fn add_way(&self, way: Way) -> usize {
+    /// Opens a flow; its number is for `send`.
+    pub(super) fn add_flow(&self, flow: Flow) -> usize {
         let mut state = self.state();
-        state.ways.push(Traffic { way, last_due: Instant::now(), bytes: 0, tosses: 0 });
-        state.ways.len() - 1
+        state.flows.push(FlowState { flow, last_due: Instant::now(), bytes: 0, tosses: 0 });
+        state.flows.len() - 1
     }
 
-    /// Sends these loads, in order, when the way has room.
-    pub(super) fn send(&self, way: usize, loads: Vec<Load>) {
+    /// Sends these loads, in order, when the flow has room.
+    pub(super) fn send(&self, flow: usize, loads: Vec<Load>) {
         let mut state = self.state();
-        while state.ways[way].bytes > WAY_BYTES_MAX && state.reaches(way) {
+        while state.flows[flow].bytes > FLOW_BYTES_MAX && state.reaches(flow) {
             state = self.progress.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        if !state.reaches(way) {
+        if !state.reaches(flow) {
             return;
         }
         let now = Instant::now();
         for load in loads {
-            for piece in state.ways[way].torn(self.conditions.seed, load) {
-                state.enter(way, piece, now, &self.conditions);
+            for piece in state.flows[flow].torn(self.conditions.seed, load) {
+                state.enter(flow, piece, now, &self.conditions);
             }
         }
         self.news.notify_all();
@@ -203,13 +204,13 @@ impl Ether {
 
     pub(super) fn cut(&self, machine: MachineId) {
         let mut state = self.state();
-        state.places[usize::from(machine.0)].cut_since.get_or_insert_with(Instant::now);
+        state.members[usize::from(machine.0)].cut_since.get_or_insert_with(Instant::now);
         self.news.notify_all();
     }
 
     pub(super) fn restore(&self, machine: MachineId) {
         let mut state = self.state();
-        state.places[usize::from(machine.0)].cut_since = None;
+        state.members[usize::from(machine.0)].cut_since = None;
         let aside = std::mem::take(&mut state.aside);
         state.under_way.extend(aside.into_iter().map(Reverse));
         self.news.notify_all();
@@ -217,7 +218,7 @@ impl Ether {
 
     pub(super) fn kill(&self, machine: MachineId) {
         let mut state = self.state();
-        state.places[usize::from(machine.0)].is_dead = true;
+        state.members[usize::from(machine.0)].is_dead = true;
         state.tell_others(machine, Loss::Died, "it was killed");
         self.progress.notify_all();
     }
@@ -225,20 +226,20 @@ impl Ether {
     /// The orderly end of a machine. Those that cannot hear it do not.
     pub(super) fn leave(&self, machine: MachineId) {
         let mut state = self.state();
-        let place = &mut state.places[usize::from(machine.0)];
-        place.has_left = true;
-        if place.cut_since.is_none() && !place.is_dead {
+        let member = &mut state.members[usize::from(machine.0)];
+        member.has_left = true;
+        if member.cut_since.is_none() && !member.is_dead {
             state.tell_others(machine, Loss::Left, "");
         }
     }
 
-    /// The body of the carrier's thread.
+    /// The body of the delivery thread.
     fn carry(&self) {
         let mut due = Vec::new();
         let mut state = self.state();
         while !state.has_ended {
             let now = Instant::now();
-            let silent_until = state.bury_the_silent(now, self.conditions.silence);
+            let silent_until = state.mark_silent_dead(now, self.conditions.silence);
             state.take_due(now, &mut due);
             if due.is_empty() {
                 let next = state.under_way.peek().map(|Reverse(next)| next.at).into_iter().chain(silent_until).min();
@@ -255,7 +256,7 @@ impl Ether {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, NetworkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -264,51 +265,51 @@ impl Ether {
 fn deliver(region: &Region, load: &Load) {
     let delivered = match load {
         Load::Bytes { offset, bytes } => region.publish(*offset, bytes),
-        Load::Ring { offset } => region.word32(*offset).and_then(park::ring),
+        Load::Wake { offset } => region.word32(*offset).and_then(park::wake),
     };
     delivered.expect("checked when it was sent");
 }
 
-impl State {
-    fn place(&self, machine: MachineId) -> &Place {
-        &self.places[usize::from(machine.0)]
+impl NetworkState {
+    fn member(&self, machine: MachineId) -> &Member {
+        &self.members[usize::from(machine.0)]
     }
 
-    /// Whether what is sent this way may ever arrive.
-    fn reaches(&self, way: usize) -> bool {
-        let Way { from, to, .. } = self.ways[way].way;
-        let has_given_up = |place: &Place| place.is_dead || place.joined.is_none();
-        !has_given_up(self.place(from)) && !has_given_up(self.place(to))
+    /// Whether what is sent on this flow may ever arrive.
+    fn reaches(&self, flow: usize) -> bool {
+        let Flow { from, to, .. } = self.flows[flow].flow;
+        let has_given_up = |member: &Member| member.is_dead || member.joined.is_none();
+        !has_given_up(self.member(from)) && !has_given_up(self.member(to))
     }
 
-    fn is_cut(&self, way: usize) -> bool {
-        let Way { from, to, .. } = self.ways[way].way;
-        self.place(from).cut_since.is_some() || self.place(to).cut_since.is_some()
+    fn is_cut(&self, flow: usize) -> bool {
+        let Flow { from, to, .. } = self.flows[flow].flow;
+        self.member(from).cut_since.is_some() || self.member(to).cut_since.is_some()
     }
 
-    fn enter(&mut self, way: usize, load: Load, now: Instant, conditions: &Conditions) {
-        let traffic = &mut self.ways[way];
+    fn enter(&mut self, flow: usize, load: Load, now: Instant, conditions: &Conditions) {
+        let state = &mut self.flows[flow];
         let (least, most) = (*conditions.delay.start(), *conditions.delay.end());
         let spread_ns = most.saturating_sub(least).as_nanos() as u64;
-        let delay = least + Duration::from_nanos(traffic.toss(conditions.seed) % (spread_ns + 1));
-        traffic.last_due = (now + delay).max(traffic.last_due + Duration::from_nanos(1));
-        traffic.bytes += load.bytes();
+        let delay = least + Duration::from_nanos(state.toss(conditions.seed) % (spread_ns + 1));
+        state.last_due = (now + delay).max(state.last_due + Duration::from_nanos(1));
+        state.bytes += load.bytes();
         self.sent += 1;
-        self.under_way.push(Reverse(Due { at: traffic.last_due, number: self.sent, way, load }));
+        self.under_way.push(Reverse(Due { at: state.last_due, number: self.sent, flow, load }));
     }
 
     /// Moves what is due into `due`, with the region it is for.
     fn take_due(&mut self, now: Instant, due: &mut Vec<(Arc<Region>, Load)>) {
         while self.under_way.peek().is_some_and(|Reverse(next)| next.at <= now) {
             let Some(Reverse(next)) = self.under_way.pop() else { return };
-            if !self.reaches(next.way) {
-                self.ways[next.way].bytes -= next.load.bytes();
-            } else if self.is_cut(next.way) {
+            if !self.reaches(next.flow) {
+                self.flows[next.flow].bytes -= next.load.bytes();
+            } else if self.is_cut(next.flow) {
                 self.aside.push(next);
             } else {
-                self.ways[next.way].bytes -= next.load.bytes();
-                let to = self.ways[next.way].way.to;
-                if let Some((region, _)) = &self.place(to).joined {
+                self.flows[next.flow].bytes -= next.load.bytes();
+                let to = self.flows[next.flow].flow.to;
+                if let Some((region, _)) = &self.member(to).joined {
                     due.push((Arc::clone(region), next.load));
                 }
             }
@@ -316,20 +317,20 @@ impl State {
     }
 
     /// Takes machines for dead that have been cut off for too long; says when to look again.
-    fn bury_the_silent(&mut self, now: Instant, silence: Duration) -> Option<Instant> {
+    fn mark_silent_dead(&mut self, now: Instant, silence: Duration) -> Option<Instant> {
         let mut next = None;
-        for index in 0..self.places.len() {
-            let Some(since) = self.places[index].cut_since.filter(|_| !self.places[index].is_dead) else { continue };
+        for index in 0..self.members.len() {
+            let Some(since) = self.members[index].cut_since.filter(|_| !self.members[index].is_dead) else { continue };
             if now < since + silence {
                 next = Some(next.map_or(since + silence, |next: Instant| next.min(since + silence)));
                 continue;
             }
             let (machine, cause) = (MachineId(index as u16), format!("it was silent for {silence:?}"));
-            self.places[index].is_dead = true;
+            self.members[index].is_dead = true;
             self.tell_others(machine, Loss::Died, &cause);
-            if let Some((_, losses)) = &self.place(machine).joined {
-                for other in (0..self.places.len()).filter(|other| *other != index && !self.places[*other].has_left) {
-                    losses.record(MachineId(other as u16), Loss::Died, cause.as_str());
+            if let Some((_, liveness)) = &self.member(machine).joined {
+                for other in (0..self.members.len()).filter(|other| *other != index && !self.members[*other].has_left) {
+                    liveness.mark_lost(MachineId(other as u16), Loss::Died, cause.as_str());
                 }
             }
         }
@@ -337,20 +338,20 @@ impl State {
     }
 
     fn tell_others(&self, machine: MachineId, loss: Loss, cause: &str) {
-        let others = self.places.iter().enumerate().filter(|(index, _)| *index != usize::from(machine.0));
-        for (_, losses) in others.filter_map(|(_, place)| place.joined.as_ref()) {
-            losses.record(machine, loss, cause);
+        let others = self.members.iter().enumerate().filter(|(index, _)| *index != usize::from(machine.0));
+        for (_, liveness) in others.filter_map(|(_, member)| member.joined.as_ref()) {
+            liveness.mark_lost(machine, loss, cause);
         }
     }
 }
 
-impl Traffic {
-    /// A number that follows from the seed, the way and how many came before.
+impl FlowState {
+    /// A number that follows from the seed, the flow and how many came before.
     fn toss(&mut self, seed: u64) -> u64 {
-        let Way { from, to, worker } = self.way;
-        let way = (u64::from(from.0) << 32) | (u64::from(to.0) << 16) | u64::from(worker.0);
+        let Flow { from, to, worker } = self.flow;
+        let flow = (u64::from(from.0) << 32) | (u64::from(to.0) << 16) | u64::from(worker.0);
         self.tosses += 1;
-        mix(mix(mix(seed) ^ way) ^ self.tosses)
+        mix(mix(mix(seed) ^ flow) ^ self.tosses)
     }
 
     /// A load as it is sent: whole, or in pieces of which the last has the flag.
@@ -383,9 +384,9 @@ fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// The first decisions of chance on a way.
+/// The first decisions of chance on a flow.
 #[cfg(test)]
-pub(super) fn tosses(seed: u64, way: Way, count: usize) -> Vec<u64> {
-    let mut traffic = Traffic { way, last_due: Instant::now(), bytes: 0, tosses: 0 };
-    (0..count).map(|_| traffic.toss(seed)).collect()
+pub(super) fn tosses(seed: u64, flow: Flow, count: usize) -> Vec<u64> {
+    let mut state = FlowState { flow, last_due: Instant::now(), bytes: 0, tosses: 0 };
+    (0..count).map(|_| state.toss(seed)).collect()
 }

@@ -15,18 +15,18 @@
 //! use std::sync::Arc;
 //! use std::time::Duration;
 //!
-//! const PATIENCE: Duration = Duration::from_secs(10);
+//! const TIMEOUT: Duration = Duration::from_secs(10);
 //! let network = sim::Network::new(2, sim::Conditions { seed: 7, ..Default::default() })?;
 //! let open = |machine| {
 //!     let region = Arc::new(Region::anonymous(4096)?);
-//!     network.open(MachineId(machine), region, PATIENCE)
+//!     network.open(MachineId(machine), region, TIMEOUT)
 //! };
 //! std::thread::scope(|scope| -> Result<(), comm::Error> {
 //!     let second = scope.spawn(|| open(1)); // each waits for the other
 //!     let first = open(0)?;
 //!     let second = second.join().expect("it does not panic")?;
 //!     network.kill(MachineId(1));
-//!     assert_eq!(first.watch(PATIENCE)?, Some(MachineId(1)));
+//!     assert_eq!(first.watch(TIMEOUT)?, Some(MachineId(1)));
 //!     assert_eq!(first.lost(MachineId(1))?, Some(Loss::Died));
 //!     drop(second);
 //!     Ok(())
@@ -38,15 +38,15 @@ mod ether;
 #[cfg(test)]
 mod tests;
 
+use crate::connected_pairs::ConnectedPairs;
 use crate::error::Error;
 use crate::fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
-use crate::losses::Losses;
+use crate::liveness::Liveness;
 use crate::memory::{Region, WORD_BYTES};
 use crate::park;
-use ether::{Carrier, Load, Way};
-use std::collections::HashSet;
+use ether::{DeliveryThread, Flow, Load};
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes after which a connection sends what it holds, flush or no flush.
@@ -57,7 +57,7 @@ const HELD_BYTES_MAX: usize = 256 << 10;
 pub struct Conditions {
     /// Where all chance comes from.
     pub seed: u64,
-    /// How long a write, a piece of one, or a ring is under way.
+    /// How long a write, a piece of one, or a wake is under way.
     pub delay: RangeInclusive<Duration>,
     /// How long a machine is cut off until it and the others take one another for dead.
     pub silence: Duration,
@@ -70,10 +70,10 @@ impl Default for Conditions {
     }
 }
 
-/// A network with a place for each machine of a program. Its clones are the same network.
+/// A network of the machines of a program. Its clones are the same network.
 #[derive(Debug, Clone)]
 pub struct Network {
-    carrier: Arc<Carrier>,
+    delivery: Arc<DeliveryThread>,
 }
 
 impl Network {
@@ -82,7 +82,7 @@ impl Network {
     /// # Errors
     /// [`Error::System`] when there can be no further thread.
     pub fn new(machines: u16, conditions: Conditions) -> Result<Network, Error> {
-        Ok(Network { carrier: Arc::new(Carrier::start(machines, conditions)?) })
+        Ok(Network { delivery: Arc::new(DeliveryThread::start(machines, conditions)?) })
     }
 
     /// Joins the network as `machine`, whose peers write `region`. Returns when all machines have
@@ -92,9 +92,15 @@ impl Network {
     /// [`Error::PeerMissing`]; [`Error::Bootstrap`] when `machine` is none of this network, or has
     /// joined before.
     pub fn open(&self, machine: MachineId, region: Arc<Region>, timeout: Duration) -> Result<SimFabric, Error> {
-        let losses = Arc::new(Losses::default());
-        let regions = self.carrier.ether().join(machine, region, Arc::clone(&losses), timeout)?;
-        Ok(SimFabric { carrier: Arc::clone(&self.carrier), machine, regions, losses, connected: Mutex::default() })
+        let liveness = Arc::new(Liveness::default());
+        let regions = self.delivery.ether().join(machine, region, Arc::clone(&liveness), timeout)?;
+        Ok(SimFabric {
+            delivery: Arc::clone(&self.delivery),
+            machine,
+            regions,
+            liveness,
+            connected: ConnectedPairs::default(),
+        })
     }
 
     /// Cuts `machine` off from all others. What is sent to it or by it waits; if it is not restored
@@ -103,7 +109,7 @@ impl Network {
     /// # Panics
     /// If this network has no such machine.
     pub fn cut(&self, machine: MachineId) {
-        self.carrier.ether().cut(machine);
+        self.delivery.ether().cut(machine);
     }
 
     /// Ends a cut. Too late for those who are taken for dead by then.
@@ -111,7 +117,7 @@ impl Network {
     /// # Panics
     /// If this network has no such machine.
     pub fn restore(&self, machine: MachineId) {
-        self.carrier.ether().restore(machine);
+        self.delivery.ether().restore(machine);
     }
 
     /// Lets `machine` die, as the others see it: they are told at once, and nothing comes from it
@@ -120,19 +126,19 @@ impl Network {
     /// # Panics
     /// If this network has no such machine.
     pub fn kill(&self, machine: MachineId) {
-        self.carrier.ether().kill(machine);
+        self.delivery.ether().kill(machine);
     }
 }
 
 /// One machine's end of a simulated network.
 #[derive(Debug)]
 pub struct SimFabric {
-    carrier: Arc<Carrier>,
+    delivery: Arc<DeliveryThread>,
     machine: MachineId,
     /// Of all machines.
     regions: Vec<Arc<Region>>,
-    losses: Arc<Losses>,
-    connected: Mutex<HashSet<(MachineId, WorkerId)>>,
+    liveness: Arc<Liveness>,
+    connected: ConnectedPairs,
 }
 
 impl SimFabric {
@@ -162,14 +168,11 @@ impl Fabric for SimFabric {
 
     fn connect(&self, peer: MachineId, worker: WorkerId) -> Result<Box<dyn Connection>, Error> {
         let region = Arc::clone(self.peer_region(peer)?);
-        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
-        if !connected.insert((peer, worker)) {
-            return Err(Error::AlreadyConnected { machine: peer, worker });
-        }
-        let way = Way { from: self.machine, to: peer, worker };
-        let number = self.carrier.ether().add_way(way);
-        let carrier = Arc::clone(&self.carrier);
-        Ok(Box::new(SimConnection { carrier, number, peer, region, held: Vec::new(), held_bytes: 0 }))
+        self.connected.insert(peer, worker)?;
+        let flow = Flow { from: self.machine, to: peer, worker };
+        let number = self.delivery.ether().add_flow(flow);
+        let delivery = Arc::clone(&self.delivery);
+        Ok(Box::new(SimConnection { delivery, number, peer, region, held: Vec::new(), held_bytes: 0 }))
     }
 
     fn park(
@@ -182,38 +185,38 @@ impl Fabric for SimFabric {
         park::park(self.region().word32(offset)?, timeout, is_idle)
     }
 
-    fn ring(&self, offset: usize) -> Result<(), Error> {
-        park::ring(self.region().word32(offset)?)
+    fn wake(&self, offset: usize) -> Result<(), Error> {
+        park::wake(self.region().word32(offset)?)
     }
 
     fn cause(&self, peer: MachineId) -> Option<String> {
-        self.losses.cause(peer)
+        self.liveness.cause(peer)
     }
 
     fn lost(&self, peer: MachineId) -> Result<Option<Loss>, Error> {
         self.peer_region(peer)?;
-        Ok(self.losses.lost(peer))
+        Ok(self.liveness.lost(peer))
     }
 
     fn watch(&self, timeout: Duration) -> Result<Option<MachineId>, Error> {
-        self.losses.watch(timeout)
+        self.liveness.watch(timeout)
     }
 
     fn end_watch(&self) {
-        self.losses.end_watch();
+        self.liveness.end_watch();
     }
 }
 
 impl Drop for SimFabric {
     fn drop(&mut self) {
-        self.carrier.ether().leave(self.machine);
+        self.delivery.ether().leave(self.machine);
     }
 }
 
-/// A way through the network, and what waits for its flush.
+/// A connection through the network, and what waits for its flush.
 struct SimConnection {
-    carrier: Arc<Carrier>,
-    /// Of its way.
+    delivery: Arc<DeliveryThread>,
+    /// Of its flow.
     number: usize,
     peer: MachineId,
     region: Arc<Region>,
@@ -233,9 +236,9 @@ impl Connection for SimConnection {
         if self.held_bytes > HELD_BYTES_MAX { self.flush() } else { Ok(()) }
     }
 
-    fn ring(&mut self, park_offset: usize) -> Result<(), Error> {
+    fn wake(&mut self, park_offset: usize) -> Result<(), Error> {
         self.region.word32(park_offset)?;
-        self.held.push(Load::Ring { offset: park_offset });
+        self.held.push(Load::Wake { offset: park_offset });
         self.held_bytes += WORD_BYTES;
         Ok(())
     }
@@ -243,7 +246,7 @@ impl Connection for SimConnection {
     fn flush(&mut self) -> Result<(), Error> {
         if !self.held.is_empty() {
             self.held_bytes = 0;
-            self.carrier.ether().send(self.number, std::mem::take(&mut self.held));
+            self.delivery.ether().send(self.number, std::mem::take(&mut self.held));
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! What goes over a data connection: writes and rings, one after the other. Here: how they look, and
+//! What goes over a data connection: writes and wakes, one after the other. Here: how they look, and
 //! [`Intake`], which carries them out on the region of whoever receives them. Not here: sockets.
 //!
 //! A frame is a head of 8 bytes, little endian, `words << 40 | offset / 4`, and for a write its words
-//! (`words` of them, at `offset`). A ring is a head with no words; its offset is that of the park
+//! (`words` of them, at `offset`). A wake is a head with no words; its offset is that of the park
 //! word. So everything on the connection is whole words, and the head of a small write costs 8 bytes.
 //!
 //! Invariants
@@ -25,7 +25,7 @@ pub(super) const FRAME_BYTES_MAX: usize = WORDS_MAX * WORD_BYTES;
 /// Longest region that offsets of frames reach.
 pub(super) const REGION_BYTES_MAX: usize = OFFSET_UNIT << OFFSET_BITS;
 
-/// The head of a write of `bytes` bytes at `offset`, or with no bytes, of a ring.
+/// The head of a write of `bytes` bytes at `offset`, or with no bytes, of a wake.
 pub(super) fn head(offset: usize, bytes: usize) -> [u8; HEAD_BYTES] {
     debug_assert!(bytes <= FRAME_BYTES_MAX && offset < REGION_BYTES_MAX);
     let head = ((bytes / WORD_BYTES) as u64) << OFFSET_BITS | (offset / OFFSET_UNIT) as u64;
@@ -50,7 +50,9 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Violation { offset, bytes, region_bytes } = self;
         match bytes {
-            0 => write!(f, "it rang at offset {offset}, where a region of {region_bytes} bytes has no park word"),
+            0 => {
+                write!(f, "it sent a wake for offset {offset}, where a region of {region_bytes} bytes has no park word")
+            }
             _ => write!(f, "it wrote {bytes} bytes at offset {offset} of a region of {region_bytes} bytes"),
         }
     }
@@ -69,13 +71,13 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    /// Carries out what `received` holds: stores into `region`, and calls `ring` with the offset of
+    /// Carries out what `received` holds: stores into `region`, and calls `wake` with the offset of
     /// each park word, behind the writes before it.
     pub(super) fn take(
         &mut self,
         mut received: &[u8],
         region: &Region,
-        ring: &mut impl FnMut(usize),
+        wake: &mut impl FnMut(usize),
     ) -> Result<(), Violation> {
         if self.word_bytes > 0 {
             let bytes = received.len().min(WORD_BYTES - self.word_bytes);
@@ -88,11 +90,11 @@ impl Intake {
             self.word_bytes = 0;
             received = rest;
             let word = self.word;
-            self.take_words(&word, region, ring)?;
+            self.take_words(&word, region, wake)?;
         }
         let whole_bytes = received.len() - received.len() % WORD_BYTES;
         let (words, rest) = received.split_at(whole_bytes);
-        self.take_words(words, region, ring)?;
+        self.take_words(words, region, wake)?;
         self.word[..rest.len()].copy_from_slice(rest);
         self.word_bytes = rest.len();
         Ok(())
@@ -103,7 +105,7 @@ impl Intake {
         &mut self,
         mut received: &[u8],
         region: &Region,
-        ring: &mut impl FnMut(usize),
+        wake: &mut impl FnMut(usize),
     ) -> Result<(), Violation> {
         loop {
             if self.left_bytes > 0 {
@@ -128,7 +130,7 @@ impl Intake {
                 return Err(Violation { offset, bytes, region_bytes: region.bytes() });
             }
             match bytes {
-                0 => ring(offset),
+                0 => wake(offset),
                 _ => (self.offset, self.left_bytes) = (offset, bytes),
             }
         }
@@ -189,12 +191,12 @@ mod tests {
         let (region, expected) = (Region::anonymous(REGION_BYTES).unwrap(), Region::anonymous(REGION_BYTES).unwrap());
         let mut intake = Intake::default();
         fuzz::run("pieces of frames", |random| {
-            let (wire, rings) = real_frames(random, &expected);
-            let mut rung = Vec::new();
+            let (wire, wakes) = real_frames(random, &expected);
+            let mut woken = Vec::new();
             for piece in wire.chunks(random.random_range(1..100)) {
-                intake.take(piece, &region, &mut |offset| rung.push(offset)).unwrap();
+                intake.take(piece, &region, &mut |offset| woken.push(offset)).unwrap();
             }
-            assert_eq!(rung, rings);
+            assert_eq!(woken, wakes);
             assert!(!intake.is_within_frame());
             assert!(words_of(&region) == words_of(&expected));
         });
@@ -206,12 +208,12 @@ mod tests {
         for (offset, bytes) in [(64, 8), (56, 16), (0, 72), (4, 8), (REGION_BYTES_MAX - 8, 8), (0, FRAME_BYTES_MAX)] {
             let mut wire = head(offset, bytes).to_vec();
             wire.extend([0xff; 128]);
-            let taken = Intake::default().take(&wire, &region, &mut |_| panic!("no ring"));
+            let taken = Intake::default().take(&wire, &region, &mut |_| panic!("no wake"));
             assert_eq!(taken, Err(Violation { offset, bytes, region_bytes: 64 }));
         }
         for offset in [64, 1 << 20] {
-            let taken = Intake::default().take(&head(offset, 0), &region, &mut |_| panic!("no ring"));
-            assert!(taken.unwrap_err().to_string().contains("rang"));
+            let taken = Intake::default().take(&head(offset, 0), &region, &mut |_| panic!("no wake"));
+            assert!(taken.unwrap_err().to_string().contains("sent a wake"));
         }
         assert!(words_of(&region).iter().all(|word| *word == 0));
     }

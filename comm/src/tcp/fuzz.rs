@@ -1,5 +1,5 @@
-//! Frames of data connections, real and changed at random: none makes anything panic or store outside the region. Each test
-//! here is one input's; `crate::fuzz` says where inputs come from.
+//! Frames of data connections, real and changed at random: none makes anything panic or store outside the region.
+//! Each test here is one input's; `crate::fuzz` says where inputs come from.
 
 use super::frame::{Intake, head};
 use crate::fuzz::{self, Random, Script, Target};
@@ -8,14 +8,14 @@ use rand::Rng;
 
 pub(super) const REGION_BYTES: usize = 4096;
 
-/// A few frames as a machine would send them, carried out on `expected` too; gives the rings.
+/// A few frames as a machine would send them, carried out on `expected` too; gives the park words of the wakes.
 pub(super) fn real_frames(random: Random<'_>, expected: &Region) -> (Vec<u8>, Vec<usize>) {
-    let (mut wire, mut rings) = (Vec::new(), Vec::new());
+    let (mut wire, mut wakes) = (Vec::new(), Vec::new());
     for _ in 0..random.random_range(1..6) {
         if random.random_bool(0.3) {
             let offset = random.random_range(0..REGION_BYTES / 4) * 4;
             wire.extend(head(offset, 0));
-            rings.push(offset);
+            wakes.push(offset);
         } else {
             let words = random.random_range(1..40);
             let offset = random.random_range(0..=REGION_BYTES / 8 - words) * 8;
@@ -25,7 +25,7 @@ pub(super) fn real_frames(random: Random<'_>, expected: &Region) -> (Vec<u8>, Ve
             wire.extend(body);
         }
     }
-    (wire, rings)
+    (wire, wakes)
 }
 
 /// For a fuzzer: its input as what comes by a connection, and as changes to real frames.
@@ -53,7 +53,7 @@ fn takes_or_refuses<'a>(pieces: impl Iterator<Item = &'a [u8]>, region: &Region)
     let mut intake = Intake::default();
     for piece in pieces {
         let taken = intake.take(piece, region, &mut |offset| {
-            assert!(region.word32(offset).is_ok(), "a ring outside the region");
+            assert!(region.word32(offset).is_ok(), "a wake outside the region");
         });
         if let Err(violation) = taken {
             assert!(!violation.to_string().is_empty());

@@ -1,8 +1,8 @@
 //! How a connection begins: which one it is to be. Here: the claim and the answer that the handshake
-//! of [`crate::secure`] carries, and [`Guest`], an incoming connection until both sides know each
+//! of [`crate::secure`] carries, and [`IncomingHandshake`], an incoming connection until both sides know each
 //! other. Not here: what follows on it.
 //!
-//! Until a guest is known it costs a socket, a kilobyte and a bounded time; no byte is read that does
+//! Until it is authenticated it costs a socket, a kilobyte and a bounded time; no byte is read that does
 //! not belong to the handshake, so what follows stays in the socket for whoever takes it over.
 
 use crate::fabric::MachineId;
@@ -18,13 +18,13 @@ pub(super) const PURPOSE: &str = "gossamer tcp fabric 1";
 
 /// Time a connection has to say what it is. A machine says it at once; anybody may connect.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(3);
-/// Time a connection has to become known. It has the key, or a recording of somebody who has.
+/// Time a connection has to become authenticated. It has the key, or a recording of somebody who has.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Use {
-    /// Heartbeats and farewells between two machines.
+    /// Heartbeats and the graceful close between two machines.
     Control,
     /// The writes of a worker of the machine that connects.
     Data { worker: u16 },
@@ -74,8 +74,8 @@ pub(super) fn parse_answer(answer: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(answer.try_into().ok()?))
 }
 
-/// An incoming connection whose other side is not known yet.
-pub(super) struct Guest {
+/// An incoming connection whose other side is not authenticated yet.
+pub(super) struct IncomingHandshake {
     pub(super) stream: TcpStream,
     since: Instant,
     received: Vec<u8>,
@@ -88,20 +88,20 @@ enum Step {
     Confirms(Confirming),
 }
 
-/// How far a guest is.
+/// How far a handshake is.
 #[must_use]
 pub(super) enum Progress {
     /// More has to come.
     Waits,
     /// It is a machine of this program, and this is what it connected for.
-    Known(Claim),
+    Authenticated(Claim),
     /// It is not, or has gone.
     Gone,
 }
 
-impl Guest {
-    pub(super) fn new(stream: TcpStream) -> Guest {
-        Guest { stream, since: Instant::now(), received: Vec::new(), claim: None, step: Step::Claims }
+impl IncomingHandshake {
+    pub(super) fn new(stream: TcpStream) -> IncomingHandshake {
+        IncomingHandshake { stream, since: Instant::now(), received: Vec::new(), claim: None, step: Step::Claims }
     }
 
     /// What it says it is: it has the key, or a recording.
@@ -172,7 +172,7 @@ impl Guest {
                 Err(refusal) => self.refuse(refusal),
             },
             Step::Confirms(confirming) => match (confirming.confirm(content), self.claim) {
-                (Ok(_), Some(claim)) => Progress::Known(claim),
+                (Ok(_), Some(claim)) => Progress::Authenticated(claim),
                 _ => Progress::Gone,
             },
         }
@@ -212,17 +212,17 @@ mod tests {
         assert_eq!(parse_answer(&[0; 7]), None);
     }
 
-    /// What becomes of a guest that sends a recorded first message, and then this.
+    /// What becomes of a handshake that sends a recorded first message, and then this.
     fn after_a_recording(key: &Key, first: &[u8], then: &[u8]) -> Progress {
         use std::io::Write as _;
 
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut connected = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let mut guest = Guest::new(listener.accept().unwrap().0);
+        let mut handshake = IncomingHandshake::new(listener.accept().unwrap().0);
         connected.write_all(&[first, then].concat()).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
-            match guest.advance(key, 4096, |_| true) {
+            match handshake.advance(key, 4096, |_| true) {
                 Progress::Waits => assert!(Instant::now() < deadline, "all of it was sent"),
                 over => return over,
             }
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_does_not_become_known() {
+    fn a_recording_does_not_authenticate() {
         let key = Key::generate().unwrap();
         let claim =
             Claim { from: MachineId(1), to: MachineId(0), machines: 2, region_bytes: 4096, purpose: Use::Control };

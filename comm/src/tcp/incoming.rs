@@ -1,16 +1,17 @@
-//! Incoming connections until both sides know each other: which of them are kept, and who had to go.
+//! Incoming connections until both sides are authenticated: which of them are kept, and which are evicted.
 //!
-//! Here: the listener, handshakes under way. Beside it: `greeting.rs` (the steps of one handshake). Not here: connections that
-//! are known (`attendant.rs`).
+//! Here: the listener, handshakes under way. Beside it: `greeting.rs` (the steps of one handshake). Not here:
+//! connections that are authenticated (`poller.rs`).
 //!
 //! Anybody may connect, so nobody gains by waiting, and nobody is waited for:
-//! - who has shown nothing yet falls under the rule of [`Unauthenticated`]: a new one is always let in, and another goes for it;
-//! - who has sent a claim has the key, or a recording of somebody who has. The flood of others does not touch it, and of each
-//!   claim there are at most [`SAME_CLAIM_MAX`], so recordings do not add up;
+//! - who has shown nothing yet falls under the rule of [`Unauthenticated`]: a new one is always let in, and another
+//!   goes for it;
+//! - who has sent a claim has the key, or a recording of somebody who has. The flood of others does not touch it, and
+//!   of each claim there are at most [`SAME_CLAIM_MAX`], so recordings do not add up;
 //! - a peer that had to go connects again (`mod.rs`), with a new place in the order.
 
 use super::descriptors;
-use super::greeting::{Claim, Guest, Progress, Use};
+use super::greeting::{Claim, IncomingHandshake, Progress, Use};
 use crate::fabric::MachineId;
 use crate::secure::{Key, Unauthenticated};
 use rustix::event::epoll;
@@ -45,8 +46,8 @@ pub(super) struct Crowd {
     pub(super) address: IpAddr,
 }
 
-/// A connection whose other side is known.
-pub(super) struct Known {
+/// A connection whose other side is authenticated.
+pub(super) struct Authenticated {
     pub(super) token: u64,
     pub(super) claim: Claim,
     pub(super) stream: TcpStream,
@@ -62,7 +63,7 @@ pub(super) struct Incoming {
     epoll: Arc<OwnedFd>,
     listener_token: u64,
     next_token: u64,
-    guests: HashMap<u64, Guest>,
+    handshakes: HashMap<u64, IncomingHandshake>,
     unauthenticated: Unauthenticated,
     unauthenticated_max: usize,
     /// Those that have sent a claim, the oldest first.
@@ -93,7 +94,7 @@ impl Incoming {
             epoll,
             listener_token,
             next_token: listener_token + 1,
-            guests: HashMap::new(),
+            handshakes: HashMap::new(),
             unauthenticated: Unauthenticated::default(),
             unauthenticated_max: part.clamp(UNAUTHENTICATED_MIN, UNAUTHENTICATED_MAX),
             claimed: HashMap::new(),
@@ -110,7 +111,7 @@ impl Incoming {
 
     /// Whether this is a connection whose handshake is under way.
     pub(super) fn has(&self, token: u64) -> bool {
-        self.guests.contains_key(&token)
+        self.handshakes.contains_key(&token)
     }
 
     /// Whom the listener turned away so far, if there were too many.
@@ -120,12 +121,12 @@ impl Incoming {
 
     /// Whether the clock has to be looked at for it.
     pub(super) fn is_busy(&self) -> bool {
-        !self.guests.is_empty() || self.paused.is_some()
+        !self.handshakes.is_empty() || self.paused.is_some()
     }
 
     /// Whatever depends on the clock.
     pub(super) fn keep_time(&mut self, now: Instant) -> Result<(), Errno> {
-        let late = self.guests.iter().filter(|(_, guest)| guest.is_late(now));
+        let late = self.handshakes.iter().filter(|(_, handshake)| handshake.is_late(now));
         let late: Vec<u64> = late.map(|(token, _)| *token).collect();
         late.into_iter().for_each(|token| drop(self.remove(token)));
         match self.paused {
@@ -134,12 +135,12 @@ impl Incoming {
         }
     }
 
-    /// Takes new connections, for which others may have to go. Gives those that are known at once.
-    pub(super) fn accept(&mut self, is_wanted: &impl Fn(&Claim) -> bool) -> Result<Vec<Known>, Errno> {
-        let mut known = Vec::new();
+    /// Takes new connections, for which others may have to go. Gives those that are authenticated at once.
+    pub(super) fn accept(&mut self, is_wanted: &impl Fn(&Claim) -> bool) -> Result<Vec<Authenticated>, Errno> {
+        let mut authenticated = Vec::new();
         for _ in 0..ACCEPTS_MAX {
             match descriptors::with_room(|| self.listener.accept()) {
-                Ok((stream, address)) => known.extend(self.add(stream, address.ip(), is_wanted)),
+                Ok((stream, address)) => authenticated.extend(self.add(stream, address.ip(), is_wanted)),
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => break,
                     ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
@@ -153,31 +154,36 @@ impl Incoming {
                 },
             }
         }
-        Ok(known)
+        Ok(authenticated)
     }
 
     fn is_out_of_descriptors(&self, error: &std::io::Error) -> bool {
         matches!(error.raw_os_error().map(Errno::from_raw_os_error), Some(Errno::MFILE | Errno::NFILE))
     }
 
-    fn add(&mut self, stream: TcpStream, address: IpAddr, is_wanted: &impl Fn(&Claim) -> bool) -> Option<Known> {
+    fn add(
+        &mut self,
+        stream: TcpStream,
+        address: IpAddr,
+        is_wanted: &impl Fn(&Claim) -> bool,
+    ) -> Option<Authenticated> {
         let token = self.new_token();
         // One that fails here has gone, or there is no memory for it: its side notices.
         watch(&self.epoll, &stream, token).ok()?;
-        self.guests.insert(token, Guest::new(stream));
+        self.handshakes.insert(token, IncomingHandshake::new(stream));
         self.unauthenticated.insert(token, address);
         // A peer has mostly said by now what it is, and then has to fear no flood.
-        let known = self.advance(token, is_wanted);
+        let authenticated = self.advance(token, is_wanted);
         self.evict_beyond(self.unauthenticated_max);
-        known
+        authenticated
     }
 
-    /// Goes on with a handshake. Gives the connection when it is known.
-    pub(super) fn advance(&mut self, token: u64, is_wanted: &impl Fn(&Claim) -> bool) -> Option<Known> {
-        let guest = self.guests.get_mut(&token)?;
-        match guest.advance(&self.key, self.region_bytes, is_wanted) {
+    /// Goes on with a handshake. Gives the connection when it is authenticated.
+    pub(super) fn advance(&mut self, token: u64, is_wanted: &impl Fn(&Claim) -> bool) -> Option<Authenticated> {
+        let handshake = self.handshakes.get_mut(&token)?;
+        match handshake.advance(&self.key, self.region_bytes, is_wanted) {
             Progress::Waits => {
-                if let Some(claim) = guest.claim().filter(|_| self.unauthenticated.remove(token)) {
+                if let Some(claim) = handshake.claim().filter(|_| self.unauthenticated.remove(token)) {
                     self.note_claim(token, claim);
                 }
                 None
@@ -186,7 +192,7 @@ impl Incoming {
                 self.remove(token);
                 None
             }
-            Progress::Known(claim) => Some(Known { token, claim, stream: self.remove(token)?.stream }),
+            Progress::Authenticated(claim) => Some(Authenticated { token, claim, stream: self.remove(token)?.stream }),
         }
     }
 
@@ -197,14 +203,14 @@ impl Incoming {
         if same.len() > SAME_CLAIM_MAX
             && let Some(oldest) = same.pop_front()
         {
-            self.guests.remove(&oldest);
+            self.handshakes.remove(&oldest);
         }
     }
 
-    fn remove(&mut self, token: u64) -> Option<Guest> {
-        let guest = self.guests.remove(&token)?;
+    fn remove(&mut self, token: u64) -> Option<IncomingHandshake> {
+        let handshake = self.handshakes.remove(&token)?;
         if !self.unauthenticated.remove(token)
-            && let Some(claim) = guest.claim()
+            && let Some(claim) = handshake.claim()
             && let Some(same) = self.claimed.get_mut(&(claim.from, claim.purpose))
         {
             same.retain(|other| *other != token);
@@ -212,13 +218,13 @@ impl Incoming {
                 self.claimed.remove(&(claim.from, claim.purpose));
             }
         }
-        Some(guest)
+        Some(handshake)
     }
 
     /// Whether somebody had to go.
     fn evict_beyond(&mut self, most: usize) -> bool {
         let Some(evicted) = self.unauthenticated.evict_beyond(most) else { return false };
-        self.guests.remove(&evicted.number);
+        self.handshakes.remove(&evicted.number);
         let before = self.crowd.map_or(0, |crowd| crowd.evicted);
         self.crowd = Some(Crowd { evicted: before + 1, address: evicted.address });
         true
@@ -234,7 +240,7 @@ impl Incoming {
 
     /// Closes all of them.
     pub(super) fn clear(&mut self) {
-        self.guests.clear();
+        self.handshakes.clear();
         self.claimed.clear();
         self.unauthenticated = Unauthenticated::default();
     }

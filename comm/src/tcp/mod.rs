@@ -1,12 +1,13 @@
 //! `tcp`: the fabric between hosts. A one-sided write is a frame on a TCP connection, which a thread
-//! of the receiving machine, the *attendant*, stores into that machine's region; or one of its workers
+//! of the receiving machine, the *I/O thread*, stores into that machine's region; or one of its workers
 //! does that polls at the moment.
 //!
-//! Here: opening the fabric, making connections. Beside it: `sender` (the sending end), `frame` (what
-//! goes over the wire, and into the region), `attendant` (the receiving end), `duty` (who reads), `incoming` and `greeting` (who connects), `links` (who lives), `shared` (what all of them know).
+//! Here: opening the fabric, making connections. Beside it: `sender` (the sending end), `frame` (what goes over the
+//! wire, and into the region), `poller` (the receiving end), `poller_lock` (who reads), `incoming` and `greeting`
+//! (who connects), `control` (who lives), `shared` (what all of them share).
 //!
 //! Connections: one for each worker and remote machine, which carries that worker's writes to that
-//! machine (thesis 3.2.9), and between each two machines one more for heartbeats and farewells. Every
+//! machine (thesis 3.2.9), and between each two machines one more for heartbeats and the graceful close. Every
 //! one begins with the handshake of [`crate::secure`] with the program's key, so nobody but the program's
 //! machines can write into a region. What follows is in clear: whoever can change packets between the
 //! hosts can change what the program does, as with RDMA. Use this fabric on networks where that is acceptable,
@@ -16,47 +17,48 @@
 //! stands still shows after [`Limits::silence`]. Writes to it vanish; [`Fabric::lost`] and
 //! [`Fabric::cause`] tell.
 //!
-//! Cost: a batch of writes and rings is one system call at the sender (`flush`). At the receiver one
+//! Cost: a batch of writes and wakes is one system call at the sender (`flush`). At the receiver one
 //! read takes what has come, up to 256 KiB, and a parked worker is woken once for it. A connection holds at
 //! most 128 KiB at the sender and none at the receiver.
 
-mod attendant;
+mod control;
 mod descriptors;
-mod duty;
 mod frame;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz;
 mod greeting;
 mod incoming;
-mod links;
+mod poller;
+mod poller_lock;
 mod sender;
 mod shared;
 #[cfg(test)]
 mod tests;
 
+use crate::connected_pairs::ConnectedPairs;
+use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
 use crate::memory::{Region, WORD_BYTES};
 use crate::park;
 use crate::secure::{Initiating, Key};
-use attendant::Attendant;
-use duty::Duty;
 use greeting::{Claim, PURPOSE, Use};
 use incoming::Crowd;
+use poller::Poller;
+use poller_lock::PollerLock;
 use sender::TcpConnection;
-use shared::{Fate, Order, Shared};
-use std::collections::HashSet;
+use shared::{Order, TcpShared};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Connections that may wait for a machine that does not take them yet, strangers' among them; the system may allow fewer
-/// (`net.core.somaxconn`).
+/// Connections that may wait for a machine that does not take them yet, strangers' among them; the system may allow
+/// fewer (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
-/// Time for the first attempt to make a connection; each further one has twice the time of the one before. Where a queue is full
-/// the system asks again ever more seldom, so a new attempt is sooner through.
+/// Time for the first attempt to make a connection; each further one has twice the time of the one before. Where a
+/// queue is full the system asks again ever more seldom, so a new attempt is sooner through.
 const FIRST_ATTEMPT: Duration = Duration::from_millis(500);
 /// Longest pause after an attempt that the other side closed.
 const PAUSE_MAX: Duration = Duration::from_millis(64);
@@ -118,17 +120,17 @@ impl Listener {
     }
 }
 
-/// One machine's end of a `tcp` fabric. Dropping it says farewell to the peers; connections stay usable
+/// One machine's end of a `tcp` fabric. Dropping it closes it gracefully; connections stay usable
 /// after that.
 pub struct TcpFabric {
-    shared: Arc<Shared>,
-    duty: Arc<Duty>,
+    shared: Arc<TcpShared>,
+    poller: Arc<PollerLock>,
     key: Key,
     addresses: Vec<Option<SocketAddr>>,
     limits: Limits,
     timeout: Duration,
-    connected: Mutex<HashSet<(MachineId, WorkerId)>>,
-    attendant: Option<JoinHandle<()>>,
+    connected: ConnectedPairs,
+    io_thread: Option<JoinHandle<()>>,
     last_order: Order,
 }
 
@@ -141,9 +143,9 @@ impl TcpFabric {
     ///
     /// # Errors
     /// [`Error::PeerMissing`], [`Error::PeerLost`], [`Error::Unreachable`] name the machine that did not come up;
-    /// [`Error::Crowded`], [`Error::NotLetIn`] tell that strangers were in the way; [`Error::WrongKey`] and what else a handshake may end with
-    /// ([`SecureStream::connect`](crate::secure::SecureStream::connect)); [`Error::Bootstrap`] when `machine` or the
-    /// region does not fit; [`Error::System`].
+    /// [`Error::Crowded`], [`Error::NotLetIn`] tell that strangers were in the way; [`Error::WrongKey`] and what else
+    /// a handshake may end with ([`SecureStream::connect`](crate::secure::SecureStream::connect));
+    /// [`Error::Bootstrap`] when `machine` or the region does not fit; [`Error::System`].
     pub fn open(
         listener: Listener,
         machine: MachineId,
@@ -162,18 +164,19 @@ impl TcpFabric {
         let mut addresses = peers;
         addresses[usize::from(machine.0)] = None;
         let Listener { listener, limits, .. } = listener;
-        let shared = Arc::new(Shared::new(machine, region, addresses.iter().map(Option::is_some))?);
-        let attendant = Attendant::new(Arc::clone(&shared), key.clone(), listener, limits)?;
-        let duty = Arc::new(Duty::new(Arc::clone(&shared), attendant));
-        let on_duty = Arc::clone(&duty);
-        let attendant = std::thread::Builder::new()
+        let shared = Arc::new(TcpShared::new(machine, region, addresses.iter().map(Option::is_some))?);
+        let receiver = Poller::new(Arc::clone(&shared), key.clone(), listener, limits)?;
+        let poller = Arc::new(PollerLock::new(Arc::clone(&shared), receiver));
+        let watched = Arc::clone(&poller);
+        let io_thread = std::thread::Builder::new()
             .name("gossamer-tcp".to_owned())
-            .spawn(move || on_duty.run())
+            .spawn(move || watched.run())
             .map_err(Error::system("starting the thread that receives"))?;
-        let (connected, attendant) = (Mutex::default(), Some(attendant));
+        let (connected, io_thread) = (ConnectedPairs::default(), Some(io_thread));
         // Until all is well, the end of this is a death to the others.
         let last_order = Order::Stop;
-        let mut fabric = TcpFabric { shared, duty, key, addresses, limits, timeout, connected, attendant, last_order };
+        let mut fabric =
+            TcpFabric { shared, poller, key, addresses, limits, timeout, connected, io_thread, last_order };
         fabric.meet_all()?;
         fabric.last_order = Order::Leave;
         Ok(fabric)
@@ -181,17 +184,17 @@ impl TcpFabric {
 
     /// Makes the control connections to the peers of higher number, and waits for those of lower.
     fn meet_all(&self) -> Result<(), Error> {
-        let (start, own) = (Instant::now(), self.machine());
-        for peer in self.shared.served().into_iter().filter(|peer| *peer > own) {
-            let left = self.timeout.saturating_sub(start.elapsed());
-            let (stream, region_bytes) = self.reach(peer, Use::Control, left)?;
+        let (deadline, own) = (Deadline::after(self.timeout), self.machine());
+        let served = self.shared.served();
+        for peer in served.iter().copied().filter(|peer| *peer > own) {
+            let (stream, region_bytes) = self.reach(peer, Use::Control, deadline.left())?;
             self.shared.arrived(peer, region_bytes);
             self.shared.order(Order::Control(peer, stream));
         }
-        match self.shared.wait_for_all(start.checked_add(self.timeout)) {
+        match self.shared.liveness.wait_for_arrivals(&served, deadline) {
             None => Ok(()),
-            Some((machine, Fate::Died(_))) => Err(Error::PeerLost { machine }),
-            Some((machine, _)) => Err(self.missing(machine)),
+            Some((machine, Some(_))) => Err(Error::PeerLost { machine }),
+            Some((machine, None)) => Err(self.missing(machine)),
         }
     }
 
@@ -204,18 +207,18 @@ impl TcpFabric {
         }
     }
 
-    /// Makes a connection to a peer, and gives the length of its region. A peer whose port strangers take may have closed it
-    /// for one of theirs, or not heard of it yet: so not only once.
+    /// Makes a connection to a peer, and gives the length of its region. A peer whose port strangers take may have
+    /// closed it for one of theirs, or not heard of it yet: so not only once.
     fn reach(&self, machine: MachineId, purpose: Use, timeout: Duration) -> Result<(TcpStream, usize), Error> {
         let own = self.machine();
         let Some(address) = self.addresses.get(usize::from(machine.0)).copied().flatten() else {
             return Err(Error::NoSuchPeer { machine, own, machines: self.machines() });
         };
-        let start = Instant::now();
+        let deadline = Deadline::after(timeout);
         let (mut limit, mut pause) = (FIRST_ATTEMPT, Duration::from_millis(1));
         let (mut attempts, mut closed) = (0, 0);
         loop {
-            let left = timeout.saturating_sub(start.elapsed());
+            let left = deadline.left();
             let is_last = left <= limit;
             attempts += 1;
             let error = match self.try_to_reach(machine, address, purpose, left.min(limit)) {
@@ -224,7 +227,7 @@ impl TcpFabric {
             };
             if matches!(error, Error::Closed { .. }) {
                 closed += 1;
-                std::thread::sleep(pause.min(timeout.saturating_sub(start.elapsed())));
+                std::thread::sleep(pause.min(deadline.left()));
                 pause = (2 * pause).min(PAUSE_MAX);
             } else if is_last {
                 let waited_ms = timeout.as_millis();
@@ -232,7 +235,7 @@ impl TcpFabric {
             } else {
                 limit *= 2;
             }
-            if !matches!(self.shared.fate(machine), Ok(Fate::Absent | Fate::Here)) {
+            if !self.shared.is_served(machine) {
                 return Err(error);
             }
         }
@@ -245,7 +248,7 @@ impl TcpFabric {
         purpose: Use,
         timeout: Duration,
     ) -> Result<(TcpStream, usize), Error> {
-        let deadline = Instant::now().checked_add(timeout);
+        let deadline = Deadline::after(timeout);
         let unreachable = |source| Error::Unreachable { machine, address, source };
         let (from, machines, region_bytes) = (self.machine(), self.machines(), self.region().bytes() as u64);
         let claim = Claim { from, to: machine, machines, region_bytes, purpose };
@@ -260,9 +263,8 @@ impl TcpFabric {
             }
             made => made.map_err(unreachable)?,
         };
-        let left = deadline.map_or(timeout, |deadline| deadline.saturating_duration_since(Instant::now()));
         let name = format!("{machine} ({address})");
-        let (_, answer) = initiating.run(&stream, &name, left)?;
+        let (_, answer) = initiating.run(&stream, &name, deadline.left())?;
         let region_bytes = greeting::parse_answer(&answer).and_then(|bytes| usize::try_from(bytes).ok());
         let region_bytes = region_bytes.filter(|bytes| bytes.is_multiple_of(WORD_BYTES));
         let region_bytes = region_bytes.ok_or(Error::NotGossamer { peer: name })?;
@@ -309,16 +311,11 @@ impl Fabric for TcpFabric {
 
     fn connect(&self, peer: MachineId, worker: WorkerId) -> Result<Box<dyn Connection>, Error> {
         let region_bytes = self.shared.region_bytes(peer)?;
-        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
-        if !connected.insert((peer, worker)) {
-            return Err(Error::AlreadyConnected { machine: peer, worker });
-        }
-        // The handshakes of several workers go on at once.
-        drop(connected);
-        let stream = match self.shared.fate(peer)? {
-            Fate::Here => match self.reach(peer, Use::Data { worker: worker.0 }, self.timeout) {
+        self.connected.insert(peer, worker)?;
+        let stream = match self.shared.lost(peer)? {
+            None => match self.reach(peer, Use::Data { worker: worker.0 }, self.timeout) {
                 Ok((stream, _)) => Some(stream),
-                // It was there, and is not: what becomes of it, the attendant finds out.
+                // It was there, and is not: what becomes of it, the I/O thread finds out.
                 Err(Error::Unreachable { source, .. }) => {
                     self.shared.suspect(peer, format!("a connection to it could not be made: {source}"));
                     None
@@ -329,7 +326,7 @@ impl Fabric for TcpFabric {
                 }
                 Err(error) => return Err(error),
             },
-            _ => None,
+            Some(_) => None,
         };
         Ok(Box::new(TcpConnection::new(peer, region_bytes, stream, Arc::clone(&self.shared))))
     }
@@ -347,36 +344,33 @@ impl Fabric for TcpFabric {
     }
 
     fn will_park(&self, _worker: WorkerId) {
-        self.duty.hand_over();
+        self.poller.hand_over();
     }
 
-    fn ring(&self, offset: usize) -> Result<(), Error> {
-        park::ring(self.region().word32(offset)?)
+    fn wake(&self, offset: usize) -> Result<(), Error> {
+        park::wake(self.region().word32(offset)?)
     }
 
     fn poll(&self, _worker: WorkerId) -> Result<(), Error> {
         self.shared.check()?;
-        self.duty.take_turn();
+        self.poller.take_turn();
         Ok(())
     }
 
     fn cause(&self, peer: MachineId) -> Option<String> {
-        match self.shared.fate(peer) {
-            Ok(Fate::Died(cause)) => Some(cause),
-            _ => None,
-        }
+        self.shared.liveness.cause(peer)
     }
 
     fn lost(&self, peer: MachineId) -> Result<Option<Loss>, Error> {
-        self.shared.loss(peer)
+        self.shared.lost(peer)
     }
 
     fn watch(&self, timeout: Duration) -> Result<Option<MachineId>, Error> {
-        Ok(self.shared.wait_for_death(Instant::now().checked_add(timeout)))
+        self.shared.liveness.watch(timeout)
     }
 
     fn end_watch(&self) {
-        self.shared.end_watch();
+        self.shared.liveness.end_watch();
     }
 }
 
@@ -396,9 +390,9 @@ impl std::fmt::Debug for TcpFabric {
 impl Drop for TcpFabric {
     fn drop(&mut self) {
         self.shared.order(std::mem::replace(&mut self.last_order, Order::Stop));
-        if let Some(attendant) = self.attendant.take() {
-            // It reports a panic of its own (`Attendant::run`).
-            let _ = attendant.join();
+        if let Some(io_thread) = self.io_thread.take() {
+            // It reports a panic of its own (`PollerLock::run`).
+            let _ = io_thread.join();
         }
     }
 }

@@ -1,18 +1,18 @@
 //! The sending end of one connection: the writes of one worker to one machine. Not here: making the
-//! connection (`mod.rs`), the receiving end (`attendant.rs`, `frame.rs`).
+//! connection (`mod.rs`), the receiving end (`poller.rs`, `frame.rs`).
 //!
-//! Writes and rings gather in a buffer of [`HELD_BYTES_MAX`] bytes, which goes out with one system call when the
+//! Writes and wakes gather in a buffer of [`HELD_BYTES_MAX`] bytes, which goes out with one system call when the
 //! worker flushes, or before it would overflow; a large write goes out at once, together with what is
 //! held, straight from where it lies. That is all the memory a connection takes, however slow its
 //! receiver.
 //!
-//! When the socket is full the worker waits until it has room: the other side's attendant reads
+//! When the socket is full the worker waits until it has room: the other side's I/O thread reads
 //! whatever its workers do, so the wait ends, or the peer turns out to be gone. What is written to a peer that
 //! is gone vanishes: `Fabric::lost` tells, not an error here.
 
+use super::control;
 use super::frame::{self, FRAME_BYTES_MAX};
-use super::links;
-use super::shared::Shared;
+use super::shared::TcpShared;
 use crate::error::Error;
 use crate::fabric::{Connection, MachineId};
 use crate::memory::{self, WORD_BYTES};
@@ -36,9 +36,9 @@ pub(super) struct TcpConnection {
     /// `None` when the peer is gone.
     stream: Option<TcpStream>,
     held: Vec<u8>,
-    /// Where in `held` the last frame begins, if it is a ring of this park word: rung once is enough.
-    last_ring: Option<usize>,
-    shared: Arc<Shared>,
+    /// Where in `held` the last frame begins, if it is a wake for this park word: one is enough.
+    last_wake: Option<usize>,
+    shared: Arc<TcpShared>,
 }
 
 impl TcpConnection {
@@ -47,9 +47,9 @@ impl TcpConnection {
         peer: MachineId,
         region_bytes: usize,
         stream: Option<TcpStream>,
-        shared: Arc<Shared>,
+        shared: Arc<TcpShared>,
     ) -> TcpConnection {
-        TcpConnection { peer, region_bytes, stream, held: Vec::new(), last_ring: None, shared }
+        TcpConnection { peer, region_bytes, stream, held: Vec::new(), last_wake: None, shared }
     }
 
     /// Makes room for a frame of `bytes` bytes in the buffer, which is less than it may hold.
@@ -116,10 +116,10 @@ impl TcpConnection {
         Ok(())
     }
 
-    /// The connection is broken. Whether the peer has died or left, the attendant finds out.
+    /// The connection is broken. Whether the peer has died or left, the I/O thread finds out.
     #[cold]
     fn give_up(&mut self, error: Errno) {
-        self.shared.suspect(self.peer, links::explain(error));
+        self.shared.suspect(self.peer, control::explain(error));
         self.stream = None;
     }
 }
@@ -147,7 +147,7 @@ impl Connection for TcpConnection {
         if self.stream.is_none() {
             return Ok(());
         }
-        self.last_ring = None;
+        self.last_wake = None;
         if source.len() < DIRECT_BYTES {
             self.make_room(frame::HEAD_BYTES + source.len())?;
             self.held.extend_from_slice(&frame::head(remote_offset, source.len()));
@@ -160,14 +160,14 @@ impl Connection for TcpConnection {
             .try_for_each(|(offset, piece)| self.send_directly(piece, offset))
     }
 
-    fn ring(&mut self, park_offset: usize) -> Result<(), Error> {
-        memory::check_access(self.region_bytes, park_offset, size_of::<u32>(), align_of::<u32>())?;
-        if self.stream.is_none() || self.last_ring == Some(park_offset) {
+    fn wake(&mut self, park_offset: usize) -> Result<(), Error> {
+        memory::check_park_word(self.region_bytes, park_offset)?;
+        if self.stream.is_none() || self.last_wake == Some(park_offset) {
             return Ok(());
         }
         self.make_room(frame::HEAD_BYTES)?;
         self.held.extend_from_slice(&frame::head(park_offset, 0));
-        self.last_ring = Some(park_offset);
+        self.last_wake = Some(park_offset);
         Ok(())
     }
 
@@ -175,7 +175,7 @@ impl Connection for TcpConnection {
         if self.held.is_empty() {
             return Ok(());
         }
-        self.last_ring = None;
+        self.last_wake = None;
         let held = std::mem::take(&mut self.held);
         let sent = self.send(&mut [IoSlice::new(&held)]);
         self.held = held;

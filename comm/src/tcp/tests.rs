@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const SHORT: Limits = Limits { heartbeat: Duration::from_millis(50), silence: Duration::from_millis(400) };
@@ -24,7 +25,7 @@ const UP: &str = "this machine is up";
 const READY: &str = "the victim is ready";
 
 fn effort() -> Effort {
-    Effort { writes: 20_000, wakes: 500, patience: TIMEOUT }
+    Effort { writes: 20_000, wakes: 500, timeout: TIMEOUT }
 }
 
 fn listen() -> Listener {
@@ -51,7 +52,7 @@ fn open_all(machines: u16, region_bytes: usize, limits: Limits) -> Vec<TcpFabric
     })
 }
 
-/// Waits for a peer's fate, for as long as a test may take.
+/// Waits until a peer is lost, for as long as a test may take.
 fn wait_for_loss(fabric: &TcpFabric, peer: MachineId) -> Loss {
     let start = Instant::now();
     loop {
@@ -163,7 +164,7 @@ fn machine_process() {
         role => {
             conformance::notices_death(&fabric, VICTIM, TIMEOUT, || println!("{READY}"));
             let cause = fabric.cause(VICTIM).expect("a reason");
-            let expected = if role == "silence" { "nothing was heard" } else { "without a farewell" };
+            let expected = if role == "silence" { "nothing was heard" } else { "without a graceful close" };
             assert!(cause.contains(expected), "{cause}");
         }
     }
@@ -332,7 +333,7 @@ fn polling_and_sleeping_workers_lose_nothing() {
             for turn in [0, 1] {
                 if turn == own {
                     connection.write(&round.to_ne_bytes(), ball).unwrap();
-                    connection.ring(park_word).unwrap();
+                    connection.wake(park_word).unwrap();
                     connection.flush().unwrap();
                     continue;
                 }
@@ -479,7 +480,7 @@ fn a_slow_reader_holds_the_sender_up_and_loses_nothing() {
                 let source: Vec<u8> = (0..bytes as u64).map(|index| (index ^ number) as u8).collect();
                 connection.write(&source, offset).unwrap();
                 expected.publish(offset, &source).unwrap();
-                connection.ring(4 * (number as usize % 100)).unwrap();
+                connection.wake(4 * (number as usize % 100)).unwrap();
                 if number % 7 == 0 {
                     connection.flush().unwrap();
                 }
@@ -487,19 +488,19 @@ fn a_slow_reader_holds_the_sender_up_and_loses_nothing() {
             }
             assert!(connection.is_connected());
         });
-        let (mut intake, mut rung, mut buffer) = (Intake::default(), 0, vec![0; 5003]);
+        let (mut intake, mut woken, mut buffer) = (Intake::default(), 0, vec![0; 5003]);
         loop {
             let bytes = stream.read(&mut buffer).unwrap();
             if bytes == 0 {
                 break;
             }
             let taken = intake.take(&buffer[..bytes], &received, &mut |offset| {
-                rung += 1;
-                assert_eq!(offset, 4 * (rung % 100), "rings come in order");
+                woken += 1;
+                assert_eq!(offset, 4 * (woken % 100), "wakes come in order");
             });
             taken.unwrap();
         }
-        assert_eq!(rung, WRITES as usize);
+        assert_eq!(woken, WRITES as usize);
         assert!(!intake.is_within_frame());
     });
     let words = |region: &Region| -> Vec<u64> {

@@ -52,7 +52,7 @@ impl Sleep {
         self.0 & 1 == 1 && self.place() as usize * 4 == park_offset
     }
 
-    /// Where its park word is, in units of 4 bytes: what a bell for it carries.
+    /// Where its park word is, in units of 4 bytes: what a wake message for it carries.
     pub(super) fn place(self) -> u32 {
         (self.0 >> 32) as u32
     }

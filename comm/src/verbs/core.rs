@@ -1,43 +1,41 @@
-//! What the threads of a machine share of its verbs fabric: lanes, board, fates. Connections keep it
+//! What the threads of a machine share of its verbs fabric: lanes, board, liveness. Connections keep it
 //! alive, so they stay usable after the fabric is dropped.
 
-use super::attendant::LEAVE_TIMEOUT;
-use super::fates::Fates;
+use super::io_thread::LEAVE_TIMEOUT;
 use super::lane::{Lane, give_way};
 use super::link::Counts;
+use super::liveness::VerbsLiveness;
 use super::raw::{Device, MemoryRegion, QueuePair};
 use crate::error::Error;
 use crate::fabric::{MachineId, Wake, WorkerId};
 use crate::memory::Region;
 use crate::park;
-use rustix::io::Errno;
+use crate::waker::Waker;
 use std::collections::{BTreeMap, HashMap};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The worker number of the thread that starts a machine.
-pub(super) const STARTER: WorkerId = WorkerId(u16::MAX);
+pub(super) const MAIN_THREAD: WorkerId = WorkerId(u16::MAX);
 
 pub(super) struct Core {
     pub(super) machine: MachineId,
     pub(super) machines: u16,
-    pub(super) port: u8,
     /// Queue pairs go before what they use; see `Lane` for those that send.
     pub(super) lanes: Vec<Mutex<Lane>>,
-    /// Every queue pair on which bells can come, by number. Those without a lane here only receive.
+    /// Every queue pair on which wake messages can come, by number. Those without a lane here only receive.
     pub(super) receivers: HashMap<u32, (MachineId, Arc<QueuePair>)>,
     pub(super) parked_at: Vec<AtomicUsize>,
     pub(super) memory: Arc<MemoryRegion>,
     /// Kept for as long as peers may write it.
     pub(super) _board: Arc<MemoryRegion>,
     pub(super) region_bytes: BTreeMap<MachineId, usize>,
-    pub(super) fates: Arc<Fates>,
+    pub(super) liveness: Arc<VerbsLiveness>,
     pub(super) device: Arc<Device>,
-    pub(super) waker: OwnedFd,
+    pub(super) waker: Waker,
     pub(super) is_leaving: AtomicBool,
-    pub(super) bells_received: AtomicU64,
+    pub(super) wake_messages_received: AtomicU64,
     pub(super) registered_bytes: u64,
 }
 
@@ -51,11 +49,11 @@ impl Core {
         self.memory.region()
     }
 
-    /// The lane of a worker: the starter's comes first.
+    /// The lane of a worker: that of the machine's main thread comes first.
     pub(super) fn lane_of(&self, worker: WorkerId) -> Result<usize, Error> {
         let workers = (self.lanes.len() - 1) as u16;
         match worker {
-            STARTER => Ok(0),
+            MAIN_THREAD => Ok(0),
             WorkerId(worker) if worker < workers => Ok(1 + usize::from(worker)),
             WorkerId(worker) => Err(Error::NoSuchWorker { worker, workers }),
         }
@@ -79,7 +77,7 @@ impl Core {
     ) -> Result<Wake, Error> {
         let word = self.region().word32(offset)?;
         let lane = self.lane_of(worker)?;
-        // Release, pairs with the Acquire in `take_bell`.
+        // Release, pairs with the Acquire in `take_wake_message`.
         self.parked_at[lane].store(offset, Ordering::Release);
         let mut is_announced = false;
         let mut broken = None;
@@ -106,7 +104,7 @@ impl Core {
     fn announce(&self, lane: usize, offset: usize, is_idle: &mut dyn FnMut() -> bool) -> Result<bool, Error> {
         self.lane(lane).announce(offset)?;
         let mut looks = 0;
-        while !self.lane(lane).is_announced()? {
+        while !self.lane(lane).poll_announced()? {
             if !is_idle() {
                 return Ok(false);
             }
@@ -117,21 +115,21 @@ impl Core {
         Ok(is_idle())
     }
 
-    /// Takes a bell: makes room for another, and wakes who sleeps at `park_offset`. A bell may come
-    /// late, for a sleep that is over; then nobody does, or looks once more in vain.
-    pub(super) fn take_bell(&self, queue_pair: u32, park_offset: usize) -> Result<(), Error> {
-        self.bells_received.fetch_add(1, Ordering::Relaxed);
+    /// Takes a wake message: makes room for another, and wakes who sleeps at `park_offset`. It may come
+    /// late, for a sleep that is over; then nobody does, or looks once more for nothing.
+    pub(super) fn take_wake_message(&self, queue_pair: u32, park_offset: usize) -> Result<(), Error> {
+        self.wake_messages_received.fetch_add(1, Ordering::Relaxed);
         // Acquire, pairs with the Release in `park`: who sleeps has said where before it told its peers. A word
         // where nobody parks is not touched, whatever the peer says.
         let is_parked_at = |parked_at: &AtomicUsize| parked_at.load(Ordering::Acquire) == park_offset;
         let woken = match self.parked_at.iter().any(is_parked_at) {
-            true => park::ring(self.region().word32(park_offset)?),
+            true => park::wake(self.region().word32(park_offset)?),
             false => Ok(()),
         };
         if let Some((peer, queue)) = self.receivers.get(&queue_pair)
             && let Err(error) = queue.post_receive()
         {
-            self.fates.lose(*peer, &error.to_string());
+            self.liveness.mark_lost(*peer, &error.to_string());
         }
         woken
     }
@@ -146,35 +144,27 @@ impl Core {
         }
     }
 
-    /// Brings everything written to its peer, as far as that is possible, and has the attendant say
-    /// good-bye.
+    /// Brings everything written to its peer, as far as that is possible, and has the I/O thread close
+    /// gracefully.
     pub(super) fn leave(&self) {
         let deadline = Instant::now() + LEAVE_TIMEOUT;
         for lane in &self.lanes {
             // What cannot be brought any more is lost with its peer.
             let _ = lock(lane).drain(deadline);
         }
-        // Release, pairs with the Acquire in `Attendant::run`.
+        // Release, pairs with the Acquire in `IoThread::run`.
         self.is_leaving.store(true, Ordering::Release);
-        while let Err(Errno::INTR) = rustix::io::write(&self.waker, &1u64.to_ne_bytes()) {}
+        self.waker.wake();
     }
 
     pub(super) fn counts(&self) -> Counts {
         let mut sum = Counts {
-            bells_received: self.bells_received.load(Ordering::Relaxed),
+            wake_messages_received: self.wake_messages_received.load(Ordering::Relaxed),
             registered_bytes: self.registered_bytes,
             queue_pairs: self.receivers.len() as u64,
             ..Counts::default()
         };
-        for counts in self.lanes.iter().map(|lane| lock(lane).counts()) {
-            sum.writes += counts.writes;
-            sum.bytes += counts.bytes;
-            sum.requests += counts.requests;
-            sum.posts += counts.posts;
-            sum.signed += counts.signed;
-            sum.bells += counts.bells;
-            sum.late_bells += counts.late_bells;
-        }
+        self.lanes.iter().for_each(|lane| sum.add_sends(&lock(lane).counts()));
         sum
     }
 }

@@ -4,16 +4,16 @@
 //! Here: writes cut into pieces, waiting for room, taking completions, telling peers how it sleeps.
 //! Not here: what a link keeps count of (`link`).
 //!
-//! A lane is behind a lock that its own thread takes, and twice a second the attendant if it is free.
+//! A lane is behind a lock that its own thread takes, and twice a second the I/O thread if it is free.
 
 use super::board::{Sleep, lane_word};
-use super::card::Remote;
-use super::fates::{Fates, failure};
+use super::endpoint::Remote;
 use super::link::{Counts, Link};
-use super::raw::{Completion, CompletionQueue};
+use super::liveness::{VerbsLiveness, failure};
+use super::raw::{self, Completion, CompletionQueue};
 use crate::error::Error;
 use crate::fabric::MachineId;
-use crate::memory::WORD_BYTES;
+use crate::memory::{self, WORD_BYTES};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -32,7 +32,7 @@ pub(super) struct Lane {
     sends: Arc<CompletionQueue>,
     /// By machine.
     links: Vec<Option<Link>>,
-    fates: Arc<Fates>,
+    liveness: Arc<VerbsLiveness>,
     /// Machines whose links have somebody to look after, found at this poll and at the one before.
     due: Vec<usize>,
     next_due: Vec<usize>,
@@ -42,10 +42,15 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn new(index: usize, sends: Arc<CompletionQueue>, links: Vec<Option<Link>>, fates: Arc<Fates>) -> Lane {
+    pub(super) fn new(
+        index: usize,
+        sends: Arc<CompletionQueue>,
+        links: Vec<Option<Link>>,
+        liveness: Arc<VerbsLiveness>,
+    ) -> Lane {
         let room = links.len();
         let (due, next_due) = (Vec::with_capacity(room), Vec::with_capacity(room));
-        Lane { index, sends, links, fates, due, next_due, sleeps: 0, announced: vec![0; room] }
+        Lane { index, sends, links, liveness, due, next_due, sleeps: 0, announced: vec![0; room] }
     }
 
     fn link(&mut self, peer: MachineId) -> Option<&mut Link> {
@@ -55,16 +60,16 @@ impl Lane {
     /// See `Connection::write`. The caller has checked that there is such a peer.
     pub(super) fn write(&mut self, peer: MachineId, source: &[u8], offset: usize) -> Result<(), Error> {
         let Some(link) = self.link(peer) else { return Ok(()) };
-        let region_bytes = link.far.region_bytes;
-        check(offset, source.len(), region_bytes)?;
+        let region_bytes = link.remote.region_bytes;
+        memory::check_access(region_bytes, offset, source.len(), WORD_BYTES)?;
         if link.is_dead {
             return Ok(());
         }
         link.counts.writes += 1;
         link.counts.bytes += source.len() as u64;
-        let (piece_bytes, far) = (link.piece_bytes(), link.far);
-        let to = |offset: usize| Remote { address: far.region.address + offset as u64, key: far.region.key };
-        let split = if far.has_second_write { source.len() - WORD_BYTES } else { source.len() };
+        let (piece_bytes, remote) = (link.piece_bytes(), link.remote);
+        let to = |offset: usize| Remote { address: remote.region.address + offset as u64, key: remote.region.key };
+        let split = if remote.has_second_write { source.len() - WORD_BYTES } else { source.len() };
         let (body, flag) = source.split_at(split);
         let mut at = offset;
         for piece in body.chunks(piece_bytes) {
@@ -94,11 +99,11 @@ impl Lane {
         }
     }
 
-    /// See `Connection::ring`.
-    pub(super) fn ring(&mut self, peer: MachineId, park_offset: usize) -> Result<(), Error> {
+    /// See `Connection::wake`.
+    pub(super) fn wake(&mut self, peer: MachineId, park_offset: usize) -> Result<(), Error> {
         let Some(link) = self.link(peer) else { return Ok(()) };
-        check_park_word(park_offset, link.far.region_bytes)?;
-        link.ring(park_offset);
+        memory::check_park_word(link.remote.region_bytes, park_offset)?;
+        link.wake(park_offset);
         Ok(())
     }
 
@@ -114,20 +119,20 @@ impl Lane {
     fn kill(&mut self, peer: MachineId, cause: &str) {
         if let Some(link) = self.link(peer).filter(|link| !link.is_dead) {
             link.is_dead = true;
-            self.fates.lose(peer, cause);
+            self.liveness.mark_lost(peer, cause);
         }
     }
 
     /// Takes the completions that are there, and posts what they call for.
     pub(super) fn poll(&mut self) -> Result<(), Error> {
-        let Lane { sends, links, fates, next_due, .. } = self;
+        let Lane { sends, links, liveness, next_due, .. } = self;
         sends.poll(&mut |completion: Completion| {
             let peer = (completion.id >> PEER_SHIFT) as usize;
             let Some(link) = links.get_mut(peer).and_then(Option::as_mut) else { return };
-            if completion.status != 0 {
+            if completion.status != raw::WC_SUCCESS {
                 if !link.is_dead {
                     link.is_dead = true;
-                    fates.lose(link.far.peer, &failure(completion.status));
+                    liveness.mark_lost(link.remote.peer, &failure(completion.status));
                 }
                 return;
             }
@@ -139,7 +144,7 @@ impl Lane {
         self.follow_up()
     }
 
-    /// Flushes links with bells to send at once, and those with somebody to look after if no flush of
+    /// Flushes links with wake messages to send at once, and those with somebody to look after if no flush of
     /// the worker's has taken that along since the last poll.
     fn follow_up(&mut self) -> Result<(), Error> {
         while let Some(peer) = self.due.pop() {
@@ -158,7 +163,7 @@ impl Lane {
         Ok(())
     }
 
-    /// What the attendant does for a thread that does not poll.
+    /// What the I/O thread does for a thread that does not poll.
     pub(super) fn look_again(&mut self) -> Result<(), Error> {
         self.poll()?;
         for peer in 0..self.links.len() {
@@ -173,16 +178,16 @@ impl Lane {
     /// Writes `sleep` to the boards of all peers.
     fn tell(&mut self, sleep: Sleep) -> Result<(), Error> {
         for peer in 0..self.links.len() {
-            let Some(far) = self.links[peer].as_ref().filter(|link| !link.is_dead).map(|link| link.far) else {
+            let Some(remote) = self.links[peer].as_ref().filter(|link| !link.is_dead).map(|link| link.remote) else {
                 continue;
             };
-            let address = far.board.address + lane_word(self.index) as u64;
-            self.push(far.peer, &sleep.0.to_ne_bytes(), Remote { address, key: far.board.key })?;
+            let address = remote.board.address + lane_word(self.index) as u64;
+            self.push(remote.peer, &sleep.0.to_ne_bytes(), Remote { address, key: remote.board.key })?;
         }
         Ok(())
     }
 
-    /// Tells the peers that this lane is about to sleep. It may, once `is_announced` says so.
+    /// Tells the peers that this lane is about to sleep. It may, once `poll_announced` says so.
     pub(super) fn announce(&mut self, park_offset: usize) -> Result<(), Error> {
         self.sleeps = self.sleeps.wrapping_add(1);
         self.tell(Sleep::asleep(self.sleeps, park_offset)?)?;
@@ -196,11 +201,11 @@ impl Lane {
         Ok(())
     }
 
-    /// Whether every peer has the announcement; a moment's wait between two calls is the caller's.
-    pub(super) fn is_announced(&mut self) -> Result<bool, Error> {
+    /// Polls once; then, whether every peer has the announcement: a moment's wait between two calls is the caller's.
+    pub(super) fn poll_announced(&mut self) -> Result<bool, Error> {
         self.poll()?;
-        let mut told = self.links.iter().zip(&self.announced);
-        Ok(told.all(|(link, request)| link.as_ref().is_none_or(|link| link.is_done(*request))))
+        let mut peers = self.links.iter().zip(&self.announced);
+        Ok(peers.all(|(link, request)| link.as_ref().is_none_or(|link| link.is_done(*request))))
     }
 
     /// Tells the peers that this lane is awake.
@@ -209,7 +214,7 @@ impl Lane {
         (0..self.links.len()).try_for_each(|peer| self.flush(MachineId(peer as u16)))
     }
 
-    /// Waits until everything written is with its peer, and everybody rung is awake or rung, but not
+    /// Waits until everything written is with its peer, and everybody to be woken is awake, but not
     /// beyond the deadline.
     pub(super) fn drain(&mut self, deadline: Instant) -> Result<(), Error> {
         let mut looks = 0;
@@ -231,15 +236,7 @@ impl Lane {
 
     pub(super) fn counts(&self) -> Counts {
         let mut sum = Counts::default();
-        for counts in self.links.iter().flatten().map(|link| link.counts) {
-            sum.writes += counts.writes;
-            sum.bytes += counts.bytes;
-            sum.requests += counts.requests;
-            sum.posts += counts.posts;
-            sum.signed += counts.signed;
-            sum.bells += counts.bells;
-            sum.late_bells += counts.late_bells;
-        }
+        self.links.iter().flatten().for_each(|link| sum.add_sends(&link.counts));
         sum
     }
 }
@@ -252,25 +249,4 @@ pub(super) fn give_way(looks: &mut u32) {
     } else {
         std::hint::spin_loop();
     }
-}
-
-/// Whether a write lies in the peer's region.
-fn check(offset: usize, bytes: usize, region_bytes: usize) -> Result<(), Error> {
-    if bytes == 0 || !bytes.is_multiple_of(WORD_BYTES) || !offset.is_multiple_of(WORD_BYTES) {
-        return Err(Error::Misaligned { offset, bytes, align_bytes: WORD_BYTES });
-    }
-    if offset > region_bytes || bytes > region_bytes - offset {
-        return Err(Error::OutOfRange { offset, bytes, region_bytes });
-    }
-    Ok(())
-}
-
-fn check_park_word(offset: usize, region_bytes: usize) -> Result<(), Error> {
-    if !offset.is_multiple_of(4) {
-        return Err(Error::Misaligned { offset, bytes: 4, align_bytes: 4 });
-    }
-    if offset > region_bytes || 4 > region_bytes - offset {
-        return Err(Error::OutOfRange { offset, bytes: 4, region_bytes });
-    }
-    Ok(())
 }

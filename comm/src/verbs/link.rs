@@ -1,6 +1,6 @@
 //! A link: one lane's way to one peer, over one queue pair.
 //!
-//! Here: what is staged, posted and still in flight, and which bells the peer may need. Not here:
+//! Here: what is staged, posted and still in flight, and which wake messages the peer may need. Not here:
 //! polling completions, which come for all links of a lane at once (`lane`).
 //!
 //! A write is copied into the staging ring, which is registered, and becomes a work request; requests
@@ -8,8 +8,8 @@
 //! completion ("signed"); it frees all of the ring and of the queue up to it, for requests of a queue
 //! pair complete in order.
 //!
-//! Bells. Nobody but the peer can wake its threads, so a sleeper is rung by a message whose
-//! completion the peer's attendant waits for. Who is awake is not: a lane tells its peers, by a write
+//! Wake messages. Nobody but the peer can wake its threads, so a sleeper is woken by a message whose
+//! completion the peer's I/O thread waits for. Who is awake is not: a lane tells its peers, by a write
 //! to their boards, that it sleeps, and waits for that write's completion before it looks for work for
 //! the last time. This side looks at the board when it flushes, and once more when the completion of
 //! what it wrote is there. If the sleeper's last look missed the write, then the write was placed
@@ -19,7 +19,7 @@
 //! for long and does not poll.
 
 use super::board::{Board, Sleep};
-use super::card::Remote;
+use super::endpoint::Remote;
 use super::raw::{QueuePair, Works};
 use crate::error::Error;
 use crate::fabric::MachineId;
@@ -34,27 +34,40 @@ pub struct Counts {
     pub writes: u64,
     /// Bytes written by them.
     pub bytes: u64,
-    /// Work requests, bells and the fabric's own included.
+    /// Work requests, wake messages and the fabric's own included.
     pub requests: u64,
     /// Chains handed to the device.
     pub posts: u64,
     /// Requests that reported their completion.
     pub signed: u64,
-    /// Bells sent to peers that slept.
-    pub bells: u64,
+    /// Wake messages sent to peers that slept.
+    pub wake_messages: u64,
     /// Those of them that were found missing only by the look twice a second: each has cost up to half a second.
-    pub late_bells: u64,
-    /// Bells received.
-    pub bells_received: u64,
+    pub late_wake_messages: u64,
+    /// Wake messages received.
+    pub wake_messages_received: u64,
     /// Bytes of registered memory.
     pub registered_bytes: u64,
     /// Queue pairs.
     pub queue_pairs: u64,
 }
 
+impl Counts {
+    /// Adds what another link or lane has sent.
+    pub(super) fn add_sends(&mut self, other: &Counts) {
+        self.writes += other.writes;
+        self.bytes += other.bytes;
+        self.requests += other.requests;
+        self.posts += other.posts;
+        self.signed += other.signed;
+        self.wake_messages += other.wake_messages;
+        self.late_wake_messages += other.late_wake_messages;
+    }
+}
+
 /// What the link knows of its other end.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Far {
+pub(super) struct RemoteEnd {
     pub(super) peer: MachineId,
     pub(super) region: Remote,
     pub(super) region_bytes: usize,
@@ -76,10 +89,10 @@ pub(super) struct Bounds {
 
 /// What became of a look at who sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Bells {
+enum WakeMessages {
     Added,
     None,
-    /// Somebody is to be rung, once there is room for it.
+    /// Somebody is to be woken, once there is room for it.
     NoRoom,
 }
 
@@ -90,7 +103,7 @@ struct Mark {
 }
 
 pub(super) struct Link {
-    pub(super) far: Far,
+    pub(super) remote: RemoteEnd,
     queue: Arc<QueuePair>,
     works: Works,
     board: Arc<Board>,
@@ -99,22 +112,22 @@ pub(super) struct Link {
     /// Bytes ever staged, padding included, and how many of them are free again.
     staged: u64,
     freed: u64,
-    /// Requests ever made (those in `works` included), and known to be done.
-    made: u64,
-    done: u64,
+    /// Requests ever written (those in `works` included), and completed.
+    written: u64,
+    completed: u64,
     /// Requests and bytes at the last signed request.
     signed: (u64, u64),
     marks: VecDeque<Mark>,
-    /// Park words to ring at the next flush.
-    rings: Vec<usize>,
+    /// Park words to wake at the next flush.
+    wakes: Vec<usize>,
     /// Park words to look after when request `checked_at` is done, and those to look after later.
     checks: Vec<usize>,
     checked_at: Option<u64>,
     later: Vec<usize>,
-    /// All park words rung since the last `look_again`.
+    /// All park words woken since the last `look_again`.
     recent: Vec<usize>,
-    /// The last sleep of each of the peer's lanes for which it was rung.
-    rung: Vec<Sleep>,
+    /// The last sleep of each of the peer's lanes for which it was woken.
+    woken: Vec<Sleep>,
     pub(super) is_dead: bool,
     pub(super) counts: Counts,
 }
@@ -126,11 +139,17 @@ fn note(offsets: &mut Vec<usize>, offset: usize) {
 }
 
 impl Link {
-    pub(super) fn new(far: Far, queue: Arc<QueuePair>, works: Works, board: Arc<Board>, bounds: Bounds) -> Link {
+    pub(super) fn new(
+        remote: RemoteEnd,
+        queue: Arc<QueuePair>,
+        works: Works,
+        board: Arc<Board>,
+        bounds: Bounds,
+    ) -> Link {
         let staging_bytes = works.memory().region().bytes() as u64;
-        let room = far.lanes + 1;
+        let room = remote.lanes + 1;
         Link {
-            far,
+            remote,
             queue,
             works,
             board,
@@ -138,16 +157,16 @@ impl Link {
             staging_bytes,
             staged: 0,
             freed: 0,
-            made: 0,
-            done: 0,
+            written: 0,
+            completed: 0,
             signed: (0, 0),
             marks: VecDeque::with_capacity(bounds.queue_depth as usize + 1),
-            rings: Vec::with_capacity(room),
+            wakes: Vec::with_capacity(room),
             checks: Vec::with_capacity(room),
             checked_at: None,
             later: Vec::with_capacity(room),
             recent: Vec::with_capacity(room),
-            rung: vec![Sleep::default(); far.lanes],
+            woken: vec![Sleep::default(); remote.lanes],
             is_dead: false,
             counts: Counts::default(),
         }
@@ -158,13 +177,13 @@ impl Link {
         ((self.staging_bytes / 4) as usize).min(self.bounds.message_bytes) / WORD_BYTES * WORD_BYTES
     }
 
-    /// Whether everything that was made is done.
+    /// Whether everything that was written is completed.
     pub(super) fn is_quiet(&self) -> bool {
-        self.is_dead || (self.done == self.made && self.rings.is_empty() && self.later.is_empty())
+        self.is_dead || (self.completed == self.written && self.wakes.is_empty() && self.later.is_empty())
     }
 
     pub(super) fn is_done(&self, request: u64) -> bool {
-        self.is_dead || self.done >= request
+        self.is_dead || self.completed >= request
     }
 
     /// Adds a write of `source`, no longer than a piece. False: there is no room now; post, poll and
@@ -182,52 +201,53 @@ impl Link {
         self.works.memory().region().publish(offset, source)?;
         self.works.write(offset, source.len(), to.address, to.key)?;
         self.staged += bytes;
-        self.made += 1;
+        self.written += 1;
         Ok(true)
     }
 
     /// Whether one more request goes into the chain and, with it, into the queue.
     fn has_room(&self) -> bool {
-        !self.works.is_full() && self.made - self.done < self.bounds.queue_depth
+        !self.works.is_full() && self.written - self.completed < self.bounds.queue_depth
     }
 
-    pub(super) fn ring(&mut self, park_offset: usize) {
-        note(&mut self.rings, park_offset);
+    pub(super) fn wake(&mut self, park_offset: usize) {
+        note(&mut self.wakes, park_offset);
         note(&mut self.recent, park_offset);
     }
 
-    /// Adds a bell for each lane of the peer that sleeps at `park_offset` and was not rung for this sleep yet.
-    fn add_bells(&mut self, park_offset: usize) -> Bells {
-        let mut bells = Bells::None;
-        for lane in 0..self.far.lanes {
-            let sleep = self.board.sleep(self.far.peer, lane);
-            if !sleep.is_asleep_at(park_offset) || self.rung[lane] == sleep {
+    /// Adds a wake message for each lane of the peer that sleeps at `park_offset` and was not sent one for this sleep
+    /// yet.
+    fn add_wake_messages(&mut self, park_offset: usize) -> WakeMessages {
+        let mut found = WakeMessages::None;
+        for lane in 0..self.remote.lanes {
+            let sleep = self.board.sleep(self.remote.peer, lane);
+            if !sleep.is_asleep_at(park_offset) || self.woken[lane] == sleep {
                 continue;
             }
             if !self.has_room() {
-                return Bells::NoRoom;
+                return WakeMessages::NoRoom;
             }
-            self.rung[lane] = sleep;
-            self.works.bell(sleep.place());
-            self.made += 1;
-            self.counts.bells += 1;
-            bells = Bells::Added;
+            self.woken[lane] = sleep;
+            self.works.wake_message(sleep.place());
+            self.written += 1;
+            self.counts.wake_messages += 1;
+            found = WakeMessages::Added;
         }
-        bells
+        found
     }
 
-    /// Turns the rings into bells where the peer sleeps, and into looks to be made later where not.
-    fn settle_rings(&mut self) {
-        for index in 0..self.rings.len() {
-            let offset = self.rings[index];
-            if self.add_bells(offset) != Bells::Added {
+    /// Turns wakes into wake messages where the peer sleeps, and into looks to be made later where not.
+    fn settle_wakes(&mut self) {
+        for index in 0..self.wakes.len() {
+            let offset = self.wakes[index];
+            if self.add_wake_messages(offset) != WakeMessages::Added {
                 note(&mut self.later, offset);
             }
         }
-        self.rings.clear();
+        self.wakes.clear();
     }
 
-    /// Posts what was made. Asks for a completion where one is due: for a look at who sleeps, or
+    /// Posts what was written. Asks for a completion where one is due: for a look at who sleeps, or
     /// because a part of the queue or ring has none.
     ///
     /// # Errors
@@ -236,30 +256,33 @@ impl Link {
         if self.is_dead {
             return Ok(());
         }
-        self.settle_rings();
+        self.settle_wakes();
         let is_check_due = !self.later.is_empty() && self.checked_at.is_none();
-        if is_check_due && self.works.len() == 0 && self.made > self.done {
-            // What was rung for is posted already: a signed request behind it tells when it is done.
+        if is_check_due && self.works.len() == 0 && self.written > self.completed {
+            // What was written before the wake is posted already: a signed request behind it tells when it is done.
             self.try_write(&[1; WORD_BYTES], self.spare())?;
         }
-        if is_check_due && self.made == self.done {
-            // Nothing is under way: whoever was rung for what is done by now is looked after at once.
+        if is_check_due && self.written == self.completed {
+            // Nothing is under way: wakes for what is completed by now are looked after at once.
             std::mem::swap(&mut self.checks, &mut self.later);
             self.check();
         } else if is_check_due && self.works.len() > 0 {
             std::mem::swap(&mut self.checks, &mut self.later);
-            self.checked_at = Some(self.made);
+            self.checked_at = Some(self.written);
             return self.post(true);
         }
         let (request, staged) = self.signed;
         let bytes = self.staged - staged;
-        let is_due = self.made - request >= self.bounds.signal_every || bytes >= self.staging_bytes / 4;
+        let is_due = self.written - request >= self.bounds.signal_every || bytes >= self.staging_bytes / 4;
         self.post(is_due)
     }
 
     /// A word on the peer's board that means nothing: the second word behind "left".
     fn spare(&self) -> Remote {
-        Remote { address: self.far.board.address + super::board::LEFT as u64 + 2 * WORD_BYTES as u64, ..self.far.board }
+        Remote {
+            address: self.remote.board.address + super::board::LEFT as u64 + 2 * WORD_BYTES as u64,
+            ..self.remote.board
+        }
     }
 
     /// Makes sure that a completion will come, for whoever waits for room or for everything to be done.
@@ -267,8 +290,8 @@ impl Link {
         if self.is_dead || (self.works.len() == 0 && !self.marks.is_empty()) {
             return Ok(());
         }
-        if self.works.len() == 0 && self.made > self.done && !self.try_write(&[1; WORD_BYTES], self.spare())? {
-            return Err(Error::verbs(format!("the queue to {} is full, and nothing is signed", self.far.peer)));
+        if self.works.len() == 0 && self.written > self.completed && !self.try_write(&[1; WORD_BYTES], self.spare())? {
+            return Err(Error::verbs(format!("the queue to {} is full, and nothing is signed", self.remote.peer)));
         }
         self.post(true)
     }
@@ -278,9 +301,9 @@ impl Link {
             return Ok(());
         }
         if is_signed {
-            self.works.sign_last(self.made);
-            self.marks.push_back(Mark { request: self.made, staged: self.staged });
-            self.signed = (self.made, self.staged);
+            self.works.sign_last(self.written);
+            self.marks.push_back(Mark { request: self.written, staged: self.staged });
+            self.signed = (self.written, self.staged);
             self.counts.signed += 1;
         }
         self.counts.posts += 1;
@@ -291,7 +314,7 @@ impl Link {
     /// Takes the completion of request `request`: what it frees, and the looks that waited for it.
     pub(super) fn complete(&mut self, request: u64) {
         while let Some(mark) = self.marks.pop_front_if(|mark| mark.request <= request) {
-            self.done = mark.request;
+            self.completed = mark.request;
             self.freed = mark.staged;
         }
         if self.checked_at.is_some_and(|at| at <= request) {
@@ -304,7 +327,7 @@ impl Link {
     fn check(&mut self) {
         for index in 0..self.checks.len() {
             let offset = self.checks[index];
-            if self.add_bells(offset) == Bells::NoRoom {
+            if self.add_wake_messages(offset) == WakeMessages::NoRoom {
                 note(&mut self.later, offset);
             }
         }
@@ -316,32 +339,32 @@ impl Link {
         self.works.len() > 0
     }
 
-    /// Whether somebody was rung for whom no look is under way.
+    /// Whether there are wakes for which no look is under way.
     pub(super) fn has_later(&self) -> bool {
         !self.later.is_empty() && self.checked_at.is_none()
     }
 
-    /// Looks once more after all who were rung lately; see the top of this file.
+    /// Looks once more after all recent wakes; see the top of this file.
     pub(super) fn look_again(&mut self) -> Result<(), Error> {
-        let bells = self.counts.bells;
+        let before = self.counts.wake_messages;
         for index in 0..self.recent.len() {
             let offset = self.recent[index];
-            if self.add_bells(offset) == Bells::NoRoom {
+            if self.add_wake_messages(offset) == WakeMessages::NoRoom {
                 note(&mut self.later, offset);
             }
         }
         self.recent.clear();
-        self.counts.late_bells += self.counts.bells - bells;
+        self.counts.late_wake_messages += self.counts.wake_messages - before;
         self.flush()
     }
 
-    /// Posts what was made, the own sleep's announcement last, and has its completion reported: then
-    /// everybody rung so far is looked after once more. Gives the request to wait for.
+    /// Posts what was written, the own sleep's announcement last, and has its completion reported: then
+    /// all wakes so far are looked after once more. Gives the request to wait for.
     pub(super) fn post_announcement(&mut self) -> Result<u64, Error> {
-        self.settle_rings();
+        self.settle_wakes();
         self.checks.append(&mut self.later);
-        self.checked_at = Some(self.made);
+        self.checked_at = Some(self.written);
         self.post(true)?;
-        Ok(self.made)
+        Ok(self.written)
     }
 }

@@ -1,9 +1,9 @@
 //! `verbs`: the fabric over RDMA (InfiniBand and RoCE): reliable connected queue pairs of libibverbs,
 //! which is loaded at run time, so the same program runs on hosts without it.
 //!
-//! Here: the fabric and its connections. Beside it: `settings`, `survey` (which device), `card` and `terms` (what
-//! peers must know), `resources` and `open` (coming up), `lane` and `link` (the data path), `board` and `attendant`
-//! (sleep, heartbeats, good-bye), `fates` (who is gone, and why), `raw` (libibverbs; all unsafe code).
+//! Here: the fabric and its connections. Beside it: `settings`, `survey` (which device), `endpoint` and `terms` (what
+//! peers must know), `resources` and `open` (coming up), `lane` and `link` (the data path), `board` and `io_thread`
+//! (sleep, heartbeats, graceful close), `liveness` (who is lost, and why), `raw` (libibverbs; all unsafe code).
 //! docs/rdma.md is for those who run it.
 //!
 //! Between two machines there is one queue pair for each worker (thesis 3.2.9), and one for
@@ -12,16 +12,17 @@
 //! second write behind it on the same queue pair: writes of one queue pair take effect in order. On the
 //! reader's side the flag is read by an `Acquire` load (pair W); the `Release` is the device's.
 //!
-//! A machine has a card before it knows its peers: `VerbsFabric::prepare`, exchange of cards,
-//! `Prepared::open`; or, to find out which peers are reached, `Prepared::connect`, `Connected::greet` and `Connected::open`.
+//! A machine has an endpoint before it knows its peers: `VerbsFabric::prepare`, exchange of endpoints,
+//! `Prepared::open`; or, to find out which peers are reached, `Prepared::connect`, `Connected::greet` and
+//! `Connected::open`.
 
-mod attendant;
 mod board;
-mod card;
 mod core;
-mod fates;
+mod endpoint;
+mod io_thread;
 mod lane;
 mod link;
+mod liveness;
 mod open;
 mod raw;
 mod resources;
@@ -29,20 +30,20 @@ mod settings;
 mod survey;
 mod terms;
 
-pub use card::REGION_KEY_AT;
+pub use endpoint::REGION_KEY_AT;
 pub use link::Counts;
 pub use open::{Connected, Prepared};
 pub use settings::{Flag, Settings};
 pub use survey::{Gid, GidKind, PortReport, network, survey};
 
+use crate::connected_pairs::ConnectedPairs;
 use crate::error::Error;
 use crate::fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
 use crate::memory::Region;
 use crate::park;
-use attendant::Attendant;
 use core::Core;
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use io_thread::IoThread;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -75,8 +76,8 @@ impl Party {
 /// them that this machine leaves in order; connections stay usable after that.
 pub struct VerbsFabric {
     core: Arc<Core>,
-    connected: Mutex<HashSet<(MachineId, WorkerId)>>,
-    attendant: Option<JoinHandle<()>>,
+    connected: ConnectedPairs,
+    io_thread: Option<JoinHandle<()>>,
 }
 
 impl std::fmt::Debug for VerbsFabric {
@@ -102,11 +103,11 @@ impl VerbsFabric {
         resources::prepare(settings, party, region)
     }
 
-    fn start(attendant: Attendant) -> Result<VerbsFabric, Error> {
-        let core = Arc::clone(&attendant.core);
-        let thread = std::thread::Builder::new().name("verbs-attendant".to_owned());
-        let thread = thread.spawn(move || attendant.run()).map_err(Error::system("starting the verbs attendant"))?;
-        Ok(VerbsFabric { core, connected: Mutex::default(), attendant: Some(thread) })
+    fn start(io_thread: IoThread) -> Result<VerbsFabric, Error> {
+        let core = Arc::clone(&io_thread.core);
+        let thread = std::thread::Builder::new().name("verbs-io".to_owned());
+        let thread = thread.spawn(move || io_thread.run()).map_err(Error::system("starting the verbs I/O thread"))?;
+        Ok(VerbsFabric { core, connected: ConnectedPairs::default(), io_thread: Some(thread) })
     }
 
     /// What this machine's fabric has done so far.
@@ -123,9 +124,9 @@ impl VerbsFabric {
 impl Drop for VerbsFabric {
     fn drop(&mut self) {
         self.core.leave();
-        if let Some(attendant) = self.attendant.take() {
+        if let Some(io_thread) = self.io_thread.take() {
             // A panic there was printed; there is nothing to add here.
-            let _ = attendant.join();
+            let _ = io_thread.join();
         }
     }
 }
@@ -150,10 +151,7 @@ impl Fabric for VerbsFabric {
     fn connect(&self, peer: MachineId, worker: WorkerId) -> Result<Box<dyn Connection>, Error> {
         self.check_peer(peer)?;
         let lane = self.core.lane_of(worker)?;
-        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
-        if !connected.insert((peer, worker)) {
-            return Err(Error::AlreadyConnected { machine: peer, worker });
-        }
+        self.connected.insert(peer, worker)?;
         Ok(Box::new(VerbsConnection { core: Arc::clone(&self.core), lane, peer }))
     }
 
@@ -171,8 +169,8 @@ impl Fabric for VerbsFabric {
         true
     }
 
-    fn ring(&self, offset: usize) -> Result<(), Error> {
-        park::ring(self.region().word32(offset)?)
+    fn wake(&self, offset: usize) -> Result<(), Error> {
+        park::wake(self.region().word32(offset)?)
     }
 
     fn poll(&self, worker: WorkerId) -> Result<(), Error> {
@@ -181,20 +179,20 @@ impl Fabric for VerbsFabric {
     }
 
     fn cause(&self, peer: MachineId) -> Option<String> {
-        self.core.fates.cause(peer)
+        self.core.liveness.cause(peer)
     }
 
     fn lost(&self, peer: MachineId) -> Result<Option<Loss>, Error> {
         self.check_peer(peer)?;
-        Ok(self.core.fates.lost(peer))
+        Ok(self.core.liveness.lost(peer))
     }
 
     fn watch(&self, timeout: Duration) -> Result<Option<MachineId>, Error> {
-        Ok(self.core.fates.watch(timeout))
+        self.core.liveness.watch(timeout)
     }
 
     fn end_watch(&self) {
-        self.core.fates.end_watch();
+        self.core.liveness.end_watch();
     }
 }
 
@@ -214,8 +212,8 @@ impl Connection for VerbsConnection {
         self.core.lane(self.lane).write(self.peer, source, remote_offset)
     }
 
-    fn ring(&mut self, park_offset: usize) -> Result<(), Error> {
-        self.core.lane(self.lane).ring(self.peer, park_offset)
+    fn wake(&mut self, park_offset: usize) -> Result<(), Error> {
+        self.core.lane(self.lane).wake(self.peer, park_offset)
     }
 
     fn flush(&mut self) -> Result<(), Error> {

@@ -1,24 +1,26 @@
-//! Coming up: queue pairs connected to those on the peers' cards.
+//! Coming up: queue pairs connected to those on the peers' endpoints.
 //!
-//! Here: in which order. Not here: how many of what (`resources`), what the cards say (`terms`), running (`mod`, `core`, `attendant`).
+//! Here: in which order. Not here: how many of what (`resources`), what the endpoints say (`terms`), running (`mod`,
+//! `core`, `io_thread`).
 //!
 //! Between two machines there is a queue pair for each lane that either has (so a lane writes on its
 //! own, and both directions share it), and one for heartbeats, which is connected last: who gets an
 //! acknowledgement of its first heartbeat knows that all queue pairs of the peer are ready.
 
-use super::attendant::{Attendant, Beat};
 use super::board::HEARTBEAT;
-use super::card::Card;
 use super::core::Core;
-use super::fates::{Fates, failure};
+use super::endpoint::VerbsEndpoint;
+use super::io_thread::{Beat, IoThread};
 use super::lane::{Lane, tag_of};
-use super::link::{Far, Link};
-use super::raw::{Completion, CompletionChannel, MemoryRegion, Path, QueuePair, Works};
-use super::resources::{Own, Way};
+use super::link::{Link, RemoteEnd};
+use super::liveness::{VerbsLiveness, failure};
+use super::raw::{self, Completion, CompletionChannel, Device, MemoryRegion, Path, QueuePair, Works};
+use super::resources::{Own, PeerQueues};
 use super::{VerbsFabric, terms};
 use crate::error::Error;
 use crate::fabric::MachineId;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use crate::waker::Waker;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::AsFd;
@@ -29,59 +31,59 @@ use std::time::{Duration, Instant};
 /// Longest wait between two looks while peers come up.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A machine that has all it needs but its peers' cards.
+/// A machine that has all it needs but its peers' endpoints.
 pub struct Prepared {
-    pub(super) card: Vec<u8>,
-    pub(super) ways: Vec<Way>,
+    pub(super) endpoint: Vec<u8>,
+    pub(super) ways: Vec<PeerQueues>,
     pub(super) own: Own,
 }
 
 impl Prepared {
     /// What every peer has to get: at most 16 KiB, opaque, and not secret, though who has it and is on
     /// the same network can write this machine's memory (docs/rdma.md).
-    pub fn card(&self) -> &[u8] {
-        &self.card
+    pub fn endpoint(&self) -> &[u8] {
+        &self.endpoint
     }
 
-    /// There will be no way to this peer, which has no card.
+    /// There will be no way to this peer, which has no endpoint.
     pub fn leave_out(&mut self, peer: MachineId) {
         self.ways.retain(|way| way.peer != peer);
     }
 
-    /// Makes the queue pairs ready by the peers' cards: from here on peers can reach this machine.
+    /// Makes the queue pairs ready by the peers' endpoints: from here on peers can reach this machine.
     ///
     /// # Errors
-    /// [`Error::Verbs`]: a card is missing or does not fit. That the way to a peer cannot be made ready is told by
+    /// [`Error::Verbs`]: an endpoint is missing or does not fit. That the way to a peer cannot be made ready is told by
     /// [`Connected::greet`].
-    pub fn connect(self, cards: &[(MachineId, Vec<u8>)]) -> Result<Connected, Error> {
+    pub fn connect(self, endpoints: &[(MachineId, Vec<u8>)]) -> Result<Connected, Error> {
         let mut routes = Vec::with_capacity(self.ways.len());
         for way in self.ways {
-            let card = cards.iter().find(|(machine, _)| *machine == way.peer);
-            let card = card.ok_or_else(|| Error::verbs(format!("{} has sent no card", way.peer)))?;
-            let card = Card::decode(way.peer, &card.1)?;
-            let line = terms::matching(&card, &self.own.party, &way, &self.own.choice)?;
-            let far = terms::far(&card, line, &way, &self.own.settings)?;
-            let path = terms::path(&card, &self.own.settings, &self.own.choice);
+            let endpoint = endpoints.iter().find(|(machine, _)| *machine == way.peer);
+            let endpoint = endpoint.ok_or_else(|| Error::verbs(format!("{} has sent no endpoint", way.peer)))?;
+            let endpoint = VerbsEndpoint::decode(way.peer, &endpoint.1)?;
+            let line = terms::matching(&endpoint, &self.own.party, &way, &self.own.choice)?;
+            let remote = terms::remote_end(&endpoint, line, &way, &self.own.settings)?;
+            let path = terms::path(&endpoint, &self.own.settings, &self.own.choice);
             let mut queues = way.queues.iter().zip(&line.queue_pairs[1..]);
             let ready =
                 queues.try_for_each(|(queue, number)| queue.connect(&Path { peer_queue_pair: *number, ..path }));
             let path = Path { peer_queue_pair: line.queue_pairs[0], ..path };
             let trouble = ready.and_then(|()| way.heartbeat.connect(&path)).err();
             let works = Works::new(way.beat_memory, 1, 0, Beat::tag(way.peer));
-            let (queue, board) = (way.heartbeat, far.board);
+            let (queue, board) = (way.heartbeat, remote.board);
             let beat = Beat { peer: way.peer, queue, works, board, is_in_flight: false, is_dead: false, beats: 0 };
-            routes.push(Route { far, beat, path, trouble, queues: way.queues, staging: way.staging });
+            routes.push(Route { remote, beat, path, trouble, queues: way.queues, staging: way.staging });
         }
         Ok(Connected { routes, own: self.own })
     }
 
-    /// Connects to the peers by their cards, and waits until all of them have connected as well.
+    /// Connects to the peers by their endpoints, and waits until all of them have connected as well.
     ///
     /// # Errors
-    /// As [`Prepared::connect`]; and what [`Connected::greet`] tells of the first peer that is not reached within `timeout`:
-    /// [`Error::PeerMissing`] where it does not answer.
-    pub fn open(self, cards: &[(MachineId, Vec<u8>)], timeout: Duration) -> Result<VerbsFabric, Error> {
-        let mut connected = self.connect(cards)?;
+    /// As [`Prepared::connect`]; and what [`Connected::greet`] tells of the first peer that is not reached within
+    /// `timeout`: [`Error::PeerMissing`] where it does not answer.
+    pub fn open(self, endpoints: &[(MachineId, Vec<u8>)], timeout: Duration) -> Result<VerbsFabric, Error> {
+        let mut connected = self.connect(endpoints)?;
         match connected.greet(timeout)?.pop() {
             Some((_, error)) => Err(error),
             None => connected.open(&[]),
@@ -89,15 +91,15 @@ impl Prepared {
     }
 }
 
-/// The way to one peer, once its card is known.
+/// The way to one peer, once its endpoint is known.
 struct Route {
-    far: Far,
+    remote: RemoteEnd,
     beat: Beat,
     /// Of the heartbeats' queue pair.
     path: Path,
     /// Why it cannot be reached.
     trouble: Option<Error>,
-    /// As in [`Way`].
+    /// As in [`PeerQueues`].
     queues: Vec<Arc<QueuePair>>,
     staging: Vec<Arc<MemoryRegion>>,
 }
@@ -109,8 +111,9 @@ pub struct Connected {
 }
 
 impl Connected {
-    /// Sends every peer its first heartbeat until it is acknowledged, at most for `timeout`; tells which peers were not
-    /// reached, and why. A peer that is not ready yet does not answer; then the queue pair, which has given up, begins anew.
+    /// Sends every peer its first heartbeat until it is acknowledged, at most for `timeout`; tells which peers were
+    /// not reached, and why. A peer that is not ready yet does not answer; then the queue pair, which has given up,
+    /// begins anew.
     ///
     /// # Errors
     /// The own device fails.
@@ -126,13 +129,14 @@ impl Connected {
             let mut again = Vec::new();
             let routes = &mut self.routes;
             self.own.queue.poll(&mut |completion: Completion| {
-                let found = routes.iter_mut().enumerate().find(|(_, route)| Beat::tag(route.far.peer) == completion.id);
+                let found =
+                    routes.iter_mut().enumerate().find(|(_, route)| Beat::tag(route.remote.peer) == completion.id);
                 let Some((index, route)) = found else { return };
                 route.beat.is_in_flight = false;
-                if completion.status == 0 {
+                if completion.status == raw::WC_SUCCESS {
                     route.beat.beats = 1;
                 } else {
-                    failures.insert(route.far.peer, completion.status);
+                    failures.insert(route.remote.peer, completion.status);
                     again.push(index);
                 }
             })?;
@@ -146,8 +150,8 @@ impl Connected {
                 wait(&self.own.channel)?;
             }
         }
-        let told = self.routes.iter_mut().filter_map(|route| {
-            let peer = route.far.peer;
+        let missing = self.routes.iter_mut().filter_map(|route| {
+            let peer = route.remote.peer;
             let trouble = match (route.trouble.take(), route.beat.beats) {
                 (Some(trouble), _) => Error::verbs(format!("{peer} cannot be reached: {trouble}")),
                 (None, 0) => unanswered(peer, failures.get(&peer).copied().unwrap_or(0), timeout),
@@ -155,7 +159,7 @@ impl Connected {
             };
             Some((peer, trouble))
         });
-        Ok(told.collect())
+        Ok(missing.collect())
     }
 
     /// The fabric with all peers but these, which must not be connected to.
@@ -165,55 +169,64 @@ impl Connected {
     pub fn open(self, without: &[MachineId]) -> Result<VerbsFabric, Error> {
         let Own { sends, queue, channel, memory, board, board_memory, choice, party, settings, registered_bytes } =
             self.own;
-        let fates = Arc::new(Fates::new(Arc::clone(&board)));
+        let (device, port) = (Arc::clone(&choice.device), choice.port);
+        let liveness = Arc::new(VerbsLiveness::new(Arc::clone(&board), move || port_trouble(&device, port)));
         let machines = usize::from(party.machines);
         let mut links: Vec<Vec<Option<Link>>> = sends.iter().map(|_| (0..machines).map(|_| None).collect()).collect();
         let mut receivers = HashMap::new();
         let mut region_bytes = BTreeMap::new();
         let mut beats = Vec::new();
         let bounds = terms::bounds(&settings, &choice);
-        for route in self.routes.into_iter().filter(|route| !without.contains(&route.far.peer)) {
-            let Far { peer, region_bytes: bytes, .. } = route.far;
+        for route in self.routes.into_iter().filter(|route| !without.contains(&route.remote.peer)) {
+            let RemoteEnd { peer, region_bytes: bytes, .. } = route.remote;
             region_bytes.insert(peer, bytes);
             for (lane, staging) in route.staging.into_iter().enumerate() {
                 let pair = &route.queues[lane];
                 let chain = (settings.queue_depth / 4).max(1) as usize;
                 let works = Works::new(staging, chain, pair.inline_bytes(), tag_of(peer));
-                let link = Link::new(route.far, Arc::clone(pair), works, Arc::clone(&board), bounds);
+                let link = Link::new(route.remote, Arc::clone(pair), works, Arc::clone(&board), bounds);
                 links[lane][usize::from(peer.0)] = Some(link);
             }
             receivers.extend(route.queues.into_iter().map(|queue| (queue.number(), (peer, queue))));
             beats.push(route.beat);
         }
         let lanes = links.into_iter().zip(sends).enumerate();
-        let lanes = lanes.map(|(index, (links, sends))| Mutex::new(Lane::new(index, sends, links, Arc::clone(&fates))));
+        let lanes =
+            lanes.map(|(index, (links, sends))| Mutex::new(Lane::new(index, sends, links, Arc::clone(&liveness))));
         let lanes: Vec<_> = lanes.collect();
         let core = Core {
             machine: party.machine,
             machines: party.machines,
-            port: choice.port,
             parked_at: lanes.iter().map(|_| AtomicUsize::new(usize::MAX)).collect(),
             lanes,
             receivers,
             memory,
             _board: board_memory,
             region_bytes,
-            fates,
+            liveness,
             device: choice.device,
-            waker: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-                .map_err(Error::system("making an eventfd"))?,
+            waker: Waker::new()?,
             is_leaving: AtomicBool::new(false),
-            bells_received: AtomicU64::new(0),
+            wake_messages_received: AtomicU64::new(0),
             registered_bytes,
         };
         let core = Arc::new(core);
-        VerbsFabric::start(Attendant { core, channel, queue, beats })
+        VerbsFabric::start(IoThread { core, channel, queue, beats })
+    }
+}
+
+/// What is wrong with the own port at the moment, if anything is.
+fn port_trouble(device: &Device, port: u8) -> Option<String> {
+    match device.port(port) {
+        Ok(port) if port.state == raw::PORT_ACTIVE => None,
+        Ok(_) => Some(format!("port {port} of {} is down", device.name())),
+        Err(error) => Some(error.to_string()),
     }
 }
 
 /// Why a peer was not reached: other failures than silence have a cause of their own.
 fn unanswered(peer: MachineId, status: u32, timeout: Duration) -> Error {
-    if status != 0 && status != 12 {
+    if status != raw::WC_SUCCESS && status != raw::WC_RETRY_EXC_ERR {
         return Error::verbs(format!("{peer} cannot be reached: {}", failure(status)));
     }
     let step = "connect its queue pairs (is UDP port 4791 open between the hosts?)";

@@ -1,6 +1,8 @@
-//! What a machine needs before it knows its peers' cards: memory that is registered, completion queues, queue pairs.
+//! What a machine needs before it knows its peers' endpoints: memory that is registered, completion queues, queue
+//! pairs.
 //!
-//! Here: how many of what, and whether the device has so many. Not here: what the cards say (`terms`), connecting (`open`).
+//! Here: how many of what, and whether the device has so many. Not here: what the endpoints say (`terms`), connecting
+//! (`open`).
 
 use super::Party;
 use super::board::Board;
@@ -14,15 +16,15 @@ use crate::fabric::MachineId;
 use crate::memory::Region;
 use std::sync::Arc;
 
-/// Bells for which a queue pair has room before the attendant must have taken one.
-const BELLS: u32 = 8;
-/// Room for the attendant's own requests to a peer: one is in flight at a time.
+/// Wake messages for which a queue pair has room before the I/O thread must have taken one.
+const WAKE_MESSAGES: u32 = 8;
+/// Room for the I/O thread's own requests to a peer: one is in flight at a time.
 const BEATS: u32 = 4;
-/// Memory for what the attendant writes.
+/// Memory for what the I/O thread writes.
 const BEAT_BYTES: usize = 64;
 
 /// The queue pairs to one peer.
-pub(super) struct Way {
+pub(super) struct PeerQueues {
     pub(super) peer: MachineId,
     pub(super) lanes: usize,
     pub(super) heartbeat: QueuePair,
@@ -88,10 +90,10 @@ pub(super) fn prepare(settings: &Settings, party: Party, region: Arc<Region>) ->
         for lane in 0..own_lanes.max(lanes_of(workers)) {
             // A lane that only the peer has sends nothing here.
             let (sends, depth) = sends.get(lane).map_or((&queue, 1), |sends| (sends, depth));
-            let sizes = QueueSizes { sends: depth, receives: BELLS, inline_bytes: settings.inline_bytes };
+            let sizes = QueueSizes { sends: depth, receives: WAKE_MESSAGES, inline_bytes: settings.inline_bytes };
             let pair = QueuePair::new(&domain, sends, &queue, sizes)?;
             pair.initialise(choice.port)?;
-            (0..BELLS).try_for_each(|_| pair.post_receive())?;
+            (0..WAKE_MESSAGES).try_for_each(|_| pair.post_receive())?;
             queues.push(Arc::new(pair));
         }
         let mut staging = Vec::with_capacity(own_lanes);
@@ -99,15 +101,15 @@ pub(super) fn prepare(settings: &Settings, party: Party, region: Arc<Region>) ->
             staging.push(registrar.register(Arc::new(Region::anonymous(settings.staging_bytes)?), false)?);
         }
         let beat_memory = registrar.register(Arc::new(Region::anonymous(BEAT_BYTES)?), false)?;
-        ways.push(Way { peer, lanes: lanes_of(workers), heartbeat, beat_memory, queues, staging });
+        ways.push(PeerQueues { peer, lanes: lanes_of(workers), heartbeat, beat_memory, queues, staging });
     }
     let (settings, registered_bytes) = (Settings { queue_depth: depth, ..settings.clone() }, registrar.bytes);
     let own = Own { sends, queue, channel, memory, board, board_memory, choice, party, settings, registered_bytes };
-    let card = terms::card(&own, &ways).encode()?;
-    Ok(Prepared { card, ways, own })
+    let endpoint = terms::endpoint(&own, &ways).encode()?;
+    Ok(Prepared { endpoint, ways, own })
 }
 
-/// How deep queues may be, and how long the attendant's completion queue, on this device.
+/// How deep queues may be, and how long the I/O thread's completion queue, on this device.
 fn fit(settings: &Settings, party: &Party, choice: &Choice) -> Result<(u32, u32), Error> {
     let peers = party.peers.len() as u32;
     let own = u32::from(party.workers) + 1;
@@ -120,7 +122,7 @@ fn fit(settings: &Settings, party: &Party, choice: &Choice) -> Result<(u32, u32)
         )));
     }
     let depth = settings.queue_depth.min(limits.works);
-    let receives = queue_pairs * BELLS + peers * BEATS;
+    let receives = queue_pairs * WAKE_MESSAGES + peers * BEATS;
     let longest = (u64::from(depth) * u64::from(peers) + 1).max(u64::from(receives));
     if longest > u64::from(limits.completions) {
         let limit = limits.completions;

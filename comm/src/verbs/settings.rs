@@ -3,6 +3,7 @@
 //! Here: the knobs and their ranges. Not here: which device is taken (`survey`), and docs/rdma.md,
 //! which says when to turn which.
 
+use super::raw;
 use crate::error::Error;
 
 /// Where the flag of a write (its last word) travels.
@@ -100,18 +101,18 @@ impl Settings {
 /// Number of `enum ibv_mtu` for a length in bytes.
 pub(super) fn mtu_number(bytes: u16) -> Result<u32, Error> {
     match bytes {
-        256 => Ok(1),
-        512 => Ok(2),
-        1024 => Ok(3),
-        2048 => Ok(4),
-        4096 => Ok(5),
+        256 => Ok(raw::MTU_256),
+        512 => Ok(raw::MTU_512),
+        1024 => Ok(raw::MTU_1024),
+        2048 => Ok(raw::MTU_2048),
+        4096 => Ok(raw::MTU_4096),
         other => Err(Error::verbs(format!("mtu is {other}: it may be 256, 512, 1024, 2048 or 4096"))),
     }
 }
 
 /// Bytes for a number of `enum ibv_mtu`.
 pub(super) fn mtu_bytes(number: u32) -> u32 {
-    128 << number.min(5)
+    128 << number.min(raw::MTU_4096)
 }
 
 #[cfg(test)]

@@ -14,9 +14,7 @@ use std::sync::Arc;
 
 /// Where the kernel shows RDMA devices.
 const SYSFS: &str = "/sys/class/infiniband";
-/// `enum ibv_port_state` in words.
-const STATES: [&str; 6] = ["unknown", "down", "initialising", "armed", "active", "active, deferred"];
-const ACTIVE: u32 = 4;
+const UNKNOWN: &str = "unknown";
 
 /// How a GID travels. The order is that of preference, the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,12 +100,24 @@ pub fn survey() -> Result<Vec<PortReport>, Error> {
 
 fn unusable(device: &str, port: u8, error: &Error) -> PortReport {
     let (device, problem) = (device.to_owned(), Some(error.to_string()));
-    PortReport { device, port, state: STATES[0], is_ethernet: true, mtu_bytes: 0, gids: Vec::new(), problem }
+    PortReport { device, port, state: UNKNOWN, is_ethernet: true, mtu_bytes: 0, gids: Vec::new(), problem }
+}
+
+/// `enum ibv_port_state` in words.
+fn state_name(state: u32) -> &'static str {
+    match state {
+        raw::PORT_DOWN => "down",
+        raw::PORT_INIT => "initialising",
+        raw::PORT_ARMED => "armed",
+        raw::PORT_ACTIVE => "active",
+        raw::PORT_ACTIVE_DEFER => "active, deferred",
+        _ => UNKNOWN,
+    }
 }
 
 fn report(device: &str, port: u8, state: &PortState, gids: Vec<Gid>) -> PortReport {
-    let name = STATES.get(state.state as usize).copied().unwrap_or(STATES[0]);
-    let problem = if state.state != ACTIVE {
+    let name = state_name(state.state);
+    let problem = if state.state != raw::PORT_ACTIVE {
         Some(format!("the port is {name}: is its network interface up (`ip link`), its cable in?"))
     } else if state.is_ethernet && best(&gids).is_none() {
         Some("it has no GID: give its network interface an address".to_owned())

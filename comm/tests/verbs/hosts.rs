@@ -1,5 +1,5 @@
 //! One device in each of two virtual machines, which `cargo dev rdma` starts side by side. Each runs
-//! this program with its number; cards are exchanged over TCP.
+//! this program with its number; endpoints are exchanged over TCP.
 
 use super::rig::{TIMEOUT, party};
 use comm::conformance::{self, Effort, REGION_BYTES};
@@ -42,13 +42,13 @@ fn open(port: u16) -> (VerbsFabric, TcpStream) {
     let prepared = VerbsFabric::prepare(&settings, party(host(), &[3, 3]), region).unwrap();
     let mut stream = meet(port);
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-    stream.write_all(&(prepared.card().len() as u32).to_le_bytes()).unwrap();
-    stream.write_all(prepared.card()).unwrap();
+    stream.write_all(&(prepared.endpoint().len() as u32).to_le_bytes()).unwrap();
+    stream.write_all(prepared.endpoint()).unwrap();
     let mut length = [0; 4];
     stream.read_exact(&mut length).unwrap();
-    let mut card = vec![0; u32::from_le_bytes(length) as usize];
-    stream.read_exact(&mut card).unwrap();
-    let fabric = prepared.open(&[(MachineId(1 - host()), card)], 2 * TIMEOUT).unwrap();
+    let mut endpoint = vec![0; u32::from_le_bytes(length) as usize];
+    stream.read_exact(&mut endpoint).unwrap();
+    let fabric = prepared.open(&[(MachineId(1 - host()), endpoint)], 2 * TIMEOUT).unwrap();
     (fabric, stream)
 }
 
@@ -56,7 +56,7 @@ fn open(port: u16) -> (VerbsFabric, TcpStream) {
 #[ignore = "needs two hosts"]
 fn conforms_between_hosts() {
     let (fabric, _stream) = open(7001);
-    conformance::run(&fabric, &Effort { writes: 2_000, wakes: 100, patience: 2 * TIMEOUT });
+    conformance::run(&fabric, &Effort { writes: 2_000, wakes: 100, timeout: 2 * TIMEOUT });
     println!("{:?}", fabric.counts());
 }
 

@@ -1,7 +1,7 @@
 //! Two devices in one machine.
 
 use super::rig::{
-    self, DEVICES, Down, Lossy, TIMEOUT, each, on_device, open, open_spoiled, party, patient, pinned_kib, prepare,
+    self, DEVICES, Down, Lossy, TIMEOUT, each, lenient, on_device, open, open_spoiled, party, pinned_kib, prepare,
 };
 use comm::conformance::{self, Effort, REGION_BYTES};
 use comm::verbs::{Flag, REGION_KEY_AT, Settings, VerbsFabric, survey};
@@ -23,7 +23,7 @@ const PARK: usize = 0;
 const WORD: usize = 64;
 
 fn effort() -> Effort {
-    Effort { writes: 4_000, wakes: 200, patience: TIMEOUT }
+    Effort { writes: 4_000, wakes: 200, timeout: TIMEOUT }
 }
 
 fn conforms(machines: usize, settings: &Settings, effort: &Effort) -> Vec<VerbsFabric> {
@@ -37,7 +37,7 @@ fn conforms(machines: usize, settings: &Settings, effort: &Effort) -> Vec<VerbsF
 #[test]
 fn conforms_between_two_devices() {
     let before = pinned_kib();
-    let fabrics = conforms(2, &patient(), &effort());
+    let fabrics = conforms(2, &lenient(), &effort());
     assert!(pinned_kib() > before, "a region in use is pinned");
     drop(fabrics);
     assert_eq!(pinned_kib(), before, "something is still pinned");
@@ -45,12 +45,12 @@ fn conforms_between_two_devices() {
 
 #[test]
 fn conforms_between_three_machines() {
-    conforms(3, &Settings { signal_every: 1, ..patient() }, &effort());
+    conforms(3, &Settings { signal_every: 1, ..lenient() }, &effort());
 }
 
 #[test]
 fn conforms_with_the_flag_in_the_same_write() {
-    conforms(2, &Settings { flag: Flag::SameWrite, ..patient() }, &effort());
+    conforms(2, &Settings { flag: Flag::SameWrite, ..lenient() }, &effort());
 }
 
 #[test]
@@ -61,21 +61,21 @@ fn conforms_with_the_flag_in_a_second_write_and_the_shortest_queues() {
         staging_bytes: 4096,
         inline_bytes: 0,
         flag: Flag::SecondWrite,
-        ..patient()
+        ..lenient()
     };
     // What soft-RoCE would forgive must not happen: never more requests than the queue holds.
-    conforms(2, &shortest, &Effort { writes: 1_000, wakes: 50, patience: TIMEOUT });
+    conforms(2, &shortest, &Effort { writes: 1_000, wakes: 50, timeout: TIMEOUT });
 }
 
 #[test]
 fn conforms_while_packets_get_lost() {
     let _lossy = Lossy::new(1);
-    conforms(2, &patient(), &Effort { writes: 400, wakes: 20, patience: 2 * TIMEOUT });
+    conforms(2, &lenient(), &Effort { writes: 400, wakes: 20, timeout: 2 * TIMEOUT });
 }
 
 #[test]
 fn one_packet_in_ten_may_get_lost() {
-    let fabrics = open(&[1, 1], &patient());
+    let fabrics = open(&[1, 1], &lenient());
     let _lossy = Lossy::new(10);
     let mut there = fabrics[0].connect(B, MAIN).unwrap();
     let mut back = fabrics[1].connect(A, MAIN).unwrap();
@@ -97,21 +97,21 @@ fn one_packet_in_ten_may_get_lost() {
     });
 }
 
-/// Writes the word, rings and flushes.
+/// Writes the word, wakes and flushes.
 fn send(connection: &mut dyn Connection, value: u64) {
     connection.write(&value.to_ne_bytes(), WORD).unwrap();
-    connection.ring(PARK).unwrap();
+    connection.wake(PARK).unwrap();
     connection.flush().unwrap();
 }
 
 #[test]
 fn workers_may_differ_in_number() {
-    let fabrics = open(&[1, 4], &patient());
-    // A worker that its peer lacks writes all the same, and the starter beside them.
+    let fabrics = open(&[1, 4], &lenient());
+    // A worker that its peer lacks writes all the same, and the main thread beside them.
     for (worker, value) in [(WorkerId(3), 7), (WorkerId(u16::MAX), 8)] {
         let mut connection = fabrics[1].connect(A, worker).unwrap();
         connection.write(&u64::to_ne_bytes(value), WORD).unwrap();
-        connection.ring(PARK).unwrap();
+        connection.wake(PARK).unwrap();
         connection.flush().unwrap();
         wait_for(&fabrics[0], value);
     }
@@ -134,7 +134,7 @@ fn wait_for(fabric: &VerbsFabric, value: u64) {
 fn a_batch_is_one_post_and_few_completions() {
     const BATCHES: u64 = 500;
     const WRITES: u64 = 25;
-    let fabrics = open(&[1, 1], &Settings { flag: Flag::SameWrite, ..patient() });
+    let fabrics = open(&[1, 1], &Settings { flag: Flag::SameWrite, ..lenient() });
     let mut connection = fabrics[0].connect(B, MAIN).unwrap();
     let before = fabrics[0].counts();
     for batch in 1..=BATCHES {
@@ -146,7 +146,7 @@ fn a_batch_is_one_post_and_few_completions() {
         fabrics[0].poll(MAIN).unwrap();
     }
     connection.write(&1u64.to_ne_bytes(), WORD).unwrap();
-    connection.ring(PARK).unwrap();
+    connection.wake(PARK).unwrap();
     connection.flush().unwrap();
     wait_for(&fabrics[1], 1);
     let after = fabrics[0].counts();
@@ -160,15 +160,15 @@ fn a_batch_is_one_post_and_few_completions() {
 }
 
 #[test]
-fn a_sleeper_is_rung_and_who_is_awake_is_not() {
+fn a_sleeper_is_sent_a_message_and_who_is_awake_is_not() {
     const ROUNDS: u64 = 50;
-    let fabrics = open(&[1, 1], &patient());
+    let fabrics = open(&[1, 1], &lenient());
     let mut connection = fabrics[0].connect(B, MAIN).unwrap();
     let mut back = fabrics[1].connect(A, MAIN).unwrap();
-    // The peer does not sleep: rings cost no bell, however many.
+    // The peer does not sleep: wakes cost no message, however many.
     for round in 1..=ROUNDS {
         connection.write(&round.to_ne_bytes(), WORD).unwrap();
-        connection.ring(PARK).unwrap();
+        connection.wake(PARK).unwrap();
         connection.flush().unwrap();
         fabrics[0].poll(MAIN).unwrap();
     }
@@ -179,37 +179,41 @@ fn a_sleeper_is_rung_and_who_is_awake_is_not() {
         assert!(Instant::now() < deadline, "the writes did not come");
         std::thread::yield_now();
     }
-    assert_eq!((fabrics[0].counts().bells, fabrics[1].counts().bells_received), (0, 0));
+    assert_eq!((fabrics[0].counts().wake_messages, fabrics[1].counts().wake_messages_received), (0, 0));
     // Now each sleeps until the other writes.
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for round in 1..=ROUNDS {
                 wait_for(&fabrics[1], ROUNDS + round);
                 back.write(&round.to_ne_bytes(), WORD).unwrap();
-                back.ring(PARK).unwrap();
+                back.wake(PARK).unwrap();
                 back.flush().unwrap();
             }
         });
         for round in 1..=ROUNDS {
             connection.write(&(ROUNDS + round).to_ne_bytes(), WORD).unwrap();
-            connection.ring(PARK).unwrap();
+            connection.wake(PARK).unwrap();
             connection.flush().unwrap();
             wait_for(&fabrics[0], round);
         }
     });
     let counts = fabrics[1].counts();
     println!("{ROUNDS} rounds each way: {:?} and {counts:?}", fabrics[0].counts());
-    assert!(counts.bells_received > 0, "nobody was rung");
-    assert!(counts.bells_received <= 2 * ROUNDS, "{} bells for {ROUNDS} sleeps", counts.bells_received);
+    assert!(counts.wake_messages_received > 0, "nobody was woken");
+    assert!(
+        counts.wake_messages_received <= 2 * ROUNDS,
+        "{} wake messages for {ROUNDS} sleeps",
+        counts.wake_messages_received
+    );
 }
 
-/// What large payloads cost as they are, and what a one-sided READ of them would cost beside: their memory registered for
-/// each, or for ever. docs/rdma.md has the decision.
+/// What large payloads cost as they are, and what a one-sided READ of them would cost beside: their memory registered
+/// for each, or for ever. docs/rdma.md has the decision.
 #[test]
 fn a_large_payload_goes_in_pieces_and_registers_nothing() {
     const MIB: usize = 1 << 20;
     const WRITES: usize = 64;
-    let fabrics = open(&[1, 1], &patient());
+    let fabrics = open(&[1, 1], &lenient());
     let mut connection = fabrics[0].connect(B, MAIN).unwrap();
     let source = vec![7; MIB / WRITES];
     let before = fabrics[0].counts();
@@ -231,7 +235,7 @@ fn a_large_payload_goes_in_pieces_and_registers_nothing() {
             word.store(1, Ordering::Relaxed);
         }
         let start = Instant::now();
-        drop(VerbsFabric::prepare(&on_device(0, &patient()), party(0, &[1, 1]), region).unwrap());
+        drop(VerbsFabric::prepare(&on_device(0, &lenient()), party(0, &[1, 1]), region).unwrap());
         start.elapsed()
     };
     let least = |measure: &dyn Fn() -> std::time::Duration| (0..5).map(|_| measure()).min().unwrap();
@@ -248,11 +252,12 @@ fn a_large_payload_goes_in_pieces_and_registers_nothing() {
     println!("coming up and down with 1 MiB: {short:?}, with 17 MiB: {long:?}; 16 MiB copied: {copied:?}");
 }
 
-/// Who writes much without sleeping itself, and has several completions at once, misses nobody who falls asleep meanwhile.
+/// Who writes much without sleeping itself, and has several completions at once, misses nobody who falls asleep
+/// meanwhile.
 #[test]
 fn no_sleeper_waits_for_the_look_twice_a_second() {
     const BURSTS: u64 = 60;
-    let fabrics = open(&[1, 1], &patient());
+    let fabrics = open(&[1, 1], &lenient());
     let mut connection = fabrics[0].connect(B, MAIN).unwrap();
     let mut back = fabrics[1].connect(A, MAIN).unwrap();
     std::thread::scope(|scope| {
@@ -266,7 +271,7 @@ fn no_sleeper_waits_for_the_look_twice_a_second() {
         for burst in 1..=BURSTS {
             for write in 1..=12 {
                 connection.write(&[write; 4096], 4096).unwrap();
-                connection.ring(PARK).unwrap();
+                connection.wake(PARK).unwrap();
                 connection.flush().unwrap();
             }
             send(&mut *connection, burst);
@@ -282,16 +287,21 @@ fn no_sleeper_waits_for_the_look_twice_a_second() {
     let counts = fabrics[0].counts();
     println!("{BURSTS} bursts: {counts:?}");
     // On a busy machine the look twice a second may come before a sender that was not let on; not for most bursts.
-    assert!(counts.late_bells <= BURSTS / 2, "{} of {} bells were late", counts.late_bells, counts.bells);
+    assert!(
+        counts.late_wake_messages <= BURSTS / 2,
+        "{} of {} wake messages were late",
+        counts.late_wake_messages,
+        counts.wake_messages
+    );
 }
 
 #[test]
 fn what_leaves_in_order_has_not_died() {
-    let mut fabrics = open(&[1, 1, 1], &patient());
+    let mut fabrics = open(&[1, 1, 1], &lenient());
     let leaver = fabrics.pop().unwrap();
     let mut connection = leaver.connect(A, MAIN).unwrap();
     connection.write(&5u64.to_ne_bytes(), WORD).unwrap();
-    connection.ring(PARK).unwrap();
+    connection.wake(PARK).unwrap();
     // Not flushed: leaving does.
     drop(leaver);
     wait_for(&fabrics[0], 5);
@@ -305,7 +315,7 @@ fn what_leaves_in_order_has_not_died() {
     gone.flush().unwrap();
     let mut there = fabrics[0].connect(B, MAIN).unwrap();
     there.write(&6u64.to_ne_bytes(), WORD).unwrap();
-    there.ring(PARK).unwrap();
+    there.wake(PARK).unwrap();
     there.flush().unwrap();
     wait_for(&fabrics[1], 6);
     drop(connection);
@@ -313,14 +323,14 @@ fn what_leaves_in_order_has_not_died() {
 
 #[test]
 fn a_wrong_key_ends_with_its_cause() {
-    let fabrics = open_spoiled(&[1, 1], &patient(), |machine, card| {
+    let fabrics = open_spoiled(&[1, 1], &lenient(), |machine, endpoint| {
         if machine == 1 {
-            card[REGION_KEY_AT] ^= 0x5a;
+            endpoint[REGION_KEY_AT] ^= 0x5a;
         }
     });
     let mut connection = fabrics[0].connect(B, MAIN).unwrap();
     connection.write(&1u64.to_ne_bytes(), WORD).unwrap();
-    connection.ring(PARK).unwrap();
+    connection.wake(PARK).unwrap();
     connection.flush().unwrap();
     let deadline = Instant::now() + TIMEOUT;
     while fabrics[0].lost(B).unwrap().is_none() {
@@ -335,7 +345,7 @@ fn a_wrong_key_ends_with_its_cause() {
 
 #[test]
 fn a_port_that_goes_down_is_told() {
-    let fabrics = open(&[1, 1], &patient());
+    let fabrics = open(&[1, 1], &lenient());
     let start = Instant::now();
     let down = Down::new();
     assert_eq!(fabrics[0].watch(TIMEOUT).unwrap(), Some(B));
@@ -344,12 +354,12 @@ fn a_port_that_goes_down_is_told() {
     // Silence on a real port; soft-RoCE finds no route any more.
     assert!(cause.contains("does not answer") || cause.contains("cannot send"), "{cause}");
     assert!(cause.contains("port 1 of rxeA is down"), "{cause}");
-    let refused = prepare(0, &[1, 1], &patient()).map(drop).unwrap_err().to_string();
+    let refused = prepare(0, &[1, 1], &lenient()).map(drop).unwrap_err().to_string();
     assert!(refused.contains("rxeA port 1: RoCE, down"), "{refused}");
     drop(down);
     drop(fabrics);
     // And it can be used again.
-    let fabrics = open(&[1, 1], &patient());
+    let fabrics = open(&[1, 1], &lenient());
     send(&mut *fabrics[0].connect(B, MAIN).unwrap(), 1);
     wait_for(&fabrics[1], 1);
 }
@@ -362,11 +372,11 @@ fn what_cannot_be_had_is_refused_with_its_reason() {
     };
     let device = Some(DEVICES[0].to_owned());
     for (settings, said) in [
-        (Settings { device: Some("mlx5_9".to_owned()), ..patient() }, "there is no mlx5_9 on this host"),
-        (Settings { port: Some(2), ..patient() }, "there is no port 2 on this host; it has rxeA port 1"),
-        (Settings { device: device.clone(), gid_index: Some(200), ..patient() }, "gid_index is 200, but rxeA"),
-        (Settings { device, mtu: Some(123), ..patient() }, "mtu is 123"),
-        (Settings { retries: 7, ..patient() }, "retries is 7: it may be 1 to 6"),
+        (Settings { device: Some("mlx5_9".to_owned()), ..lenient() }, "there is no mlx5_9 on this host"),
+        (Settings { port: Some(2), ..lenient() }, "there is no port 2 on this host; it has rxeA port 1"),
+        (Settings { device: device.clone(), gid_index: Some(200), ..lenient() }, "gid_index is 200, but rxeA"),
+        (Settings { device, mtu: Some(123), ..lenient() }, "mtu is 123"),
+        (Settings { retries: 7, ..lenient() }, "retries is 7: it may be 1 to 6"),
     ] {
         let refusal = refusal(&settings);
         assert!(refusal.contains(said), "{refusal}");
@@ -378,11 +388,11 @@ fn what_cannot_be_had_is_refused_with_its_reason() {
 
 #[test]
 fn machines_that_do_not_fit_are_refused() {
-    let settings = patient();
+    let settings = lenient();
     let refusal = |own: u16, workers: &[u16], other: &[u16], timeout| {
         let other = prepare(1, other, &settings).unwrap();
         let prepared = prepare(own, workers, &settings).unwrap();
-        prepared.open(&[(B, other.card().to_vec())], timeout).map(drop).unwrap_err().to_string()
+        prepared.open(&[(B, other.endpoint().to_vec())], timeout).map(drop).unwrap_err().to_string()
     };
     let said = refusal(0, &[1, 1], &[1, 1, 1], TIMEOUT);
     assert!(said.contains("one is of a program of 2 machines, the other of 3"), "{said}");
@@ -394,7 +404,7 @@ fn machines_that_do_not_fit_are_refused() {
     let said = refusal(0, &[1, 1], &[1, 1], std::time::Duration::from_millis(100));
     assert!(said.contains("machine 1 did not connect its queue pairs"), "{said}");
     let alone = prepare(0, &[1, 1], &settings).unwrap();
-    assert!(alone.open(&[], TIMEOUT).unwrap_err().to_string().contains("machine 1 has sent no card"));
+    assert!(alone.open(&[], TIMEOUT).unwrap_err().to_string().contains("machine 1 has sent no endpoint"));
 }
 
 /// This test program again, as something else; killed by its own id when the test is over.
@@ -433,11 +443,11 @@ fn from_hex(text: &str) -> Vec<u8> {
 fn child_process() {
     let Ok(role) = std::env::var(ROLE_VARIABLE) else { return };
     if role == "memlock" {
-        println!("\nsaid {}", prepare(0, &[1, 1], &patient()).map(drop).unwrap_err());
+        println!("\nsaid {}", prepare(0, &[1, 1], &lenient()).map(drop).unwrap_err());
         return;
     }
-    let prepared = prepare(1, &[1, 1], &patient()).unwrap();
-    println!("\ncard {}", as_hex(prepared.card()));
+    let prepared = prepare(1, &[1, 1], &lenient()).unwrap();
+    println!("\nendpoint {}", as_hex(prepared.endpoint()));
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
     let fabric = prepared.open(&[(A, from_hex(line.trim()))], TIMEOUT).unwrap();
@@ -448,10 +458,10 @@ fn child_process() {
 fn a_killed_machine_is_noticed_in_time() {
     let mut victim = Process::start(&mut Process::role("victim"));
     let mut lines = BufReader::new(victim.0.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let card = lines.find_map(|line| line.strip_prefix("card ").map(from_hex)).unwrap();
-    let prepared = prepare(0, &[1, 1], &patient()).unwrap();
-    writeln!(victim.0.stdin.as_mut().unwrap(), "{}", as_hex(prepared.card())).unwrap();
-    let fabric = prepared.open(&[(B, card)], TIMEOUT).unwrap();
+    let endpoint = lines.find_map(|line| line.strip_prefix("endpoint ").map(from_hex)).unwrap();
+    let prepared = prepare(0, &[1, 1], &lenient()).unwrap();
+    writeln!(victim.0.stdin.as_mut().unwrap(), "{}", as_hex(prepared.endpoint())).unwrap();
+    let fabric = prepared.open(&[(B, endpoint)], TIMEOUT).unwrap();
     assert!(lines.any(|line| line == "ready"));
     victim.0.kill().unwrap();
     let start = Instant::now();
@@ -477,24 +487,24 @@ fn too_little_memory_that_may_be_locked_is_told_with_its_cure() {
 #[test]
 fn a_device_in_use_by_two_machines_serves_both() {
     let workers = [1, 1];
-    let same = |machine| on_device(0, &patient()).device.map(|device| (machine, device));
+    let same = |machine| on_device(0, &lenient()).device.map(|device| (machine, device));
     assert_eq!(same(0).unwrap().1, same(1).unwrap().1);
-    let settings = Settings { device: Some(DEVICES[0].to_owned()), ..patient() };
+    let settings = Settings { device: Some(DEVICES[0].to_owned()), ..lenient() };
     let prepared: Vec<_> = (0..2)
         .map(|machine| {
             let region = Arc::new(Region::anonymous(REGION_BYTES).unwrap());
             VerbsFabric::prepare(&settings, party(machine, &workers), region).unwrap()
         })
         .collect();
-    let cards: Vec<_> = (0..).map(MachineId).zip(prepared.iter().map(|one| one.card().to_vec())).collect();
+    let endpoints: Vec<_> = (0..).map(MachineId).zip(prepared.iter().map(|one| one.endpoint().to_vec())).collect();
     let fabrics: Vec<_> = std::thread::scope(|scope| {
         let opening: Vec<_> =
-            prepared.into_iter().map(|one| scope.spawn(|| one.open(&cards, TIMEOUT).unwrap())).collect();
+            prepared.into_iter().map(|one| scope.spawn(|| one.open(&endpoints, TIMEOUT).unwrap())).collect();
         opening.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let mut connection = fabrics[0].connect(B, MAIN).unwrap();
     connection.write(&9u64.to_ne_bytes(), WORD).unwrap();
-    connection.ring(PARK).unwrap();
+    connection.wake(PARK).unwrap();
     connection.flush().unwrap();
     wait_for(&fabrics[1], 9);
 }

@@ -14,7 +14,7 @@ pub const DEVICES: [&str; 2] = ["rxeA", "rxeB"];
 
 /// Settings for an emulated machine on a busy host, which may stand still for longer than a real one: a
 /// packet counts as lost after 0.27 s, a peer as dead after seven such times.
-pub fn patient() -> Settings {
+pub fn lenient() -> Settings {
     Settings { timeout: 16, ..Settings::default() }
 }
 
@@ -39,21 +39,21 @@ pub fn prepare(machine: u16, workers: &[u16], settings: &Settings) -> Result<Pre
     VerbsFabric::prepare(&on_device(machine, settings), party(machine, workers), region)
 }
 
-/// All machines of a program with their cards exchanged, each changed by `spoil` on its way.
+/// All machines of a program with their endpoints exchanged, each changed by `spoil` on its way.
 pub fn open_spoiled(workers: &[u16], settings: &Settings, spoil: impl Fn(u16, &mut Vec<u8>)) -> Vec<VerbsFabric> {
     let machines = 0..workers.len() as u16;
     let prepared: Vec<_> = machines.clone().map(|machine| prepare(machine, workers, settings).unwrap()).collect();
-    let cards: Vec<_> = machines
+    let endpoints: Vec<_> = machines
         .zip(&prepared)
         .map(|(machine, prepared)| {
-            let mut card = prepared.card().to_vec();
-            spoil(machine, &mut card);
-            (MachineId(machine), card)
+            let mut endpoint = prepared.endpoint().to_vec();
+            spoil(machine, &mut endpoint);
+            (MachineId(machine), endpoint)
         })
         .collect();
     std::thread::scope(|scope| {
         let opening: Vec<_> =
-            prepared.into_iter().map(|one| scope.spawn(|| one.open(&cards, TIMEOUT).unwrap())).collect();
+            prepared.into_iter().map(|one| scope.spawn(|| one.open(&endpoints, TIMEOUT).unwrap())).collect();
         opening.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }

@@ -154,7 +154,7 @@ enum Seen<const R: usize> {
 
 /// An answer without a value.
 #[derive(Clone, Copy, Serialize, Deserialize)]
-enum Verdict {
+pub(super) enum Verdict {
     NotFound,
     Stored,
     NotStored,
@@ -167,7 +167,7 @@ enum Verdict {
 }
 
 impl Verdict {
-    fn of(answer: &Answer<'_>) -> (Verdict, u64) {
+    pub(super) fn of(answer: &Answer<'_>) -> (Verdict, u64) {
         let verdict = match answer {
             Answer::NotFound | Answer::Value { .. } => Verdict::NotFound,
             Answer::Stored => Verdict::Stored,
@@ -183,7 +183,7 @@ impl Verdict {
         (verdict, 0)
     }
 
-    fn answer<L>(self, number: u64) -> Answer<'static, L> {
+    pub(super) fn answer<L>(self, number: u64) -> Answer<'static, L> {
         match self {
             Verdict::NotFound => Answer::NotFound,
             Verdict::Stored => Answer::Stored,

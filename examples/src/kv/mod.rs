@@ -10,7 +10,8 @@
 //!    [`clock`]: when items expire
 //! 7. [`replies`]: answers in the order of the requests, and as bytes
 //!
-//! Another table behind the same server is another implementation of [`table::Table`].
+//! Another table behind the same server is another implementation of [`table::Table`]: with `--durable` it is that of [`durable`], whose items survive
+//! the program.
 //!
 //! It speaks the text protocol of memcached 1.6 but for its meta commands, and no binary protocol: who begins with that is hung up on.
 //! `version` and `quit` stand alone, as in older memcacheds. The clients whose own tests it passes are in docs/testing.md.
@@ -21,6 +22,7 @@ pub mod cells;
 pub mod clock;
 pub mod connection;
 pub mod delegated;
+pub mod durable;
 pub mod item;
 pub mod options;
 pub mod replies;

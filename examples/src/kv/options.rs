@@ -2,12 +2,13 @@
 
 use std::ffi::OsString;
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use clap::Parser;
 use serde::{Deserialize, Serialize};
 
 /// A key-value store that speaks memcached's text protocol, its table entrusted to workers, on one host or across a rack.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Parser, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Parser, Serialize, Deserialize)]
 #[command(name = "kv", version, after_long_help = HELP)]
 pub struct Options {
     /// The port to listen at; 0 lets the system choose one. Of several machines on a host the second has the next one, and so on
@@ -38,6 +39,15 @@ pub struct Options {
     /// Connections that each machine has at a time
     #[arg(short, long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     pub connections: u32,
+
+    /// Keep the items in this folder of machine 0: what was answered is on disk, and is there when kv is started again. Nothing is
+    /// evicted: when --memory is full, items are not stored
+    #[arg(long, value_name = "FOLDER")]
+    pub durable: Option<PathBuf>,
+
+    /// With --durable: answer at once what is on disk so many milliseconds later; a crash loses no more than that
+    #[arg(long, value_name = "MS", requires = "durable", value_parser = clap::value_parser!(u64).range(1..))]
+    pub within: Option<u64>,
 }
 
 const HELP: &str = "\
@@ -49,6 +59,9 @@ Examples:
   kv --local 2
       two processes of this host, at ports 11211 and 11212: one table, and each answers for all keys;
       `gossamer-launch run --local 2 kv` is the same
+  kv --durable items --memory 1024
+      items survive: STORED comes when the item is on disk. Many clients, or many requests of one, share each write;
+      with --within 100 nobody waits for the disk, and a crash loses the last 100 ms at most
   gossamer-launch run --rack rack.yaml kv
       one on each host of a rack, each at the host's address in rack.yaml, port 11211: whoever reaches that, reaches the table
 
@@ -67,7 +80,7 @@ Exit status:
 impl Options {
     /// The arguments for a machine: what was asked for, without what concerns the start.
     pub fn machine_args(&self) -> Vec<OsString> {
-        let Options { port, listen, memory, threads, dedicated, connections, local: _ } = self;
+        let Options { port, listen, memory, threads, dedicated, connections, durable, within, local: _ } = self;
         let values = [
             ("--port", port.to_string()),
             ("--memory", memory.to_string()),
@@ -76,7 +89,10 @@ impl Options {
             ("--connections", connections.to_string()),
         ];
         let listen = listen.map(|address| ("--listen", address.to_string()));
-        values.into_iter().chain(listen).flat_map(|(name, value)| [name.into(), value.into()]).collect()
+        let within = within.map(|within| ("--within", within.to_string()));
+        let texts = values.into_iter().chain(listen).chain(within).map(|(name, value)| (name, value.into()));
+        let durable = durable.iter().map(|folder| ("--durable", folder.into()));
+        texts.chain(durable).flat_map(|(name, value): (&str, OsString)| [name.into(), value]).collect()
     }
 }
 
@@ -86,10 +102,12 @@ mod tests {
 
     #[test]
     fn machines_get_what_was_asked_for() {
-        for line in ["kv -p 1 -l ::1 -m 2 -t 6 --dedicated 1 -c 9 --local 3", "kv --local 2"] {
+        for line in
+            ["kv -p 1 -l ::1 -m 2 -t 6 --dedicated 1 -c 9 --local 3", "kv --local 2", "kv --durable a --within 5"]
+        {
             let options = Options::parse_from(line.split_whitespace());
             let machine = Options::parse_from([OsString::from("kv")].into_iter().chain(options.machine_args()));
-            assert_eq!(machine, Options { local: None, ..options }, "{line}");
+            assert_eq!(machine, Options { local: None, ..options.clone() }, "{line}");
         }
     }
 
@@ -101,8 +119,16 @@ mod tests {
 
     #[test]
     fn impossible_wishes_are_refused() {
-        for line in ["--port 70000", "--memory 0", "--connections 0", "--listen x", "--dedicated -1", "--local 0", "a"]
-        {
+        for line in [
+            "--port 70000",
+            "--memory 0",
+            "--connections 0",
+            "--listen x",
+            "--dedicated -1",
+            "--local 0",
+            "a",
+            "--within 5",
+        ] {
             let parsed = Options::try_parse_from(format!("kv {line}").split_whitespace());
             assert_eq!(parsed.unwrap_err().exit_code(), 2, "{line}");
         }

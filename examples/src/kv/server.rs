@@ -20,7 +20,7 @@ use super::connection::Connection;
 use super::table::{Counts, Table};
 
 /// How long clients may take to read the last replies when the server stops.
-const GRACE: Duration = Duration::from_secs(2);
+const END_WAIT: Duration = Duration::from_secs(2);
 /// How long it waits where there are too many open files.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -170,7 +170,7 @@ impl Server {
         if let Err(error) = client.stream.set_nodelay(true).and_then(|()| {
             let table = own_table(make);
             Connection::new(client, self, table).serve()
-        }) && !is_farewell(&error)
+        }) && !is_end_of_connection(&error)
         {
             complain(&format!("a connection has ended: {error}"));
         }
@@ -210,7 +210,7 @@ impl Server {
             open.all_ended = Some(ended);
             pending
         };
-        if pending.wait_timeout(GRACE).is_none() {
+        if pending.wait_timeout(END_WAIT).is_none() {
             self.shutdown_all(Shutdown::Both); // who has not read the last reply by now does without it
             let _ = pending.wait(); // each connection that ends is taken from the list, and the last one keeps this
         }
@@ -292,7 +292,7 @@ fn own_table<T: Table>(make: &impl Fn() -> T) -> Rc<T> {
 }
 
 /// The client has gone, as clients do.
-fn is_farewell(error: &io::Error) -> bool {
+fn is_end_of_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected};
     matches!(error.kind(), BrokenPipe | ConnectionReset | NotConnected)
 }

@@ -7,9 +7,11 @@ use std::env;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use anyhow::ensure;
 use clap::Parser;
@@ -21,6 +23,7 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
 use super::delegated::Delegated;
+use super::durable::{self, Handle, Surviving};
 use super::options::Options;
 use super::server::{Server, complain};
 use super::shard::Shard;
@@ -48,8 +51,9 @@ pub fn main() -> ExitCode {
     }
     let is_good = Arc::new(AtomicBool::new(false));
     let tell = Arc::clone(&is_good);
+    let threads = options.threads;
     let gsm_main = move || tell.store(run(options), Ordering::Relaxed); // read after the fiber has ended
-    gossamer::main(gsm_main, options.threads);
+    gossamer::main(gsm_main, threads);
     if is_good.load(Ordering::Relaxed) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -68,6 +72,8 @@ fn launch(options: &Options, machines: u16) -> anyhow::Result<ExitCode> {
 struct Plan {
     options: Options,
     shards: Vec<Trust<Shard>>,
+    /// Where all items are, if they are to survive; there are no shards then.
+    durable: Option<Handle>,
     /// Decides which shard has a key.
     seed: u64,
 }
@@ -83,15 +89,22 @@ fn run(options: Options) -> bool {
         return false;
     }
     let seed = RandomState::new().hash_one(0);
+    let durable = match options.durable.as_deref().map(|folder| open(folder, &options)).transpose() {
+        Ok(durable) => durable,
+        Err(error) => {
+            complain(&format!("{error}"));
+            return false;
+        }
+    };
     let mut shards = Vec::new();
-    for place in rack.places() {
+    for place in rack.places().filter(|_| durable.is_none()) {
         let sharers = table_workers(place.machine, options.dedicated);
         if sharers.contains(&place.worker) {
             let (memory_bytes, sharers) = ((options.memory as usize) << 20, sharers.len());
             shards.push(gossamer::entrust_with(place, move || Shard::new(memory_bytes, sharers)));
         }
     }
-    let plan = gossamer::local_trustee().entrust(Plan { options, shards, seed });
+    let plan = gossamer::local_trustee().entrust(Plan { options, shards, durable: durable.clone(), seed });
     let machines = 0..rack.machines().len() as u16;
     let servers: Vec<_> = machines
         .clone()
@@ -108,7 +121,18 @@ fn run(options: Options) -> bool {
         })
         .collect();
     let served: Vec<bool> = servers.into_iter().map(|server| server.join().unwrap_or(false)).collect();
-    served.into_iter().all(|served| served)
+    let closed = durable.map_or(Ok(()), Handle::close);
+    if let Err(error) = &closed {
+        complain(&format!("{error}"));
+    }
+    served.into_iter().all(|served| served) && closed.is_ok()
+}
+
+/// The items of a folder, at the last worker of this machine: a dedicated one, if there is any.
+fn open(folder: &Path, options: &Options) -> Result<Handle, trust_durable::Error> {
+    let last = table_workers(0, options.dedicated).end - 1;
+    let within = options.within.map(Duration::from_millis);
+    durable::open(Place::of(0, last).trustee(), folder, (options.memory as usize) << 20, within)
 }
 
 /// The workers of a machine that have a part of the table.
@@ -118,7 +142,7 @@ fn table_workers(machine: u16, dedicated: u16) -> std::ops::Range<u16> {
 }
 
 /// Serves on this machine until it is told to stop. False if it cannot listen.
-fn serve(Plan { options, shards, seed }: Plan) -> bool {
+fn serve(Plan { options, shards, durable, seed }: Plan) -> bool {
     let rack = gossamer::rack();
     let machine = &rack.machines()[usize::from(rack.machine())];
     let before = rack.machines()[..usize::from(rack.machine())].iter().filter(|other| other.host == machine.host);
@@ -150,7 +174,10 @@ fn serve(Plan { options, shards, seed }: Plan) -> bool {
     let connections = if options.dedicated == 0 { machine.workers } else { machine.workers - options.dedicated };
     let workers: Vec<TrusteeReference> =
         (0..connections).map(|worker| Place::of(rack.machine(), worker).trustee()).collect();
-    server.serve(&workers, move || Delegated::new(shards.clone(), seed));
+    match durable {
+        Some(items) => server.serve(&workers, move || Surviving::new(items.clone())),
+        None => server.serve(&workers, move || Delegated::new(shards.clone(), seed)),
+    }
     true
 }
 

@@ -1,5 +1,5 @@
 //! What is behind the server: commands, answers, and the [`Table`] that turns one into the other. Not here: the table that
-//! is entrusted to workers (`delegated.rs`), and what a command does to an item (`item.rs`).
+//! is entrusted to workers (`delegated.rs`), the one that survives (`durable.rs`), and what a command does to an item (`item.rs`).
 //!
 //! A connection gives commands to the table one after the other, without waiting, and the table calls back with each
 //! answer: at once where it knows it, later where another worker or another machine has it. The connection puts the answers
@@ -8,13 +8,15 @@
 use std::borrow::Cow;
 use std::convert::Infallible;
 
+use serde::{Deserialize, Serialize};
+
 /// The longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 250;
 /// The longest value, in bytes.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
 
 /// What is to be done with one key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Op {
     /// Its value.

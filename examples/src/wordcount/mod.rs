@@ -8,9 +8,10 @@
 //! 6. [`table`]: the counts
 //! 7. [`report`]: what is printed; [`progress`](crate::progress): the bar meanwhile
 //!
-//! Beside it [`single`], the same count on one thread, to compare with.
+//! Beside it [`single`], the same count on one thread, to compare with; and [`durable`], the count that goes on where a killed one was.
 
 pub mod delegated;
+pub mod durable;
 pub mod files;
 pub mod options;
 pub mod report;

@@ -49,6 +49,11 @@ pub struct Options {
     #[arg(long)]
     pub verify: bool,
 
+    /// Keep the counts in this folder, as one process: run again after whatever has ended it, each file counts once, and the counts
+    /// are those of all runs
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["local", "single"])]
+    pub durable: Option<PathBuf>,
+
     /// The terminal for the progress bar: told to machine 0, whose own standard error is a pipe
     #[arg(long, hide = true, value_name = "TTY")]
     pub progress_on: Option<PathBuf>,
@@ -62,6 +67,8 @@ Examples:
       four processes; check the counts against those of a single thread
   wordcount --local 1 --all some/folder
       one process, without a launcher; all files, not only documents
+  wordcount --durable counts some/folder
+      one process whose counts survive: kill it, and run it again to go on
   gossamer-launch run --local 3 wordcount some/folder
       started by a launcher: as many processes as that says
 
@@ -136,6 +143,8 @@ mod tests {
             "--threads x",
             "--top -1",
             "--single --verify",
+            "--single --durable a",
+            "--local 2 --durable a",
             "--all --only md",
             "a b",
         ] {

@@ -6,9 +6,11 @@
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::available_parallelism;
 
 use anyhow::{Context, ensure};
 use clap::Parser;
@@ -17,7 +19,7 @@ use indicatif::ProgressBar;
 use super::files::Wanted;
 use super::options::Options;
 use super::report::Report;
-use super::{delegated, files, single, table};
+use super::{delegated, durable, files, single, table};
 use crate::machines::{self, Machines};
 use crate::progress;
 
@@ -36,8 +38,13 @@ pub fn main() -> ExitCode {
 fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let is_machine = env::var_os(gossamer::bootstrap::LAUNCHER).is_some();
     if is_machine {
-        let is_alone = options.single || options.local.is_some();
-        ensure!(!is_alone, "a launcher has started this process, as one of several: leave out --local and --single");
+        let is_alone = options.single || options.local.is_some() || options.durable.is_some();
+        ensure!(
+            !is_alone,
+            "a launcher has started this process, as one of several: leave out --local, --single and --durable"
+        );
+    } else if let Some(counts) = &options.durable {
+        return Ok(status(count_durable(options, counts)?));
     } else if options.single || !is_for_rack(options) {
         files::check(&options.folder())?; // once, before there are several to complain
         if options.single {
@@ -99,6 +106,22 @@ fn count_delegated(options: &Options) -> anyhow::Result<bool> {
     if let Some(found) = again {
         let expected = single::count(found, usize::MAX, &ProgressBar::hidden());
         let counted = delegated::collect(&tables, usize::MAX);
+        report.differences = Some(table::differences(&expected.top, &counted));
+    }
+    print(&report, options)
+}
+
+fn count_durable(options: &Options, counts: &Path) -> anyhow::Result<bool> {
+    let found = files::find(&options.folder(), &options.wanted())?;
+    let bar = progress::bar(bytes(&found), progress::BYTES, options.progress_on.as_deref());
+    let again = options.verify.then(|| found.clone());
+    let threads = options.threads.or_else(|| available_parallelism().ok().map(Into::into)).unwrap_or(1);
+    let (mut report, counted, before) = durable::count(found, counts, threads, options.top, &bar)?;
+    if before > 0 {
+        complain(format_args!("{before} files were counted before"));
+    }
+    if let Some(found) = again {
+        let expected = single::count(found, usize::MAX, &ProgressBar::hidden());
         report.differences = Some(table::differences(&expected.top, &counted));
     }
     print(&report, options)

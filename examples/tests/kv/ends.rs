@@ -55,4 +55,6 @@ fn it_says_why_it_cannot_begin() {
     assert!(said.contains("--dedicated 2") && said.contains("--threads"), "{said}");
     let said = refused("--port 0 --threads 2 --local 4");
     assert!(said.starts_with("kv: --threads 2 is not enough for 4 processes"), "{said}");
+    let said = refused("--port 0 --threads 1 --durable /proc/kv");
+    assert!(said.contains("/proc/kv: cannot open the folder"), "{said}");
 }

@@ -3,6 +3,7 @@
 //!
 //! Where memcached is not installed what would be compared with it is SKIPPED, and says so.
 
+mod durable;
 mod ends;
 mod load;
 mod memory;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long anything may take, on a machine that has much else to do.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// How many ports were asked for.
 static ASKED: AtomicU32 = AtomicU32::new(0);
@@ -63,7 +63,7 @@ impl Server {
                 match server.child.try_wait().unwrap() {
                     Some(_) => return None,
                     None if TcpStream::connect(address).is_ok() => return Some(server),
-                    None => assert!(begun.elapsed() < PATIENCE, "memcached does not listen"),
+                    None => assert!(begun.elapsed() < TIME_LIMIT, "memcached does not listen"),
                 }
                 std::thread::yield_now();
             }
@@ -95,7 +95,7 @@ impl Server {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
-            assert!(begun.elapsed() < PATIENCE, "it does not end");
+            assert!(begun.elapsed() < TIME_LIMIT, "it does not end");
             std::thread::yield_now();
         }
     }
@@ -111,7 +111,7 @@ impl Server {
     pub fn wait_for(&self, name: &str, good: impl Fn(u64) -> bool) {
         let begun = Instant::now();
         while !good(self.stat(name)) {
-            assert!(begun.elapsed() < PATIENCE, "{name} is {}", self.stat(name));
+            assert!(begun.elapsed() < TIME_LIMIT, "{name} is {}", self.stat(name));
         }
     }
 }
@@ -143,8 +143,8 @@ impl Client {
     pub fn to(address: SocketAddr) -> Client {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIME_LIMIT)).unwrap();
+        stream.set_write_timeout(Some(TIME_LIMIT)).unwrap();
         let reader = BufReader::new(stream.try_clone().unwrap());
         Client { stream, reader }
     }

@@ -11,7 +11,7 @@ use comm::secure::Key;
 use super::complain;
 use crate::config::{Host, RackConfig};
 use crate::output::{Lines, Target};
-use crate::rack::output::{Told, read};
+use crate::rack::output::{Answer, read};
 use crate::signals;
 use crate::wire::{ProgramId, Stream, Written};
 
@@ -77,12 +77,12 @@ pub(super) fn show(rack: &RackConfig, key: &Key, hosts: &[Host], program: Progra
     }
     for (host, told) in hosts.iter().zip(&told) {
         match told {
-            Ok(Told::All(exits)) => exits.iter().for_each(|(machine, status)| tell_exit(host, *machine, *status)),
-            Ok(Told::Unknown | Told::Left) => {}
+            Ok(Answer::All(exits)) => exits.iter().for_each(|(machine, status)| tell_exit(host, *machine, *status)),
+            Ok(Answer::Unknown | Answer::Left) => {}
             Err(reason) => complain(format_args!("host {}: {reason}", host.name)),
         }
     }
-    let is_found = told.iter().any(|told| matches!(told, Ok(Told::All(_))));
+    let is_found = told.iter().any(|told| matches!(told, Ok(Answer::All(_))));
     if !is_found {
         complain(format_args!("no host that answers remembers program {program}"));
     }

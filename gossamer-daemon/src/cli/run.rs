@@ -12,12 +12,12 @@ use gossamer::bootstrap::FabricChoice;
 use super::{complain, detach, size};
 use crate::config::RackConfig;
 use crate::environment::Environment;
-use crate::fate::Policy;
 use crate::launch::{self, LaunchConfig, MAX_LOCAL_MACHINES};
 use crate::orphans::{self, Spare};
 use crate::outcome::{Ended, FAILURE_STATUS, USAGE_STATUS};
 use crate::rack::plan::find_program;
 use crate::rack::{self, RackError, RackRun};
+use crate::supervisor::Policy;
 
 /// The most machines of a program on each host of a rack.
 const MAX_MACHINES_PER_HOST: u16 = 128;

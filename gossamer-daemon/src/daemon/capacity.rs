@@ -1,8 +1,8 @@
-//! Whether this host lets the daemon start threads and processes, and what to do where it does not: for `gossamer-launch
-//! check`.
+//! Whether this host lets the daemon start threads and processes, and what to do where it does not: for
+//! `gossamer-launch check`.
 //!
-//! A connection takes a thread. For when there are none left, one is there from the start ([`Reserve`]): it answers what can
-//! be answered at once, and says why the rest is refused.
+//! A connection takes a thread. For when there are none left, one is there from the start ([`Reserve`]): it answers
+//! what can be answered at once, and says why the rest is refused.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::{self, SyncSender, TrySendError};
 
-use super::guests::Place;
+use super::admission::Admitted;
 use super::{Daemon, STACK_BYTES, connection};
 
 /// Enough for a thread that does nothing.
@@ -21,7 +21,7 @@ const WAITING: usize = 4;
 /// A connection that no thread could be started for.
 pub struct Turned {
     pub tcp: TcpStream,
-    pub place: Place,
+    pub admitted: Admitted,
     pub peer: SocketAddr,
 }
 

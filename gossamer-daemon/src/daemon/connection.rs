@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use super::admission::Admitted;
 use super::capacity::{self, Turned};
-use super::guests::Place;
 use super::kept::News;
 use super::{Daemon, STACK_BYTES, neighbours, session};
 use crate::wire::link::{self, Link};
@@ -42,7 +42,7 @@ fn complain(daemon: &Daemon, what: &'static str, peer: &str, trouble: &str) {
 }
 
 fn take(daemon: &Arc<Daemon>, tcp: TcpStream, peer: SocketAddr) {
-    let (place, gone) = match daemon.guests.admit(&tcp, peer, daemon.connections().0) {
+    let (admitted, gone) = match daemon.admission.admit(&tcp, peer, daemon.connections().0) {
         Ok(admitted) => admitted,
         Err(error) => return complain(daemon, "a connection was closed", &peer.to_string(), &error.to_string()),
     };
@@ -55,12 +55,12 @@ fn take(daemon: &Arc<Daemon>, tcp: TcpStream, peer: SocketAddr) {
     let daemon_of_thread = Arc::clone(daemon);
     let serve = move || {
         let daemon = daemon_of_thread;
-        let Ok(Turned { tcp, place, peer }) = handed.recv() else { return };
-        if let Err(error) = serve(&daemon, tcp, place, None) {
+        let Ok(Turned { tcp, admitted, peer }) = handed.recv() else { return };
+        if let Err(error) = serve(&daemon, tcp, admitted, None) {
             complain(&daemon, "a connection that came in ended early", &peer.to_string(), &describe(&error));
         }
     };
-    let (name, turned) = (format!("from {peer}"), Turned { tcp, place, peer });
+    let (name, turned) = (format!("from {peer}"), Turned { tcp, admitted, peer });
     match std::thread::Builder::new().name(name).stack_size(STACK_BYTES).spawn(serve) {
         Ok(_) => drop(hand_over.send(turned)),
         Err(error) => {
@@ -73,15 +73,15 @@ fn take(daemon: &Arc<Daemon>, tcp: TcpStream, peer: SocketAddr) {
 
 /// Serves a connection for which no thread could be started, as far as that needs none.
 pub fn serve_in_need(daemon: &Arc<Daemon>, turned: Turned) {
-    let Turned { tcp, place, peer } = turned;
+    let Turned { tcp, admitted, peer } = turned;
     let why = capacity::trouble().unwrap_or_else(|| "this host could not start a thread just now: try again".into());
-    if let Err(error) = serve(daemon, tcp, place, Some(why)) {
+    if let Err(error) = serve(daemon, tcp, admitted, Some(why)) {
         complain(daemon, "a connection that came in ended early", &peer.to_string(), &describe(&error));
     }
 }
 
-/// What the other side of a connection that came in has done. The errors' own words are for who has connected: they say what
-/// to look at over there.
+/// What the other side of a connection that came in has done. The errors' own words are for who has connected: they
+/// say what to look at over there.
 fn describe(error: &WireError) -> String {
     use comm::Error;
     let WireError::Secure(error) = error else { return error.to_string() };
@@ -97,10 +97,10 @@ fn describe(error: &WireError) -> String {
 }
 
 /// `need`: why what takes more than this thread is refused.
-fn serve(daemon: &Arc<Daemon>, tcp: TcpStream, mut place: Place, need: Option<String>) -> Result<(), WireError> {
+fn serve(daemon: &Arc<Daemon>, tcp: TcpStream, mut admitted: Admitted, need: Option<String>) -> Result<(), WireError> {
     let mut link = link::accept(tcp, &daemon.key, &daemon.greeting(), daemon.rack.timeouts.connect())?;
     let (_, most) = daemon.connections();
-    if !place.is_known(most) {
+    if !admitted.accept(most) {
         let cure = "wait for some to end, or raise limits.connections in rack.yaml";
         return answer(link, &Reply::Refused(format!("{most} connections are open here, and no more may: {cure}")));
     }

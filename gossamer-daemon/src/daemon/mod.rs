@@ -1,14 +1,15 @@
 //! `gossamer-daemon`: one a host. It starts this host's machines of programs for whoever has the rack's key, and knows
 //! what runs here and which other hosts are up.
 //!
-//! Threads: one accepts connections, each connection has one (a program's two), each other host one; one collects orphans, one
-//! is there for when no more can be started; the main one waits for signals. All they share is [`Daemon`]. Nothing that a connection does ends another's, or the daemon.
+//! Threads: one accepts connections, each connection has one (a program's two), each other host one; one collects
+//! orphans, one is there for when no more can be started; the main one waits for signals. All they share is
+//! [`Daemon`]. Nothing that a connection does ends another's, or the daemon.
 
+mod admission;
 pub mod cache;
 mod capacity;
 mod cgroup;
 mod connection;
-mod guests;
 mod kept;
 pub mod log;
 mod neighbours;
@@ -30,10 +31,10 @@ use crate::orphans::{self, Spare};
 use crate::signals::Signals;
 use crate::wire::HostStatus;
 use crate::wire::link::greeting;
+use admission::Admission;
 use cache::Cache;
 use capacity::Reserve;
 use cgroup::Cgroups;
-use guests::Guests;
 use kept::Kept;
 
 use log::{LastLines, RateLimit};
@@ -136,7 +137,7 @@ pub struct Daemon {
     neighbours: Neighbours,
     last_lines: LastLines,
     strangers: RateLimit,
-    guests: Arc<Guests>,
+    admission: Arc<Admission>,
     reserve: Reserve,
     since: Instant,
 }
@@ -180,7 +181,7 @@ pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError>
         neighbours: Neighbours::default(),
         last_lines,
         strangers: RateLimit::start(),
-        guests: Arc::default(),
+        admission: Arc::default(),
         reserve,
         since: Instant::now(),
     });
@@ -270,7 +271,8 @@ impl Daemon {
         capacity::trouble().into_iter().chain(cache).collect()
     }
 
-    /// How many cores programs may use here: no more than the affinity and the CPU quota of the daemon leave, which they inherit.
+    /// How many cores programs may use here: no more than the affinity and the CPU quota of the daemon leave, which
+    /// they inherit.
     fn cores(&self) -> u16 {
         let all = std::thread::available_parallelism().map_or(1, usize::from);
         let chosen = self.host.cores.as_ref().map_or(all, |cores| cores.numbers().len().min(all));

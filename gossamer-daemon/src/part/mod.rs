@@ -7,7 +7,7 @@
 //!
 //! Threads: the main one has the machines (their lives are tied to it) and never waits for anybody but in `poll`;
 //! `inbox` and `outbox` have the socket; `streams` has one for each stream of each machine. What is queued between them
-//! is bounded by the credit for output and input.
+//! is bounded by the windows of output and input.
 
 mod streams;
 
@@ -43,7 +43,7 @@ const END_LIMIT: Duration = Duration::from_secs(2);
 
 /// What the main thread hears.
 enum News {
-    Told(ToPart),
+    Order(ToPart),
     /// The daemon has gone, or talks nonsense.
     Cut,
     /// One more output stream has ended.
@@ -176,8 +176,8 @@ impl Inbox {
 }
 
 fn hear_all(mut socket: UnixStream, news: &NewsSender) {
-    while let Ok(told) = socket.receive_message() {
-        news.send(News::Told(told));
+    while let Ok(order) = socket.receive_message() {
+        news.send(News::Order(order));
     }
     news.send(News::Cut);
 }
@@ -254,7 +254,7 @@ impl Part {
             while let Some(news) = inbox.next() {
                 self.heard = Instant::now();
                 match news {
-                    News::Told(told) => self.on_told(told),
+                    News::Order(order) => self.on_order(order),
                     News::StreamEnded | News::AllSent => {}
                     News::Cut => return,
                 }
@@ -295,14 +295,14 @@ impl Part {
         }
     }
 
-    fn on_told(&mut self, told: ToPart) {
-        match told {
+    fn on_order(&mut self, order: ToPart) {
+        match order {
             ToPart::Beat => {}
             ToPart::Secret(key) => {
                 self.tell_all(|_| Some(Message::Secret { key: Key::from_bytes(key.0) }));
             }
-            ToPart::Peer { machine, card } => {
-                self.tell_all(|to| (to != machine).then(|| Message::Peer { machine, card: card.clone() }));
+            ToPart::Peer { machine, endpoint } => {
+                self.tell_all(|to| (to != machine).then(|| Message::Peer { machine, endpoint: endpoint.clone() }));
             }
             ToPart::Grant { stream, bytes } => self.outputs.grant(stream, bytes),
             ToPart::Close(stream) => self.outputs.close(stream),

@@ -1,5 +1,5 @@
 //! The standard streams of a host's machines. Each has a thread that reads it and sends what it read, as far as the
-//! launcher has given credit: a slow terminal slows the program and fills no memory.
+//! launcher has opened its window: a slow terminal slows the program and fills no memory.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -10,28 +10,28 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::wire::{FromPart, PIECE_BYTES, Stream, WINDOW_BYTES, Wire};
 
-/// How much of a stream may be sent, by all machines of the host together.
-struct Credit {
-    state: Mutex<State>,
+/// Flow control: how much of a stream may be sent, by all machines of the host together.
+struct Window {
+    state: Mutex<WindowState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct WindowState {
     bytes: u32,
     is_closed: bool,
     waiting: usize,
 }
 
-impl Default for Credit {
+impl Default for Window {
     fn default() -> Self {
-        let state = State { bytes: WINDOW_BYTES, ..State::default() };
-        Credit { state: Mutex::new(state), changed: Condvar::new() }
+        let state = WindowState { bytes: WINDOW_BYTES, ..WindowState::default() };
+        Window { state: Mutex::new(state), changed: Condvar::new() }
     }
 }
 
-impl Credit {
-    /// Waits for credit, and takes at most `wanted` of it; `None` when nobody reads the stream any more.
+impl Window {
+    /// Waits until the window is open, and takes at most `wanted` of it; `None` when nobody reads the stream any more.
     fn take(&self, wanted: usize) -> Option<usize> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.waiting += 1;
@@ -48,7 +48,7 @@ impl Credit {
         Some(taken as usize)
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut WindowState)) {
         change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_all();
     }
@@ -57,7 +57,7 @@ impl Credit {
 /// The output of all machines of the host.
 #[derive(Default)]
 pub struct Outputs {
-    credits: [Arc<Credit>; 2],
+    windows: [Arc<Window>; 2],
     open: Arc<AtomicUsize>,
 }
 
@@ -71,9 +71,9 @@ impl Outputs {
         outbox: mpsc::Sender<Vec<u8>>,
         ended: impl FnOnce() + Send + 'static,
     ) -> io::Result<()> {
-        let (credit, open) = (Arc::clone(&self.credits[stream as usize]), Arc::clone(&self.open));
+        let (window, open) = (Arc::clone(&self.windows[stream as usize]), Arc::clone(&self.open));
         let pass_on = move || {
-            read_all(machine, stream, File::from(pipe), &credit, &outbox);
+            read_all(machine, stream, File::from(pipe), &window, &outbox);
             drop(outbox);
             open.fetch_sub(1, Ordering::Release); // partner: the Acquire in `open`; what was read is in the outbox
             ended();
@@ -87,25 +87,25 @@ impl Outputs {
         self.open.load(Ordering::Acquire) // partner: the Release at the end of `pass_on`
     }
 
-    /// Whether something waits for credit.
+    /// Whether something waits for the window to open.
     pub fn is_waiting(&self) -> bool {
-        let waiting = |credit: &Arc<Credit>| credit.state.lock().unwrap_or_else(PoisonError::into_inner).waiting > 0;
-        self.credits.iter().any(waiting)
+        let waiting = |window: &Arc<Window>| window.state.lock().unwrap_or_else(PoisonError::into_inner).waiting > 0;
+        self.windows.iter().any(waiting)
     }
 
     /// So much more may be sent.
     pub fn grant(&self, stream: Stream, bytes: u32) {
-        let add = |state: &mut State| state.bytes = state.bytes.saturating_add(bytes).min(WINDOW_BYTES);
-        self.credits[stream as usize].change(add);
+        let add = |state: &mut WindowState| state.bytes = state.bytes.saturating_add(bytes).min(WINDOW_BYTES);
+        self.windows[stream as usize].change(add);
     }
 
     /// Nobody reads it any more: the machines are to see that, when they next write.
     pub fn close(&self, stream: Stream) {
-        self.credits[stream as usize].change(|state| state.is_closed = true);
+        self.windows[stream as usize].change(|state| state.is_closed = true);
     }
 }
 
-fn read_all(machine: u16, stream: Stream, mut pipe: File, credit: &Credit, outbox: &mpsc::Sender<Vec<u8>>) {
+fn read_all(machine: u16, stream: Stream, mut pipe: File, window: &Window, outbox: &mpsc::Sender<Vec<u8>>) {
     let mut buffer = vec![0; PIECE_BYTES];
     loop {
         let mut rest = match pipe.read(&mut buffer) {
@@ -115,7 +115,7 @@ fn read_all(machine: u16, stream: Stream, mut pipe: File, credit: &Credit, outbo
             Err(_) => return,
         };
         while !rest.is_empty() {
-            let Some(bytes) = credit.take(rest.len()) else { return };
+            let Some(bytes) = window.take(rest.len()) else { return };
             let (piece, later) = rest.split_at(bytes);
             if outbox.send(FromPart::Output { machine, stream, bytes: piece.to_vec() }.to_bytes()).is_err() {
                 return;

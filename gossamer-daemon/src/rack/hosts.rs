@@ -1,4 +1,5 @@
-//! The hosts of a program, from the launcher's side: connected and started all at once, or not at all; then told things.
+//! The hosts of a program, from the launcher's side: connected and started all at once, or not at all; then told
+//! things.
 
 use std::fs::File;
 use std::path::Path;
@@ -24,8 +25,8 @@ pub(super) fn list(hosts: &[(String, String)]) -> String {
     each.collect::<Vec<_>>().join("\n  and ")
 }
 
-/// What it takes to get to the hosts, and to hear what becomes of that.
-pub struct Way<'a> {
+/// Connects to the hosts of a rack: what that takes, and where it is heard what becomes of it.
+pub struct Dialer<'a> {
     /// The rack.
     pub rack: &'a RackConfig,
     /// Its hosts that are meant.
@@ -36,7 +37,7 @@ pub struct Way<'a> {
     pub news: &'a mpsc::Sender<Event>,
     /// What happens.
     pub events: &'a mpsc::Receiver<Event>,
-    /// Tells the user something on the way.
+    /// Tells the user something meanwhile.
     pub notice: fn(&str),
 }
 
@@ -44,68 +45,68 @@ pub struct Way<'a> {
 ///
 /// # Errors
 /// [`RackError::Hosts`] names each that cannot be reached, and why.
-pub fn connect(way: &Way<'_>) -> Result<Links, RackError> {
-    for (number, host) in way.chosen.iter().enumerate() {
-        let (rack, host, key, news) = (way.rack.clone(), host.clone(), way.key.clone(), way.news.clone());
+pub fn connect(dialer: &Dialer<'_>) -> Result<Links, RackError> {
+    for (number, host) in dialer.chosen.iter().enumerate() {
+        let (rack, host, key, news) = (dialer.rack.clone(), host.clone(), dialer.key.clone(), dialer.news.clone());
         spawn(move || {
             let link = link::connect(&rack, &host, &key).map(Box::new).map_err(|error| error.to_string());
             let _ = news.send(Event::Connected(number, link)); // a signal came meanwhile
         })?;
     }
-    gather(way, way.chosen, |_| ())
+    gather(dialer, dialer.chosen, |_| ())
 }
 
 /// Starts the program on all hosts at once: when each of them has it, and not before, for the first to start would wait
 /// for those that still take it over.
 ///
-/// One host is asked before the others, the first by name: of programs that are started at the same time on the same hosts
-/// as many run as these have room for. Asked all at once, one host would let some of them in and another one others, and
-/// each program that one of them refuses would have taken the room on the rest.
+/// One host is asked before the others, the first by name: of programs that are started at the same time on the same
+/// hosts as many run as these have room for. Asked all at once, one host would let some of them in and another one
+/// others, and each program that one of them refuses would have taken the room on the rest.
 ///
 /// # Errors
 /// [`RackError::Hosts`] names each that refuses, and why.
-pub fn start(way: &Way<'_>, links: Vec<Link>, start: &Start, path: &Path) -> Result<Links, RackError> {
+pub fn start(dialer: &Dialer<'_>, links: Vec<Link>, start: &Start, path: &Path) -> Result<Links, RackError> {
     if start.wait {
         drop(links); // a host waits for a request no longer than for a handshake
-        queue::enter(way, start, path)?;
-    } else if let Err(signal) = ask(way, links, start, path)? {
+        queue::enter(dialer, start, path)?;
+    } else if let Err(signal) = ask(dialer, links, start, path)? {
         return Ok(Err(signal));
     }
     // To get the program may take a host longer than the silence that the others allow.
-    let links = match gather(way, way.chosen, |link| {
+    let links = match gather(dialer, dialer.chosen, |link| {
         let _ = link.sender.send_message(&Request::Beat); // cut off: this will be noticed when it is to start
     })? {
         Ok(links) => links,
         Err(signal) => return Ok(Err(signal)),
     };
     for (number, link) in links.into_iter().enumerate() {
-        let news = way.news.clone();
+        let news = dialer.news.clone();
         spawn(move || {
             let _ = news.send(Event::Connected(number, go(link).map(Box::new))); // a signal came meanwhile
         })?;
     }
-    gather(way, way.chosen, |link| {
+    gather(dialer, dialer.chosen, |link| {
         let _ = link.sender.send_message(&ToPart::Beat); // cut off: this will be noticed when it runs
     })
 }
 
 /// Asks all hosts to take the program: one first, then all others at once.
-fn ask(way: &Way<'_>, links: Vec<Link>, start: &Start, path: &Path) -> Result<Result<(), Signal>, RackError> {
+fn ask(dialer: &Dialer<'_>, links: Vec<Link>, start: &Start, path: &Path) -> Result<Result<(), Signal>, RackError> {
     let silence = Duration::from_millis(u64::from(start.silence_ms));
     let mut links: Vec<Option<Link>> = links.into_iter().map(Some).collect();
-    let first = (0..way.chosen.len()).min_by_key(|host| &way.chosen[*host].name).unwrap_or(0);
+    let first = (0..dialer.chosen.len()).min_by_key(|host| &dialer.chosen[*host].name).unwrap_or(0);
     if let Some(link) = links[first].take() {
-        let (start, news) = (start.of_host(first), way.news.clone());
+        let (start, news) = (start.of_host(first), dialer.news.clone());
         spawn(move || {
             let _ = news.send(Event::Connected(0, admit(link, start, silence).map(Box::new))); // a signal came meanwhile
         })?;
     }
-    let mut admitted = match gather(way, &way.chosen[first..=first], |_| ())? {
+    let mut admitted = match gather(dialer, &dialer.chosen[first..=first], |_| ())? {
         Ok(links) => links.into_iter().next(),
         Err(signal) => return Ok(Err(signal)),
     };
     for (number, link) in links.into_iter().enumerate() {
-        let (start, path, news) = (start.of_host(number), path.to_owned(), way.news.clone());
+        let (start, path, news) = (start.of_host(number), path.to_owned(), dialer.news.clone());
         let admitted = if number == first { admitted.take() } else { None };
         spawn(move || {
             let admitted = match (admitted, link) {
@@ -126,7 +127,7 @@ pub(super) fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(), RackErro
 }
 
 /// Waits for all hosts, and gives signs of life to those that are ready.
-fn gather(way: &Way<'_>, chosen: &[Host], mut beat: impl FnMut(&mut Link)) -> Result<Links, RackError> {
+fn gather(dialer: &Dialer<'_>, chosen: &[Host], mut beat: impl FnMut(&mut Link)) -> Result<Links, RackError> {
     let mut links: Vec<Option<Link>> = chosen.iter().map(|_| None).collect();
     let mut failed = Vec::new();
     let mut beat_at = Instant::now() + Duration::from_millis(BEAT_MS);
@@ -135,13 +136,13 @@ fn gather(way: &Way<'_>, chosen: &[Host], mut beat: impl FnMut(&mut Link)) -> Re
             links.iter_mut().flatten().for_each(&mut beat);
             beat_at = Instant::now() + Duration::from_millis(BEAT_MS);
         }
-        match way.events.recv_timeout(beat_at.saturating_duration_since(Instant::now())) {
+        match dialer.events.recv_timeout(beat_at.saturating_duration_since(Instant::now())) {
             Ok(Event::Connected(number, link)) => match link {
                 Ok(link) => links[number] = Some(*link),
                 Err(reason) => failed.push((chosen[number].name.clone(), reason)),
             },
             Ok(Event::Signal(signal)) => return Ok(Err(signal)),
-            Ok(Event::Queued(host, before, most)) => (way.notice)(&queue::notice(&chosen[host].name, before, most)),
+            Ok(Event::Queued(host, before, most)) => (dialer.notice)(&queue::notice(&chosen[host].name, before, most)),
             Ok(_) => {}
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
@@ -179,9 +180,8 @@ pub(super) fn admit_in_turn(
 
 /// Waits until a host has the program's executable, and hands it over where the host lacks it.
 pub(super) fn prepare(mut link: Link, path: &Path, silence: Duration) -> Result<Link, String> {
-    let in_words = |error: &dyn std::fmt::Display| error.to_string();
     loop {
-        match link.receiver.receive_message().map_err(|error| in_words(&error))? {
+        match link.receiver.receive_message().map_err(|error| not_sent(&error, silence))? {
             Reply::Ready => return Ok(link),
             Reply::Beat => {}
             Reply::Refused(reason) => return Err(reason),
@@ -212,7 +212,7 @@ fn send_binary(link: &mut Link, path: &Path, silence: Duration) -> Result<(), St
             bytes => bytes,
         };
         while has_come(link) {
-            hear(link)?;
+            hear(link, silence)?;
         }
         let Err(error) = link.sender.send_message(&Request::Chunk(buffer[..bytes].to_vec())) else {
             sent += bytes;
@@ -227,9 +227,9 @@ fn send_binary(link: &mut Link, path: &Path, silence: Duration) -> Result<(), St
         // It may have said why before it hung up.
         let end = Instant::now() + silence;
         while Instant::now() < end {
-            hear(link)?;
+            hear(link, silence)?;
         }
-        return Err(format!("the program cannot be sent: {error}"));
+        return Err(not_sent(&error, silence));
     }
 }
 
@@ -240,12 +240,23 @@ fn has_come(link: &Link) -> bool {
 }
 
 /// What a host says while a program is sent to it: signs of life, or why it takes no more.
-fn hear(link: &mut Link) -> Result<(), String> {
+fn hear(link: &mut Link, silence: Duration) -> Result<(), String> {
     match link.receiver.receive_message() {
         Ok(Reply::Beat) => Ok(()),
         Ok(Reply::Refused(reason)) => Err(reason),
         Ok(_) => Err("it answers what was not asked".into()),
-        Err(error) => Err(format!("the program cannot be sent: {error}")),
+        Err(error) => Err(not_sent(&error, silence)),
+    }
+}
+
+/// Why a host does not get the program, where the host itself has not said why.
+fn not_sent(error: &WireError, silence: Duration) -> String {
+    match error {
+        WireError::Secure(comm::Error::TimedOut { .. }) => format!(
+            "the program cannot be sent: nothing was heard of the host for {silence:?}: it hangs, or the link to it is \
+             cut"
+        ),
+        error => format!("the program cannot be sent: {error}"),
     }
 }
 

@@ -2,11 +2,12 @@
 //!
 //! 1. [`plan`]: which hosts, how many machines and workers, over which fabric
 //! 2. [`hosts`]: a connection to each host's daemon; the program is started on all of them, or on none
-//! 3. [`run`]: passes cards on, feeds the news of all machines to [`Fate`], and does what it orders on all hosts
-//! 4. `streams`: the program's output and input, against credit
+//! 3. [`run`]: passes endpoints on, feeds the news of all machines to [`Supervisor`], and does what it orders on all
+//!    hosts
+//! 4. `streams`: the program's output and input, within a window
 //!
-//! Everything that happens comes as an [`Event`] to one thread. Other requests to daemons (`status` and the like) are in
-//! [`ask`].
+//! Everything that happens comes as an [`Event`] to one thread. Other requests to daemons (`status` and the like) are
+//! in [`ask`].
 
 pub mod ask;
 pub mod hosts;
@@ -30,14 +31,14 @@ use rustix::process::Signal;
 use crate::config::{ConfigError, RackConfig};
 use crate::environment::Environment;
 use crate::error::LaunchError;
-use crate::fate::{Fate, Order, Policy};
 use crate::gather::Gather;
 use crate::machines;
 use crate::outcome::{Cause, Ended, NOT_STARTED_STATUS, Outcome, USAGE_STATUS};
 use crate::output::Unwritten;
 use crate::signals::Signals;
+use crate::supervisor::{Order, Policy, Supervisor};
 use crate::wire::{FromPart, ProgramId, SecretBytes, Start, ToPart};
-use hosts::{Hosts, Way};
+use hosts::{Dialer, Hosts};
 use streams::{Input, Outputs};
 
 /// What to run, and where.
@@ -65,7 +66,7 @@ pub struct RackRun {
     pub folder: Option<PathBuf>,
     /// Whether to wait for room where as many programs run as may.
     pub wait: bool,
-    /// Tells the user something on the way.
+    /// Tells the user something meanwhile.
     pub notice: fn(&str),
     /// Called when all machines have been started.
     pub on_start: fn(ProgramId),
@@ -144,14 +145,15 @@ pub fn run(run: &RackRun) -> Result<Ended, RackError> {
     let binary = if run.in_place { None } else { Some(plan::identify(&path)?) };
     let key = Key::read(&run.rack.key_path()).map_err(LaunchError::from)?;
     let chosen = plan::choose(&run.rack, &run.hosts)?;
-    let way = Way { rack: &run.rack, chosen: &chosen, key: &key, news: &news, events: &events, notice: run.notice };
-    let links = match hosts::connect(&way)? {
+    let dialer =
+        Dialer { rack: &run.rack, chosen: &chosen, key: &key, news: &news, events: &events, notice: run.notice };
+    let links = match hosts::connect(&dialer)? {
         Ok(links) => links,
         Err(signal) => return Ok(Outcome::Interrupted(signal.as_raw()).into()),
     };
     let plan = plan::make(run, &chosen)?;
     let start = plan::start(run, &plan, &path, binary)?;
-    let links = match hosts::start(&way, links, &start, &path)? {
+    let links = match hosts::start(&dialer, links, &start, &path)? {
         Ok(links) => links,
         Err(signal) => return Ok(Outcome::Interrupted(signal.as_raw()).into()),
     };
@@ -180,7 +182,7 @@ struct Program {
     hosts: Hosts,
     outputs: Outputs,
     input: Input,
-    fate: Fate,
+    supervisor: Supervisor,
     gather: Gather,
     key: Key,
     has_started: Vec<bool>,
@@ -211,7 +213,7 @@ impl Program {
             hosts,
             outputs,
             input,
-            fate: Fate::new(machines, run.policy),
+            supervisor: Supervisor::new(machines, run.policy),
             gather: Gather::new(machines, key.clone()),
             key,
             has_started: vec![false; plan.machines.len()],
@@ -224,37 +226,37 @@ impl Program {
 
     /// Until all machines have gone, and all that they wrote is written.
     fn watch(mut self, events: &mpsc::Receiver<Event>) -> Result<Ended, RackError> {
-        while !(self.fate.is_over() && self.hosts.are_done()) {
-            let left = self.fate.deadline().map(|at| at.saturating_duration_since(Instant::now()));
+        while !(self.supervisor.is_over() && self.hosts.are_done()) {
+            let left = self.supervisor.deadline().map(|at| at.saturating_duration_since(Instant::now()));
             let event = match left {
                 Some(left) => events.recv_timeout(left).ok(),
                 None => events.recv().ok(),
             };
-            if let (Some(Event::Signal(_)), true) = (&event, self.fate.is_over()) {
+            if let (Some(Event::Signal(_)), true) = (&event, self.supervisor.is_over()) {
                 break; // only output is left, and somebody does not want to wait for it
             }
             if let Some(event) = event {
                 self.on_event(event, Instant::now());
             }
-            self.fate.on_time(Instant::now());
-            for order in self.fate.orders() {
+            self.supervisor.on_time(Instant::now());
+            for order in self.supervisor.orders() {
                 self.hosts.tell_all(&match order {
                     Order::Signal(signal) => ToPart::Signal(signal.as_raw()),
                     Order::End(reason) => ToPart::End(reason),
                     Order::Kill => ToPart::Kill,
                 });
             }
-            if self.fate.has_given_up() {
+            if self.supervisor.has_given_up() {
                 break;
             }
         }
         self.hosts.close();
         for stream in self.outputs.finish(events) {
-            self.fate.on_unwritten(stream, Instant::now());
+            self.supervisor.on_unwritten(stream, Instant::now());
         }
         match self.not_started {
             Some(error) => Err(error),
-            None => Ok(self.fate.ended()),
+            None => Ok(self.supervisor.ended()),
         }
     }
 
@@ -262,10 +264,10 @@ impl Program {
         match event {
             Event::Heard(host, said) => self.on_heard(host, said, now),
             Event::Cut(host, why) => self.on_cut(host, |name| Cause::Silent(format!("host {name}: {why}")), now),
-            Event::Signal(signal) => self.fate.on_signal(signal, now),
+            Event::Signal(signal) => self.supervisor.on_signal(signal, now),
             Event::Unwritten(unwritten) => {
                 self.hosts.tell_all(&ToPart::Close(unwritten.stream));
-                self.fate.on_unwritten(unwritten, now);
+                self.supervisor.on_unwritten(unwritten, now);
             }
             Event::Written | Event::Connected(..) | Event::Queued(..) => {}
         }
@@ -274,22 +276,22 @@ impl Program {
     fn on_heard(&mut self, host: usize, said: FromPart, now: Instant) {
         match said {
             FromPart::Started { machine, pid } if self.is_on(machine, host) => {
-                self.fate.introduce(machine, pid, Some(self.names[host].clone()));
+                self.supervisor.introduce(machine, pid, Some(self.names[host].clone()));
                 self.has_started[usize::from(machine)] = true;
                 if let Some(tell) = self.on_start.take_if(|_| self.has_started.iter().all(|has| *has)) {
                     tell(self.id);
                 }
             }
             FromPart::Said { machine, packet } if self.is_on(machine, host) => match Message::decode(&packet) {
-                Ok(Message::Card { bytes }) => self.on_card(machine, bytes, now),
-                Ok(message) => self.fate.on_event(machines::Event::Said { machine, message }, now),
-                Err(error) => self.fate.on_death(machine, Cause::Protocol(error.to_string()), now),
+                Ok(Message::Endpoint { bytes }) => self.on_endpoint(machine, bytes, now),
+                Ok(message) => self.supervisor.on_event(machines::Event::Said { machine, message }, now),
+                Err(error) => self.supervisor.on_death(machine, Cause::Protocol(error.to_string()), now),
             },
             FromPart::Nonsense { machine, reason } if self.is_on(machine, host) => {
-                self.fate.on_death(machine, Cause::Protocol(reason), now);
+                self.supervisor.on_death(machine, Cause::Protocol(reason), now);
             }
             FromPart::Stood { machine, signal } if self.is_on(machine, host) => {
-                self.fate.on_event(machines::Event::Stood { machine, signal }, now);
+                self.supervisor.on_event(machines::Event::Stood { machine, signal }, now);
             }
             FromPart::Exited { machine, status } if self.is_on(machine, host) => self.on_exit(machine, status, now),
             FromPart::NotStarted { reason, is_program } => {
@@ -317,24 +319,24 @@ impl Program {
         self.plan.machines.get(usize::from(machine)).is_some_and(|plan| usize::from(plan.host) == host)
     }
 
-    fn on_card(&mut self, machine: u16, card: Vec<u8>, now: Instant) {
-        self.fate.on_join(machine, now);
-        match self.gather.add(machine, card) {
+    fn on_endpoint(&mut self, machine: u16, endpoint: Vec<u8>, now: Instant) {
+        self.supervisor.on_join(machine, now);
+        match self.gather.add(machine, endpoint) {
             Ok(false) => {}
             Ok(true) => {
                 self.hosts.tell_all(&ToPart::Secret(SecretBytes(*self.key.as_bytes())));
-                for (machine, card) in self.gather.cards() {
-                    self.hosts.tell_all(&ToPart::Peer { machine, card: card.to_vec() });
+                for (machine, endpoint) in self.gather.endpoints() {
+                    self.hosts.tell_all(&ToPart::Peer { machine, endpoint: endpoint.to_vec() });
                 }
             }
-            Err(cause) => self.fate.on_death(machine, Cause::Protocol(cause), now),
+            Err(cause) => self.supervisor.on_death(machine, Cause::Protocol(cause), now),
         }
     }
 
     fn on_exit(&mut self, machine: u16, status: i32, now: Instant) {
         let status = ExitStatus::from_raw(status);
         self.has_exited[usize::from(machine)] = true;
-        self.fate.on_event(machines::Event::Exited { machine, status }, now);
+        self.supervisor.on_event(machines::Event::Exited { machine, status }, now);
     }
 
     /// Nothing more is heard of a host: its machines have gone, or are as good as gone.
@@ -345,7 +347,7 @@ impl Program {
             let left: Vec<u16> =
                 self.plan.machines_of(number).filter(|machine| !self.has_exited[usize::from(*machine)]).collect();
             if let Some(first) = left.first() {
-                self.fate.on_death(*first, cause(&self.names[host]), now);
+                self.supervisor.on_death(*first, cause(&self.names[host]), now);
             }
             // The part kills them as soon as it sees the same: that is how they end.
             left.into_iter().for_each(|machine| self.on_exit(machine, Signal::KILL.as_raw(), now));

@@ -6,8 +6,8 @@ use crate::config::{Host, RackConfig};
 use crate::wire::link;
 use crate::wire::{ProgramId, Receiver, Reply, Request, Sender, Written};
 
-/// What a host has told of a program.
-pub enum Told {
+/// What a host has answered about a program.
+pub enum Answer {
     /// Nothing is known of it there.
     Unknown,
     /// All of its output that is kept, and how its machines there have exited, as `wait` gives it.
@@ -16,8 +16,9 @@ pub enum Told {
     Left,
 }
 
-/// Asks all hosts at once. `take` gets the output of each host (by its place in `hosts`) as it comes, and whether something
-/// before it is not kept; when it says false, that host is left. With `follow` it goes on until the program has ended.
+/// Asks all hosts at once. `take` gets the output of each host (by its place in `hosts`) as it comes, and whether
+/// something before it is not kept; when it says false, that host is left. With `follow` it goes on until the program
+/// has ended.
 pub fn read(
     rack: &RackConfig,
     hosts: &[Host],
@@ -25,8 +26,8 @@ pub fn read(
     program: ProgramId,
     follow: bool,
     take: &(dyn Fn(usize, Vec<Written>, bool) -> bool + Sync),
-) -> Vec<Result<Told, String>> {
-    let one = |number: usize, host: &Host| -> Result<Told, String> {
+) -> Vec<Result<Answer, String>> {
+    let one = |number: usize, host: &Host| -> Result<Answer, String> {
         let mut link = link::connect(rack, host, key).map_err(|error| error.to_string())?;
         link.set_timeout(rack.timeouts.silence()).map_err(|error| error.to_string())?;
         let request = Request::Output { program, follow };
@@ -35,11 +36,11 @@ pub fn read(
             match link.receiver.receive_message().map_err(|error| error.to_string())? {
                 Reply::Output { pieces, is_cut } => {
                     if !take(number, pieces, is_cut) {
-                        return Ok(Told::Left);
+                        return Ok(Answer::Left);
                     }
                 }
-                Reply::OutputEnd(exits) => return Ok(Told::All(exits)),
-                Reply::Unknown => return Ok(Told::Unknown),
+                Reply::OutputEnd(exits) => return Ok(Answer::All(exits)),
+                Reply::Unknown => return Ok(Answer::Unknown),
                 Reply::Beat => {}
                 Reply::Refused(reason) => return Err(reason),
                 _ => return Err("it answers what was not asked".into()),
@@ -50,7 +51,7 @@ pub fn read(
         let one = &one;
         let asked: Vec<_> =
             hosts.iter().enumerate().map(|(number, host)| scope.spawn(move || one(number, host))).collect();
-        let answer = |thread: std::thread::ScopedJoinHandle<'_, Result<Told, String>>| {
+        let answer = |thread: std::thread::ScopedJoinHandle<'_, Result<Answer, String>>| {
             thread.join().unwrap_or_else(|_| Err("this side has failed".into())) // its panic was told by itself
         };
         asked.into_iter().map(answer).collect()

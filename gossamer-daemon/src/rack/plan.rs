@@ -109,8 +109,8 @@ pub fn make(run: &RackRun, chosen: &[Host]) -> Result<Plan, RackError> {
     Ok(plan)
 }
 
-/// The fabric that all these hosts are to use. Where some say `auto` and the others `tcp`, it is `auto`, and the pairs with
-/// one of the others take TCP; where they differ otherwise, `tcp`, which every host has.
+/// The fabric that all these hosts are to use. Where some say `auto` and the others `tcp`, it is `auto`, and the
+/// pairs with one of the others take TCP; where they differ otherwise, `tcp`, which every host has.
 fn common_fabric(rack: &RackConfig, chosen: &[Host]) -> FabricChoice {
     let wanted: Vec<FabricChoice> = chosen.iter().map(|host| host.fabric.unwrap_or(rack.fabric)).collect();
     let first = wanted.first().copied().unwrap_or_default();
@@ -197,8 +197,8 @@ pub fn start(run: &RackRun, plan: &Plan, path: &Path, binary: Option<Binary>) ->
     check_length(start, run.rack.limits.environment_bytes)
 }
 
-/// The hosts would refuse what has more than `most` bytes of arguments and environment, and could not even take what fits no
-/// message.
+/// The hosts would refuse what has more than `most` bytes of arguments and environment, and could not even take what
+/// fits no message.
 fn check_length(start: Start, most: u32) -> Result<Start, RackError> {
     start
         .check_environment(most)
@@ -234,7 +234,7 @@ fn is_passed_on(name: &OsStr) -> bool {
 mod tests {
     use super::*;
     use crate::environment::Environment;
-    use crate::fate::Policy;
+    use crate::supervisor::Policy;
 
     const RACK: &str = "key_file: k\nhosts:\n  - {name: a, address: 127.0.0.1}\n  - {name: b, address: 127.0.0.2, \
                         workers: 5, cores: 0-3}\n  - {name: c, address: 127.0.0.3, fabric: tcp}\n";

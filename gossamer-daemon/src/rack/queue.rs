@@ -1,13 +1,14 @@
 //! A program that waits for room on its hosts (`run --wait`).
 //!
-//! It asks one host after the other, in the order of their names, and keeps the room that it has while it waits for more. So
-//! do all that wait: of two programs that wait for each other's hosts none is before the other on both, and each gets its
-//! turn. A host is connected to when it is asked, and lets the program wait for as long as it takes, with signs of life.
+//! It asks one host after the other, in the order of their names, and keeps the room that it has while it waits for
+//! more. So do all that wait: of two programs that wait for each other's hosts none is before the other on both, and
+//! each gets its turn. A host is connected to when it is asked, and lets the program wait for as long as it takes,
+//! with signs of life.
 
 use std::path::Path;
 use std::time::Duration;
 
-use super::hosts::{Way, admit_in_turn, prepare, spawn};
+use super::hosts::{Dialer, admit_in_turn, prepare, spawn};
 use super::{Event, RackError};
 use crate::wire::{Start, link};
 
@@ -15,10 +16,11 @@ use crate::wire::{Start, link};
 ///
 /// # Errors
 /// When the system has no threads left.
-pub fn enter(way: &Way<'_>, start: &Start, path: &Path) -> Result<(), RackError> {
-    let mut order: Vec<usize> = (0..way.chosen.len()).collect();
-    order.sort_by_key(|host| &way.chosen[*host].name);
-    let (rack, chosen, key, news) = (way.rack.clone(), way.chosen.to_vec(), way.key.clone(), way.news.clone());
+pub fn enter(dialer: &Dialer<'_>, start: &Start, path: &Path) -> Result<(), RackError> {
+    let mut order: Vec<usize> = (0..dialer.chosen.len()).collect();
+    order.sort_by_key(|host| &dialer.chosen[*host].name);
+    let (rack, chosen, key, news) =
+        (dialer.rack.clone(), dialer.chosen.to_vec(), dialer.key.clone(), dialer.news.clone());
     let (start, path) = (start.clone(), path.to_owned());
     let silence = Duration::from_millis(u64::from(start.silence_ms));
     spawn(move || {

@@ -1,9 +1,9 @@
-//! The threads of a program on a rack: for each host one that receives and one that sends, for each of stdout and stderr
-//! one that writes, and one that reads the input.
+//! The threads of a program on a rack: for each host one that receives and one that sends, for each of stdout and
+//! stderr one that writes, and one that reads the input.
 //!
-//! Invariants: no receiving thread ever waits for anything but its connection, so signs of life and deaths are seen while
-//! nobody reads the output; what waits to be written is bounded by the credit that hosts get back only when it was
-//! written.
+//! Invariants: no receiving thread ever waits for anything but its connection, so signs of life and deaths are seen
+//! while nobody reads the output; what waits to be written is bounded by the window, which hosts get back only when
+//! it was written.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -50,23 +50,23 @@ impl Outputs {
     }
 }
 
-/// Credit for the input.
+/// Flow control of the input: how much may be sent.
 #[derive(Clone)]
 pub struct Input(Arc<(Mutex<u32>, Condvar)>);
 
 impl Input {
     /// So many more bytes may be sent.
     pub fn grant(&self, bytes: u32) {
-        let mut credit = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *credit = credit.saturating_add(bytes).min(WINDOW_BYTES);
+        let mut window = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *window = window.saturating_add(bytes).min(WINDOW_BYTES);
         self.0.1.notify_all();
     }
 
     fn take(&self, bytes: usize) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let credit = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut credit = self.0.1.wait_while(credit, |credit| *credit < bytes).unwrap_or_else(PoisonError::into_inner);
-        *credit -= bytes;
+        let window = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = self.0.1.wait_while(window, |window| *window < bytes).unwrap_or_else(PoisonError::into_inner);
+        *window -= bytes;
     }
 }
 
@@ -109,8 +109,8 @@ pub fn connect(
         thread(format!("from {host}"), move || receive_all(host, receiver, &pieces, &news, silence))?;
     }
     let input = Input(Arc::new((Mutex::new(WINDOW_BYTES), Condvar::new())));
-    let (credit, first) = (input.clone(), queues[0].clone()); // machine 0 is on the first host
-    thread("input".into(), move || read_input(&credit, &first))?;
+    let (window, first) = (input.clone(), queues[0].clone()); // machine 0 is on the first host
+    thread("input".into(), move || read_input(&window, &first))?;
     Ok((Hosts::new(queues, writers), Outputs { count: 2 }, input))
 }
 
@@ -209,9 +209,9 @@ impl Writer {
 }
 
 /// Passes standard input on to machine 0. Left to itself: it may wait for a key for ever, and ends with the process.
-fn read_input(credit: &Input, first: &Queue) {
+fn read_input(window: &Input, first: &Queue) {
     input::pump(|bytes| {
-        credit.take(bytes.len());
+        window.take(bytes.len());
         first.send(Down::Say(ToPart::Input(bytes.to_vec()))).is_ok()
     });
     let _ = first.send(Down::Say(ToPart::InputEnd)); // cut off

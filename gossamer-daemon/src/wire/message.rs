@@ -2,15 +2,15 @@
 //!
 //! Three conversations, each a list of enums below:
 //!
-//! - launcher (or daemon) and daemon, over an authenticated and encrypted connection: both send a [`Hello`]; then the one
-//!   that has connected sends one [`Request`], and the daemon answers with [`Reply`]s
-//! - launcher and part, after `Accepted`: [`ToPart`] and [`FromPart`], passed on by the daemon, which does not look inside
-//!   (only that no message is too long)
+//! - launcher (or daemon) and daemon, over an authenticated and encrypted connection: both send a [`Hello`]; then the
+//!   one that has connected sends one [`Request`], and the daemon answers with [`Reply`]s
+//! - launcher and part, after `Accepted`: [`ToPart`] and [`FromPart`], passed on by the daemon, which does not look
+//!   inside (only that no message is too long)
 //! - daemon and part, over a pair of local sockets: first one [`Setup`], then the above
 //!
-//! Invariants: no message is longer than [`MAX_MESSAGE_BYTES`]; decoding allocates no more than that, never panics, and
-//! takes all bytes or fails. `Output` and `Input` are sent only against credit (`Grant`), so that nobody who is slow makes
-//! others hold more than [`WINDOW_BYTES`] a stream.
+//! Invariants: no message is longer than [`MAX_MESSAGE_BYTES`]; decoding allocates no more than that, never panics,
+//! and takes all bytes or fails. `Output` and `Input` are sent only within a window (`Grant`), so that nobody who is
+//! slow makes others hold more than [`WINDOW_BYTES`] a stream.
 
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use bincode::{Decode, Encode};
@@ -159,8 +159,8 @@ impl Hello {
 /// What a connection is for.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Request {
-    /// Get ready to start this host's machines of a program: a `Beat` answers at once when there is room for it. `Go` follows
-    /// when all its hosts are ready.
+    /// Get ready to start this host's machines of a program: a `Beat` answers at once when there is room for it. `Go`
+    /// follows when all its hosts are ready.
     Run(Box<Start>),
     /// Start them.
     Go,
@@ -346,12 +346,12 @@ pub enum ToPart {
     Beat,
     /// The program's key, for each machine.
     Secret(SecretBytes),
-    /// The card of a machine, for each other machine.
+    /// The endpoint of a machine, for each other machine.
     Peer {
         /// Whose.
         machine: u16,
         /// As it came.
-        card: Vec<u8>,
+        endpoint: Vec<u8>,
     },
     /// So many more bytes of a stream may be sent.
     Grant {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::hosts::{PATIENT_MS, Rack};
+use crate::hosts::{LENIENT_MS, Rack};
 use crate::rig::{gone, kill, launcher, run, start, this_program, until_gone};
 
 crate::tests![
@@ -36,7 +36,7 @@ fn script(rack: Option<&Rack>, options: &[&str], script: &str) -> Command {
 
 fn both(test: impl Fn(Option<&Rack>)) {
     test(None);
-    let rack = Rack::start(2, PATIENT_MS, "");
+    let rack = Rack::start(2, LENIENT_MS, "");
     test(Some(&rack));
     rack.until_idle();
 }

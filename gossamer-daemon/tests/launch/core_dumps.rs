@@ -1,7 +1,7 @@
 //! No process that holds a key leaves a core dump, and the programs that it starts may.
 //!
-//! Who may look into a process is seen from the owner of its files in `/proc`: root, where not even its own user may. So none
-//! of this may run as root: where the tests do, it runs as a user who has nothing.
+//! Who may look into a process is seen from the owner of its files in `/proc`: root, where not even its own user may.
+//! So none of this may run as root: where the tests do, it runs as a user who has nothing.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -19,25 +19,25 @@ const NOBODY: u32 = 65534;
 const LIMIT: u64 = 1 << 20;
 
 /// A folder with copies of the programs, which they can execute.
-struct Place {
+struct DumpFolder {
     folder: tempfile::TempDir,
     limit: u64,
 }
 
-impl Place {
-    fn new() -> Place {
+impl DumpFolder {
+    fn new() -> DumpFolder {
         let folder = tempfile::tempdir().unwrap();
         let limit = getrlimit(Resource::Core).maximum.map_or(LIMIT, |most| most.min(LIMIT));
-        let place = Place { folder, limit };
-        std::fs::set_permissions(place.folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let dumps = DumpFolder { folder, limit };
+        std::fs::set_permissions(dumps.folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         if geteuid().is_root() {
-            chown(place.folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+            chown(dumps.folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
         }
         let launch = Path::new(env!("CARGO_BIN_EXE_gossamer-launch"));
         for program in [launch, Path::new(env!("CARGO_BIN_EXE_gossamer-daemon")), &this_program()] {
-            std::fs::copy(program, place.path(program.file_name().unwrap().to_str().unwrap())).unwrap();
+            std::fs::copy(program, dumps.path(program.file_name().unwrap().to_str().unwrap())).unwrap();
         }
-        place
+        dumps
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -91,39 +91,39 @@ fn stop(launch: Launch) -> Ended {
 }
 
 fn none_of_a_launcher_of_local_machines() {
-    let place = Place::new();
-    let launch = start(place.command(&format!("./gossamer-launch run --local 2 {}", place.role())));
+    let dumps = DumpFolder::new();
+    let launch = start(dumps.command(&format!("./gossamer-launch run --local 2 {}", dumps.role())));
     launch.ready(2);
-    place.assert_forbidden("the launcher", launch.pid());
-    place.assert_allowed(&stop(launch));
+    dumps.assert_forbidden("the launcher", launch.pid());
+    dumps.assert_allowed(&stop(launch));
 }
 
 fn none_of_daemon_part_and_launcher() {
-    let place = Place::new();
+    let dumps = DumpFolder::new();
     // An address that no rack of `hosts.rs` has.
     let [low, high] = (std::process::id() as u16).to_le_bytes();
     let yaml = format!("key_file: rack.key\nhosts:\n  - {{name: a, address: 127.255.{high}.{}}}\n", low.max(1));
-    std::fs::write(place.path("rack.yaml"), yaml).unwrap();
-    run(place.command("./gossamer-launch keygen rack.key")).assert(0, None);
-    let daemon = start(place.command("./gossamer-daemon --rack rack.yaml --host a --cache cache"));
+    std::fs::write(dumps.path("rack.yaml"), yaml).unwrap();
+    run(dumps.command("./gossamer-launch keygen rack.key")).assert(0, None);
+    let daemon = start(dumps.command("./gossamer-daemon --rack rack.yaml --host a --cache cache"));
     until("the daemon to listen", || daemon.has_complained("listening"));
-    let launch = start(place.command(&format!("./gossamer-launch run --machines-per-host 2 {}", place.role())));
+    let launch = start(dumps.command(&format!("./gossamer-launch run --machines-per-host 2 {}", dumps.role())));
     launch.ready(2);
     let [part] = children(daemon.pid())[..] else { panic!("{:?}", children(daemon.pid())) };
     for (what, pid) in [("the daemon", daemon.pid()), ("the part", part), ("the launcher", launch.pid())] {
-        place.assert_forbidden(what, pid);
+        dumps.assert_forbidden(what, pid);
     }
-    place.assert_allowed(&stop(launch));
+    dumps.assert_allowed(&stop(launch));
     stop(daemon).assert(0, None);
 }
 
 /// Whatever it is, none at all included.
 fn the_limit_of_before_is_kept() {
-    let mut place = Place::new();
-    for limit in [place.limit, 4096, 0] {
-        place.limit = place.limit.min(limit);
-        let launch = start(place.command(&format!("./gossamer-launch run --local 1 {}", place.role())));
+    let mut dumps = DumpFolder::new();
+    for limit in [dumps.limit, 4096, 0] {
+        dumps.limit = dumps.limit.min(limit);
+        let launch = start(dumps.command(&format!("./gossamer-launch run --local 1 {}", dumps.role())));
         launch.ready(1);
-        place.assert_allowed(&stop(launch));
+        dumps.assert_allowed(&stop(launch));
     }
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::hosts::{PATIENT_MS, Rack};
+use crate::hosts::{LENIENT_MS, Rack};
 use crate::rig::{Ended, command, kill, run, until};
 
 crate::tests![
@@ -57,7 +57,7 @@ fn descriptors_of(pid: u32) -> Vec<PathBuf> {
 
 fn descriptors_of_a_daemon_stay_with_it() {
     let secret = Secret::new();
-    let mut rack = Rack::prepare(1, PATIENT_MS, "");
+    let mut rack = Rack::prepare(1, LENIENT_MS, "");
     rack.start_daemon_in("a", secret.opened());
     assert!(descriptors_of(rack.pid("a")).contains(&secret.file), "the daemon has it: otherwise this shows nothing");
     assert_inherited(&rack.run(&["--machines-per-host", "2"], &["descriptors"]), 2 * 3);
@@ -83,7 +83,7 @@ fn descriptors_of_a_launcher_stay_with_it() {
         assert_inherited(&run(opened), each * usize::from(machines));
     }
     // It may use one itself, as of `--rack <(…)`.
-    let rack = Rack::start(1, PATIENT_MS, "");
+    let rack = Rack::start(1, LENIENT_MS, "");
     let mut opened = Command::new("bash");
     opened.args(["-c", "exec 9<\"$0\"; exec \"$@\""]).arg(rack.file());
     opened.arg(env!("CARGO_BIN_EXE_gossamer-daemon")).args(["--rack", "/dev/fd/9", "--host", "b"]);
@@ -94,7 +94,7 @@ fn descriptors_of_a_launcher_stay_with_it() {
 fn standard_streams_that_are_closed_are_none_of_the_programs() {
     let mut closed = Command::new("bash");
     closed.args(["-c", "exec 0<&- 1>&- 2>&-; exec \"$@\"", "bash"]);
-    let mut rack = Rack::prepare(1, PATIENT_MS, "");
+    let mut rack = Rack::prepare(1, LENIENT_MS, "");
     rack.start_silent_daemon_in("a", closed);
     until("the daemon to answer", || run(rack.launcher("status")).code() == Some(0));
     for descriptor in &descriptors_of(rack.pid("a"))[..3] {

@@ -15,7 +15,7 @@ pub const DAEMON: &str = env!("CARGO_BIN_EXE_gossamer-daemon");
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// Where silence must not be what ends a program: noticed sooner, or the test fails at its deadline.
-pub const PATIENT_MS: u32 = 300_000;
+pub const LENIENT_MS: u32 = 300_000;
 
 pub struct Rack {
     pub folder: tempfile::TempDir,

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::hosts::{PATIENT_MS, Rack};
+use crate::hosts::{LENIENT_MS, Rack};
 use crate::rig::{Launch, kill, run, start, until};
 
 crate::tests![
@@ -41,7 +41,7 @@ const OUT: [&str; 2] = ["m0@a | out", "m1@b | out"];
 const ERR: [&str; 2] = ["m0@a | err, without end", "m1@b | err, without end"];
 
 fn output_can_be_read_while_a_program_runs_and_afterwards() {
-    let rack = Rack::start(2, PATIENT_MS, "");
+    let rack = Rack::start(2, LENIENT_MS, "");
     let script = "echo out; printf 'err, without end' >&2; echo pid $$; exec sleep 1000";
     let (launch, id) = program(&rack, script, &[]);
     drop(launch); // killed
@@ -71,7 +71,7 @@ fn output_can_be_read_while_a_program_runs_and_afterwards() {
 }
 
 fn output_can_be_followed_to_the_end() {
-    let rack = Rack::start(2, PATIENT_MS, "");
+    let rack = Rack::start(2, LENIENT_MS, "");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("go");
     let script = "echo pid $$; echo early; while [ ! -e \"$1\" ]; do sleep 0.01; done
@@ -92,7 +92,7 @@ fn output_can_be_followed_to_the_end() {
 }
 
 fn only_the_last_output_is_kept() {
-    let rack = Rack::start(2, PATIENT_MS, "");
+    let rack = Rack::start(2, LENIENT_MS, "");
     let script = "echo pid $$; seq 100000; while :; do sleep 0.01; done";
     let (launch, id) = program(&rack, script, &[]);
     until("all to be written", || launch.has_printed("| 100000") == 2);
@@ -107,7 +107,7 @@ fn only_the_last_output_is_kept() {
 }
 
 fn what_is_not_there_is_told() {
-    let mut rack = Rack::start(2, PATIENT_MS, "");
+    let mut rack = Rack::start(2, LENIENT_MS, "");
     let unknown = run(logs(&rack, &["--output"], "0000abcd"));
     unknown.assert(1, Some("no host that answers remembers program 0000abcd"));
     for wrong in [&["--output", "--json"][..], &["-f"], &["-o", "-n", "3"]] {
@@ -134,7 +134,7 @@ fn detached(rack: &Rack, options: &[&str], script: &str, args: &[&str]) -> Comma
 }
 
 fn a_detached_program_runs_by_itself() {
-    let rack = Rack::start(2, PATIENT_MS, "limits: {programs: 1}");
+    let rack = Rack::start(2, LENIENT_MS, "limits: {programs: 1}");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("go");
     let script = "echo early; while [ ! -e \"$1\" ]; do sleep 0.01; done; read line && exit 9; echo late; exit 3";
@@ -166,7 +166,7 @@ fn a_detached_program_runs_by_itself() {
 }
 
 fn what_cannot_be_detached_is_told_to_its_caller() {
-    let rack = Rack::start(2, PATIENT_MS, "");
+    let rack = Rack::start(2, LENIENT_MS, "");
     let tell = |options: &[&str], program: &str, status: i32, words: &str| {
         let mut command = rack.launcher("run");
         command.arg("--detach").args(options).arg(program);

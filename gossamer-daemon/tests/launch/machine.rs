@@ -50,7 +50,7 @@ pub fn play(args: &[String]) {
             );
         }
         ["unready", machine] if is(machine) => exit(0),
-        ["cards", bytes] => cards(me, bootstrap.plan.machines.len(), bytes.parse().unwrap(), &control),
+        ["endpoints", bytes] => endpoints(me, bootstrap.plan.machines.len(), bytes.parse().unwrap(), &control),
         _ => {}
     }
     let sigints = match words[..] {
@@ -71,9 +71,9 @@ pub fn play(args: &[String]) {
         }
         ["ready-twice", machine] if is(machine) => control.send(&Message::Ready { pid: 4711, slots_bytes: 0 }).unwrap(),
         ["finish-as", machine] if is(machine) => control.send(&Message::Finished { status: 0 }).unwrap(),
-        ["card-twice", machine] if is(machine) => {
-            control.send(&Message::Card { bytes: vec![1] }).unwrap();
-            control.send(&Message::Card { bytes: vec![1] }).unwrap();
+        ["endpoint-twice", machine] if is(machine) => {
+            control.send(&Message::Endpoint { bytes: vec![1] }).unwrap();
+            control.send(&Message::Endpoint { bytes: vec![1] }).unwrap();
         }
         ["lost" | "dead", machine, peer] if is(machine) => {
             if words[0] == "dead" {
@@ -83,7 +83,7 @@ pub fn play(args: &[String]) {
             control.send(&Message::Lost { machine: peer.parse().unwrap(), reason }).unwrap();
         }
         ["dead", _, peer] => {
-            control.send(&Message::Card { bytes: std::process::id().to_le_bytes().into() }).unwrap();
+            control.send(&Message::Endpoint { bytes: std::process::id().to_le_bytes().into() }).unwrap();
             if is(peer) {
                 std::process::abort();
             }
@@ -152,31 +152,31 @@ fn finish(me: u16, control: &Control, status: u8, exit_status: i32) -> ! {
     wait_for_end(control)
 }
 
-/// Gives a card, and tells what comes for it.
-fn cards(me: u16, machines: usize, bytes: usize, control: &Control) {
-    control.send(&Message::Card { bytes: vec![me as u8; bytes] }).unwrap();
-    let (mut keys, mut cards) = (Vec::new(), std::collections::BTreeSet::new());
-    while keys.is_empty() || cards.len() < machines - 1 {
+/// Gives an endpoint, and tells what comes for it.
+fn endpoints(me: u16, machines: usize, bytes: usize, control: &Control) {
+    control.send(&Message::Endpoint { bytes: vec![me as u8; bytes] }).unwrap();
+    let (mut keys, mut endpoints) = (Vec::new(), std::collections::BTreeSet::new());
+    while keys.is_empty() || endpoints.len() < machines - 1 {
         match control.receive().unwrap().unwrap() {
             Message::Secret { key } => keys.push(format!("{:?}", key.as_bytes())),
-            Message::Peer { machine, card } => {
-                assert!(card == vec![machine as u8; bytes] && machine != me && cards.insert(machine));
+            Message::Peer { machine, endpoint } => {
+                assert!(endpoint == vec![machine as u8; bytes] && machine != me && endpoints.insert(machine));
             }
             other => panic!("{other:?}"),
         }
     }
     println!("key {}", keys.join(" and "));
-    println!("{} cards of {bytes} bytes", cards.len());
+    println!("{} endpoints of {bytes} bytes", endpoints.len());
     finish(me, control, 0, 0)
 }
 
-/// Waits until the process that gave this machine's card is gone.
+/// Waits until the process that gave this machine's endpoint is gone.
 fn until_dead(control: &Control, machine: u16) {
-    control.send(&Message::Card { bytes: std::process::id().to_le_bytes().into() }).unwrap();
+    control.send(&Message::Endpoint { bytes: std::process::id().to_le_bytes().into() }).unwrap();
     loop {
         match control.receive().unwrap().unwrap() {
-            Message::Peer { machine: peer, card } if peer == machine => {
-                let pid = u32::from_le_bytes(card.try_into().unwrap());
+            Message::Peer { machine: peer, endpoint } if peer == machine => {
+                let pid = u32::from_le_bytes(endpoint.try_into().unwrap());
                 return crate::rig::until("a machine to die", || crate::rig::gone(pid));
             }
             _ => {}

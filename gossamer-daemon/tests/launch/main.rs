@@ -4,10 +4,10 @@
 //! Nothing waits for a fixed time: conditions are polled, up to a deadline. Processes are killed by their own ids only.
 
 mod any_program;
-mod cards;
 mod core_dumps;
 mod death;
 mod descriptors;
+mod endpoints;
 mod hosts;
 mod kept;
 mod links;
@@ -32,7 +32,7 @@ fn main() {
         machine::play(&args[1..]);
         return;
     }
-    let local = [normal::TESTS, cards::TESTS, death::TESTS, streams::TESTS, terminal::TESTS];
+    let local = [normal::TESTS, endpoints::TESTS, death::TESTS, streams::TESTS, terminal::TESTS];
     let both = [unwritten::TESTS, any_program::TESTS, orphans::TESTS, descriptors::TESTS, core_dumps::TESTS];
     let racks = [rack::TESTS, rack_ends::TESTS, troubles::TESTS, queue::TESTS, kept::TESTS];
     let groups = local.into_iter().chain(both).chain(racks);

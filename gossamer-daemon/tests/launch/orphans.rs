@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rustix::process::Signal;
 
-use crate::hosts::{PATIENT_MS, Rack};
+use crate::hosts::{LENIENT_MS, Rack};
 use crate::links::{KINDS, left};
 use crate::rig::{command, kill, run, start, until};
 
@@ -75,7 +75,7 @@ fn assert_well(rack: &Rack) {
 
 /// A rack of one host whose daemon sees no cgroups. Only root can have that; others have none anyway, mostly.
 fn without_cgroups() -> Rack {
-    let mut rack = Rack::prepare(1, PATIENT_MS, "");
+    let mut rack = Rack::prepare(1, LENIENT_MS, "");
     let mut hidden = Command::new("unshare");
     hidden.args(["--mount", "sh", "-c", "mount -t tmpfs none /sys/fs/cgroup && exec \"$@\"", "sh"]);
     match crate::root::is_possible() {
@@ -100,7 +100,7 @@ fn ends_with_its_program(rack: &Rack) {
 }
 
 fn what_forks_ends_with_its_program() {
-    ends_with_its_program(&Rack::start(1, PATIENT_MS, ""));
+    ends_with_its_program(&Rack::start(1, LENIENT_MS, ""));
 }
 
 fn what_forks_ends_with_its_program_without_cgroups() {
@@ -109,7 +109,7 @@ fn what_forks_ends_with_its_program_without_cgroups() {
 
 /// The kernel says in which it is; the daemon has said at its start whether there are any.
 fn programs_have_cgroups_where_there_are_any() {
-    let mut rack = Rack::start(1, PATIENT_MS, "");
+    let mut rack = Rack::start(1, LENIENT_MS, "");
     let own = format!("gossamer-{}", rack.pid("a"));
     let launch = rack.launch(&["wait"]);
     let pids = launch.ready(1);
@@ -171,7 +171,7 @@ fn ends_with_its_part(rack: &Rack) {
 }
 
 fn what_forks_ends_with_its_part() {
-    ends_with_its_part(&Rack::start(1, PATIENT_MS, ""));
+    ends_with_its_part(&Rack::start(1, LENIENT_MS, ""));
 }
 
 fn what_forks_ends_with_its_part_without_cgroups() {
@@ -200,7 +200,7 @@ fn what_forks_ends_with_an_interrupted_local_program() {
 }
 
 fn the_dead_are_collected_while_their_program_runs() {
-    let rack = Rack::start(1, PATIENT_MS, "");
+    let rack = Rack::start(1, LENIENT_MS, "");
     let left = Left::new();
     let marker = left.marker();
     let launch = rack.launch(&left.role("keep", "short", marker.to_str().unwrap()));
@@ -247,7 +247,7 @@ fn who_was_there_before_a_daemon_stays() {
     let fifo = folder.path().join("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     script.args(["-c", text, "sh"]).env("FIFO", &fifo);
-    let mut rack = Rack::prepare(1, PATIENT_MS, "");
+    let mut rack = Rack::prepare(1, LENIENT_MS, "");
     rack.start_daemon_in("a", script);
     std::fs::write(&fifo, "now\n").unwrap(); // the daemon gets an orphan that it did not have when it started
     until("an orphan", || rack.daemons["a"].has_complained("orphan "));

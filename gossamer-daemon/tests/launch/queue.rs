@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::hosts::{PATIENT_MS, Rack};
+use crate::hosts::{LENIENT_MS, Rack};
 use crate::rig::{Launch, kill, run, start, until};
 
 crate::tests![
@@ -23,7 +23,7 @@ fn end(launch: Launch) {
 }
 
 fn programs_get_room_in_the_order_in_which_they_came() {
-    let rack = Rack::start(2, PATIENT_MS, "limits: {programs: 1}");
+    let rack = Rack::start(2, LENIENT_MS, "limits: {programs: 1}");
     let first = waiting(&rack, &[], "wait");
     first.ready(2);
     let mut rest = Vec::new();
@@ -49,7 +49,7 @@ fn programs_get_room_in_the_order_in_which_they_came() {
 }
 
 fn whoever_leaves_the_queue_is_not_waited_for() {
-    let rack = Rack::start(2, PATIENT_MS, "limits: {programs: 1}");
+    let rack = Rack::start(2, LENIENT_MS, "limits: {programs: 1}");
     let first = waiting(&rack, &[], "wait");
     first.ready(2);
     let in_queue = |place: &str| {
@@ -73,7 +73,7 @@ fn whoever_leaves_the_queue_is_not_waited_for() {
 
 /// Each waits on its hosts one after the other, while others hold the room there: nobody waits in a circle.
 fn programs_that_wait_on_several_hosts_all_run() {
-    let rack = Rack::start(3, PATIENT_MS, "limits: {programs: 1}");
+    let rack = Rack::start(3, LENIENT_MS, "limits: {programs: 1}");
     let hosts = ["a,b", "b,c", "c,a", "c,b,a", "b", "c,a,b"];
     let launched: Vec<Launch> =
         hosts.iter().cycle().take(12).map(|hosts| waiting(&rack, &["--hosts", hosts], "end")).collect();
@@ -85,7 +85,7 @@ fn programs_that_wait_on_several_hosts_all_run() {
 }
 
 fn a_program_that_cannot_run_does_not_wait() {
-    let mut rack = Rack::start(2, PATIENT_MS, "limits: {programs: 1}");
+    let mut rack = Rack::start(2, LENIENT_MS, "limits: {programs: 1}");
     let mut local = crate::rig::launcher();
     local.args(["run", "--local", "2", "--wait", "true"]);
     assert_eq!(run(local).code(), Some(2), "there is nothing to wait for");

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 
-use crate::hosts::{PATIENT_MS, Rack};
+use crate::hosts::{LENIENT_MS, Rack};
 use crate::rig::{kill, run, start, until_gone};
 
 crate::tests![
@@ -25,7 +25,7 @@ crate::tests![
 ];
 
 fn a_program_runs_on_all_hosts() {
-    let rack = Rack::start(3, PATIENT_MS, "");
+    let rack = Rack::start(3, LENIENT_MS, "");
     let ended = rack.run(&["--machines-per-host", "2"], &["end", "7"]);
     ended.assert(7, None);
     let mut names: Vec<_> = ended.stdout.iter().filter_map(|line| line.split_once(" | ")).map(|(n, _)| n).collect();
@@ -43,7 +43,7 @@ fn a_program_runs_on_all_hosts() {
 
 fn output_of_all_hosts_arrives_whole() {
     const EACH: usize = 30_000;
-    let rack = Rack::start(3, PATIENT_MS, "");
+    let rack = Rack::start(3, LENIENT_MS, "");
     let ended = rack.run(&[], &["lines", &EACH.to_string()]);
     assert_eq!(ended.code(), Some(0), "{:?}", ended.complaints());
     for (stream, lines, count) in [("out", &ended.stdout, EACH), ("err", &ended.stderr, EACH / 10)] {
@@ -62,7 +62,7 @@ fn output_of_all_hosts_arrives_whole() {
 }
 
 fn input_goes_to_machine_0_wherever_it_is() {
-    let rack = Rack::start(2, PATIENT_MS, "");
+    let rack = Rack::start(2, LENIENT_MS, "");
     let text: Vec<u8> = (0..2_000_000u32).map(|i| i.wrapping_mul(i).to_le_bytes()[1]).collect();
     let sum = text.iter().fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
     let (reader, mut writer) = std::io::pipe().unwrap();
@@ -78,7 +78,7 @@ fn input_goes_to_machine_0_wherever_it_is() {
 }
 
 fn two_programs_do_not_see_each_other() {
-    let rack = Rack::start(2, PATIENT_MS, "");
+    let rack = Rack::start(2, LENIENT_MS, "");
     let (first, second) = (rack.launch(&["wait"]), rack.launch(&["wait"]));
     let (first_pids, second_pids) = (first.ready(2), second.ready(2));
     let listed = rack.json("ps");
@@ -106,7 +106,7 @@ fn two_programs_do_not_see_each_other() {
 }
 
 fn a_signal_can_be_sent_to_a_program() {
-    let rack = Rack::start(2, PATIENT_MS, "");
+    let rack = Rack::start(2, LENIENT_MS, "");
     let kill = |options: &[&str], id: &str| {
         let mut command = rack.launcher("kill");
         command.args(options).arg(id);
@@ -152,7 +152,7 @@ fn a_signal_can_be_sent_to_a_program() {
 
 /// The launcher names the program by a descriptor of its own, which no daemon has.
 fn a_program_that_a_host_lacks_is_sent_once() {
-    let rack = Rack::start(2, PATIENT_MS, "");
+    let rack = Rack::start(2, LENIENT_MS, "");
     let script = rack.folder.path().join("script");
     std::fs::write(&script, "#!/bin/sh\necho \"at $0\"\nexit 5\n").unwrap();
     let mut chmod = std::process::Command::new("chmod");
@@ -179,7 +179,7 @@ fn a_program_that_a_host_lacks_is_sent_once() {
 }
 
 fn who_has_no_key_gets_nothing() {
-    let rack = Rack::start(2, PATIENT_MS, "");
+    let rack = Rack::start(2, LENIENT_MS, "");
     std::fs::remove_file(rack.folder.path().join("rack.key")).unwrap();
     let mut keygen = crate::rig::launcher();
     keygen.arg("keygen").arg(rack.folder.path().join("rack.key"));
@@ -194,7 +194,7 @@ fn who_has_no_key_gets_nothing() {
 }
 
 fn garbage_does_not_harm_a_daemon() {
-    let rack = Rack::start(2, PATIENT_MS, "limits: {connections: 8}");
+    let rack = Rack::start(2, LENIENT_MS, "limits: {connections: 8}");
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     let mut idle = Vec::new();
     for round in 0..60 {
@@ -218,7 +218,7 @@ fn garbage_does_not_harm_a_daemon() {
 fn nonsense_of_those_with_a_key_does_not_harm_a_daemon() {
     use gossamer_daemon::config::RackConfig;
     use gossamer_daemon::wire::{Receiver, Reply, Request, Sender, Wire, link};
-    let rack = Rack::start(1, PATIENT_MS, "");
+    let rack = Rack::start(1, LENIENT_MS, "");
     let config = RackConfig::read(&rack.file()).unwrap();
     let key = comm::secure::Key::read(&config.key_path()).unwrap();
     let connect = || link::connect(&config, &config.hosts[0], &key).unwrap();
@@ -263,7 +263,7 @@ fn nonsense_of_those_with_a_key_does_not_harm_a_daemon() {
 }
 
 fn each_refusal_names_its_cause() {
-    let rack = Rack::start(2, PATIENT_MS, "limits: {programs: 1, machines_per_host: 2}");
+    let rack = Rack::start(2, LENIENT_MS, "limits: {programs: 1, machines_per_host: 2}");
     let refused = |options: &[&str], status: i32, words: &[&str]| {
         let mut command = rack.launcher("run");
         command.args(options);
@@ -291,7 +291,7 @@ fn each_refusal_names_its_cause() {
 }
 
 fn a_daemon_that_comes_back_is_seen() {
-    let mut rack = Rack::start(2, PATIENT_MS, "");
+    let mut rack = Rack::start(2, LENIENT_MS, "");
     let sees_b = |rack: &Rack| {
         let status = rack.json("status");
         let neighbours = &status["hosts"][0]["status"]["neighbours"];
@@ -312,7 +312,7 @@ fn a_daemon_that_comes_back_is_seen() {
 }
 
 fn logs_tell_of_a_program() {
-    let rack = Rack::start(2, PATIENT_MS, "");
+    let rack = Rack::start(2, LENIENT_MS, "");
     rack.run(&[], &["end"]).assert(0, None);
     let logs = run(rack.launcher("logs"));
     assert_eq!(logs.code(), Some(0), "{logs}");

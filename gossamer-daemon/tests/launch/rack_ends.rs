@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::hosts::{PATIENT_MS, Rack};
+use crate::hosts::{LENIENT_MS, Rack};
 use crate::rig::{Ended, gone, kill, until_gone};
 
 crate::tests![
@@ -23,7 +23,7 @@ crate::tests![
     death_on_a_rack_is_seen_while_nobody_reads_the_output,
 ];
 
-/// For what is seen at once, on a busy machine: far less than [`PATIENT_MS`], after which it would be noticed anyway.
+/// For what is seen at once, on a busy machine: far less than [`LENIENT_MS`], after which it would be noticed anyway.
 const SOON: Duration = Duration::from_secs(20);
 
 /// Three hosts with a machine each that waits; `harm` is done, and all must end soon. What the launcher said.
@@ -45,7 +45,7 @@ fn assert_said(ended: &Ended, status: i32, words: &[&str]) {
 }
 
 fn a_killed_machine_ends_all_hosts() {
-    let (ended, pids, rack) = harmed(PATIENT_MS, |_, pids, _| kill(pids[&1], Signal::KILL));
+    let (ended, pids, rack) = harmed(LENIENT_MS, |_, pids, _| kill(pids[&1], Signal::KILL));
     assert_said(&ended, 137, &[&format!("machine 1 (pid {} on b) was killed by signal 9 (SIGKILL)", pids[&1])]);
     rack.until_idle();
 }
@@ -54,7 +54,7 @@ fn a_killed_part_ends_all_hosts() {
     let mut last = None;
     for (signal, name) in [(Signal::KILL, "SIGKILL"), (Signal::TERM, "SIGTERM"), (Signal::ABORT, "SIGABRT")] {
         let mut part = 0;
-        let (ended, pids, rack) = harmed(PATIENT_MS, |rack, _, _| {
+        let (ended, pids, rack) = harmed(LENIENT_MS, |rack, _, _| {
             part = rack.part("b");
             kill(part, signal);
         });
@@ -69,7 +69,7 @@ fn a_killed_part_ends_all_hosts() {
 }
 
 fn a_killed_daemon_ends_all_hosts() {
-    let (ended, pids, mut rack) = harmed(PATIENT_MS, |rack, _, _| kill(rack.pid("c"), Signal::KILL));
+    let (ended, pids, mut rack) = harmed(LENIENT_MS, |rack, _, _| kill(rack.pid("c"), Signal::KILL));
     let words = format!("machine 2 (pid {} on c) cannot be reached: host c: its daemon has closed", pids[&2]);
     assert_said(&ended, 70, &[&words]);
     rack.daemons.remove("c").unwrap().end(); // and its streams, which the part has
@@ -78,13 +78,13 @@ fn a_killed_daemon_ends_all_hosts() {
 }
 
 fn a_daemon_told_to_end_takes_its_programs_along() {
-    let (ended, _, mut rack) = harmed(PATIENT_MS, |rack, _, _| kill(rack.pid("a"), Signal::TERM));
+    let (ended, _, mut rack) = harmed(LENIENT_MS, |rack, _, _| kill(rack.pid("a"), Signal::TERM));
     assert_said(&ended, 70, &["on a) was ended: host a: gossamer-daemon was told to end"]);
     assert_eq!(rack.daemons.remove("a").unwrap().end().code(), Some(0));
 }
 
 fn a_killed_launcher_ends_all_hosts() {
-    let (ended, _, rack) = harmed(PATIENT_MS, |_, _, launcher| kill(launcher, Signal::KILL));
+    let (ended, _, rack) = harmed(LENIENT_MS, |_, _, launcher| kill(launcher, Signal::KILL));
     assert_eq!(ended.code(), None, "{ended}");
     rack.until_idle();
 }
@@ -106,7 +106,7 @@ fn a_part_that_hangs_counts_as_dead() {
 
 /// Its daemon's death lets it go on, and it ends its machines; nobody else on that host could.
 fn a_part_that_hangs_ends_with_its_daemon() {
-    let (ended, _, mut rack) = harmed(PATIENT_MS, |rack, pids, _| {
+    let (ended, _, mut rack) = harmed(LENIENT_MS, |rack, pids, _| {
         let part = rack.part("c");
         kill(part, Signal::STOP);
         kill(pids[&2], Signal::STOP); // so that it does not end by itself when the others do
@@ -132,7 +132,7 @@ fn signals_reach_all_hosts() {
     for (signal, role, status) in [(Signal::INT, "wait", 130), (Signal::TERM, "wait", 143), (Signal::INT, "polite", 5)]
     {
         let (ended, _, rack) = {
-            let rack = Rack::start(2, PATIENT_MS, "");
+            let rack = Rack::start(2, LENIENT_MS, "");
             let launch = rack.launch(&[role]);
             let pids = launch.ready(2);
             kill(launch.pid(), signal);
@@ -143,7 +143,7 @@ fn signals_reach_all_hosts() {
         rack.until_idle();
     }
     // What ignores the first is killed by the second.
-    let rack = Rack::start(2, PATIENT_MS, "");
+    let rack = Rack::start(2, LENIENT_MS, "");
     let launch = rack.launch(&["stubborn"]);
     let pids = launch.ready(2);
     kill(launch.pid(), Signal::INT);
@@ -153,7 +153,7 @@ fn signals_reach_all_hosts() {
 }
 
 fn what_machines_leave_behind_ends_with_them() {
-    let rack = Rack::start(2, PATIENT_MS, "");
+    let rack = Rack::start(2, LENIENT_MS, "");
     let ended = rack.run(&["--no-prefix"], &["family"]);
     ended.assert(0, None);
     let left: Vec<u32> =
@@ -163,7 +163,7 @@ fn what_machines_leave_behind_ends_with_them() {
 
 fn death_on_a_rack_is_seen_while_nobody_reads_the_output() {
     use std::io::{BufRead, BufReader, Read};
-    let rack = Rack::start(2, PATIENT_MS, "");
+    let rack = Rack::start(2, LENIENT_MS, "");
     let mut command = rack.command(&[], &["flood"]);
     let mut launcher =
         command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();

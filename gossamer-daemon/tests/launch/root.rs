@@ -8,7 +8,7 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::descriptors::{Secret, assert_inherited};
-use crate::hosts::{DAEMON, PATIENT_MS, Rack};
+use crate::hosts::{DAEMON, LENIENT_MS, Rack};
 use crate::links::{KINDS, left};
 use crate::orphans::Left;
 use crate::rig::{gone, kill, run, start, until};
@@ -35,7 +35,7 @@ const NOBODY_ID: u32 = 65534;
 const LONELY: &str = "games";
 
 fn rack_of_nobody(more: &str) -> Rack {
-    let rack = Rack::prepare(1, PATIENT_MS, more);
+    let rack = Rack::prepare(1, LENIENT_MS, more);
     rack.set_user(NOBODY);
     rack
 }
@@ -64,7 +64,7 @@ fn another_user_gets_nothing_of_the_daemon() {
 
 fn tasks_of_another_user_have_a_limit() {
     for limit in [40, 100] {
-        let mut rack = Rack::prepare(1, PATIENT_MS, &format!("limits: {{tasks: {limit}}}"));
+        let mut rack = Rack::prepare(1, LENIENT_MS, &format!("limits: {{tasks: {limit}}}"));
         rack.set_user(LONELY);
         rack.start_daemon("a");
         let ended = rack.run(&["--folder", "/"], &["fills", "200"]);
@@ -94,7 +94,7 @@ fn what_forks_ends_as_another_user_too() {
 
 /// As in a container: orphans come to it that it has never started, and ends with a signal.
 fn a_daemon_that_is_process_1_collects_all() {
-    let mut rack = Rack::prepare(1, PATIENT_MS, "");
+    let mut rack = Rack::prepare(1, LENIENT_MS, "");
     let mut container = Command::new("unshare");
     container.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
     rack.start_daemon_in("a", container);

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 use rustix::process::Signal;
 
-use crate::hosts::{PATIENT_MS, Rack};
+use crate::hosts::{LENIENT_MS, Rack};
 use crate::rig::{kill, run, until, until_gone};
 
 crate::tests![
@@ -19,7 +19,7 @@ crate::tests![
 
 /// Of a host that gives no answer nobody knows whether the program still runs there.
 fn kill_fails_where_a_host_does_not_answer() {
-    let mut rack = Rack::start(3, PATIENT_MS, "");
+    let mut rack = Rack::start(3, LENIENT_MS, "");
     kill(rack.pid("c"), Signal::KILL);
     rack.daemons.remove("c").unwrap().end();
     // On two hosts, of three that are asked or of those two.
@@ -47,7 +47,7 @@ fn kill_fails_where_a_host_does_not_answer() {
 /// Started at the same time, on hosts that are named in different orders.
 fn as_many_programs_run_as_fit() {
     const FIT: usize = 4;
-    let rack = Rack::start(3, PATIENT_MS, &format!("limits: {{programs: {FIT}}}"));
+    let rack = Rack::start(3, LENIENT_MS, &format!("limits: {{programs: {FIT}}}"));
     for _ in 0..4 {
         let orders = ["a,b,c", "b,c,a", "c,a,b", "c,b,a"].into_iter().cycle().take(FIT + 3);
         let launched: Vec<_> =
@@ -68,7 +68,7 @@ fn as_many_programs_run_as_fit() {
 
 /// And whoever needs it is told the same.
 fn check_tells_of_a_cache_that_cannot_be_used() {
-    let mut rack = Rack::prepare(2, PATIENT_MS, "");
+    let mut rack = Rack::prepare(2, LENIENT_MS, "");
     let cache = rack.folder.path().join("cache-b");
     std::fs::write(&cache, "").unwrap();
     rack.start_daemon("a");
@@ -106,7 +106,7 @@ fn check_tells_of_a_cache_that_cannot_be_used() {
 }
 
 fn strangers_are_told_as_who_came() {
-    let rack = Rack::start(1, PATIENT_MS, "");
+    let rack = Rack::start(1, LENIENT_MS, "");
     let has_logged = |peer: &str, words: &str| {
         let logs = run(rack.launcher("logs"));
         logs.stdout.iter().any(|line| {
@@ -129,7 +129,7 @@ fn strangers_are_told_as_who_came() {
 
 /// Nor does a launcher look for it there.
 fn a_daemon_does_not_listen_where_nobody_reaches_it() {
-    let rack = Rack::prepare(1, PATIENT_MS, "");
+    let rack = Rack::prepare(1, LENIENT_MS, "");
     let text = std::fs::read_to_string(rack.file()).unwrap();
     let own = text.lines().find(|line| line.contains("name: a,")).unwrap();
     for address in ["localhost", "127.0.0.1"] {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, ExitStatus, Stdio};
 
-use crate::hosts::{PATIENT_MS, Rack};
+use crate::hosts::{LENIENT_MS, Rack};
 use crate::rig::{Launch, command, launcher, run, start, until};
 
 crate::tests![
@@ -70,7 +70,7 @@ fn much_output_ends_with_its_own_cause() {
 }
 
 fn a_full_standard_error_is_no_success() {
-    let rack = Rack::start(2, PATIENT_MS, "");
+    let rack = Rack::start(2, LENIENT_MS, "");
     for mut command in [command(2, &[], &["lines", "100"]), rack.command(&[], &["lines", "100"])] {
         let status = command.stdout(Stdio::null()).stderr(full()).status().unwrap();
         assert_eq!(status.code(), Some(70));
@@ -78,7 +78,7 @@ fn a_full_standard_error_is_no_success() {
 }
 
 fn a_full_device_is_named_on_a_rack_too() {
-    let rack = Rack::start(2, PATIENT_MS, "");
+    let rack = Rack::start(2, LENIENT_MS, "");
     for (options, role) in [(&[][..], "end"), (&[], "flood"), (&["--hosts", "b"], "flood")] {
         let (ended, stderr) = into_full(rack.command(options, &[role]));
         assert_eq!(ended.code(), Some(70), "{role}: {stderr}");
@@ -88,7 +88,7 @@ fn a_full_device_is_named_on_a_rack_too() {
 }
 
 fn every_subcommand_says_that_it_could_not_write() {
-    let rack = Rack::start(2, PATIENT_MS, "");
+    let rack = Rack::start(2, LENIENT_MS, "");
     let running = rack.launch(&["wait"]);
     running.ready(2);
     let id = rack.json("ps")["programs"][0]["id"].as_str().unwrap().to_owned();
@@ -148,7 +148,7 @@ fn head(mut command: Command) -> (Option<i32>, String) {
 
 /// As `yes | head -1` does: SIGPIPE ends the machines, and nobody says a word.
 fn a_closed_pipe_ends_quietly() {
-    let rack = Rack::start(2, PATIENT_MS, "");
+    let rack = Rack::start(2, LENIENT_MS, "");
     let local = |machines: &str| {
         let mut launcher = launcher();
         launcher.args(["run", "--local", machines, "yes"]);

@@ -1,6 +1,6 @@
 //! A descriptor that another process passed on, recognised by what it refers to.
 //!
-//! Invariant: a descriptor is owned here only if it is open, refers to exactly what the starter put there, and was
+//! Invariant: a descriptor is owned here only if it is open, refers to exactly what the launcher put there, and was
 //! inherited (not close-on-exec); so no descriptor that the process opened itself is ever taken.
 #![allow(unsafe_code)] // inherited descriptors come as numbers
 
@@ -65,7 +65,7 @@ impl Inherited {
     }
 
     pub(super) fn take(self) -> Result<OwnedFd, BootstrapError> {
-        // SAFETY: only called when `presence` was Inherited: the descriptor is open, is what the starter put there,
+        // SAFETY: only called when `presence` was Inherited: the descriptor is open, is what the launcher put there,
         // and nothing in this process owns it, for it would then be close-on-exec (Rust opens nothing otherwise) or,
         // after an earlier `take`, is. `Bootstrap::from_env` takes one at a time.
         let owned = unsafe { OwnedFd::from_raw_fd(self.fd) };

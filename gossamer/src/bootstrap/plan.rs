@@ -1,6 +1,6 @@
-//! The plan of a program: on which hosts its machines run, with how many workers, and over which fabric. It is the same
-//! for all machines of the program and holds no secret. Whoever starts the program makes it; how it travels to a machine
-//! is in `bootstrap.rs`.
+//! The plan of a program: on which hosts its machines run, with how many workers, and over which fabric. It is the
+//! same for all machines of the program and holds no secret. Whoever starts the program makes it; how it travels to a
+//! machine is in `bootstrap.rs`.
 //!
 //! Invariant: what [`Plan::check`] has let through has at least one machine, each of them on a host of the plan; both
 //! sides check.
@@ -25,8 +25,8 @@ pub const SILENCE_MS: u64 = 3_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FabricChoice {
-    /// For each pair of machines the best there is: shared memory on one host, else `verbs` where both hosts have it, else
-    /// `tcp`.
+    /// For each pair of machines the best there is: shared memory on one host, else `verbs` where both hosts have it,
+    /// else `tcp`.
     #[default]
     Auto,
     /// Shared memory: machines of one host only.
@@ -42,6 +42,13 @@ impl FabricChoice {
     pub const ALL: [FabricChoice; 4] = [FabricChoice::Auto, FabricChoice::Shm, FabricChoice::Tcp, FabricChoice::Verbs];
 
     /// As it is written in `rack.yaml` and on command lines.
+    ///
+    /// ```
+    /// use gossamer::bootstrap::FabricChoice;
+    /// assert_eq!(FabricChoice::Tcp.name(), "tcp");
+    /// assert_eq!("tcp".parse(), Ok(FabricChoice::Tcp));
+    /// assert!("ib".parse::<FabricChoice>().is_err());
+    /// ```
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -136,6 +143,8 @@ pub struct Plan {
 
 impl Plan {
     /// So many machines on this host, which is its own network.
+    ///
+    /// Example: at [`Plan`].
     #[must_use]
     pub fn local(machines: u16, fabric: FabricChoice, threads: Option<u32>) -> Plan {
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -154,22 +163,37 @@ impl Plan {
     ///
     /// # Panics
     /// If the plan has no such machine.
+    ///
+    /// ```
+    /// use gossamer::bootstrap::{FabricChoice, MachinePlan, Plan};
+    /// let mut plan = Plan::local(2, FabricChoice::Auto, None);
+    /// // One more host, with one more machine.
+    /// plan.hosts.push(gossamer::bootstrap::HostPlan { name: "other".into(), ..plan.hosts[0].clone() });
+    /// plan.machines.push(MachinePlan { host: 1, workers: Some(4) });
+    /// assert_eq!(plan.host_of(2).name, "other");
+    /// assert_eq!(plan.machines_of(0).collect::<Vec<_>>(), [0, 1]);
+    /// assert!(plan.memory_group(2).is_empty()); // alone on its host
+    /// ```
     #[must_use]
     pub fn host_of(&self, machine: u16) -> &HostPlan {
         &self.hosts[usize::from(self.machines[usize::from(machine)].host)]
     }
 
     /// The machines of a host, in rising order.
+    ///
+    /// Example: at [`host_of`](Self::host_of).
     pub fn machines_of(&self, host: u16) -> impl Iterator<Item = u16> {
         (0u16..).zip(&self.machines).filter(move |(_, plan)| plan.host == host).map(|(machine, _)| machine)
     }
 
     /// The machines that share memory with this one, itself among them, in rising order: the members of one
-    /// [`comm::shm::create`], which its host's starter makes once and hands to each of them. Empty when `machine` uses no
-    /// shared memory. A program of one machine needs no network, whatever its fabric.
+    /// [`comm::shm::create`], which its host's launcher makes once and hands to each of them. Empty when `machine`
+    /// uses no shared memory. A program of one machine needs no network, whatever its fabric.
     ///
     /// # Panics
     /// If the plan has no such machine.
+    ///
+    /// Examples: at [`Plan`] and at [`host_of`](Self::host_of).
     #[must_use]
     pub fn memory_group(&self, machine: u16) -> Vec<u16> {
         let host: Vec<u16> = self.machines_of(self.machines[usize::from(machine)].host).collect();
@@ -186,6 +210,13 @@ impl Plan {
     ///
     /// # Errors
     /// [`BootstrapError::Plan`] says what does not, and the cure.
+    ///
+    /// ```
+    /// use gossamer::bootstrap::{FabricChoice, Plan};
+    /// let plan = Plan::local(4, FabricChoice::Shm, Some(3));
+    /// let error = plan.check().unwrap_err();
+    /// assert!(error.to_string().ends_with("3 workers in all are not enough: the machines need 4"));
+    /// ```
     pub fn check(&self) -> Result<(), BootstrapError> {
         let wrong = |cause: String| Err(BootstrapError::Plan { cause });
         if self.machines.is_empty() || self.machines.len() > MACHINES_MAX {

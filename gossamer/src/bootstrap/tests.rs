@@ -9,12 +9,12 @@ use super::*;
 type Environment = HashMap<&'static str, String>;
 
 /// The variables for machine 1 of 3, and both ends of its control channel.
-fn ticket() -> (Environment, Control, Control) {
+fn launch() -> (Environment, Control, Control) {
     let memory = shm::create(3).unwrap();
     let (machine, launcher) = Control::pair().unwrap();
     let plan = Plan::local(3, FabricChoice::Shm, Some(6));
-    let ticket = Ticket { machine: 1, plan: &plan, memory: Some(&memory) };
-    (ticket.variables(&machine).unwrap().into(), machine, launcher)
+    let launch = LaunchDescriptor { machine: 1, plan: &plan, memory: Some(&memory) };
+    (launch.variables(&machine).unwrap().into(), machine, launcher)
 }
 
 /// Gives a descriptor up, as if an exec had brought it here.
@@ -29,7 +29,7 @@ fn read(environment: &Environment) -> Result<Option<Variables>, BootstrapError> 
 
 #[test]
 fn what_the_launcher_hands_out_arrives() {
-    let (environment, machine, launcher) = ticket();
+    let (environment, machine, launcher) = launch();
     inherit(machine);
     let variables = read(&environment).unwrap().unwrap();
     assert_eq!((variables.machine, variables.plan.clone()), (1, Plan::local(3, FabricChoice::Shm, Some(6))));
@@ -44,7 +44,7 @@ fn what_the_launcher_hands_out_arrives() {
 
 #[test]
 fn a_missing_channel_tells_a_grandchild_from_a_broken_wrapper() {
-    let (environment, machine, _launcher) = ticket();
+    let (environment, machine, _launcher) = launch();
     drop(machine); // not open here
     let variables = read(&environment).unwrap().unwrap();
     assert!(variables.take_control(rustix::process::getppid()).unwrap().is_none());
@@ -60,7 +60,7 @@ fn a_missing_channel_tells_a_grandchild_from_a_broken_wrapper() {
 
 #[test]
 fn a_descriptor_that_is_something_else_is_left_alone() {
-    let (mut environment, _machine, _launcher) = ticket();
+    let (mut environment, _machine, _launcher) = launch();
     let file = std::fs::File::open("/dev/null").unwrap();
     rustix::io::fcntl_setfd(&file, FdFlags::empty()).unwrap();
     environment.insert(CONTROL, format!("{}:1:1", file.as_raw_fd()));
@@ -75,7 +75,7 @@ fn no_variables_mean_no_launcher() {
 
 #[test]
 fn broken_variables_are_named_with_value_and_cure() {
-    let (good, _machine, _launcher) = ticket();
+    let (good, _machine, _launcher) = launch();
     assert!(read(&good).unwrap().is_some());
     for variable in [LAUNCHER, MACHINE, PLAN, CONTROL] {
         let mut environment = good.clone();
@@ -117,7 +117,7 @@ fn broken_variables_are_named_with_value_and_cure() {
 
 #[test]
 fn a_plan_that_makes_no_sense_is_refused_on_both_sides() {
-    let (mut environment, control, _launcher) = ticket();
+    let (mut environment, control, _launcher) = launch();
     let mut plan: Plan = serde_json::from_str(&environment[PLAN]).unwrap();
     plan.threads = Some(2);
     environment.insert(PLAN, serde_json::to_string(&plan).unwrap());
@@ -126,7 +126,7 @@ fn a_plan_that_makes_no_sense_is_refused_on_both_sides() {
 
     let memory = shm::create(3).unwrap();
     let refused = |machine, plan: &Plan, memory: Option<&shm::Segments>| {
-        let error = Ticket { machine, plan, memory }.variables(&control).unwrap_err();
+        let error = LaunchDescriptor { machine, plan, memory }.variables(&control).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         error.to_string()
     };

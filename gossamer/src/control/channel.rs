@@ -1,7 +1,7 @@
-//! The socket between a machine and its starter. What goes over it is in `control.rs`.
+//! The socket between a machine and its launcher. What goes over it is in `control.rs`.
 //!
-//! Invariant: one message is one packet of a `SOCK_SEQPACKET` pair, so there are no partial messages and no buffer between
-//! calls.
+//! Invariant: one message is one packet of a `SOCK_SEQPACKET` pair, so there are no partial messages and no buffer
+//! between calls.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,6 +12,18 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use super::{ControlError, MAX_MESSAGE_BYTES, Message};
 
 /// One end of a control channel. All calls take `&self`: one thread may wait in [`Control::receive`] while others send.
+///
+/// ```
+/// use gossamer::control::{Control, Message};
+/// let (machine, launcher) = Control::pair().unwrap();
+/// machine.send(&Message::Finished { status: 3 }).unwrap();
+/// assert_eq!(launcher.receive().unwrap(), Some(Message::Finished { status: 3 }));
+/// assert!(launcher.try_receive().is_err()); // nothing there now
+/// launcher.try_send(&Message::End { reason: "it has finished".into() }).unwrap();
+/// drop(launcher);
+/// assert!(matches!(machine.receive().unwrap(), Some(Message::End { .. })));
+/// assert_eq!(machine.receive().unwrap(), None); // the launcher is gone
+/// ```
 #[derive(Debug)]
 pub struct Control {
     socket: OwnedFd,
@@ -22,6 +34,8 @@ impl Control {
     ///
     /// # Errors
     /// When the process has no file descriptors left.
+    ///
+    /// Example: at the [type](Self).
     pub fn pair() -> io::Result<(Control, Control)> {
         let flags = SocketFlags::CLOEXEC;
         let (a, b) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -29,6 +43,15 @@ impl Control {
     }
 
     /// The end behind a descriptor that another process passed on.
+    ///
+    /// ```
+    /// use gossamer::control::{Control, Message};
+    /// use std::os::fd::AsFd;
+    /// let (machine, launcher) = Control::pair().unwrap();
+    /// let machine = Control::from_socket(machine.as_fd().try_clone_to_owned().unwrap());
+    /// machine.send(&Message::Failed { reason: "no memory".into() }).unwrap();
+    /// assert_eq!(launcher.receive().unwrap(), Some(Message::Failed { reason: "no memory".into() }));
+    /// ```
     #[must_use]
     pub fn from_socket(socket: OwnedFd) -> Control {
         Control { socket }
@@ -38,15 +61,19 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError::Socket`]; of kind `BrokenPipe` when the other process is gone (no signal is raised).
+    ///
+    /// Example: at the [type](Self).
     pub fn send(&self, message: &Message) -> Result<(), ControlError> {
         self.send_packet(message, SendFlags::NOSIGNAL)
     }
 
-    /// Sends one message if the channel has room for it now: an error of kind `WouldBlock` when it has not. For starters,
-    /// which must not be held up by a machine that does not read.
+    /// Sends one message if the channel has room for it now: an error of kind `WouldBlock` when it has not. For
+    /// launchers, which must not be held up by a machine that does not read.
     ///
     /// # Errors
     /// As [`Control::send`], and `WouldBlock`.
+    ///
+    /// Example: at the [type](Self).
     pub fn try_send(&self, message: &Message) -> Result<(), ControlError> {
         self.send_packet(message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
     }
@@ -66,6 +93,8 @@ impl Control {
     ///
     /// # Errors
     /// As [`Message::decode`], and [`ControlError::Socket`].
+    ///
+    /// Example: at the [type](Self).
     pub fn receive(&self) -> Result<Option<Message>, ControlError> {
         self.receive_packet(RecvFlags::empty())
     }
@@ -75,6 +104,8 @@ impl Control {
     ///
     /// # Errors
     /// As [`Control::receive`], and `WouldBlock`.
+    ///
+    /// Example: at the [type](Self).
     pub fn try_receive(&self) -> Result<Option<Message>, ControlError> {
         self.receive_packet(RecvFlags::DONTWAIT)
     }

@@ -5,9 +5,9 @@ use comm::secure::KEY_BYTES;
 
 fn all() -> [Message; 8] {
     [
-        Message::Card { bytes: (0..=255).cycle().take(MAX_CARD_BYTES).collect() },
+        Message::Endpoint { bytes: (0..=255).cycle().take(MAX_ENDPOINT_BYTES).collect() },
         Message::Secret { key: Key::from_bytes([7; KEY_BYTES]) },
-        Message::Peer { machine: 0x1234, card: vec![] },
+        Message::Peer { machine: 0x1234, endpoint: vec![] },
         Message::Ready { pid: 0x1234_5678, slots_bytes: 1 << 40 },
         Message::Finished { status: 255 },
         Message::Failed { reason: "the fabric broke: größer".into() },
@@ -41,9 +41,9 @@ fn a_key_is_not_printed() {
 
 #[test]
 fn who_does_not_read_holds_nobody_up() {
-    let (_machine, starter) = Control::pair().unwrap();
-    let message = Message::Peer { machine: 1, card: vec![0; MAX_CARD_BYTES] };
-    let full = (0..1_000_000).find_map(|_| starter.try_send(&message).err());
+    let (_machine, launcher) = Control::pair().unwrap();
+    let message = Message::Peer { machine: 1, endpoint: vec![0; MAX_ENDPOINT_BYTES] };
+    let full = (0..1_000_000).find_map(|_| launcher.try_send(&message).err());
     match full {
         Some(ControlError::Socket(error)) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
         other => panic!("a channel without end: {other:?}"),
@@ -83,7 +83,7 @@ fn damaged_packets_are_errors() {
     }
     let v = PROTOCOL_VERSION;
     let too_long = vec![v; MAX_MESSAGE_BYTES + 1];
-    let long_card = [&[v, CARD][..], &[0; MAX_CARD_BYTES + 1]].concat();
+    let long_endpoint = [&[v, ENDPOINT][..], &[0; MAX_ENDPOINT_BYTES + 1]].concat();
     let bad: [&[u8]; 11] = [
         &[v, 0],
         &[v, 99],
@@ -94,7 +94,7 @@ fn damaged_packets_are_errors() {
         &[v, SECRET, 1],
         &[v, PEER, 1],
         &[v, LOST],
-        &long_card,
+        &long_endpoint,
         &too_long,
     ];
     for bad in bad {

@@ -64,6 +64,16 @@ pub fn read(place: Place, path: impl AsRef<Path>) -> Result<Vec<u8>, FileError> 
 ///
 /// # Errors
 /// As [`read`]; if it is not UTF-8.
+///
+/// ```
+/// gossamer::main(
+///     || {
+///         let host = gossamer::file::read_to_string(gossamer::here(), "/proc/sys/kernel/ostype").unwrap();
+///         assert_eq!(host.trim(), "Linux");
+///     },
+///     2,
+/// );
+/// ```
 pub fn read_to_string(place: Place, path: impl AsRef<Path>) -> Result<String, FileError> {
     let path = path.as_ref();
     String::from_utf8(read(place, path)?).map_err(|error| FileError {
@@ -113,6 +123,17 @@ pub struct RemoteFile {
 
 impl RemoteFile {
     /// Where it is.
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         let place = gossamer::rack().places().last().unwrap();
+    ///         let file = gossamer::file::open(place, "/proc/self/stat").unwrap();
+    ///         assert_eq!(file.place(), place);
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn place(&self) -> Place {
         self.place
     }
@@ -124,6 +145,17 @@ impl RemoteFile {
     ///
     /// # Panics
     /// In delegated closures and callbacks, where nothing may wait.
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         let file = gossamer::file::open(gossamer::here(), std::env::current_exe().unwrap()).unwrap();
+    ///         assert!(file.len().unwrap() > 0);
+    ///         assert!(!file.is_empty().unwrap());
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn len(&self) -> Result<u64, FileError> {
         let (promise, len) = promise::<Outcome<u64>>();
         self.open.apply_then(
@@ -137,6 +169,8 @@ impl RemoteFile {
     ///
     /// # Errors
     /// As [`len`](Self::len).
+    ///
+    /// Example: at [`len`](Self::len).
     pub fn is_empty(&self) -> Result<bool, FileError> {
         self.len().map(|len| len == 0)
     }
@@ -148,11 +182,32 @@ impl RemoteFile {
     ///
     /// # Panics
     /// In delegated closures and callbacks, where nothing may wait.
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         let file = gossamer::file::open(gossamer::here(), std::env::current_exe().unwrap()).unwrap();
+    ///         assert_eq!(file.read_at(1, 3).unwrap(), b"ELF");
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>, FileError> {
         self.bytes(offset, len as u64)
     }
 
     /// Reads it from its beginning, piece by piece, some pieces ahead: `Read` and `BufRead`, so also line by line.
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         use std::io::BufRead;
+    ///         let file = gossamer::file::open(gossamer::here(), "/proc/cpuinfo").unwrap();
+    ///         println!("{}", file.reader().lines().next().unwrap().unwrap());
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn reader(&self) -> Reader {
         Reader::new(self.clone())
     }
@@ -300,14 +355,29 @@ pub struct FileError {
 
 impl FileError {
     /// Where the file is, or should be.
+    ///
+    /// Example: at [`kind`](Self::kind).
     pub fn place(&self) -> Place {
         self.place
     }
     /// Its path there.
+    ///
+    /// Example: at [`kind`](Self::kind).
     pub fn path(&self) -> &Path {
         &self.path
     }
     /// What kind of trouble it is.
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         let error = gossamer::file::open(gossamer::here(), "/no/such/file").unwrap_err();
+    ///         assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+    ///         assert_eq!((error.place(), error.path().to_str()), (gossamer::here(), Some("/no/such/file")));
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn kind(&self) -> io::ErrorKind {
         self.kind
     }

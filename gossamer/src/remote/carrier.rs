@@ -1,8 +1,9 @@
-//! All ways of one worker to the workers of other machines, as `trust` uses them (`trust::link::Carrier`). Service threads are workers
-//! here as any other.
+//! All streams of one worker to the workers of other machines, as `trust` uses them (`trust::link::Carrier`). Service
+//! threads are workers here as any other.
 //!
-//! For each worker of another machine there are two ways: one on which it is the trustee and this worker the client, one the
-//! other way round. Flags are looked for in two dense tables, so an idle turn costs a load and a comparison for each way.
+//! For each worker of another machine there are two streams: one on which it is the trustee and this worker the
+//! client, one the other way round. Flags are looked for in two dense tables, so an idle turn costs a load and a
+//! comparison for each stream.
 //!
 //! Invariants: an operation that leaves here lies in this program's read-only data (`Image::operation_at`); what a peer
 //! must not do, and what the fabric cannot do, ends the program with a text that names both ends.
@@ -19,7 +20,7 @@ use trust::link::{Buffer, Carrier, Operation};
 use super::connections::Connection;
 use super::image::Image;
 use super::slot::Violation;
-use super::stream::Way;
+use super::stream::FrameStream;
 use crate::{Place, fate};
 
 /// See the file's documentation.
@@ -47,11 +48,11 @@ pub(super) struct Peer {
     pub(super) place: Place,
     /// Its machine's among the connections.
     pub(super) connection: usize,
-    pub(super) as_client: Way,
-    pub(super) as_trustee: Way,
+    pub(super) as_client: FrameStream,
+    pub(super) as_trustee: FrameStream,
 }
 
-/// What the own worker is on a way.
+/// What the own worker is on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     Client,
@@ -65,8 +66,8 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    fn of(way: &Way) -> Watch {
-        let (offset, before) = way.next_flag();
+    fn of(stream: &FrameStream) -> Watch {
+        let (offset, before) = stream.next_flag();
         Watch { word: offset / WORD_BYTES, before }
     }
 }
@@ -98,21 +99,21 @@ impl RackCarrier {
         }
     }
 
-    /// Does something with one way; a violation ends the program, `what` saying with what of the peer it is.
+    /// Does something with one stream; a violation ends the program, `what` saying with what of the peer it is.
     fn with<R>(
         &mut self,
         role: Role,
         place: usize,
         what: &str,
-        act: impl FnOnce(&mut Way, &dyn Fabric, &Connection) -> Result<R, Violation>,
+        act: impl FnOnce(&mut FrameStream, &dyn Fabric, &Connection) -> Result<R, Violation>,
     ) -> R {
         let peer = &mut self.peers[place];
         let connection = &self.connections[peer.connection];
-        let way = match role {
+        let stream = match role {
             Role::Client => &mut peer.as_client,
             Role::Trustee => &mut peer.as_trustee,
         };
-        match act(way, &*self.fabric, connection) {
+        match act(stream, &*self.fabric, connection) {
             Ok(value) => value,
             Err(violation) => self.fail(place, what, &violation),
         }
@@ -126,9 +127,9 @@ impl RackCarrier {
     }
 
     fn send_on(&mut self, role: Role, place: usize, what: &str, frame: &mut Buffer, note: u32) {
-        let stalls = self.with(role, place, what, |way, fabric, connection| {
-            way.send(fabric.region(), connection, frame, note)?;
-            Ok(way.is_sending())
+        let stalls = self.with(role, place, what, |stream, fabric, connection| {
+            stream.send(fabric.region(), connection, frame, note)?;
+            Ok(stream.is_sending())
         });
         if stalls {
             self.stalled.push((role, place));
@@ -136,9 +137,9 @@ impl RackCarrier {
     }
 
     fn receive_on(&mut self, role: Role, place: usize, what: &str, into: &mut Buffer) -> Option<u32> {
-        let (received, watch, owes) = self.with(role, place, what, |way, fabric, _| {
-            let received = way.receive(fabric.region(), into)?;
-            Ok((received, Watch::of(way), way.owes_credit()))
+        let (received, watch, owes) = self.with(role, place, what, |stream, fabric, _| {
+            let received = stream.receive(fabric.region(), into)?;
+            Ok((received, Watch::of(stream), stream.owes_ack()))
         });
         match role {
             Role::Client => self.answers[place] = watch,
@@ -157,7 +158,8 @@ impl RackCarrier {
         // A region is a whole number of words.
         let words = region.words(0, region.bytes()).unwrap_or_default();
         let changed = |watch: &Watch| {
-            // Acquire of pair W (`comm::fabric`), as in `Way::receive`; a peer's `Connection::write` is the Release.
+            // Acquire of pair W (`comm::fabric`), as in `FrameStream::receive`; a peer's `Connection::write` is the
+            // Release.
             words.get(watch.word).is_none_or(|word| word.load(Ordering::Acquire) != watch.before)
         };
         let rest = watched.get(from..)?;
@@ -165,9 +167,10 @@ impl RackCarrier {
     }
 }
 
-// SAFETY: the handshake refuses a peer with another image (`hello`), so positions name the same operations on both sides; frames come
-// as they were sent, in order and once: each write is seen whole when its number shows (pair W), and pieces are put together
-// in the order of their numbers (`stream`). A peer with the program's key that breaks this could write into the region as well.
+// SAFETY: the handshake refuses a peer with another image (`hello`), so positions name the same operations on both
+// sides; frames come as they were sent, in order and once: each write is seen whole when its number shows (pair W),
+// and pieces are put together in the order of their numbers (`stream`). A peer with the program's key that breaks
+// this could write into the region as well.
 unsafe impl Carrier for RackCarrier {
     fn peers(&self) -> &[TrusteeId] {
         &self.ids
@@ -190,7 +193,7 @@ unsafe impl Carrier for RackCarrier {
     }
 
     fn can_send(&mut self, place: usize) -> bool {
-        self.with(Role::Client, place, "a write of", |way, fabric, _| way.can_send(fabric.region()))
+        self.with(Role::Client, place, "a write of", |stream, fabric, _| stream.can_send(fabric.region()))
     }
 
     fn send(&mut self, place: usize, batch: &mut Buffer, requests: u32) {
@@ -222,9 +225,9 @@ unsafe impl Carrier for RackCarrier {
         }
         for at in (0..self.stalled.len()).rev() {
             let (role, place) = self.stalled[at];
-            let stalls = self.with(role, place, "a large message to", |way, fabric, connection| {
-                way.go_on(fabric.region(), connection)?;
-                Ok(way.is_sending())
+            let stalls = self.with(role, place, "a large message to", |stream, fabric, connection| {
+                stream.go_on(fabric.region(), connection)?;
+                Ok(stream.is_sending())
             });
             if !stalls {
                 self.stalled.swap_remove(at);
@@ -234,14 +237,9 @@ unsafe impl Carrier for RackCarrier {
 
     fn flush(&mut self) {
         for (role, place) in std::mem::take(&mut self.owing) {
-            self.with(
-                role,
-                place,
-                "a credit to",
-                |way, _, connection| {
-                    if way.owes_credit() { way.give_credit(connection) } else { Ok(()) }
-                },
-            );
+            self.with(role, place, "an acknowledgement to", |stream, _, connection| {
+                if stream.owes_ack() { stream.send_ack(connection) } else { Ok(()) }
+            });
         }
         for connection in 0..self.connections.len() {
             if let Err(error) = self.connections[connection].flush() {
@@ -254,8 +252,8 @@ unsafe impl Carrier for RackCarrier {
     fn has_news(&self) -> bool {
         let goes_on = |&(role, place): &(Role, usize)| {
             let peer = &self.peers[place];
-            let way = if role == Role::Client { &peer.as_client } else { &peer.as_trustee };
-            way.can_go_on(self.fabric.region())
+            let stream = if role == Role::Client { &peer.as_client } else { &peer.as_trustee };
+            stream.can_go_on(self.fabric.region())
         };
         self.find_requests(0).is_some()
             || self.find(&self.answers, 0, |_| false).is_some()

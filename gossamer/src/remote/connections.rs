@@ -1,4 +1,4 @@
-//! The connections of one worker to the other machines: one for each, which all ways to the workers there share.
+//! The connections of one worker to the other machines: one for each, which all streams to the workers there share.
 //!
 //! A connection may hold writes back; it is flushed once a turn, if anything was written.
 
@@ -22,8 +22,8 @@ impl Connection {
         self.inner.borrow_mut().write(bytes, offset)
     }
 
-    pub(super) fn ring(&self, park_word: usize) -> Result<(), Error> {
-        self.inner.borrow_mut().ring(park_word)
+    pub(super) fn wake(&self, park_word: usize) -> Result<(), Error> {
+        self.inner.borrow_mut().wake(park_word)
     }
 
     /// Sends what was held back.

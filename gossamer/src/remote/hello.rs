@@ -117,7 +117,7 @@ pub(crate) fn exchange(
     for peer in (0..layout.machines()).filter(|&peer| peer != own) {
         let mut connection = fabric.connect(MachineId(peer), START_WORKER)?;
         connection.write(&mine.encode(), layout.hello(own))?;
-        connection.ring(layout.start_word())?;
+        connection.wake(layout.start_word())?;
         connection.flush()?;
     }
     let deadline = Instant::now() + timeout;

@@ -4,13 +4,13 @@
 //! hello of machine 0, 1, …            written once by each machine, at the start
 //! start word                          the machine's first thread sleeps here while it starts
 //! park word of thread 0, 1, …         each on cache lines of its own
-//! credit words   [own thread as trustee] [thread of another machine as client], and the other way round
+//! acknowledgements  [own thread as trustee] [thread of another machine as client], and the other way round
 //! request slots  [own thread as trustee] [thread of another machine as client] [0, 1, ..]
 //! answer slots   [own thread as client]  [thread of another machine as trustee] [0, 1, ..]
 //! ```
 //!
-//! The threads of a machine are its workers and behind them, if there are other machines, its service thread. A pair of threads of which
-//! one is a service thread has one slot, for little goes there.
+//! The threads of a machine are its workers and behind them, if there are other machines, its service thread. A pair
+//! of threads of which one is a service thread has one slot, for little goes there.
 //!
 //! Every machine computes the same from the numbers of workers and the slots of a pair, so no addresses are exchanged.
 
@@ -23,7 +23,7 @@ use crate::{Place, service};
 
 /// Bytes of a park word with the cache lines it has for itself.
 const PARK_BYTES: usize = 128;
-const CREDIT_BYTES: usize = 8;
+const ACK_BYTES: usize = 8;
 /// What the slots of a machine may come to before pairs get fewer.
 const SLOTS_BYTES_MAX: usize = 512 << 20;
 
@@ -31,9 +31,9 @@ const _: () = assert!(HELLO_BYTES.is_multiple_of(128));
 
 /// The slots in which the writes of one thread to another lie, in each direction.
 ///
-/// How many a pair has is how many batches can be under way: the time of a round trip is hidden if together they hold what is
-/// sent in it. Measured (docs/performance.md): more than 4 slots of 8 KiB do nothing for shared memory, 16 double what TCP
-/// on loopback carries.
+/// How many a pair has is how many batches can be under way: the time of a round trip is hidden if together they hold
+/// what is sent in it. Measured (docs/performance.md): more than 4 slots of 8 KiB do nothing for shared memory, 16
+/// double what TCP on loopback carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slots {
     /// For each pair of threads and direction.
@@ -82,8 +82,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// For machines with these numbers of workers. Where that many slots would take more than 512 MiB of a machine's memory, pairs
-    /// have fewer: half, a quarter and so on, one at least.
+    /// For machines with these numbers of workers. Where that many slots would take more than 512 MiB of a machine's
+    /// memory, pairs have fewer: half, a quarter and so on, one at least.
     pub(crate) fn new(workers: Vec<u16>, slots: Slots) -> Layout {
         let mut total = 0;
         let mut before = Vec::with_capacity(workers.len());
@@ -148,15 +148,15 @@ impl Layout {
         self.start_word() + PARK_BYTES * (1 + usize::from(thread))
     }
 
-    /// In the region of the trustee's machine: how many answers the client has taken.
-    pub(super) fn answer_credit(&self, trustee: Place, client: Place) -> usize {
-        self.credits(trustee.machine) + CREDIT_BYTES * self.first(trustee, client, 1)
+    /// In the region of the trustee's machine: how many answers the client has consumed.
+    pub(super) fn answer_ack(&self, trustee: Place, client: Place) -> usize {
+        self.acks(trustee.machine) + ACK_BYTES * self.first(trustee, client, 1)
     }
 
-    /// In the region of the client's machine: how many requests the trustee has taken.
-    pub(super) fn request_credit(&self, client: Place, trustee: Place) -> usize {
+    /// In the region of the client's machine: how many requests the trustee has consumed.
+    pub(super) fn request_ack(&self, client: Place, trustee: Place) -> usize {
         let machine = client.machine;
-        self.credits(machine) + CREDIT_BYTES * (self.square(machine, 1) + self.first(client, trustee, 1))
+        self.acks(machine) + ACK_BYTES * (self.square(machine, 1) + self.first(client, trustee, 1))
     }
 
     /// The first request slot of a pair, in the region of the trustee's machine.
@@ -187,14 +187,14 @@ impl Layout {
         self.total - usize::from(self.workers[usize::from(machine)])
     }
 
-    /// Where the credit words begin.
-    fn credits(&self, machine: u16) -> usize {
+    /// Where the acknowledgement words begin.
+    fn acks(&self, machine: u16) -> usize {
         self.park_word(self.threads(machine))
     }
 
     /// Where the request slots begin.
     fn squares(&self, machine: u16) -> usize {
-        self.credits(machine) + (2 * self.square(machine, 1) * CREDIT_BYTES).next_multiple_of(PARK_BYTES)
+        self.acks(machine) + (2 * self.square(machine, 1) * ACK_BYTES).next_multiple_of(PARK_BYTES)
     }
 
     /// How many words or slots a square has, where a pair of workers has `per_pair` of them and each other pair one.
@@ -246,8 +246,8 @@ mod tests {
                         prop_assert_eq!(usize::from(layout.slots_of(own, other).per_pair) * slots.stride_bytes(), ring);
                         parts.push((layout.request_slots(own, other), ring));
                         parts.push((layout.answer_slots(own, other), ring));
-                        parts.push((layout.request_credit(own, other), CREDIT_BYTES));
-                        parts.push((layout.answer_credit(own, other), CREDIT_BYTES));
+                        parts.push((layout.request_ack(own, other), ACK_BYTES));
+                        parts.push((layout.answer_ack(own, other), ACK_BYTES));
                     }
                 }
                 parts.sort_unstable();
@@ -265,7 +265,8 @@ mod tests {
     #[test]
     fn amounts_are_those_of_the_squares() {
         let layout = Layout::new(vec![3, 3, 3], Slots::SHM);
-        // Each of 3 workers with 6 others, of 4 slots, and each of 4 threads with service threads, or as one, of one slot.
+        // Each of 3 workers with 6 others, of 4 slots, and each of 4 threads with service threads, or as one, of one
+        // slot.
         assert_eq!(layout.slots_bytes(1), 2 * (3 * 6 * 4 + 3 * 2 + 8) * (8192 + 64));
         assert_eq!(Layout::new(vec![4], Slots::NETWORK).slots_bytes(0), 0);
     }

@@ -111,7 +111,7 @@ fn a_batch_has_one_request_at_least() {
     assert!((requests_a_batch(50.0) - 50.0).abs() < 1e-3);
 }
 
-/// `cargo test --release -p gossamer looking_costs -- --ignored --nocapture`: what one look at all flags costs, in vain.
+/// `cargo test --release -p gossamer-rack looking_costs -- --ignored --nocapture`: what one look at all flags costs that finds nothing.
 #[test]
 #[ignore = "measures, and takes two gigabytes"]
 fn looking_costs() {

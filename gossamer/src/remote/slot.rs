@@ -1,18 +1,18 @@
-//! One slot: how a piece of a frame is put into it and taken out. A slot is written by one one-sided write, from some offset
-//! to its end (thesis 3.2.7):
+//! One slot: how a piece of a frame is put into it and taken out. A slot is written by one one-sided write, from some
+//! offset to its end (thesis 3.2.7):
 //!
 //! ```text
-//! .. not written .. | data | pad to 8 | taken u64 | length u32, kind u8, total u56, note u32 | flag u64
-//!                                      \---------------------- trailer ----------------------/
+//! .. not written .. | data | pad to 8 | consumed u64 | length u32, kind u8, total u56, note u32 | flag u64
+//!                                      \------------------------ trailer -----------------------/
 //! ```
 //!
-//! The length of the data tells where the write began. *Taken* is how many writes of the other direction the writer has
-//! taken out of their slots, so that these may be written again. *Total* is the length of the whole frame, *note* what
-//! its user says of it. The *flag* is the number of the write, from 1. All numbers are in native byte order, but for the
-//! total, whose lowest byte is first: all machines run the same program.
+//! The length of the data tells where the write began. *Consumed* is how many writes of the other direction the
+//! writer has taken out of their slots, so that these may be written again. *Total* is the length of the whole frame,
+//! *note* what its user says of it. The *flag* is the number of the write, from 1. All numbers are in native byte
+//! order, but for the total, whose lowest byte is first: all machines run the same program.
 //!
-//! Here: the trailer, and both directions between bytes and slot. Not here: which slot is next (`stream`), and what frames
-//! mean (`trust::link`).
+//! Here: the trailer, and both directions between bytes and slot. Not here: which slot is next (`stream`), and what
+//! frames mean (`trust::link`).
 //!
 //! Invariant: a trailer is read from a copy and checked as a whole before anything of it is used.
 
@@ -41,7 +41,7 @@ pub(super) enum Kind {
 /// A trailer without its flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Trailer {
-    pub(super) taken: u64,
+    pub(super) consumed: u64,
     /// Bytes of data in this slot.
     pub(super) len: u32,
     pub(super) kind: Kind,
@@ -70,7 +70,7 @@ impl From<comm::Error> for Violation {
 impl Trailer {
     fn encode(&self, flag: u64) -> [u8; TRAILER_BYTES] {
         let mut bytes = [0; TRAILER_BYTES];
-        bytes[..8].copy_from_slice(&self.taken.to_ne_bytes());
+        bytes[..8].copy_from_slice(&self.consumed.to_ne_bytes());
         bytes[8..12].copy_from_slice(&self.len.to_ne_bytes());
         bytes[12] = self.kind as u8;
         bytes[13..13 + TOTAL_BYTES].copy_from_slice(&self.total.to_le_bytes()[..TOTAL_BYTES]);
@@ -99,13 +99,13 @@ impl Trailer {
         if len as usize > room || !fits {
             return Err(Violation::new(format!("a {kind:?} of {len} bytes, of {total}, in a slot of {room}")));
         }
-        let taken = bytes.first_chunk().map_or(0, |taken| u64::from_ne_bytes(*taken));
-        Ok(Trailer { taken, len, kind, total, note: u32_at(20) })
+        let consumed = bytes.first_chunk().map_or(0, |consumed| u64::from_ne_bytes(*consumed));
+        Ok(Trailer { consumed, len, kind, total, note: u32_at(20) })
     }
 }
 
-/// Seals the bytes of `frame` from `start` on, as many as the trailer says: gives what is to be written, which ends where
-/// the slot ends, to `write`. The frame is as it was afterwards.
+/// Seals the bytes of `frame` from `start` on, as many as the trailer says: gives what is to be written, which ends
+/// where the slot ends, to `write`. The frame is as it was afterwards.
 pub(super) fn seal<R>(
     frame: &mut Buffer,
     start: usize,
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn an_empty_frame_is_its_trailer() {
-        let trailer = Trailer { taken: 3, len: 0, kind: Kind::Whole, total: 0, note: 9 };
+        let trailer = Trailer { consumed: 3, len: 0, kind: Kind::Whole, total: 0, note: 9 };
         let written = seal(&mut buffer(&[]), 0, &trailer, 7, <[u8]>::to_vec);
         assert_eq!((written.len(), &written[24..]), (TRAILER_BYTES, &7u64.to_ne_bytes()[..]));
         assert_eq!(Trailer::decode(written.first_chunk().unwrap(), 100).unwrap(), trailer);
@@ -177,10 +177,10 @@ mod tests {
     fn a_frame_may_be_longer_than_32_bits_tell() {
         for total in [u64::from(u32::MAX), 1 << 32, (5 << 32) + 3, FRAME_BYTES_MAX] {
             for (kind, len) in [(Kind::Piece, 96), (Kind::Last, 3)] {
-                let trailer = Trailer { taken: 1, len, kind, total, note: 9 };
+                let trailer = Trailer { consumed: 1, len, kind, total, note: 9 };
                 assert_eq!(Trailer::decode(&trailer.encode(7), 100).unwrap(), trailer);
             }
-            let whole = Trailer { taken: 1, len: (total as u32).min(96), kind: Kind::Whole, total, note: 0 };
+            let whole = Trailer { consumed: 1, len: (total as u32).min(96), kind: Kind::Whole, total, note: 0 };
             assert!(Trailer::decode(&whole.encode(7), 100).is_err(), "{total} bytes in one slot");
         }
     }
@@ -190,13 +190,13 @@ mod tests {
         fn what_is_sealed_is_parsed_and_the_frame_is_left_as_it_was(
             data in prop::collection::vec(any::<u8>(), 1..300),
             (words, from) in (0usize..40, 0usize..40),
-            (taken, note, flag) in (any::<u64>(), any::<u32>(), any::<u64>()),
+            (consumed, note, flag) in (any::<u64>(), any::<u32>(), any::<u64>()),
         ) {
             let start = (from * 8).min(data.len() / 8 * 8);
             let len = (words * 8).min(data.len() - start);
             let kind = if len == data.len() { Kind::Whole } else if start + len == data.len() { Kind::Last } else { Kind::Piece };
             prop_assume!(len > 0 || kind != Kind::Piece);
-            let trailer = Trailer { taken, len: len as u32, kind, total: data.len() as u64, note };
+            let trailer = Trailer { consumed, len: len as u32, kind, total: data.len() as u64, note };
             let mut frame = buffer(&data);
             let written = seal(&mut frame, start, &trailer, flag, <[u8]>::to_vec);
             prop_assert_eq!(frame.bytes(), &data[..]);

@@ -1,26 +1,27 @@
-//! Frames in one direction between two workers, through a ring of slots, and the two directions of a way together.
+//! Frames in one direction between two workers, through a ring of slots, and the two directions of a stream together.
 //!
 //! ```text
 //! sender                                    receiver
 //! write n into slot n mod N            ->   sees the number n as the flag of that slot, takes the data out
-//!                                      <-   "n taken": in the trailer of its next write the other way, or,
-//!                                           if there is none by the end of a turn, in the credit word
+//!                                      <-   "n consumed": in the trailer of its next write the other way, or,
+//!                                           if there is none by the end of a turn, in the acknowledgement word
 //! ```
 //!
-//! The sender writes ahead by at most N. A frame that does not fit a slot goes in pieces, one behind the other through the
-//! same ring, so a large one flows as long as the receiver takes. A credit word is written alone and needs no slot: the
-//! two directions of a way cannot wait for each other.
+//! The sender writes ahead by at most N. A frame that does not fit a slot goes in pieces, one behind the other
+//! through the same ring, so a large one flows as long as the receiver takes. An acknowledgement word is written
+//! alone and needs no slot: the two directions of a stream cannot wait for each other.
 //!
-//! Client and trustee have the same [`Way`]; what differs is who begins, which `carrier` knows. Here: slots in turn, and
-//! pieces. Not here: what frames mean.
+//! Client and trustee have the same [`FrameStream`]; what differs is who begins, which `carrier` knows. Here: slots
+//! in turn, and pieces. Not here: what frames mean.
 //!
-//! Invariants: a slot is written only after its earlier content has been taken; a flag that is neither the last number nor
-//! the next, a count that goes back or beyond what was sent, and a frame beyond [`FRAME_BYTES_MAX`] are violations.
+//! Invariants: a slot is written only after its earlier content has been consumed; a flag that is neither the last
+//! number nor the next, a count that goes back or beyond what was sent, and a frame beyond [`FRAME_BYTES_MAX`] are
+//! violations.
 
 use std::sync::atomic::Ordering;
 
 use comm::{Region, WORD_BYTES};
-use trust::link::{Buffer, FAR_MESSAGE_BYTES_MAX};
+use trust::link::{Buffer, REMOTE_MESSAGE_BYTES_MAX};
 
 use super::connections::Connection;
 use super::layout::Slots;
@@ -29,34 +30,35 @@ use super::slot::{self, FRAME_BYTES_MAX, Kind, TRAILER_BYTES, Trailer, Violation
 /// The most memory that is taken for a frame before its bytes have come.
 const RESERVED_BYTES_MAX: usize = 1 << 20;
 
-// `trust` bounds each single message; the answers to a batch are as long as they are together, so nothing may be wrong with a frame of many.
-const _: () = assert!((FAR_MESSAGE_BYTES_MAX as u64) << 24 < FRAME_BYTES_MAX);
+// `trust` bounds each single message; the answers to a batch are as long as they are together, so nothing may be
+// wrong with a frame of many.
+const _: () = assert!((REMOTE_MESSAGE_BYTES_MAX as u64) << 24 < FRAME_BYTES_MAX);
 
-/// Where a way's slots and words lie.
+/// Where a stream's slots and words lie.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offsets {
     /// First slot that this end reads, in the own region, and that it writes, in the peer's.
     pub(super) from: usize,
     pub(super) to: usize,
-    /// Credit word that this end reads, and that it writes.
-    pub(super) credit_from: usize,
-    pub(super) credit_to: usize,
+    /// Acknowledgement word that this end reads, and that it writes.
+    pub(super) ack_from: usize,
+    pub(super) ack_to: usize,
     /// The peer's park word, in its region.
-    pub(super) bell: usize,
+    pub(super) park_word: usize,
 }
 
-/// One end of a way: it sends frames to the other end and receives frames from there.
-pub(super) struct Way {
+/// One end of a stream: it sends frames to the other end and receives frames from there.
+pub(super) struct FrameStream {
     slots: Slots,
     offsets: Offsets,
-    /// Writes so far, and how many of them the peer is known to have taken.
+    /// Writes so far, and how many of them the peer has acknowledged.
     written: u64,
     freed: u64,
     /// A frame of which some is to be written still.
     sending: Option<Sending>,
-    /// Writes taken, and how many of these the peer has been told.
-    taken: u64,
-    told: u64,
+    /// Writes consumed, and how many of these were acknowledged.
+    consumed: u64,
+    acknowledged: u64,
     /// What has come of a frame in pieces: its total, and so far.
     partial: Option<(u64, Buffer)>,
 }
@@ -67,9 +69,9 @@ struct Sending {
     note: u32,
 }
 
-impl Way {
-    pub(super) fn new(slots: Slots, offsets: Offsets) -> Way {
-        Way { slots, offsets, written: 0, freed: 0, sending: None, taken: 0, told: 0, partial: None }
+impl FrameStream {
+    pub(super) fn new(slots: Slots, offsets: Offsets) -> FrameStream {
+        FrameStream { slots, offsets, written: 0, freed: 0, sending: None, consumed: 0, acknowledged: 0, partial: None }
     }
 
     fn room(&self) -> usize {
@@ -83,7 +85,7 @@ impl Way {
     /// Offset in the own region of the flag that the next write to this end will set, and what stands there before: the
     /// number of the last write into that slot.
     pub(super) fn next_flag(&self) -> (usize, u64) {
-        let number = self.taken + 1;
+        let number = self.consumed + 1;
         let before = number.saturating_sub(u64::from(self.slots.per_pair));
         (self.slot(self.offsets.from, number) + self.slots.bytes - WORD_BYTES, before)
     }
@@ -102,7 +104,7 @@ impl Way {
         Ok(self.sending.is_none() && self.find_room(region)?)
     }
 
-    /// Is there room to write, by the credit word if by nothing else?
+    /// Is there room to write, by the acknowledgement word if by nothing else?
     fn find_room(&mut self, region: &Region) -> Result<bool, Violation> {
         if !self.has_room() {
             self.note_freed(self.heard(region)?)?;
@@ -110,18 +112,19 @@ impl Way {
         Ok(self.has_room())
     }
 
-    /// How many writes the peer says it has taken: in the credit word, or in a write of its own that has come and is not
-    /// taken yet. For a trustee with an answer on its way takes no request, and the client may have told it in one.
+    /// How many writes the peer says it has consumed: in the acknowledgement word, or in a write of its own that has
+    /// come and is not taken yet. For a trustee with an answer on its way takes no request, and the client may have
+    /// told it in one.
     fn heard(&self, region: &Region) -> Result<u64, Violation> {
-        // Acquire of pair W (`comm::fabric`), here and below: the peer had taken the data before. The Release is its
+        // Acquire of pair W (`comm::fabric`), here and below: the peer had consumed the data before. The Release is its
         // `Connection::write`.
-        let mut heard = region.word(self.offsets.credit_from)?.load(Ordering::Acquire);
-        for number in self.taken + 1..=self.taken + u64::from(self.slots.per_pair) {
+        let mut heard = region.word(self.offsets.ack_from)?.load(Ordering::Acquire);
+        for number in self.consumed + 1..=self.consumed + u64::from(self.slots.per_pair) {
             let slot = self.slot(self.offsets.from, number);
             if region.word(slot + self.slots.bytes - WORD_BYTES)?.load(Ordering::Acquire) != number {
                 break;
             }
-            heard = heard.max(slot::trailer(region, slot, self.room())?.taken);
+            heard = heard.max(slot::trailer(region, slot, self.room())?.consumed);
         }
         Ok(heard)
     }
@@ -134,15 +137,15 @@ impl Way {
 
     fn note_freed(&mut self, freed: u64) -> Result<(), Violation> {
         if freed > self.written {
-            return Err(Violation::new(format!("{freed} writes are said to be taken, of {}", self.written)));
+            return Err(Violation::new(format!("{freed} writes are acknowledged, of {}", self.written)));
         }
-        // The word may be older than what a trailer told.
+        // The word may be older than what a trailer said.
         self.freed = self.freed.max(freed);
         Ok(())
     }
 
-    /// Sends a frame, or as much of it as there is room for; the rest goes with [`go_on`](Self::go_on), before which no other
-    /// may be sent.
+    /// Sends a frame, or as much of it as there is room for; the rest goes with [`go_on`](Self::go_on), before which
+    /// no other may be sent.
     pub(super) fn send(
         &mut self,
         region: &Region,
@@ -176,8 +179,8 @@ impl Way {
         Ok(())
     }
 
-    /// Writes as much of a frame, from `sent` on, as there is room for; returns how much of it is written then, or `None` if
-    /// there is no room at all.
+    /// Writes as much of a frame, from `sent` on, as there is room for; returns how much of it is written then, or
+    /// `None` if there is no room at all.
     fn write_while_room(
         &mut self,
         region: &Region,
@@ -209,11 +212,11 @@ impl Way {
             (_, false) => Kind::Piece,
         };
         self.written += 1;
-        let trailer = Trailer { taken: self.taken, len: len as u32, kind, total: total as u64, note };
+        let trailer = Trailer { consumed: self.consumed, len: len as u32, kind, total: total as u64, note };
         let slot_end = self.slot(self.offsets.to, self.written) + self.slots.bytes;
         slot::seal(frame, sent, &trailer, self.written, |bytes| connection.write(bytes, slot_end - bytes.len()))?;
-        connection.ring(self.offsets.bell)?;
-        self.told = self.taken;
+        connection.wake(self.offsets.park_word)?;
+        self.acknowledged = self.consumed;
         Ok(sent + len)
     }
 
@@ -221,9 +224,9 @@ impl Way {
     pub(super) fn receive(&mut self, region: &Region, into: &mut Buffer) -> Result<Option<u32>, Violation> {
         loop {
             let (offset, before) = self.next_flag();
-            let number = self.taken + 1;
-            // Acquire of pair W (`comm::fabric`): with the number, the whole write is visible. The Release is the peer's
-            // `Connection::write`.
+            let number = self.consumed + 1;
+            // Acquire of pair W (`comm::fabric`): with the number, the whole write is visible. The Release is the
+            // peer's `Connection::write`.
             let flag = region.word(offset)?.load(Ordering::Acquire);
             if flag != number {
                 return if flag == before { Ok(None) } else { Err(wrong_number(flag, number)) };
@@ -261,8 +264,8 @@ impl Way {
             }
             (Kind::Whole, Some(_)) | (Kind::Last, None) => return Err(out_of_turn()),
         }
-        self.taken = number;
-        self.note_freed(trailer.taken)?;
+        self.consumed = number;
+        self.note_freed(trailer.consumed)?;
         if trailer.kind == Kind::Piece {
             return Ok(None);
         }
@@ -272,16 +275,16 @@ impl Way {
         Ok(Some(trailer.note))
     }
 
-    /// Is the peer to be told that slots are free, for nothing else would tell it soon?
-    pub(super) fn owes_credit(&self) -> bool {
-        self.taken - self.told >= u64::from(self.slots.per_pair).div_ceil(2)
+    /// Is an acknowledgement due, which nothing else would carry soon?
+    pub(super) fn owes_ack(&self) -> bool {
+        self.consumed - self.acknowledged >= u64::from(self.slots.per_pair).div_ceil(2)
     }
 
-    /// Tells the peer how many writes have been taken.
-    pub(super) fn give_credit(&mut self, connection: &Connection) -> Result<(), Violation> {
-        self.told = self.taken;
-        connection.write(&self.taken.to_ne_bytes(), self.offsets.credit_to)?;
-        Ok(connection.ring(self.offsets.bell)?)
+    /// Acknowledges all writes consumed so far.
+    pub(super) fn send_ack(&mut self, connection: &Connection) -> Result<(), Violation> {
+        self.acknowledged = self.consumed;
+        connection.write(&self.consumed.to_ne_bytes(), self.offsets.ack_to)?;
+        Ok(connection.wake(self.offsets.park_word)?)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Both ends of a way over a real fabric (two machines in this process): frames of any size, rings that run full, sleep, and
-//! what a peer must not write.
+//! Both ends of a stream over a real fabric (two machines in this process): frames of any size, rings that run full,
+//! sleep, and what a peer must not write.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::connections::Connection;
 use super::image::Image;
 use super::layout::{Layout, Slots};
 use super::slot::{self, Kind, TRAILER_BYTES, Trailer};
-use super::stream::Way;
+use super::stream::FrameStream;
 use super::wiring::Wiring;
 use crate::Place;
 
@@ -38,9 +38,9 @@ fn machines(slots: Slots) -> Vec<Wiring> {
     })
 }
 
-/// One end of the way on which the worker of machine 0 is a client of that of machine 1.
+/// One end of the stream on which the worker of machine 0 is a client of that of machine 1.
 struct End {
-    way: Way,
+    stream: FrameStream,
     connection: Connection,
     wiring: Wiring,
 }
@@ -48,9 +48,9 @@ struct End {
 impl End {
     fn of(wiring: &Wiring) -> End {
         let own = wiring.fabric.machine().0;
-        let (client, trustee) = wiring.ways(Place::of(own, 0), Place::of(1 - own, 0));
+        let (client, trustee) = wiring.streams(Place::of(own, 0), Place::of(1 - own, 0));
         let connection = Connection::new(wiring.fabric.connect(MachineId(1 - own), WorkerId(0)).unwrap());
-        End { way: if own == 0 { client } else { trustee }, connection, wiring: wiring.clone() }
+        End { stream: if own == 0 { client } else { trustee }, connection, wiring: wiring.clone() }
     }
 
     fn region(&self) -> &Region {
@@ -58,26 +58,26 @@ impl End {
     }
 
     fn send(&mut self, frame: &[u8], note: u32) {
-        self.way.send(self.wiring.fabric.region(), &self.connection, &mut buffer(frame), note).unwrap();
+        self.stream.send(self.wiring.fabric.region(), &self.connection, &mut buffer(frame), note).unwrap();
     }
 
-    /// What a worker does in a turn: goes on, takes, gives credit.
+    /// What a worker does in a turn: goes on, takes, acknowledges.
     fn turn(&mut self) -> Option<(Vec<u8>, u32)> {
         let region = self.wiring.fabric.region();
-        self.way.go_on(region, &self.connection).unwrap();
+        self.stream.go_on(region, &self.connection).unwrap();
         let mut into = buffer(b"what was there before");
-        let received = self.way.receive(region, &mut into).unwrap();
-        if self.way.owes_credit() {
-            self.way.give_credit(&self.connection).unwrap();
+        let received = self.stream.receive(region, &mut into).unwrap();
+        if self.stream.owes_ack() {
+            self.stream.send_ack(&self.connection).unwrap();
         }
         self.connection.flush().unwrap();
         received.map(|note| (into.bytes().to_vec(), note))
     }
 
     fn has_news(&self) -> bool {
-        let (offset, before) = self.way.next_flag();
+        let (offset, before) = self.stream.next_flag();
         let flag = self.region().word(offset).unwrap().load(std::sync::atomic::Ordering::Acquire);
-        flag != before || self.way.can_go_on(self.region())
+        flag != before || self.stream.can_go_on(self.region())
     }
 
     fn sleep(&self) {
@@ -153,10 +153,10 @@ fn as_many_frames_as_there_are_slots_are_under_way() {
     let (mut client, mut trustee) = ends(&machines);
     for round in 0..50u32 {
         for n in 0..3 {
-            assert!(client.way.can_send(machines[0].fabric.region()).unwrap(), "round {round}, {n}");
+            assert!(client.stream.can_send(machines[0].fabric.region()).unwrap(), "round {round}, {n}");
             client.send(&bytes(100, n), n as u32);
         }
-        assert!(!client.way.can_send(machines[0].fabric.region()).unwrap());
+        assert!(!client.stream.can_send(machines[0].fabric.region()).unwrap());
         for n in 0..3 {
             assert_eq!(trustee.turn(), Some((bytes(100, n), n as u32)));
         }
@@ -178,7 +178,7 @@ fn large_frames_cross() {
         let (there, back) = (bytes(20_000 + round, round), bytes(30_000 + round, round));
         client.send(&there, 1);
         trustee.send(&back, 2);
-        assert!(client.way.is_sending() && trustee.way.is_sending());
+        assert!(client.stream.is_sending() && trustee.stream.is_sending());
         let (mut came_there, mut came_back) = (None, None);
         for _ in 0..10_000 {
             came_there = trustee.turn().or(came_there);
@@ -191,10 +191,10 @@ fn large_frames_cross() {
     }
 }
 
-/// A client tells in a request how much of an answer it has taken, and the trustee takes no request before that answer has
-/// gone.
+/// A client tells in a request how much of an answer it has taken, and the trustee takes no request before that
+/// answer has gone.
 #[test]
-fn an_answer_on_its_way_hears_of_room_in_requests_not_taken() {
+fn an_answer_on_its_way_hears_of_room_in_requests_not_consumed() {
     let machines = machines(SMALL);
     let (mut client, mut trustee) = ends(&machines);
     let answer = bytes(20_000, 1);
@@ -203,11 +203,11 @@ fn an_answer_on_its_way_hears_of_room_in_requests_not_taken() {
     trustee.send(&answer, 2);
     let (region, mut into) = (machines[0].fabric.region(), Buffer::default());
     for _ in 0..3 {
-        assert_eq!(client.way.receive(region, &mut into).unwrap(), None);
-        // No credit word: this write says it.
+        assert_eq!(client.stream.receive(region, &mut into).unwrap(), None);
+        // No acknowledgement word: this write says it.
         client.send(b"next", 3);
-        assert!(!client.way.owes_credit() && trustee.has_news());
-        trustee.way.go_on(machines[1].fabric.region(), &trustee.connection).unwrap();
+        assert!(!client.stream.owes_ack() && trustee.has_news());
+        trustee.stream.go_on(machines[1].fabric.region(), &trustee.connection).unwrap();
     }
     let mut turns = 0;
     let (received, _) = loop {
@@ -216,7 +216,7 @@ fn an_answer_on_its_way_hears_of_room_in_requests_not_taken() {
         if let Some(received) = client.turn() {
             break received;
         }
-        trustee.way.go_on(machines[1].fabric.region(), &trustee.connection).unwrap();
+        trustee.stream.go_on(machines[1].fabric.region(), &trustee.connection).unwrap();
     };
     assert!(received == answer);
     assert_eq!(trustee.turn(), Some((b"next".to_vec(), 3)));
@@ -236,9 +236,9 @@ fn two_threads_exchange_frames_and_sleep() {
                 let (frame, note) = trustee.wait();
                 assert!(frame == bytes(size(round), round) && note == round as u32, "round {round}");
                 trustee.send(&frame, note + 1);
-                while trustee.way.is_sending() {
+                while trustee.stream.is_sending() {
                     // The next request may come meanwhile: it is left where it is.
-                    trustee.way.go_on(trustee.wiring.fabric.region(), &trustee.connection).unwrap();
+                    trustee.stream.go_on(trustee.wiring.fabric.region(), &trustee.connection).unwrap();
                     std::thread::yield_now();
                 }
             }
@@ -246,7 +246,7 @@ fn two_threads_exchange_frames_and_sleep() {
         let mut client = End::of(&machines[0]);
         let (mut sent, mut answered) = (0, 0);
         while answered < ROUNDS {
-            while sent < ROUNDS && client.way.can_send(machines[0].fabric.region()).unwrap() {
+            while sent < ROUNDS && client.stream.can_send(machines[0].fabric.region()).unwrap() {
                 client.send(&bytes(size(sent), sent), sent as u32);
                 sent += 1;
             }
@@ -268,7 +268,7 @@ fn write(client: &End, trailer: Trailer, data: &[u8], number: u64) {
 }
 
 fn piece(kind: Kind, len: u32, total: u64) -> Trailer {
-    Trailer { taken: 0, len, kind, total, note: 1 }
+    Trailer { consumed: 0, len, kind, total, note: 1 }
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn writes_out_of_turn_are_refused() {
         }
         let mut into = Buffer::default();
         let outcome = loop {
-            match trustee.way.receive(machines[1].fabric.region(), &mut into) {
+            match trustee.stream.receive(machines[1].fabric.region(), &mut into) {
                 Ok(Some(_)) => {}
                 other => break other,
             }
@@ -297,19 +297,19 @@ fn writes_out_of_turn_are_refused() {
     // A total that 32 bits cannot tell, of which the lower ones would do.
     refused("not its turn", &[(piece(Kind::Piece, 8, (1 << 32) + 16), 1), (piece(Kind::Last, 8, (1 << 32) + 16), 2)]);
     refused("write 4 where write 1 was to come", &[(piece(Kind::Whole, 0, 0), 4)]);
-    refused("5 writes are said to be taken, of 0", &[(Trailer { taken: 5, ..piece(Kind::Whole, 0, 0) }, 1)]);
+    refused("5 writes are acknowledged, of 0", &[(Trailer { consumed: 5, ..piece(Kind::Whole, 0, 0) }, 1)]);
     refused("of 16, in a slot of 480", &[(piece(Kind::Whole, 8, 16), 1)]);
 }
 
 #[test]
-fn credits_beyond_what_was_sent_are_refused() {
+fn acknowledgements_beyond_what_was_sent_are_refused() {
     let machines = machines(SMALL);
     let (mut client, trustee) = ends(&machines);
     (0..3).for_each(|n| client.send(&[], n));
-    let word = machines[0].layout.request_credit(Place::of(0, 0), Place::of(1, 0));
+    let word = machines[0].layout.request_ack(Place::of(0, 0), Place::of(1, 0));
     trustee.connection.write(&4u64.to_ne_bytes(), word).unwrap();
-    let violation = client.way.can_send(machines[0].fabric.region()).unwrap_err();
-    assert!(violation.0.contains("4 writes are said to be taken, of 3"), "{violation}");
+    let violation = client.stream.can_send(machines[0].fabric.region()).unwrap_err();
+    assert!(violation.0.contains("4 writes are acknowledged, of 3"), "{violation}");
     // Sending before the last frame has gone is our own mistake.
     let (mut client, _) = {
         let machines = self::machines(SMALL);
@@ -327,7 +327,7 @@ fn damaged_slots_are_refused_or_in_range() {
     let machines = machines(SMALL);
     let (client, first) = ends(&machines);
     let (mut refused, mut taken) = (0, 0);
-    let mut trustee = first.way;
+    let mut trustee = first.stream;
     let mut number = 0;
     for round in 0..ROUNDS {
         number += 1;
@@ -338,7 +338,7 @@ fn damaged_slots_are_refused_or_in_range() {
             1 => trailer.len = rng.random_range(0..490) & !7,
             2 => trailer.kind = Kind::Piece,
             3 => trailer.kind = Kind::Last,
-            4 => trailer.taken = rng.random(),
+            4 => trailer.consumed = rng.random(),
             _ => {}
         }
         let data = bytes(200.max(trailer.len as usize), round as usize);
@@ -355,7 +355,7 @@ fn damaged_slots_are_refused_or_in_range() {
                 assert!(!violation.0.is_empty());
                 refused += 1;
                 // The program would have ended: a new one begins with clean slots.
-                trustee = machines[1].ways(Place::of(1, 0), Place::of(0, 0)).1;
+                trustee = machines[1].streams(Place::of(1, 0), Place::of(0, 0)).1;
                 number = 0;
                 let words = machines[1].fabric.region();
                 for slot in 0..3 {

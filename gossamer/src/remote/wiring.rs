@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use comm::{Fabric, MachineId, WorkerId};
-use trust::link::Bell;
+use trust::link::Waker;
 
 use super::carrier::{Peer, RackCarrier};
 use super::connections::Connection;
 use super::image::Image;
 use super::layout::Layout;
-use super::stream::{Offsets, Way};
+use super::stream::{FrameStream, Offsets};
 use crate::{Place, fate};
 
 /// What all threads of this machine share.
@@ -25,12 +25,12 @@ impl Wiring {
     /// Attaches the calling thread, which is this one of the machine, to all threads of the other machines.
     pub(crate) fn attach(&self, worker: u16) -> Result<(), comm::Error> {
         let offset = self.layout.park_word(worker);
-        let bell = FabricBell { fabric: Arc::clone(&self.fabric), worker: WorkerId(worker), offset };
-        trust::link::attach(Some(Box::new(self.carrier(worker)?)), Some(Box::new(bell)));
+        let waker = FabricWaker { fabric: Arc::clone(&self.fabric), worker: WorkerId(worker), offset };
+        trust::link::attach(Some(Box::new(self.carrier(worker)?)), Some(Box::new(waker)));
         Ok(())
     }
 
-    /// The ways of this thread to all threads of the other machines.
+    /// The streams of this thread to all threads of the other machines.
     pub(super) fn carrier(&self, worker: u16) -> Result<RackCarrier, comm::Error> {
         let own = Place { machine: self.fabric.machine().0, worker };
         let (mut peers, mut services, mut connections) = (Vec::new(), Vec::new(), Vec::new());
@@ -39,7 +39,7 @@ impl Wiring {
             let connection = connections.len();
             connections.push(Connection::new(self.fabric.connect(MachineId(machine), WorkerId(worker))?));
             for place in (0..self.layout.threads(machine)).map(|worker| Place { machine, worker }) {
-                let (as_client, as_trustee) = self.ways(own, place);
+                let (as_client, as_trustee) = self.streams(own, place);
                 peers.push(Peer { place, connection, as_client, as_trustee });
             }
         }
@@ -47,43 +47,46 @@ impl Wiring {
         Ok(RackCarrier::new(fabric, self.image, own, room_bytes, peers, services, connections))
     }
 
-    /// The way on which `own` is a client of `other`, and that on which it is its trustee.
-    pub(super) fn ways(&self, own: Place, other: Place) -> (Way, Way) {
-        let (layout, bell) = (&self.layout, self.layout.park_word(other.worker));
+    /// The stream on which `own` is a client of `other`, and that on which it is its trustee.
+    pub(super) fn streams(&self, own: Place, other: Place) -> (FrameStream, FrameStream) {
+        let (layout, park_word) = (&self.layout, self.layout.park_word(other.worker));
         let as_client = Offsets {
             from: layout.answer_slots(own, other),
             to: layout.request_slots(other, own),
-            credit_from: layout.request_credit(own, other),
-            credit_to: layout.answer_credit(other, own),
-            bell,
+            ack_from: layout.request_ack(own, other),
+            ack_to: layout.answer_ack(other, own),
+            park_word,
         };
         let as_trustee = Offsets {
             from: layout.request_slots(own, other),
             to: layout.answer_slots(other, own),
-            credit_from: layout.answer_credit(own, other),
-            credit_to: layout.request_credit(other, own),
-            bell,
+            ack_from: layout.answer_ack(own, other),
+            ack_to: layout.request_ack(other, own),
+            park_word,
         };
-        (Way::new(layout.slots_of(own, other), as_client), Way::new(layout.slots_of(own, other), as_trustee))
+        (
+            FrameStream::new(layout.slots_of(own, other), as_client),
+            FrameStream::new(layout.slots_of(own, other), as_trustee),
+        )
     }
 }
 
 /// A worker's sleep, on its park word in the region, where other machines can end it.
-struct FabricBell {
+struct FabricWaker {
     fabric: Arc<dyn Fabric>,
     worker: WorkerId,
     offset: usize,
 }
 
-impl Bell for FabricBell {
+impl Waker for FabricWaker {
     fn park(&self, limit: Option<Duration>, is_idle: &mut dyn FnMut() -> bool) {
         if let Err(error) = self.fabric.park(self.worker, self.offset, limit.unwrap_or(Duration::MAX), is_idle) {
             fate::end(&format!("a worker cannot sleep: {error}"));
         }
     }
 
-    fn ring(&self) {
-        if let Err(error) = self.fabric.ring(self.offset) {
+    fn wake(&self) {
+        if let Err(error) = self.fabric.wake(self.offset) {
             fate::end(&format!("a worker cannot be woken: {error}"));
         }
     }

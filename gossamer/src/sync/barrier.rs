@@ -40,6 +40,16 @@ impl Barrier {
     ///
     /// # Panics
     /// Outside [`gossamer::main`](crate::main).
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         let barrier = gossamer::sync::Barrier::new(1);
+    ///         assert!(barrier.wait().is_leader()); // it waits for nobody else
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn new(count: usize) -> Barrier {
         Barrier(program().next_entrust().entrust(Round { count, waiting: Vec::new() }))
     }
@@ -48,6 +58,19 @@ impl Barrier {
     ///
     /// # Panics
     /// As [`entrust_with`](crate::entrust_with).
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         let place = gossamer::rack().places().last().unwrap();
+    ///         let barrier = gossamer::sync::Barrier::at(place, 2);
+    ///         let other = barrier.clone();
+    ///         let fiber = gossamer::spawn_on(place, move || other.wait().is_leader());
+    ///         assert!(barrier.wait().is_leader() != fiber.join().unwrap());
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn at(place: Place, count: usize) -> Barrier {
         Barrier(crate::entrust_with(place, move || Round { count, waiting: Vec::new() }))
     }
@@ -56,6 +79,8 @@ impl Barrier {
     ///
     /// # Panics
     /// In delegated closures and callbacks, where nothing may wait.
+    ///
+    /// Example: at [`Barrier`].
     pub fn wait(&self) -> BarrierWaitResult {
         let (promise, round) = promise();
         let is_last = self.0.apply(move |round| {
@@ -80,6 +105,8 @@ pub struct BarrierWaitResult(bool);
 
 impl BarrierWaitResult {
     /// Is this the one fiber of its round that came last?
+    ///
+    /// Example: at [`Barrier`].
     pub fn is_leader(&self) -> bool {
         self.0
     }

@@ -83,17 +83,42 @@ pub struct Channel {
 
 impl Channel {
     /// Unbounded, at the next worker of this machine in turn.
+    ///
+    /// Example: at [`Channel`].
     pub fn new() -> Channel {
         Channel::default()
     }
 
     /// At this place.
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         let (sender, receiver) = gossamer::sync::Channel::new().at(gossamer::here()).open();
+    ///         sender.send("here".to_owned()).unwrap();
+    ///         assert_eq!(receiver.recv().as_deref(), Ok("here"));
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn at(mut self, place: Place) -> Channel {
         self.place = Some(place);
         self
     }
 
     /// For at most so many values.
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         let (sender, receiver) = gossamer::sync::Channel::new().capacity(2).open();
+    ///         assert!([1, 2].iter().all(|number| sender.try_send(*number).is_ok()));
+    ///         assert!(sender.try_send(3).is_err());
+    ///         assert_eq!(receiver.recv(), Ok(1));
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn capacity(mut self, values: usize) -> Channel {
         self.capacity = Some(values);
         self
@@ -103,6 +128,8 @@ impl Channel {
     ///
     /// # Panics
     /// As [`channel`]; if there is no such place.
+    ///
+    /// Example: at [`at`](Self::at).
     pub fn open<T: Serialize + DeserializeOwned + 'static>(self) -> (Sender<T>, Receiver<T>) {
         self.make()
     }
@@ -111,6 +138,17 @@ impl Channel {
     ///
     /// # Panics
     /// As [`open`](Self::open).
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         let (sender, receiver) = gossamer::sync::Channel::new().open_plain();
+    ///         sender.send([0u64; 64]).unwrap(); // no serde
+    ///         assert_eq!(receiver.recv(), Ok([0; 64]));
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn open_plain<T: NoRef + Send + 'static>(self) -> (Sender<T, Plain>, Receiver<T, Plain>) {
         self.make()
     }
@@ -142,6 +180,19 @@ impl<T: 'static, C: Carry<T>> Sender<T, C> {
     /// # Panics
     /// In delegated closures and callbacks, where nothing may wait. As [`Trust::apply_with`], if the value does not serialise
     /// or is too large.
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         let (sender, receiver) = gossamer::sync::channel();
+    ///         sender.send("one".to_owned()).unwrap();
+    ///         assert_eq!(receiver.recv().as_deref(), Ok("one"));
+    ///         drop(receiver);
+    ///         assert!(sender.send("two".to_owned()).is_err()); // nobody is left to receive it
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         let (promise, taken) = promise();
         match C::put(&self.0, value, move |end, value| end.0.borrow_mut().send(value, Some(promise))) {
@@ -161,6 +212,20 @@ impl<T: 'static, C: Carry<T>> Sender<T, C> {
     ///
     /// # Panics
     /// As [`send`](Self::send).
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         use gossamer::sync::{TrySendError, bounded};
+    ///         let (sender, receiver) = bounded(1);
+    ///         assert_eq!(sender.try_send(1), Ok(()));
+    ///         assert_eq!(sender.try_send(2), Err(TrySendError::Full(2)));
+    ///         drop(receiver);
+    ///         assert_eq!(sender.try_send(3), Err(TrySendError::Disconnected(3)));
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         match C::put(&self.0, value, |end, value| end.0.borrow_mut().try_send(value)) {
             Sent::Done | Sent::Waits => Ok(()),
@@ -174,6 +239,18 @@ impl<T: 'static, C: Carry<T>> Sender<T, C> {
     ///
     /// Nobody is told what becomes of it: if all receivers are gone it is dropped, and in a full bounded channel it stands in
     /// line behind those who wait, so that the channel then holds more than its capacity.
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         let (sender, receiver) = gossamer::sync::channel();
+    ///         (0..1000).for_each(|number| sender.post(number));
+    ///         drop(sender);
+    ///         assert_eq!(receiver.iter().sum::<i32>(), 499_500);
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn post(&self, value: T) {
         C::post(&self.0, value, |end, value| {
             let unsent = end.0.borrow_mut().send(value, None);
@@ -192,6 +269,18 @@ impl<T: 'static, C: Carry<T>> Receiver<T, C> {
     /// # Panics
     /// In delegated closures and callbacks, where nothing may wait. As [`Trust::apply_with`], if the value cannot travel here;
     /// it is lost then.
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         let (sender, receiver) = gossamer::sync::channel();
+    ///         gossamer::spawn(move || sender.send(7));
+    ///         assert_eq!(receiver.recv(), Ok(7));
+    ///         assert!(receiver.recv().is_err()); // the sender has ended
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn recv(&self) -> Result<T, RecvError> {
         let (promise, value) = promise();
         match C::get(&self.0, move |end| end.0.borrow_mut().recv(promise)) {
@@ -208,6 +297,19 @@ impl<T: 'static, C: Carry<T>> Receiver<T, C> {
     ///
     /// # Panics
     /// As [`recv`](Self::recv).
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         use gossamer::sync::{TryRecvError, channel};
+    ///         let (sender, receiver) = channel();
+    ///         assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
+    ///         sender.send(7).unwrap();
+    ///         assert_eq!(receiver.try_recv(), Ok(7));
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         match C::get(&self.0, |end| end.0.borrow_mut().try_recv()) {
             Answer::Value(value) => Ok(value),
@@ -224,6 +326,18 @@ impl<T: 'static, C: Carry<T>> Receiver<T, C> {
     ///
     /// # Panics
     /// As [`recv`](Self::recv).
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         use gossamer::sync::{RecvTimeoutError, channel};
+    ///         use std::time::Duration;
+    ///         let (_sender, receiver) = channel::<u32>();
+    ///         assert_eq!(receiver.recv_timeout(Duration::from_millis(5)), Err(RecvTimeoutError::Timeout));
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn recv_timeout(&self, time: Duration) -> Result<T, RecvTimeoutError> {
         let (promise, value) = promise();
         match C::get(&self.0, move |end| end.0.borrow_mut().recv(promise)) {
@@ -248,16 +362,41 @@ impl<T: 'static, C: Carry<T>> Receiver<T, C> {
     ///
     /// # Panics
     /// In delegated closures and callbacks, where nothing may wait.
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         let (sender, receiver) = gossamer::sync::channel();
+    ///         assert!(receiver.is_empty());
+    ///         sender.send(1).unwrap();
+    ///         assert_eq!(receiver.len(), 1);
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn len(&self) -> usize {
         self.0.apply(|end| end.0.borrow().len())
     }
 
     /// Is there no value? As [`len`](Self::len).
+    ///
+    /// Example: at [`len`](Self::len).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Receives until all senders are gone.
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         let (sender, receiver) = gossamer::sync::channel();
+    ///         gossamer::spawn(move || (0..3).for_each(|number| sender.send(number).unwrap()));
+    ///         assert_eq!(receiver.iter().collect::<Vec<i32>>(), [0, 1, 2]);
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn iter(&self) -> Iter<'_, T, C> {
         Iter(self)
     }

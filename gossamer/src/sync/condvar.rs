@@ -47,6 +47,8 @@ impl Condvar {
     ///
     /// # Panics
     /// Outside [`gossamer::main`](crate::main).
+    ///
+    /// Example: at [`Condvar`].
     #[expect(clippy::new_without_default, reason = "it works in a running program only")]
     pub fn new() -> Condvar {
         Condvar(program().next_entrust().entrust(VecDeque::new()))
@@ -56,6 +58,19 @@ impl Condvar {
     ///
     /// # Panics
     /// As [`entrust_with`](crate::entrust_with).
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         use gossamer::{Latch, sync::Condvar};
+    ///         let place = gossamer::here();
+    ///         let (account, paid) = (place.trustee().entrust(Latch::new(0)), Condvar::at(place));
+    ///         account.launch(|balance| *balance += 1);
+    ///         paid.notify_one(); // nobody waits
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn at(place: Place) -> Condvar {
         Condvar(crate::entrust_with(place, VecDeque::new))
     }
@@ -64,6 +79,27 @@ impl Condvar {
     ///
     /// # Panics
     /// If the latch was poisoned meanwhile.
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         use gossamer::{Latch, sync::Condvar};
+    ///         let (gate, opened) = (gossamer::entrust(Latch::new(false)), Condvar::new());
+    ///         let (other, told) = (gate.clone(), opened.clone());
+    ///         let fiber = gossamer::spawn(move || {
+    ///             other.launch_held(move |open| {
+    ///                 while !**open {
+    ///                     told.wait(open);
+    ///                 }
+    ///             });
+    ///         });
+    ///         gate.launch(|open| *open = true);
+    ///         opened.notify_one();
+    ///         fiber.join().unwrap();
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn wait<T>(&self, held: &mut Held<'_, T>) {
         let (promise, notified) = promise();
         self.0.apply(move |line| line.push_back(promise));
@@ -74,6 +110,8 @@ impl Condvar {
     ///
     /// # Panics
     /// As [`wait`](Self::wait), and with the panic of `is_so`.
+    ///
+    /// Example: at [`Condvar`].
     pub fn wait_while<T>(&self, held: &mut Held<'_, T>, mut is_so: impl FnMut(&mut T) -> bool) {
         while is_so(held) {
             self.wait(held);
@@ -85,6 +123,19 @@ impl Condvar {
     ///
     /// # Panics
     /// As [`wait`](Self::wait).
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         use gossamer::{Latch, sync::Condvar};
+    ///         use std::time::Duration;
+    ///         let (account, paid) = (gossamer::entrust(Latch::new(0)), Condvar::new());
+    ///         let notified = account.launch_held(move |balance| paid.wait_timeout(balance, Duration::from_millis(5)));
+    ///         assert!(!notified);
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn wait_timeout<T>(&self, held: &mut Held<'_, T>, time: Duration) -> bool {
         let (promise, notified) = promise();
         self.0.apply(move |line| line.push_back(promise));
@@ -105,11 +156,32 @@ impl Condvar {
     }
 
     /// Wakes the closure that has waited longest, if there is one. Does not wait; legal everywhere.
+    ///
+    /// Example: at [`Condvar`].
     pub fn notify_one(&self) {
         self.0.apply_then(|line| line.pop_front().into_iter().for_each(|waiting| waiting.keep(())), |()| {});
     }
 
     /// Wakes all that wait. Does not wait; legal everywhere.
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         use gossamer::{Latch, sync::Condvar};
+    ///         let (gate, opened) = (gossamer::entrust(Latch::new(false)), Condvar::new());
+    ///         let waiting: Vec<_> = (0..3)
+    ///             .map(|_| {
+    ///                 let (gate, opened) = (gate.clone(), opened.clone());
+    ///                 gossamer::spawn(move || gate.launch_held(move |open| opened.wait_while(open, |open| !*open)))
+    ///             })
+    ///             .collect();
+    ///         gate.launch(|open| *open = true);
+    ///         opened.notify_all();
+    ///         waiting.into_iter().for_each(|fiber| fiber.join().unwrap());
+    ///     },
+    ///     2,
+    /// );
+    /// ```
     pub fn notify_all(&self) {
         self.0.apply_then(|line| line.drain(..).for_each(|waiting| waiting.keep(())), |()| {});
     }

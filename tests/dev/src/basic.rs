@@ -2,7 +2,8 @@
 //!
 //! Here: their commands. Not here: the models, sanitizers and house rules.
 //!
-//! Invariant: all of them use the default target folder and profile, so that none rebuilds for another.
+//! Invariant: all of them use the default target folder and profile and the whole workspace, for which cargo chooses other
+//! features than for a part of it, so that none rebuilds for another.
 
 use crate::command::Context;
 use crate::tier::Verdict;
@@ -24,19 +25,19 @@ pub fn lint(context: &Context) -> anyhow::Result<Verdict> {
     }
     let clippy =
         context.cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]).check()?;
+    // As programs in Rust have it, without what the C API needs, which `trust-ffi` brings in above.
+    let alone =
+        context.cargo(&["clippy", "--quiet", "--package", "gossamer-trust", "--all-targets", "--", "-D", "warnings"]);
+    let bare = ["clippy", "--quiet", "--package", "gossamer-trust", "--no-default-features", "--all-targets"];
+    let bare = context.cargo(&bare).args(&["--", "-D", "warnings"]).check()?;
     // Not in `cargo test`, and so none of "all targets".
-    let hosts = ["clippy", "--quiet", "--package", "gossamer-tests", "--test", "hosts", "--", "-D", "warnings"];
-    let verbs = ["clippy", "--quiet", "--package", "comm", "--features", "conformance", "--all-targets"];
+    let hosts = ["clippy", "--quiet", "--workspace", "--test", "hosts", "--", "-D", "warnings"];
+    let verbs = ["clippy", "--quiet", "--workspace", "--features", "gossamer-comm/conformance", "--test", "verbs"];
     let verbs = context.cargo(&verbs).args(&["--", "-D", "warnings"]).check()?;
-    Ok(documentation.and(clippy).and(context.cargo(&hosts).check()?).and(verbs))
+    Ok(documentation.and(clippy).and(alone.check()?).and(bare).and(context.cargo(&hosts).check()?).and(verbs))
 }
 
-/// The tests of the default members, documentation included.
+/// All tests, documentation included, and the benchmarks at their smallest size.
 pub fn test(context: &Context) -> anyhow::Result<Verdict> {
-    context.cargo(&["test", "--no-fail-fast"]).tests()
-}
-
-/// The benchmarks at their smallest size, as tests of their answers.
-pub fn bench_smoke(context: &Context) -> anyhow::Result<Verdict> {
-    context.cargo(&["test", "--no-fail-fast", "--package", "gossamer-bench"]).tests()
+    context.cargo(&["test", "--workspace", "--no-fail-fast"]).tests()
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 /// How long one command may take when no terminal is attached, in seconds.
-pub const LIMIT_S: u64 = 900;
+pub const LIMIT_S: u64 = 1200;
 
 /// Where things are.
 pub struct Context {
@@ -223,7 +223,7 @@ impl Command<'_> {
     /// If it cannot be started.
     pub fn tests(&self) -> anyhow::Result<Verdict> {
         let done = self.run()?;
-        Ok(judge_tests(&done, &self.failure(&done)))
+        Ok(verdict_on_tests(&done, &self.failure(&done)))
     }
 
     /// As `tests`, of those with one of these parts in their names. A part that is in the name of none that ran has failed.
@@ -233,7 +233,7 @@ impl Command<'_> {
     pub fn tests_named(self, parts: &[&str]) -> anyhow::Result<Verdict> {
         let command = self.args(parts);
         let done = command.run()?;
-        Ok(judge_selection(&done, &command.failure(&done), parts))
+        Ok(verdict_on_selection(&done, &command.failure(&done), parts))
     }
 
     /// Builds what a command that runs tests would run. That is no pass.
@@ -251,7 +251,7 @@ impl Command<'_> {
 }
 
 /// The verdict on a run of tests.
-fn judge_tests(done: &Done, failure: &str) -> Verdict {
+fn verdict_on_tests(done: &Done, failure: &str) -> Verdict {
     let tests = count::results(&done.stdout);
     let names = count::failed_names(&done.stdout);
     let verdict = if !names.is_empty() {
@@ -267,10 +267,10 @@ fn judge_tests(done: &Done, failure: &str) -> Verdict {
 }
 
 /// The verdict on a run of tests that were chosen by parts of their names: each has to have chosen one.
-fn judge_selection(done: &Done, failure: &str, parts: &[&str]) -> Verdict {
+fn verdict_on_selection(done: &Done, failure: &str, parts: &[&str]) -> Verdict {
     let ran = count::ran_names(&done.stdout);
     let idle: Vec<&str> = parts.iter().copied().filter(|part| !ran.iter().any(|name| name.contains(part))).collect();
-    let verdict = judge_tests(done, failure);
+    let verdict = verdict_on_tests(done, failure);
     if idle.is_empty() || verdict.tests.passed == 0 {
         verdict
     } else {
@@ -344,15 +344,15 @@ mod tests {
 
     #[test]
     fn a_run_that_ran_no_test_has_failed() {
-        assert!(matches!(judge_tests(&done(true, ""), "it").state, State::Failed(_)));
+        assert!(matches!(verdict_on_tests(&done(true, ""), "it").state, State::Failed(_)));
         let none = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out";
-        assert!(matches!(judge_tests(&done(true, none), "it").state, State::Failed(_)));
+        assert!(matches!(verdict_on_tests(&done(true, none), "it").state, State::Failed(_)));
     }
 
     #[test]
     fn a_run_of_ignored_tests_alone_has_failed() {
         let ignored = "test a ... ignored\ntest result: ok. 0 passed; 0 failed; 1 ignored; 0 measured; 9 filtered out";
-        let verdict = judge_tests(&done(true, ignored), "it");
+        let verdict = verdict_on_tests(&done(true, ignored), "it");
         assert!(matches!(verdict.state, State::Failed(_)));
         assert_eq!(verdict.tests.skipped, 1);
     }
@@ -361,28 +361,30 @@ mod tests {
     fn each_part_of_a_selection_has_to_select_something() {
         let out = "test slot::one ... ok\ntest count::two - should panic ... ok\ntest request::three ... ignored, why\n\
                    test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 9 filtered out";
-        let judged = |parts: &[&str]| judge_selection(&done(true, out), "it", parts);
-        assert_eq!(judged(&["slot", "count"]).state, State::Passed);
+        let verdict_of = |parts: &[&str]| verdict_on_selection(&done(true, out), "it", parts);
+        assert_eq!(verdict_of(&["slot", "count"]).state, State::Passed);
         for (parts, idle) in [(&["slot", "gone"][..], "gone"), (&["request", "slot"], "request"), (&["Slot"], "Slot")] {
-            let State::Failed(why) = judged(parts).state else { panic!("{parts:?} passed") };
+            let State::Failed(why) = verdict_of(parts).state else { panic!("{parts:?} passed") };
             assert!(why.contains(&format!("`{idle}`")), "{why}");
         }
-        assert!(matches!(judge_selection(&done(true, ""), "it", &["slot"]).state, State::Failed(_)));
-        let State::Failed(why) = judge_selection(&done(false, out), "it", &["gone"]).state else { panic!("passed") };
+        assert!(matches!(verdict_on_selection(&done(true, ""), "it", &["slot"]).state, State::Failed(_)));
+        let State::Failed(why) = verdict_on_selection(&done(false, out), "it", &["gone"]).state else {
+            panic!("passed")
+        };
         assert!(why.contains("it") && why.contains("`gone`"), "{why}");
     }
 
     #[test]
     fn a_test_process_that_died_fails_the_tier() {
         let some = "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
-        assert_eq!(judge_tests(&done(true, some), "it").state, State::Passed);
-        assert_eq!(judge_tests(&done(false, some), "it").state, State::Failed("it".into()));
+        assert_eq!(verdict_on_tests(&done(true, some), "it").state, State::Passed);
+        assert_eq!(verdict_on_tests(&done(false, some), "it").state, State::Failed("it".into()));
     }
 
     #[test]
     fn failed_tests_are_named() {
         let out = "test a ... FAILED\ntest result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured";
-        let verdict = judge_tests(&done(false, out), "it");
+        let verdict = verdict_on_tests(&done(false, out), "it");
         assert_eq!(verdict.state, State::Failed("a".into()));
         assert_eq!(verdict.tests.failed, 1);
     }

@@ -1,4 +1,5 @@
-//! The build without language features: `trust` falls back to `Send + 'static`, `gossamer` refuses.
+//! The build without language features: `trust` falls back to `Send + 'static`, with and without what the C API needs and without
+//! any of its features; `gossamer` refuses.
 //!
 //! Here: both builds and the proof that each is the one it claims to be. Not here: the choice itself
 //! (trust's build script, which sets the cfg `noref_auto`).
@@ -21,20 +22,25 @@ const STRICT: &str = "noref_auto";
 /// Tests `trust` without features, and that `gossamer` says what it lacks; or builds what that needs, alone.
 pub fn check(context: &Context, no_run: bool) -> anyhow::Result<Verdict> {
     let folder = context.target.join("fallback").to_string_lossy().into_owned();
-    let probe = || context.cargo(&["check", "--quiet", "--package", "trust", "--message-format", "json"]);
-    let tests = without(context.cargo(&["test", "--no-fail-fast", "--package", "trust"]), &folder);
-    let gossamer = without(context.cargo(&["check", "--quiet", "--package", "gossamer"]), &folder);
+    let probe = || context.cargo(&["check", "--quiet", "--package", "gossamer-trust", "--message-format", "json"]);
+    let tests = without(context.cargo(&["test", "--no-fail-fast", "--package", "gossamer-trust"]), &folder);
+    let gossamer = without(context.cargo(&["check", "--quiet", "--package", "gossamer-rack"]), &folder);
+    let c_api = without(context.cargo(&["check", "--quiet", "--package", "gossamer-trust-ffi"]), &folder);
+    let bare = ["check", "--quiet", "--package", "gossamer-trust", "--no-default-features"];
+    let bare = without(context.cargo(&bare), &folder);
     let lenient = without(probe(), &folder).capture_aloud()?;
+    let others = c_api.check()?.and(bare.check()?);
     if no_run {
         gossamer.capture_aloud()?;
         return tests.build_only();
     }
     let strict = probe().capture_aloud()?;
-    let verdict = judge_probe("by default", &strict, true).and(judge_probe("without features", &lenient, false));
-    let verdict = verdict.and(tests.tests()?);
+    let verdict =
+        verdict_on_probe("by default", &strict, true).and(verdict_on_probe("without features", &lenient, false));
+    let verdict = verdict.and(others).and(tests.tests()?);
     let refused = gossamer.capture_aloud()?;
     println!("{}", refused.stderr.trim_end());
-    Ok(verdict.and(judge_refusal(&refused)))
+    Ok(verdict.and(verdict_on_refusal(&refused)))
 }
 
 /// The command without features, and in a folder of its own.
@@ -43,12 +49,12 @@ fn without<'a>(command: Command<'a>, folder: &str) -> Command<'a> {
 }
 
 /// Whether a build of `trust` is the one expected.
-fn judge_probe(which: &str, done: &Done, strict_expected: bool) -> Verdict {
+fn verdict_on_probe(which: &str, done: &Done, strict_expected: bool) -> Verdict {
     if !done.success {
         eprintln!("{}{}", done.stderr, rendered(&done.stdout));
         return Verdict::failed(format!("trust does not build {which}"));
     }
-    let Some(cfgs) = build_script_cfgs(&done.stdout, "trust") else {
+    let Some(cfgs) = build_script_cfgs(&done.stdout, "gossamer-trust") else {
         return Verdict::failed(format!("{which}, trust has no build script that could set `{STRICT}`"));
     };
     let strict = cfgs.iter().any(|cfg| cfg == STRICT);
@@ -61,7 +67,7 @@ fn judge_probe(which: &str, done: &Done, strict_expected: bool) -> Verdict {
 }
 
 /// Whether `gossamer` refused to build, in its own words and not by an accident.
-fn judge_refusal(done: &Done) -> Verdict {
+fn verdict_on_refusal(done: &Done) -> Verdict {
     let said = done
         .stderr
         .lines()
@@ -142,9 +148,9 @@ mod tests {
 
     #[test]
     fn the_wrong_build_is_a_failure_both_ways() {
-        let strict = script("path+file:///a/trust#0.1.0", r#""noref_auto""#);
-        let lenient = script("path+file:///a/trust#0.1.0", "");
-        let state = |out: &str, expected| judge_probe("", &done(true, out.into(), ""), expected).state;
+        let strict = script("path+file:///a/trust#gossamer-trust@0.1.0", r#""noref_auto""#);
+        let lenient = script("path+file:///a/trust#gossamer-trust@0.1.0", "");
+        let state = |out: &str, expected| verdict_on_probe("", &done(true, out.into(), ""), expected).state;
         assert_eq!(state(&strict, true), State::Passed);
         assert_eq!(state(&lenient, false), State::Passed);
         assert!(matches!(state(&strict, false), State::Failed(_)));
@@ -155,9 +161,9 @@ mod tests {
     #[test]
     fn only_a_refusal_in_gossamers_words_passes() {
         let words = "error: gossamer needs the auto trait NoRef: set RUSTC_BOOTSTRAP=trust,gossamer";
-        assert_eq!(judge_refusal(&done(false, String::new(), words)).state, State::Passed);
+        assert_eq!(verdict_on_refusal(&done(false, String::new(), words)).state, State::Passed);
         for (success, stderr) in [(true, words), (false, "error[E0433]: cannot find RUSTC_BOOTSTRAP")] {
-            let verdict = judge_refusal(&done(success, String::new(), stderr));
+            let verdict = verdict_on_refusal(&done(success, String::new(), stderr));
             assert!(matches!(verdict.state, State::Failed(_)), "{stderr}");
         }
     }

@@ -1,4 +1,4 @@
-//! `cargo dev install`: the C API's header, libraries and pkg-config file, in a folder of their own.
+//! `cargo dev install`: the C API's header, libraries, pkg-config file and suppressions for valgrind, in a folder of their own.
 //!
 //! Here: what is built and where it goes. Not here: the library (`trust/ffi`), or whether C programs work with it
 //! (`trust/ffi/tests/programs.rs`).
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// What to install where.
 #[derive(clap::Args, Clone, PartialEq, Eq, Debug)]
 pub struct Install {
-    /// The folder that gets include/ and lib/
+    /// The folder that gets include/, lib/ and share/
     #[arg(long, default_value = "target/install")]
     prefix: PathBuf,
     /// Builds without optimisation
@@ -35,7 +35,7 @@ const HEADERS: [&str; 2] = ["trust.h", "trust.hpp"];
 /// Builds and installs.
 pub fn install(context: &Context, install: &Install) -> anyhow::Result<Verdict> {
     let profile = if install.debug { "dev" } else { "release" };
-    let built = context.cargo(&["build", "--package", "trust-ffi", "--profile", profile]).check()?;
+    let built = context.cargo(&["build", "--package", "gossamer-trust-ffi", "--profile", profile]).check()?;
     if built.state != State::Passed {
         return Ok(built);
     }
@@ -47,6 +47,9 @@ pub fn install(context: &Context, install: &Install) -> anyhow::Result<Verdict> 
     for header in HEADERS {
         copy(&context.root.join("trust/include").join(header), &include.join(header))?;
     }
+    let share = prefix.join("share/trust");
+    fs::create_dir_all(&share).with_context(|| format!("cannot create {}", share.display()))?;
+    copy(&context.root.join("trust/ffi/valgrind.supp"), &share.join("valgrind.supp"))?;
     let archive = context.target.join(if install.debug { "debug" } else { "release" }).join("libtrust_ffi.a");
     copy(&archive, &lib.join("libtrust.a"))?;
     let linked = link(context, &lib)?;

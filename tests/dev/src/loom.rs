@@ -1,7 +1,7 @@
 //! Interleavings: every one of them in a small model (loom), very many of them in the real thing (stress).
 //!
 //! Here: how the two are built and bounded. Not here: the models (`loom_…` in trust and comm) and the
-//! stress tests (`trust/tests/stress.rs`, which reads the variables that are set here).
+//! stress tests (those of `trust` that are named `stress_…`; some read the variables that are set here).
 //!
 //! Invariant: loom builds have a target folder of their own, because `--cfg loom` changes every crate.
 
@@ -10,7 +10,7 @@ use crate::tier::Verdict;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The packages that hold models.
-const MODELLED: [&str; 2] = ["trust", "comm"];
+const MODELLED: [&str; 2] = ["gossamer-trust", "gossamer-comm"];
 
 /// Loom over the models, which are the tests named `loom_…`.
 pub fn models(context: &Context) -> anyhow::Result<Verdict> {
@@ -40,9 +40,11 @@ pub fn stress(context: &Context) -> anyhow::Result<Verdict> {
     let seed = variable("STRESS_SEED", &clock.to_string());
     let seconds = variable("STRESS_SECONDS", "60");
     context
-        .cargo(&["test", "--release", "--no-fail-fast", "--package", "trust", "--test", "stress"])
+        .cargo(&["test", "--release", "--no-fail-fast", "--package", "gossamer-trust", "--lib"])
+        .args(&["--test", "stress", "--test", "memory", "--test", "delays"])
         .env("STRESS_SEED", seed)
         .env("STRESS_SECONDS", seconds)
+        .args(&["--", "--include-ignored"])
         .tests_named(&["stress_"])
 }
 

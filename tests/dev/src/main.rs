@@ -1,7 +1,7 @@
 //! `cargo dev <what>`: the one way to run any check of this project; CI runs the same.
 //!
 //! Here: the command line, and the order in which `ci` runs the tiers. Not here: what a tier does
-//! (`basic`, `clients`, `loom`, `fallback`, `fuzz`, `mutants`, `sanitize`, `rdma`, `book`, `house`, `install`), how a program is run (`command`), how
+//! (`basic`, `clients`, `deb`, `durable`, `loom`, `fallback`, `fuzz`, `mutants`, `publish`, `sanitize`, `rdma`, `book`, `house`, `imports`, `install`), how a program is run (`command`), how
 //! libtest's output is counted (`count`), what runs beside the tiers (`beside`), how verdicts are reported (`tier`).
 //!
 //! Invariant: a tier ends as passed, failed or SKIPPED with its reason, and only the first counts as
@@ -13,13 +13,17 @@ mod book;
 mod clients;
 mod command;
 mod count;
+mod deb;
+mod durable;
 mod fallback;
 mod fuzz;
 mod hosts;
 mod house;
+mod imports;
 mod install;
 mod loom;
 mod mutants;
+mod publish;
 mod rdma;
 mod sanitize;
 mod tier;
@@ -29,8 +33,11 @@ use beside::Beside;
 use book::BenchBook;
 use clap::{Parser, Subcommand};
 use command::Context;
+use deb::Deb;
+use durable::Torture;
 use install::Install;
 use mutants::Mutants;
+use publish::Publish;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tier::{Report, Verdict};
@@ -61,7 +68,7 @@ enum What {
     Fmt,
     /// Clippy over all targets of the workspace, then the documentation; warnings are errors
     Lint,
-    /// Unit, integration, compile-fail and documentation tests of the default members
+    /// Unit, integration, compile-fail and documentation tests, and the benchmarks at their smallest size
     Test,
     /// Loom models of `trust` and `comm` (LOOM_MAX_PREEMPTIONS, default 3)
     Loom,
@@ -81,23 +88,29 @@ enum What {
     Rack,
     /// The tests of other people's clients of memcached, against `kv` (network for the first time)
     Clients,
-    /// The benchmarks at their smallest size: they build, run and verify their own answers
-    BenchSmoke,
     /// The benchmark book: measures at full size (over an hour), draws, and writes docs/benchmarks.md
     BenchBook(BenchBook),
     /// The stress tests in release mode (STRESS_SEED, STRESS_SECONDS for each test; default: clock, 60)
     Stress,
+    /// A program with a durable trust, killed again and again (DURABLE_KILLS, default 200; DURABLE_SEED)
+    Durable(Torture),
     /// The fuzzer over whatever takes bytes from others (cargo-fuzz; FUZZ_SECONDS for each target; default: 60)
     Fuzz,
     /// Single-line changes of the core that no test notices (cargo-mutants; hours; before a release)
     Mutants(Mutants),
-    /// House rules: SAFETY comments, Release beside Acquire, file sizes, opening lines, unfinished marks
+    /// House rules that no lint has: Release beside Acquire, file sizes, opening lines, unfinished marks, documents
     Unsafe,
+    /// Imports of `trust`: folders import only what docs/ARCHITECTURE.md says, and only downwards
+    Imports,
+    /// What goes to the registry: manifests, contents, the build of each package, programs that depend on them
+    Publish(Publish),
+    /// The Debian package of daemon and launcher: built, installed, removed (cargo-deb, dpkg, root)
+    Deb(Deb),
     /// Lines of code, comments and tests of each file
     Size,
     /// The C API: header, libraries and pkg-config file
     Install(Install),
-    /// Adds what the tiers need to the toolchain (rustfmt, clippy; miri where a nightly is), and cargo-mutants
+    /// Adds what the tiers need to the toolchain (rustfmt, clippy; miri where a nightly is), cargo-mutants and cargo-deb
     InstallTools,
 }
 
@@ -117,14 +130,16 @@ const BESIDE: [What; 4] =
     [What::Fallback(Build { no_run: true }), What::Asan(Build { no_run: true }), What::Loom, What::Miri];
 
 /// The tiers of `ci`: the quick ones first, and those that something is done for beside them last.
-const CI: [What; 12] = [
+const CI: [What; 14] = [
     What::Fmt,
     What::Unsafe,
+    What::Imports,
+    What::Publish(Publish { contents: true }),
     What::Lint,
     What::Test,
+    What::Durable(Torture { quick: true }),
     What::Rack,
     What::Clients,
-    What::BenchSmoke,
     What::Rdma { only: None },
     What::Fallback(RUN),
     What::Asan(RUN),
@@ -147,12 +162,15 @@ impl What {
             What::Miri => "miri",
             What::Rack => "rack",
             What::Clients => "clients",
-            What::BenchSmoke => "bench-smoke",
             What::BenchBook(_) => "bench-book",
             What::Stress => "stress",
+            What::Durable(_) => "durable",
             What::Fuzz => "fuzz",
             What::Mutants(_) => "mutants",
             What::Unsafe => "unsafe",
+            What::Imports => "imports",
+            What::Publish(_) => "publish",
+            What::Deb(_) => "deb",
             What::Size => "size",
             What::Install(_) => "install",
             What::InstallTools => "install-tools",
@@ -163,6 +181,7 @@ impl What {
     fn arguments(&self) -> &'static [&'static str] {
         match self {
             What::Fallback(Build { no_run: true }) | What::Asan(Build { no_run: true }) => &["--no-run"],
+            What::Publish(Publish { contents: true }) => &["--contents"],
             _ => &[],
         }
     }
@@ -176,9 +195,9 @@ impl What {
             What::Test => basic::test(context),
             What::Rack => hosts::rack(context),
             What::Clients => clients::check(context),
-            What::BenchSmoke => basic::bench_smoke(context),
             What::Loom => loom::models(context),
             What::Stress => loom::stress(context),
+            What::Durable(torture) => durable::torture(context, torture),
             What::Fallback(build) => fallback::check(context, build.no_run),
             What::Asan(build) => sanitize::asan(context, build.no_run),
             What::Rdma { only } => rdma::check(context, *only),
@@ -187,6 +206,9 @@ impl What {
             What::Fuzz => fuzz::targets(context),
             What::Mutants(options) => mutants::check(context, options),
             What::Unsafe => house::check(context),
+            What::Imports => imports::check(context),
+            What::Publish(publish) => publish::check(context, *publish),
+            What::Deb(deb) => deb::check(context, *deb),
             What::Size => house::size(context),
             What::Install(what) => install::install(context, what),
             What::InstallTools => tools::install(context),
@@ -205,7 +227,12 @@ fn main() -> ExitCode {
     };
     let mut report = Report::new(cli.require);
     match &cli.what {
-        What::Ci => ci(&context, &mut report, cli.limit),
+        What::Ci => {
+            if let Err(error) = ci(&context, &mut report, cli.limit) {
+                eprintln!("error: {error:#}");
+                return ExitCode::from(2);
+            }
+        }
         one => report.run(one.name(), || one.run(&context)),
     }
     print!("{}", report.summary());
@@ -217,8 +244,8 @@ fn main() -> ExitCode {
 }
 
 /// Runs all tiers.
-fn ci(context: &Context, report: &mut Report, limit_s: u64) {
-    let beside = Beside::start(context, &BESIDE, limit_s);
+fn ci(context: &Context, report: &mut Report, limit_s: u64) -> anyhow::Result<()> {
+    let beside = Beside::start(context, &BESIDE, limit_s)?;
     for what in CI {
         report.run(what.name(), || match beside.wait(&what) {
             Some((true, done)) => {
@@ -238,6 +265,7 @@ fn ci(context: &Context, report: &mut Report, limit_s: u64) {
             None => what.run(context),
         });
     }
+    Ok(())
 }
 
 #[cfg(test)]

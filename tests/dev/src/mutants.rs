@@ -42,11 +42,11 @@ pub enum Group {
     /// Sleeping and waking between threads
     Park,
     /// Batches to and from other machines
-    Far,
+    Remote,
     /// Request and response slots
     Slot,
     /// Counting of trusts
-    Count,
+    Reclaim,
     /// Client and trustee of one pair
     Pair,
 }
@@ -100,7 +100,7 @@ impl Group {
     fn files(self) -> Files {
         match self {
             Group::Secure => Files {
-                package: "comm",
+                package: "gossamer-comm",
                 files: &[
                     "comm/src/secure/handshake.rs",
                     "comm/src/secure/frame.rs",
@@ -114,12 +114,12 @@ impl Group {
                 ],
             },
             Group::CommPark => Files {
-                package: "comm",
+                package: "gossamer-comm",
                 files: &["comm/src/park.rs"],
                 passes: &[Tests::Unit(&["park::"]), Tests::Loom(&["park::"])],
             },
             Group::Park => Files {
-                package: "trust",
+                package: "gossamer-trust",
                 files: &["trust/src/park/mod.rs"],
                 passes: &[
                     Tests::Unit(&["park::", "reply::", "submit::", "worker::"]),
@@ -127,35 +127,35 @@ impl Group {
                     Tests::Loom(&["park::", "registry::", "slot::model"]),
                 ],
             },
-            Group::Far => Files {
-                package: "trust",
+            Group::Remote => Files {
+                package: "gossamer-trust",
                 files: &[
-                    "trust/src/far/frame.rs",
-                    "trust/src/far/server.rs",
-                    "trust/src/far/client.rs",
-                    "trust/src/far/fault.rs",
-                    "trust/src/far/mod.rs",
-                    "trust/src/far/numbers.rs",
+                    "trust/src/remote/frame.rs",
+                    "trust/src/remote/server.rs",
+                    "trust/src/remote/client.rs",
+                    "trust/src/remote/fault.rs",
+                    "trust/src/remote/mod.rs",
+                    "trust/src/remote/numbers.rs",
                 ],
-                passes: &[Tests::Unit(&["far::"])],
+                passes: &[Tests::Unit(&["remote::"])],
             },
             Group::Slot => Files {
-                package: "trust",
+                package: "gossamer-trust",
                 files: &["trust/src/slot/mod.rs", "trust/src/slot/cursor.rs", "trust/src/slot/dictionary.rs"],
                 passes: &[Tests::Unit(&["slot::"]), Tests::Integration(&["memory"]), Tests::Loom(&["slot::model"])],
             },
-            Group::Count => Files {
-                package: "trust",
-                files: &["trust/src/count.rs"],
+            Group::Reclaim => Files {
+                package: "gossamer-trust",
+                files: &["trust/src/property/reclaim.rs"],
                 passes: &[
-                    Tests::Unit(&["count::", "far::tests"]),
+                    Tests::Unit(&["reclaim::", "remote::tests"]),
                     Tests::Integration(&["counting", "drops", "freed"]),
-                    Tests::Loom(&["count::"]),
+                    Tests::Loom(&["reclaim::"]),
                 ],
             },
             Group::Pair => Files {
-                package: "trust",
-                files: &["trust/src/client.rs", "trust/src/client/gone.rs", "trust/src/trustee.rs"],
+                package: "gossamer-trust",
+                files: &["trust/src/local/client.rs", "trust/src/local/client/gone.rs", "trust/src/local/trustee.rs"],
                 passes: &[
                     Tests::Unit(&["client::"]),
                     Tests::Integration(&["panics", "ends"]),
@@ -269,7 +269,7 @@ fn try_all(context: &Context, group: Group, jobs: usize) -> anyhow::Result<Verdi
             break;
         }
     }
-    Ok(judge(group, &tried))
+    Ok(verdict_on(group, &tried))
 }
 
 /// Where changed trees are built if they are tried one at a time.
@@ -306,7 +306,7 @@ impl Tried {
 }
 
 /// The verdict on a group.
-fn judge(group: Group, tried: &Tried) -> Verdict {
+fn verdict_on(group: Group, tried: &Tried) -> Verdict {
     let Tried { caught, hung, unviable, missed } = tried;
     println!(
         "{group:?}: {} changes tried: {} noticed by a failure, {} by a hang, {} not noticed, {} do not compile",
@@ -331,7 +331,7 @@ fn judge(group: Group, tried: &Tried) -> Verdict {
     } else {
         State::Passed
     };
-    Verdict { state, tests }
+    Verdict { state, ..Verdict::passed() }.with_tests(tests)
 }
 
 #[cfg(test)]
@@ -342,12 +342,12 @@ mod tests {
     fn a_change_that_no_test_notices_fails_and_so_do_no_changes() {
         let some = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<BTreeSet<_>>();
         let mut tried = Tried::default();
-        assert!(matches!(judge(Group::Far, &tried).state, State::Failed(_)));
+        assert!(matches!(verdict_on(Group::Remote, &tried).state, State::Failed(_)));
         tried = Tried { caught: some(&["a", "b"]), hung: some(&["c"]), ..tried };
-        assert_eq!(judge(Group::Far, &tried).state, State::Passed);
+        assert_eq!(verdict_on(Group::Remote, &tried).state, State::Passed);
         tried.missed = some(&["x.rs:1:2: replace + with -"]);
-        let verdict = judge(Group::Far, &tried);
-        assert!(matches!(&verdict.state, State::Failed(why) if why.contains("Far: 1 changes")), "{verdict:?}");
+        let verdict = verdict_on(Group::Remote, &tried);
+        assert!(matches!(&verdict.state, State::Failed(why) if why.contains("Remote: 1 changes")), "{verdict:?}");
         assert_eq!((verdict.tests.passed, verdict.tests.failed), (3, 1));
     }
 

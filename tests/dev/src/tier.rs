@@ -33,22 +33,28 @@ pub struct Verdict {
     pub state: State,
     /// The tests it ran; all zero for a tier that is one check.
     pub tests: Counts,
+    /// What failed at first and passed when it was run again, alone.
+    pub flaky: Vec<String>,
 }
 
 impl Verdict {
+    fn new(state: State) -> Verdict {
+        Verdict { state, tests: Counts::default(), flaky: Vec::new() }
+    }
+
     /// A tier that is one check and held.
     pub fn passed() -> Verdict {
-        Verdict { state: State::Passed, tests: Counts::default() }
+        Verdict::new(State::Passed)
     }
 
     /// A tier that did not hold.
     pub fn failed(why: impl Into<String>) -> Verdict {
-        Verdict { state: State::Failed(why.into()), tests: Counts::default() }
+        Verdict::new(State::Failed(why.into()))
     }
 
     /// A tier that cannot run here.
     pub fn skipped(why: impl Into<String>) -> Verdict {
-        Verdict { state: State::Skipped(why.into()), tests: Counts::default() }
+        Verdict::new(State::Skipped(why.into()))
     }
 
     /// Adds the tests of a part to what this tier counted.
@@ -60,13 +66,32 @@ impl Verdict {
     /// Both parts of a tier: passed only if both are, with the tests of both.
     pub fn and(self, other: Verdict) -> Verdict {
         let tests = self.tests + other.tests;
+        let flaky = [self.flaky, other.flaky].concat();
         let state = match (self.state, other.state) {
             (State::Failed(a), State::Failed(b)) => State::Failed(format!("{a}; {b}")),
             (State::Failed(why), _) | (_, State::Failed(why)) => State::Failed(why),
             (State::Skipped(why), _) | (_, State::Skipped(why)) => State::Skipped(why),
             (State::Passed, State::Passed) => State::Passed,
         };
-        Verdict { state, tests }
+        Verdict { state, tests, flaky }
+    }
+
+    /// Of a tier that measures time, on a machine that others may use too: where just one test failed, it is run again,
+    /// alone. If it passes then, so has the tier, and its row names the test as flaky.
+    ///
+    /// # Errors
+    /// If it cannot be run again.
+    pub fn or_again(self, again: impl FnOnce(&str) -> anyhow::Result<Verdict>) -> anyhow::Result<Verdict> {
+        let name = match &self.state {
+            State::Failed(name) if self.tests.failed == 1 => name.clone(),
+            _ => return Ok(self),
+        };
+        println!("\n--- failed, and is run again: {name}");
+        if again(&name)?.state != State::Passed {
+            return Ok(self);
+        }
+        let tests = Counts { passed: self.tests.passed + 1, failed: 0, ..self.tests };
+        Ok(Verdict { tests, flaky: vec![name], ..Verdict::passed() })
     }
 
     /// What this tier adds to the last line of the summary.
@@ -105,6 +130,9 @@ impl Report {
             verdict.state = State::Failed(format!("could not run, and --require was given: {why}"));
         }
         match &verdict.state {
+            State::Passed if !verdict.flaky.is_empty() => {
+                println!("passed: {tier}, but only when run again: {}", verdict.flaky.join(", "));
+            }
             State::Passed => println!("passed: {tier}"),
             State::Failed(why) => println!("FAILED: {tier}: {why}"),
             State::Skipped(why) => println!("SKIPPED: {tier}: {why}"),
@@ -145,9 +173,10 @@ impl Report {
                 continue;
             }
             let (end, why) = match &verdict.state {
-                State::Passed => ("passed", ""),
-                State::Failed(why) => ("FAILED", why.as_str()),
-                State::Skipped(why) => ("SKIPPED", why.as_str()),
+                State::Passed if verdict.flaky.is_empty() => ("passed", String::new()),
+                State::Passed => ("passed", format!("only when run again: {}", verdict.flaky.join(", "))),
+                State::Failed(why) => ("FAILED", why.clone()),
+                State::Skipped(why) => ("SKIPPED", why.clone()),
             };
             let row = format!(
                 "{tier:<13} {end:<8} {:>6} {:>6} {:>7} {:>8.1}  {}",
@@ -155,7 +184,7 @@ impl Report {
                 counts.failed,
                 counts.skipped,
                 taken.as_secs_f64(),
-                shortened(why)
+                shortened(&why)
             );
             let _ = writeln!(out, "{}", row.trim_end());
         }
@@ -232,13 +261,36 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a file");
         for (state, exits_well) in [(State::Skipped("no miri".into()), true), (State::Failed("x".into()), false)] {
             let mut report = Report::new(false);
-            report.run("miri", || Ok(Verdict { state: state.clone(), tests: tests(3, 0, 1) }));
+            report.run("miri", || Ok(Verdict::new(state.clone()).with_tests(tests(3, 0, 1))));
             report.keep(file.path()).expect("is written");
             let kept: Verdict =
                 serde_json::from_str(&std::fs::read_to_string(file.path()).expect("a file")).expect("a verdict");
             assert_eq!((kept.state, kept.tests, report.succeeded()), (state, tests(3, 0, 1), exits_well));
         }
         assert!(Report::new(false).keep(std::path::Path::new("/no/such/folder")).is_err());
+    }
+
+    #[test]
+    fn one_failed_test_is_run_again_and_two_are_not() {
+        let failed = |count| Verdict::failed("slow::a").with_tests(tests(7, count, 1));
+        let passed = failed(1).or_again(|name| {
+            assert_eq!(name, "slow::a");
+            Ok(Verdict::passed().with_tests(tests(1, 0, 0)))
+        });
+        let passed = passed.expect("it ran again");
+        assert_eq!((&passed.state, passed.tests), (&State::Passed, tests(8, 0, 1)));
+        let mut report = Report::new(false);
+        report.run("fmt", || Ok(Verdict::passed()));
+        report.run("rack", || Ok(passed));
+        assert!(report.summary().contains("only when run again: slow::a"), "{}", report.summary());
+
+        let twice = failed(1).or_again(|_| Ok(failed(1))).expect("it ran again");
+        assert_eq!((twice.state, twice.tests), (State::Failed("slow::a".into()), tests(7, 1, 1)));
+        for verdict in [failed(2), failed(0), Verdict::passed(), Verdict::skipped("no network")] {
+            let state = verdict.state.clone();
+            let kept = verdict.or_again(|_| panic!("must not run again")).expect("it is as it was");
+            assert_eq!(kept.state, state);
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The toolchain components and the cargo command that the tiers need, and which toolchains there are.
+//! The toolchain components and the cargo commands that the tiers need, and which toolchains there are.
 //!
 //! Here: what rustup and `cargo install` are asked for. Not here: anything else.
 //!
@@ -7,10 +7,13 @@
 use crate::command::Context;
 use crate::tier::Verdict;
 
+/// Commands of cargo that tiers call. They are built here, each with a hundred crates and more.
+const COMMANDS: [&str; 2] = ["mutants", "deb"];
+
 /// How long `cargo install` may take, in seconds.
 const INSTALL_LIMIT_S: u64 = 3600;
 
-/// Adds rustfmt and clippy to the toolchain in use, miri to each nightly that is installed, and cargo-mutants where it is not.
+/// Adds rustfmt and clippy to the toolchain in use, miri to each nightly that is installed, and the commands of cargo that are not there.
 pub fn install(context: &Context) -> anyhow::Result<Verdict> {
     let mut verdict = context.command("rustup", &["component", "add", "rustfmt", "clippy"]).check()?;
     let listed = context.command("rustup", &["toolchain", "list", "--quiet"]).capture()?;
@@ -25,11 +28,13 @@ pub fn install(context: &Context) -> anyhow::Result<Verdict> {
             verdict = verdict.and(Verdict::skipped(format!("{nightly} offers no miri")));
         }
     }
-    if !context.cargo(&["mutants", "--version"]).capture()?.success
-        // It is built here, with some 150 crates.
-        && !context.cargo(&["install", "--locked", "cargo-mutants"]).within(INSTALL_LIMIT_S).run()?.success
-    {
-        verdict = verdict.and(Verdict::skipped("cargo-mutants cannot be installed"));
+    for command in COMMANDS {
+        let package = format!("cargo-{command}");
+        if !context.cargo(&[command, "--version"]).capture()?.success
+            && !context.cargo(&["install", "--locked", &package]).within(INSTALL_LIMIT_S).run()?.success
+        {
+            verdict = verdict.and(Verdict::skipped(format!("{package} cannot be installed")));
+        }
     }
     Ok(verdict)
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use gossamer::{Error, Place, Shared};
 
-use super::ground::{effort, far, is_rack, places, spots};
+use super::ground::{effort, is_rack, places, remote, spots};
 
 pub fn apply_gives_the_result() {
     for place in spots() {
@@ -44,7 +44,7 @@ pub fn everyone_applies_to_everyone() {
 pub fn no_increment_is_lost() {
     const FIBERS: u64 = 8;
     let rounds = effort(300);
-    let number = gossamer::entrust_on(far(), 0u64);
+    let number = gossamer::entrust_on(remote(), 0u64);
     let mut fibers = Vec::new();
     for place in places() {
         for fiber in 0..FIBERS {
@@ -103,18 +103,18 @@ pub fn results_of_every_kind() {
     }
 }
 
-pub fn counters_tell_near_from_far() {
+pub fn counters_tell_local_from_remote() {
     let before = gossamer::rack_stats();
-    let number = gossamer::entrust_on(far(), 0u64);
+    let number = gossamer::entrust_on(remote(), 0u64);
     for _ in 0..100 {
         number.apply(|n| *n += 1);
     }
     let after = gossamer::rack_stats();
-    let (near, far) = (after.local - before.local, after.remote - before.remote);
+    let (local, remote) = (after.local - before.local, after.remote - before.remote);
     if is_rack() {
-        assert!(far >= 100, "{before:?} {after:?}");
+        assert!(remote >= 100, "{before:?} {after:?}");
     } else {
-        assert!(near >= 100 && far == 0, "{before:?} {after:?}");
+        assert!(local >= 100 && remote == 0, "{before:?} {after:?}");
     }
 }
 

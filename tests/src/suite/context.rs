@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use gossamer::{Error, Trust};
 
-use super::ground::{far, spots, until};
+use super::ground::{remote, spots, until};
 
 #[track_caller]
 fn is_refused<R: std::fmt::Debug>(outcome: Result<R, Error>, call: &str) {
@@ -97,5 +97,5 @@ pub fn closures_reach_their_own_property_afterwards() {
         assert_eq!(seen, 2, "not while this closure has it");
         assert_eq!(number.apply(|n| *n), 25, "but before what comes later");
     }
-    assert!(gossamer::rack().has(far()));
+    assert!(gossamer::rack().has(remote()));
 }

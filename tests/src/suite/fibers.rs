@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use gossamer::Place;
 
-use super::ground::{Gate, effort, far, places, spots, text, until};
+use super::ground::{Gate, effort, places, remote, spots, text, until};
 
 pub fn fibers_run_where_they_were_put() {
     let fibers: Vec<_> = places().into_iter().map(|place| (place, gossamer::spawn_on(place, gossamer::here))).collect();
@@ -26,11 +26,11 @@ pub fn fibers_run_where_they_were_put() {
 
 pub fn fibers_are_joined_from_anywhere() {
     let home = gossamer::here();
-    let back = gossamer::spawn_on(far(), move || {
+    let back = gossamer::spawn_on(remote(), move || {
         let there = gossamer::here();
         gossamer::spawn_on(home, move || (gossamer::here(), there)).join().unwrap()
     });
-    assert_eq!(back.join().unwrap(), (home, far()));
+    assert_eq!(back.join().unwrap(), (home, remote()));
     // A tree of them, over all places.
     fn count(depth: u64) -> u64 {
         let places: Vec<Place> = gossamer::rack().places().collect();
@@ -55,7 +55,7 @@ pub fn a_panic_of_a_fiber_reaches_who_joins_it() {
 
 pub fn ten_thousand_fibers() {
     let many = effort(10_000);
-    let sum = gossamer::entrust_on(far(), 0u64);
+    let sum = gossamer::entrust_on(remote(), 0u64);
     let fibers: Vec<_> = (0..many)
         .map(|number| {
             let sum = sum.clone();
@@ -71,11 +71,11 @@ pub fn ten_thousand_fibers() {
     }
     assert_eq!(sum.apply(|sum| *sum), many * (many - 1) / 2);
     // Hundreds at once on another machine, all of which wait.
-    let gate = Gate::at(far());
+    let gate = Gate::at(remote());
     let fibers: Vec<_> = (0..300)
         .map(|_| {
             let gate = gate.clone();
-            gossamer::spawn_on(far(), move || gate.pass())
+            gossamer::spawn_on(remote(), move || gate.pass())
         })
         .collect();
     gate.gather(300);
@@ -98,7 +98,7 @@ pub fn sleepers_hold_nobody_up() {
 
 pub fn fibers_outlive_their_handles() {
     for place in spots() {
-        let done = gossamer::entrust_on(far(), false);
+        let done = gossamer::entrust_on(remote(), false);
         let tell = done.clone();
         drop(gossamer::spawn_on(place, move || {
             gossamer::yield_now();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use gossamer::file::{self, PIECE_BYTES};
 
-use super::ground::{effort, far, places, spots};
+use super::ground::{effort, places, remote, spots};
 
 fn bytes(len: usize) -> Vec<u8> {
     (0..len as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
@@ -56,7 +56,7 @@ pub fn files_are_read_line_by_line_by_many() {
         (0..lines).map(|n| format!("line {n} of many, each a little longer than it need be\n")).collect();
     fs::write(&path, &text).unwrap();
     // One handle, sent to everyone; the file stays open after its name is gone.
-    let open = file::open(far(), &path).unwrap();
+    let open = file::open(remote(), &path).unwrap();
     fs::remove_file(&path).unwrap();
     let fibers: Vec<_> = places()
         .into_iter()

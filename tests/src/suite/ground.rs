@@ -13,12 +13,12 @@ pub fn effort(full: u64) -> u64 {
 }
 
 /// The last place of the rack: on another machine if there is one.
-pub fn far() -> Place {
+pub fn remote() -> Place {
     gossamer::rack().places().last().expect("a rack has a worker")
 }
 
 /// Another worker of this machine, if it has one.
-pub fn near() -> Place {
+pub fn beside() -> Place {
     let here = gossamer::here();
     let mut others = gossamer::rack().places().filter(|place| place.machine == here.machine && *place != here);
     others.next().unwrap_or(here)
@@ -26,7 +26,7 @@ pub fn near() -> Place {
 
 /// Here, beside, and as far away as can be.
 pub fn spots() -> [Place; 3] {
-    [gossamer::here(), near(), far()]
+    [gossamer::here(), beside(), remote()]
 }
 
 pub fn places() -> Vec<Place> {

@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use gossamer::{Latch, Trust};
 
-use super::ground::{Gate, far, near, places, spots, until};
+use super::ground::{Gate, beside, places, remote, spots, until};
 
 pub fn launched_closures_wait_at_their_trustee() {
     for place in spots() {
-        let gate = Gate::at(near());
+        let gate = Gate::at(beside());
         let account = gossamer::entrust_with(place, || Latch::new(100u64));
         let (other, waits) = (account.clone(), gate.clone());
         let fiber = gossamer::spawn(move || {
@@ -35,7 +35,7 @@ pub fn launched_closures_take_turns() {
     const FIBERS: u64 = 30;
     for place in spots() {
         let (latch, steps) =
-            (gossamer::entrust_with(place, || Latch::new((0u64, 0u64))), gossamer::entrust_on(far(), 0u64));
+            (gossamer::entrust_with(place, || Latch::new((0u64, 0u64))), gossamer::entrust_on(remote(), 0u64));
         let fibers: Vec<_> = places()
             .into_iter()
             .cycle()
@@ -58,7 +58,7 @@ pub fn launched_closures_take_turns() {
         assert_eq!(steps.apply(|steps| *steps), FIBERS);
     }
     // Of one client: in the order in which they were launched.
-    let log = gossamer::entrust_with(far(), || Latch::new(Vec::<u64>::new()));
+    let log = gossamer::entrust_with(remote(), || Latch::new(Vec::<u64>::new()));
     for number in 0..50 {
         log.launch_then(
             move |log| {
@@ -119,10 +119,10 @@ pub fn launches_call_back() {
 
 pub fn held_values_are_released() {
     for place in spots() {
-        let gate = Gate::at(far());
+        let gate = Gate::at(remote());
         let log = gossamer::entrust_with(place, || Latch::new(vec![1u64]));
         let (first, waits) = (log.clone(), gate.clone());
-        let fiber = gossamer::spawn_on(far(), move || {
+        let fiber = gossamer::spawn_on(remote(), move || {
             first.launch_held(move |log| {
                 log.released(|| waits.pass());
                 log.push(3);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use gossamer::{Place, Trust};
 
-use super::ground::{Gate, Witness, effort, ended, far, near, places, spots, until};
+use super::ground::{Gate, Witness, beside, effort, ended, places, remote, spots, until};
 
 fn witness(place: Place, counter: &Trust<u64>) -> Trust<Witness> {
     let counter = counter.clone();
@@ -37,15 +37,15 @@ pub fn a_property_ends_once_after_its_last_trust() {
 }
 
 /// Its trustee has much to do for this worker before it hears what it was entrusted with.
-pub fn a_property_can_be_used_from_afar_at_once() {
-    let place = near();
+pub fn a_property_can_be_used_from_elsewhere_at_once() {
+    let place = beside();
     for _ in 0..effort(50) {
         let busy = gossamer::entrust_on(place, 0u64);
         let queue = gossamer::entrust_on(gossamer::here(), busy.clone());
         queue.apply(|busy| (0..20_000).for_each(|_| busy.apply_then(|n| *n += 1, |()| {})));
         let fresh = gossamer::entrust_on(place, 7u64);
         let given = fresh.clone();
-        assert_eq!(gossamer::spawn_on(far(), move || given.apply(|v| *v)).join().unwrap(), 7);
+        assert_eq!(gossamer::spawn_on(remote(), move || given.apply(|v| *v)).join().unwrap(), 7);
         assert_eq!(fresh.apply(|v| *v), 7);
     }
 }
@@ -58,11 +58,11 @@ pub fn a_property_ends_where_it_lived() {
             self.0.apply_then(move |graves| graves.push(place), |()| {});
         }
     }
-    let graves = gossamer::entrust_with(far(), Vec::<Place>::new);
+    let graves = gossamer::entrust_with(remote(), Vec::<Place>::new);
     for (count, place) in (1..).zip(places()) {
         let list = graves.clone();
         let property = gossamer::entrust_with(place, move || Sexton(list));
-        gossamer::spawn_on(far(), move || drop(property)).join().unwrap();
+        gossamer::spawn_on(remote(), move || drop(property)).join().unwrap();
         until(|| graves.apply(|graves| graves.len()) == count);
         assert_eq!(graves.apply(|graves| *graves.last().unwrap()), place);
     }
@@ -74,7 +74,7 @@ pub fn trusts_travel_in_captures() {
         let log = gossamer::entrust_on(place, Vec::<u64>::new());
         let inner = log.clone();
         // There, the captured trust is used, and used again by what it sends.
-        let outer = gossamer::entrust_on(far(), 5u64);
+        let outer = gossamer::entrust_on(remote(), 5u64);
         outer.apply(move |n| {
             let (n, twice) = (*n, inner.clone());
             inner.apply_then(move |log| log.push(n), move |()| twice.apply_then(|log| log.push(6), |()| {}));
@@ -93,7 +93,7 @@ pub fn trusts_travel_in_results() {
     for place in spots() {
         let inner = counter.clone();
         let made = gossamer::spawn_on(place, move || gossamer::entrust(Witness(inner))).join().unwrap();
-        let shelf = gossamer::entrust_with(far(), move || Some(made));
+        let shelf = gossamer::entrust_with(remote(), move || Some(made));
         let back = shelf.apply(|shelf| shelf.take()).expect("it was put there");
         let copies = [back.clone(), back.clone()];
         assert_eq!(back.apply(|_| gossamer::here().machine), place.machine);
@@ -108,25 +108,25 @@ pub fn trusts_travel_inside_serialised_values() {
     for place in spots() {
         let names = gossamer::entrust_with(place, HashMap::<String, Trust<Witness>>::new);
         for name in ["one", "two"] {
-            let entry = (name.to_owned(), witness(far(), &counter));
+            let entry = (name.to_owned(), witness(remote(), &counter));
             let put = |names: &mut HashMap<_, _>, (name, witness)| names.insert(name, witness).is_none();
             assert!(names.apply_with(put, entry));
         }
         let one = names.apply_with(|names, name: String| names.get(&name).cloned(), "one".to_owned()).unwrap();
-        assert_eq!(one.apply(|_| gossamer::here()), far());
+        assert_eq!(one.apply(|_| gossamer::here()), remote());
         let (promise, kept) = gossamer::promise::<(String, Trust<Witness>)>();
         names.apply(move |names| promise.keep_with(names.remove_entry("two").unwrap()));
         let (name, two) = kept.wait().unwrap();
         assert_eq!(name, "two");
         let (sender, receiver) = gossamer::sync::Channel::new().at(place).open();
         let waiting = receiver.clone();
-        let fiber = gossamer::spawn_on(far(), move || {
+        let fiber = gossamer::spawn_on(remote(), move || {
             let (name, two): (String, Trust<Witness>) = waiting.recv().unwrap();
             (name.len(), two)
         });
         sender.send((name, two)).unwrap();
         let (len, two) = fiber.join().unwrap();
-        assert_eq!((len, two.apply(|_| gossamer::here())), (3, far()));
+        assert_eq!((len, two.apply(|_| gossamer::here())), (3, remote()));
         // What nobody receives ends as well.
         sender.post(("three".to_owned(), witness(place, &counter)));
         drop((names, receiver));
@@ -141,11 +141,11 @@ pub fn trusts_travel_in_properties() {
     for place in spots() {
         let directory = gossamer::entrust_with(place, Vec::<(Trust<u64>, Trust<Witness>)>::new);
         for number in &numbers {
-            let entry = (number.clone(), witness(far(), &counter));
+            let entry = (number.clone(), witness(remote(), &counter));
             directory.apply(move |directory| directory.push(entry));
         }
         let reader = directory.clone();
-        let sum = gossamer::spawn_on(far(), move || {
+        let sum = gossamer::spawn_on(remote(), move || {
             let len = reader.apply(|directory| directory.len());
             (0..len).map(|n| reader.apply(move |directory| directory[n].0.clone()).apply(|n| *n)).sum::<u64>()
         });
@@ -200,7 +200,7 @@ pub fn trusts_are_dropped_inside_closures() {
     let counter = gossamer::entrust(0u64);
     for place in spots() {
         let other = gossamer::entrust_on(place, 0u64);
-        let witness = witness(far(), &counter);
+        let witness = witness(remote(), &counter);
         let (one, two) = (witness.clone(), witness.clone());
         other.apply(move |_| drop(one));
         other.apply_then(|_| {}, move |()| drop(two));

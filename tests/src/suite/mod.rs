@@ -8,6 +8,7 @@ mod calls;
 mod context;
 mod fibers;
 mod files;
+mod forms;
 mod ground;
 mod latches;
 mod lives;
@@ -43,8 +44,15 @@ behaviours! {
         properties_live_where_they_were_put,
         what_cannot_travel_is_made_there,
         results_of_every_kind,
-        counters_tell_near_from_far,
+        counters_tell_local_from_remote,
         shared_values_stay_on_their_machine;
+    forms:
+        apply_in_each_form,
+        apply_with_in_each_form,
+        launch_in_each_form,
+        launch_with_in_each_form,
+        launch_held_in_each_form,
+        launch_held_with_in_each_form;
     order:
         apply_then_keeps_order,
         apply_comes_after_all_before_it,
@@ -72,7 +80,7 @@ behaviours! {
         over_aligned_captures_and_results;
     lives:
         a_property_ends_once_after_its_last_trust,
-        a_property_can_be_used_from_afar_at_once,
+        a_property_can_be_used_from_elsewhere_at_once,
         a_property_ends_where_it_lived,
         trusts_travel_in_captures,
         trusts_travel_in_results,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use gossamer::Trust;
 
-use super::ground::{effort, far, spots, until};
+use super::ground::{effort, remote, spots, until};
 
 pub fn apply_then_keeps_order() {
     const ROUNDS: u64 = 3000; // more than a batch holds
@@ -157,7 +157,7 @@ fn resident_bytes() -> u64 {
 pub fn back_pressure_bounds_memory() {
     let requests = effort(16_000);
     const BYTES: usize = 4000;
-    let there = gossamer::entrust_on(far(), 0u64);
+    let there = gossamer::entrust_on(remote(), 0u64);
     let before = resident_bytes();
     let mut most = 0;
     for request in 0..requests {
@@ -209,7 +209,7 @@ pub fn callbacks_that_go_on_for_ever_starve_nobody() {
         let next = number.clone();
         number.apply_then(|n| *n += 1, move |()| again(next, stop, running));
     }
-    let number = gossamer::entrust_on(far(), 0u64);
+    let number = gossamer::entrust_on(remote(), 0u64);
     let (stop, running) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
     for _ in 0..200 {
         running.set(running.get() + 1);

@@ -2,7 +2,7 @@
 
 use gossamer::{Error, Promise, promise};
 
-use super::ground::{far, places, spots, until};
+use super::ground::{places, remote, spots, until};
 
 pub fn promises_are_kept_from_anywhere() {
     for place in places() {
@@ -35,7 +35,7 @@ pub fn promises_that_are_dropped_tell() {
 }
 
 pub fn promises_of_many_wait_in_one_property() {
-    let line = gossamer::entrust_with(far(), Vec::<Promise<u64>>::new);
+    let line = gossamer::entrust_with(remote(), Vec::<Promise<u64>>::new);
     let fibers: Vec<_> = places()
         .into_iter()
         .flat_map(|place| [place; 10])

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use gossamer::Trust;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::ground::{far, is_rack, panic_of, spots};
+use super::ground::{is_rack, panic_of, remote, spots};
 
 pub fn strings_travel() {
     for place in spots() {
@@ -96,7 +96,7 @@ pub fn arguments_of_every_size() {
 
 pub fn what_is_too_large_is_refused_with_the_limit() {
     const BYTES: usize = (64 << 20) + 1;
-    let there = gossamer::entrust_on(far(), String::new());
+    let there = gossamer::entrust_on(remote(), String::new());
     if is_rack() {
         let text = " ".repeat(BYTES);
         let other = there.clone();

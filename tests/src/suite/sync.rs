@@ -11,7 +11,7 @@ use gossamer::sync::{
 };
 use gossamer::{Latch, Trust};
 
-use super::ground::{far, places, spots, until};
+use super::ground::{places, remote, spots, until};
 
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(1000);
@@ -62,7 +62,7 @@ pub fn channels_close_when_one_side_is_gone() {
     for place in spots() {
         // Receivers that wait are told, once what was sent is received.
         let (sender, receiver) = Channel::new().at(place).open::<String>();
-        let waiting: Vec<_> = [far(), gossamer::here()]
+        let waiting: Vec<_> = [remote(), gossamer::here()]
             .map(|from| {
                 let receiver = receiver.clone();
                 gossamer::spawn_on(from, move || receiver.recv().map(|text| text.len()).unwrap_or(0))
@@ -71,7 +71,7 @@ pub fn channels_close_when_one_side_is_gone() {
             .collect();
         let other = sender.clone();
         drop(sender);
-        gossamer::spawn_on(far(), move || other.send("last".to_owned()).unwrap()).join().unwrap();
+        gossamer::spawn_on(remote(), move || other.send("last".to_owned()).unwrap()).join().unwrap();
         let lens: usize = waiting.into_iter().map(|fiber| fiber.join().unwrap()).sum();
         assert_eq!(lens, 4, "one has the last value, one nothing");
         assert_eq!(receiver.recv_timeout(LONG), Err(RecvTimeoutError::Disconnected));
@@ -80,13 +80,13 @@ pub fn channels_close_when_one_side_is_gone() {
         let (sender, receiver) = Channel::new().at(place).capacity(0).open::<String>();
         assert_eq!(sender.try_send("full".to_owned()), Err(TrySendError::Full("full".to_owned())));
         let blocked = sender.clone();
-        let blocked = gossamer::spawn_on(far(), move || {
+        let blocked = gossamer::spawn_on(remote(), move || {
             let SendError(back) = blocked.send("never taken".to_owned()).unwrap_err();
             back.len()
         });
         let last = receiver.clone();
         drop(receiver);
-        gossamer::spawn_on(far(), move || drop(last)).join().unwrap();
+        gossamer::spawn_on(remote(), move || drop(last)).join().unwrap();
         assert_eq!(blocked.join().unwrap(), 11);
         assert_eq!(sender.send("late".to_owned()), Err(SendError("late".to_owned())));
         assert_eq!(sender.try_send(String::new()), Err(TrySendError::Disconnected(String::new())));
@@ -99,7 +99,7 @@ pub fn bounded_channels_hold_back() {
         let (sender, receiver) = Channel::new().at(place).capacity(3).open::<u64>();
         let fiber = {
             let sender = sender.clone();
-            gossamer::spawn_on(far(), move || (0..50).for_each(|n| sender.send(n).unwrap()))
+            gossamer::spawn_on(remote(), move || (0..50).for_each(|n| sender.send(n).unwrap()))
         };
         until(|| receiver.len() == 3);
         assert_eq!(sender.try_send(99), Err(TrySendError::Full(99)));
@@ -142,14 +142,14 @@ pub fn receivers_are_served_in_turn() {
 }
 
 pub fn channels_carry_trusts_and_channels() {
-    let (give, take) = Channel::new().at(far()).open_plain::<(Sender<String>, Trust<u64>)>();
-    let fiber = gossamer::spawn_on(far(), move || {
+    let (give, take) = Channel::new().at(remote()).open_plain::<(Sender<String>, Trust<u64>)>();
+    let fiber = gossamer::spawn_on(remote(), move || {
         let (answer, number) = take.recv().unwrap();
         answer.send(format!("{} at {}", number.apply(|n| *n), gossamer::here())).unwrap();
     });
     let (answer, question) = channel();
     give.send((answer, gossamer::entrust(7u64))).unwrap();
-    assert_eq!(question.recv(), Ok(format!("7 at {}", far())));
+    assert_eq!(question.recv(), Ok(format!("7 at {}", remote())));
     assert_eq!(question.recv(), Err(RecvError), "the sender that has travelled is gone");
     fiber.join().unwrap();
 }
@@ -157,7 +157,7 @@ pub fn channels_carry_trusts_and_channels() {
 pub fn closures_and_callbacks_post() {
     for place in spots() {
         let (sender, receiver) = Channel::new().at(place).open::<String>();
-        let number = gossamer::entrust_on(far(), 0u64);
+        let number = gossamer::entrust_on(remote(), 0u64);
         for round in 0..50 {
             let (there, here) = (sender.clone(), sender.clone());
             number.apply_then(
@@ -212,9 +212,9 @@ pub fn receivers_that_give_up_lose_nothing() {
 
 pub fn barriers_hold_all_back() {
     const ROUNDS: u64 = 40;
-    let barrier = Barrier::at(far(), 2 * places().len());
+    let barrier = Barrier::at(remote(), 2 * places().len());
     let all = 2 * places().len() as u64;
-    let came = gossamer::entrust_on(far(), 0u64);
+    let came = gossamer::entrust_on(remote(), 0u64);
     let fibers: Vec<_> = places()
         .into_iter()
         .flat_map(|place| [place; 2])
@@ -243,7 +243,7 @@ pub fn condition_variables_wake_who_waits() {
     const EACH: u64 = 60;
     for place in spots() {
         let buffer = gossamer::entrust_with(place, || Latch::new(VecDeque::<u64>::new()));
-        let (filled, emptied) = (Condvar::at(place), Condvar::at(far()));
+        let (filled, emptied) = (Condvar::at(place), Condvar::at(remote()));
         let mut fibers = Vec::new();
         for from in places() {
             let (buffer, filled, emptied) = (buffer.clone(), filled.clone(), emptied.clone());

@@ -36,15 +36,15 @@ fn hosts_reach_one_another() {
 #[test]
 fn a_host_that_is_cut_off_hears_nothing_until_it_is_restored() {
     let network = Network::new(2);
-    let (near, far) = (&network.hosts[0], &network.hosts[1]);
-    let listener = far.namespace.inside(|| TcpListener::bind((far.address, 7117)).unwrap());
+    let (first, second) = (&network.hosts[0], &network.hosts[1]);
+    let listener = second.namespace.inside(|| TcpListener::bind((second.address, 7117)).unwrap());
     let address = listener.local_addr().unwrap();
     network.cut(1);
-    let refused = near.namespace.inside(|| TcpStream::connect_timeout(&address, Duration::from_millis(50)));
+    let refused = first.namespace.inside(|| TcpStream::connect_timeout(&address, Duration::from_millis(50)));
     assert!(
         matches!(refused.as_ref().map_err(|error| error.kind()), Err(ErrorKind::TimedOut | ErrorKind::HostUnreachable)),
         "{refused:?}"
     );
     network.restore(1);
-    near.namespace.inside(|| TcpStream::connect_timeout(&address, CONNECT_LIMIT).unwrap());
+    first.namespace.inside(|| TcpStream::connect_timeout(&address, CONNECT_LIMIT).unwrap());
 }

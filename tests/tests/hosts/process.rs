@@ -12,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use crate::network::Host;
 
 /// Far beyond what anything here takes, so that a hang fails instead of hanging.
-pub const PATIENCE: Duration = Duration::from_secs(100);
+pub const TIME_LIMIT: Duration = Duration::from_secs(100);
 
 /// What a process has written to one of its streams so far.
 #[derive(Debug, Default)]
@@ -76,13 +76,13 @@ impl Process {
     /// Waits for its end.
     #[track_caller]
     pub fn end(mut self) -> Ended {
-        let left = Watched::new([self.id()]).wait(PATIENCE);
-        assert!(left.is_ok(), "not ended after {PATIENCE:?}; stderr: {:?}", written_to(&self.stderr));
+        let left = Watched::new([self.id()]).wait(TIME_LIMIT);
+        assert!(left.is_ok(), "not ended after {TIME_LIMIT:?}; stderr: {:?}", written_to(&self.stderr));
         let status = self.child.wait().unwrap();
         let whole = |stream: &Stream| {
             let (written, changed) = &**stream;
             let is_under_way = |written: &mut Written| !written.is_over;
-            let (written, _) = changed.wait_timeout_while(written.lock().unwrap(), PATIENCE, is_under_way).unwrap();
+            let (written, _) = changed.wait_timeout_while(written.lock().unwrap(), TIME_LIMIT, is_under_way).unwrap();
             assert!(written.is_over, "somebody holds the streams of an ended process open");
             String::from_utf8_lossy(&written.bytes).into_owned()
         };
@@ -127,7 +127,7 @@ fn wait_for(stream: &Stream, text: &str) -> Result<String, String> {
     let is_absent = |written: &mut Written| {
         !written.is_over && !written.bytes.windows(text.len()).any(|window| window == text.as_bytes())
     };
-    drop(changed.wait_timeout_while(written.lock().unwrap(), PATIENCE, is_absent).unwrap());
+    drop(changed.wait_timeout_while(written.lock().unwrap(), TIME_LIMIT, is_absent).unwrap());
     let all = written_to(stream);
     if all.contains(text) { Ok(all) } else { Err(all) }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::network::Network;
-use crate::process::{PATIENCE, Process, Watched, send};
+use crate::process::{Process, TIME_LIMIT, Watched, send};
 
 pub const LAUNCH: &str = env!("CARGO_BIN_EXE_test-launch");
 pub const DAEMON: &str = env!("CARGO_BIN_EXE_test-daemon");
@@ -136,7 +136,7 @@ impl Rack {
         let is_coming = |entry: fs::DirEntry| entry.file_name().to_string_lossy().starts_with(".incoming-");
         let start = Instant::now();
         while !fs::read_dir(&cache).is_ok_and(|entries| entries.flatten().any(is_coming)) {
-            assert!(start.elapsed() < PATIENCE, "nothing comes in");
+            assert!(start.elapsed() < TIME_LIMIT, "nothing comes in");
             std::thread::yield_now();
         }
     }
@@ -243,6 +243,6 @@ impl Drop for Rack {
         // Nothing is left, unless the test has failed.
         let left = self.processes();
         left.iter().for_each(|pid| send(*pid, Signal::KILL));
-        let _ = Watched::new(left).wait(PATIENCE);
+        let _ = Watched::new(left).wait(TIME_LIMIT);
     }
 }

@@ -144,6 +144,23 @@ fn a_panic_in_gsm_main_is_status_101() {
 }
 
 #[test]
+fn fibers_of_all_machines_have_the_stack_that_was_asked_for() {
+    let deep = |machines: u16, stack: &str| run(launcher(machines, &[], ROLES, &["deep", stack]));
+    for machines in [1, 2] {
+        let roomy = deep(machines, "roomy");
+        assert!(roomy.status.success(), "{roomy:#?}");
+        let overflowed = deep(machines, "default");
+        assert!(!overflowed.status.success(), "{overflowed:#?}");
+        for words in ["has overflowed its stack (1048576 bytes)", "gossamer::builder()"] {
+            assert!(overflowed.stderr.contains(words), "no {words:?}: {overflowed:#?}");
+        }
+        let impossible = deep(machines, "impossible");
+        assert_eq!(impossible.status.code(), Some(70), "{impossible:#?}");
+        assert!(impossible.stderr.contains("stack_bytes"), "{impossible:#?}");
+    }
+}
+
+#[test]
 fn a_program_without_gossamer_runs_unless_it_has_to_join() {
     for machines in [1, 2] {
         let ended = run(launcher(machines, &[], STRANGER, &["trust"]));

@@ -13,17 +13,17 @@ use std::sync::{Arc, OnceLock};
 use gossamer_tests::suite::ALL;
 use libtest_mimic::{Arguments, Trial};
 
-use program::{Report, Way};
+use program::{Deployment, Report};
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut trials = Vec::new();
-    for way in Way::chosen() {
+    for deployment in Deployment::chosen() {
         let report: Arc<OnceLock<Report>> = Arc::default();
         for behaviour in ALL {
             let report = Arc::clone(&report);
-            let test = move || report.get_or_init(|| Report::of(way)).verdict(behaviour.name);
-            trials.push(Trial::test(format!("{}::{}", way.name, behaviour.name), test));
+            let test = move || report.get_or_init(|| Report::of(deployment)).verdict(behaviour.name);
+            trials.push(Trial::test(format!("{}::{}", deployment.name, behaviour.name), test));
         }
     }
     libtest_mimic::run(&arguments, trials).exit_code()

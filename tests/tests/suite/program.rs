@@ -11,32 +11,32 @@ use std::time::Duration;
 use libtest_mimic::Failed;
 
 /// How long one behaviour may take before it counts as hung. Each takes a second or two on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(150);
+const TIME_LIMIT: Duration = Duration::from_secs(150);
 
 /// The way whose libibverbs is a stub.
 const STUB: &str = "stub2";
 
 /// A kind of rack.
 #[derive(Clone, Copy)]
-pub struct Way {
+pub struct Deployment {
     pub name: &'static str,
     /// 0: no launcher, one process.
     machines: u16,
     options: &'static [&'static str],
 }
 
-impl Way {
-    const ALL: [Way; 8] = [
-        Way { name: "alone", machines: 0, options: &[] },
-        Way { name: "shm2", machines: 2, options: &["--fabric", "shm"] },
-        Way { name: "shm3", machines: 3, options: &["--fabric", "shm"] },
-        Way { name: "tcp2", machines: 2, options: &["--fabric", "tcp"] },
-        Way { name: "tcp3", machines: 3, options: &["--fabric", "tcp"] },
-        Way { name: "auto3", machines: 3, options: &["--fabric", "auto"] },
+impl Deployment {
+    const ALL: [Deployment; 8] = [
+        Deployment { name: "alone", machines: 0, options: &[] },
+        Deployment { name: "shm2", machines: 2, options: &["--fabric", "shm"] },
+        Deployment { name: "shm3", machines: 3, options: &["--fabric", "shm"] },
+        Deployment { name: "tcp2", machines: 2, options: &["--fabric", "tcp"] },
+        Deployment { name: "tcp3", machines: 3, options: &["--fabric", "tcp"] },
+        Deployment { name: "auto3", machines: 3, options: &["--fabric", "auto"] },
         // All but the device: a stub writes to the other machine's memory.
-        Way { name: STUB, machines: 2, options: &["--fabric", "verbs", "--threads", "4"] },
+        Deployment { name: STUB, machines: 2, options: &["--fabric", "verbs", "--threads", "4"] },
         // Needs an RDMA device: `cargo dev rdma`.
-        Way {
+        Deployment {
             name: "verbs2",
             machines: 2,
             options: &["--fabric", "verbs", "--threads", "4", "--start-timeout", "200"],
@@ -44,13 +44,13 @@ impl Way {
     ];
 
     /// Those that `SUITE_WAYS` names (such as `shm2,verbs2`), or all that need no device.
-    pub fn chosen() -> Vec<Way> {
+    pub fn chosen() -> Vec<Deployment> {
         let names = std::env::var("SUITE_WAYS").ok();
-        let is_chosen = |way: &Way| match &names {
-            Some(names) => names.split(',').any(|name| name == way.name),
-            None => !way.name.starts_with("verbs"),
+        let is_chosen = |deployment: &Deployment| match &names {
+            Some(names) => names.split(',').any(|name| name == deployment.name),
+            None => !deployment.name.starts_with("verbs"),
         };
-        Way::ALL.into_iter().filter(is_chosen).collect()
+        Deployment::ALL.into_iter().filter(is_chosen).collect()
     }
 
     fn command(&self) -> Command {
@@ -82,8 +82,8 @@ pub struct Report {
 
 impl Report {
     /// Runs all behaviours.
-    pub fn of(way: Way) -> Report {
-        let mut command = way.command();
+    pub fn of(deployment: Deployment) -> Report {
+        let mut command = deployment.command();
         command.env("RUST_BACKTRACE", "0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut running = Running(command.spawn().expect("the suite starts"));
         let (Some(stdout), Some(stderr)) = (running.0.stdout.take(), running.0.stderr.take()) else {
@@ -107,10 +107,10 @@ impl Report {
         let mut report = Report { verdicts: HashMap::new(), end: String::new() };
         let mut current = None;
         let end = loop {
-            match lines.recv_timeout(PATIENCE) {
+            match lines.recv_timeout(TIME_LIMIT) {
                 Ok(line) => report.read(&line, &mut current),
                 Err(RecvTimeoutError::Disconnected) => break "the program ended".to_owned(),
-                Err(RecvTimeoutError::Timeout) => break format!("it hung for {PATIENCE:?}"),
+                Err(RecvTimeoutError::Timeout) => break format!("it hung for {TIME_LIMIT:?}"),
             }
         };
         // Nothing, if it has ended; the launcher takes its machines along.

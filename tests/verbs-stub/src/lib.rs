@@ -118,10 +118,10 @@ unsafe extern "C" fn ibv_query_device(_context: *mut Context, attr: *mut DeviceA
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_port(_context: *mut Context, _port: u8, attr: *mut PortAttr) -> c_int {
     let mut port = PortAttr::EMPTY;
-    port.state = knob("VERBS_STUB_STATE", 4) as u32;
+    port.state = knob("VERBS_STUB_STATE", u64::from(layout::PORT_ACTIVE)) as u32;
     // InfiniBand, whose address is a number, so no table of addresses is looked for.
     (port.link_layer, port.lid) = (1, 1);
-    (port.active_mtu, port.max_msg_sz) = (5, 1 << 30);
+    (port.active_mtu, port.max_msg_sz) = (layout::MTU_4096, 1 << 30);
     // SAFETY: the caller's promise.
     unsafe { *attr = port };
     0

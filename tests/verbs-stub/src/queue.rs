@@ -1,8 +1,8 @@
 //! Completion channel, completion queues, queue pairs.
 //!
-//! Here: what is posted is done at once, in the order of the chain, so its completion can be polled when the post returns. The
-//! last word of a write is stored after the rest. A message without bytes (a bell) is a datagram to the socket that the peer's
-//! process has as its completion channel; each process has one, with one queue.
+//! Here: what is posted is done at once, in the order of the chain, so its completion can be polled when the post
+//! returns. The last word of a write is stored after the rest. A message without bytes (a wake message) is a datagram
+//! to the socket that the peer's process has as its completion channel; each process has one, with one queue.
 
 use super::knob;
 use super::layout::{
@@ -55,15 +55,15 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where a process takes bells and announcements.
+/// Where a process takes wake messages and announcements.
 fn address(process: u32) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("verbs-stub-{process}"))
 }
 
 fn send(process: u32, queue_pair: u32, immediate: u32) -> io::Result<()> {
-    let letter = [queue_pair.to_ne_bytes(), immediate.to_ne_bytes()].concat();
+    let message = [queue_pair.to_ne_bytes(), immediate.to_ne_bytes()].concat();
     let sender = SENDER.as_ref().map_err(|error| io::Error::from(error.kind()))?;
-    sender.send_to_addr(&letter, &address(process)?).map(drop)
+    sender.send_to_addr(&message, &address(process)?).map(drop)
 }
 
 /// # Safety
@@ -125,13 +125,13 @@ unsafe extern "C" fn ibv_destroy_cq(queue: *mut Cq) -> c_int {
 unsafe extern "C" fn ibv_get_cq_event(channel: *mut CompChannel, queue: *mut *mut Cq, user: *mut *mut c_void) -> c_int {
     // SAFETY: the caller's promise.
     let channel = unsafe { &*channel.cast::<Channel>() };
-    let mut letter = [0; 8];
+    let mut message = [0; 8];
     // Acquire, pairs with the Release in `ibv_create_cq`.
     let announced = channel.queue.load(Ordering::Acquire);
-    if announced.is_null() || channel.socket.recv(&mut letter).is_err() {
+    if announced.is_null() || channel.socket.recv(&mut message).is_err() {
         return -1;
     }
-    let [queue_pair, imm_data] = [0, 4].map(|at| u32::from_ne_bytes(*letter[at..].first_chunk().unwrap_or(&[0; 4])));
+    let [queue_pair, imm_data] = [0, 4].map(|at| u32::from_ne_bytes(*message[at..].first_chunk().unwrap_or(&[0; 4])));
     if queue_pair != 0 {
         let wc = Wc { opcode: 1 << 7, imm_data, qp_num: queue_pair, ..Wc::default() };
         // SAFETY: a channel's queue lives as long as events are taken.
@@ -257,7 +257,7 @@ pub(super) unsafe extern "C" fn post_send(pair: *mut Qp, first: *mut SendWr, _ba
     // SAFETY: as above: null, or a request.
     while let Some(request) = unsafe { next.as_ref() } {
         next = request.next;
-        // SAFETY: as above; bells have no source.
+        // SAFETY: as above; wake messages have no source.
         unsafe { post.add(request) };
         // SAFETY: as above.
         let is_done = unsafe { carry_out(pair, request) }.is_ok();
@@ -267,7 +267,7 @@ pub(super) unsafe extern "C" fn post_send(pair: *mut Qp, first: *mut SendWr, _ba
             complete(pair, Wc { wr_id: request.wr_id, status, opcode, qp_num: pair.base.qp_num, ..Wc::default() });
         }
     }
-    note(|| format!("post {} {} {} {}", post.writes, post.bytes, post.bells, post.signed));
+    note(|| format!("post {} {} {} {}", post.writes, post.bytes, post.wake_messages, post.signed));
     0
 }
 
@@ -276,7 +276,7 @@ pub(super) unsafe extern "C" fn post_send(pair: *mut Qp, first: *mut SendWr, _ba
 struct Post {
     writes: u64,
     bytes: u64,
-    bells: u64,
+    wake_messages: u64,
     signed: u64,
 }
 
@@ -290,7 +290,7 @@ impl Post {
             // SAFETY: the caller's promise.
             self.bytes += u64::from(unsafe { (*request.sg_list).length });
         } else {
-            self.bells += 1;
+            self.wake_messages += 1;
         }
     }
 }
@@ -311,7 +311,7 @@ pub(super) fn note(line: impl FnOnce() -> String) {
 /// The request's sources can be read.
 unsafe fn carry_out(pair: &Pair, request: &SendWr) -> io::Result<()> {
     if request.opcode != WR_RDMA_WRITE {
-        // Nobody is rung before something was written on the same queue pair.
+        // Nobody is woken before something was written on the same queue pair.
         return send(pair.process.load(Ordering::Relaxed), pair.peer.load(Ordering::Relaxed), request.imm_data);
     }
     let mut memory = held(&pair.memory);

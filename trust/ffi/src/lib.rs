@@ -54,8 +54,7 @@ fn fail(failure: &Failure) -> Status {
 
 #[cold]
 fn panicked(payload: Box<dyn Any + Send>) -> Status {
-    let text = payload.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("a panic without a text");
+    let text = trust::link::panic_text(&*payload);
     let status = fail(&Failure::new(Status::TRUST_INTERNAL, format!("the library has failed: {text}")));
     // Its destructor might panic in turn.
     std::mem::forget(payload);

@@ -49,7 +49,7 @@ pub unsafe extern "C" fn trust_poll(busy: *mut bool) -> Status {
 }
 
 /// Ends what trust_attach began: waits for the answers to the thread's requests (5 s at most), serves what was sent to it, drops the
-/// properties entrusted to it and closes the descriptor as soon as no other thread may want to ring it: it has to be out of the program's
+/// properties entrusted to it and closes the descriptor as soon as no other thread may want to wake by it: it has to be out of the program's
 /// loop by now. Trusts of its properties fail from then on with TRUST_GONE. A thread that ends does all that by itself, but for fibers in the
 /// middle of their code, with which it must not end.
 ///

@@ -33,6 +33,6 @@ fn header_is_current() {
     let there = std::fs::read_to_string(&header).expect("read trust.h");
     assert!(
         there == made,
-        "trust/include/trust.h is not current: `TRUST_HEADER=write cargo test -p trust-ffi --test header`"
+        "trust/include/trust.h is not current: `TRUST_HEADER=write cargo test -p gossamer-trust-ffi --test header`"
     );
 }

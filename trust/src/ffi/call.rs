@@ -10,12 +10,12 @@ use std::ptr;
 use super::types::{Block, Failure, Function, Handle, Result, Status, Then, TrustResult, Value, null};
 use super::{may_wait, with_worker};
 use crate::config::MESSAGE_BYTES_MAX;
+use crate::ids::TrusteeId;
 use crate::property::{Header, Property};
-use crate::registry::TrusteeId;
-use crate::reply::Reply;
-use crate::request::{Fault, Request, Response, Resuming, Serving, Target};
+use crate::request::{Fault, Host, Request, Response, Resuming, Serving, Target};
+use crate::runtime::worker::{self, Context, Worker};
+use crate::tasks::reply::Reply;
 use crate::unwind::quietly;
-use crate::worker::{Context, Worker};
 
 /// A function that is there.
 pub(super) type Called =
@@ -266,12 +266,14 @@ unsafe fn post_here(worker: &Worker, property: *mut Header, function: Called, ar
     }
     // SAFETY: live; counted until the call has run.
     unsafe { worker.count(property, 1) };
-    worker.defer(Box::new(move |worker| {
-        // SAFETY: the count above; deferred calls run in free context.
-        unsafe {
-            call_here(worker, property, function, block.parts(), answer);
-            worker.count(property, -1);
-        }
+    worker.defer(Box::new(move || {
+        worker::with(|worker| {
+            // SAFETY: the count above; deferred calls run in free context.
+            unsafe {
+                call_here(worker, property, function, block.parts(), answer);
+                worker.count(property, -1);
+            }
+        })
     }));
 }
 

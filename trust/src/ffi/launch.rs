@@ -5,15 +5,15 @@ use std::ffi::c_void;
 use super::call::{ArgumentBlock, Arguments, Called, Waiting};
 use super::types::{Block, Failure, Function, Handle, Result, Status, Then, TrustResult, Value, null};
 use super::{may_wait, with_worker};
-use crate::held::Held;
-use crate::job::Plain;
-use crate::join::{self, JoinHandle};
-use crate::latch::Latch;
-use crate::launch::launch as launch_job;
-use crate::reference::TrusteeReference;
-use crate::registry::{self, TrusteeId};
+use crate::ids::TrusteeId;
+use crate::registry;
 use crate::request::Fault;
-use crate::worker::Worker;
+use crate::runtime::worker::Worker;
+use crate::tasks::held::Held;
+use crate::tasks::job::Plain;
+use crate::tasks::join::{self, JoinHandle};
+use crate::tasks::latch::Latch;
+use crate::tasks::launch::launch as launch_job;
 
 /// A function with its arguments, on its way to a fiber.
 struct Launched {
@@ -144,7 +144,7 @@ pub unsafe fn spawn(
     }
     let argument = Sent(argument);
     // SAFETY: the caller's promise.
-    Ok(join::spawn_on(&TrusteeReference::from_id(id), move || unsafe { function(argument.get()) }))
+    Ok(join::spawn_at(id, move || unsafe { function(argument.get()) }))
 }
 
 /// Lets other fibers run; outside of fibers, serves the thread's trustee once.
@@ -156,11 +156,11 @@ pub fn yield_now() -> Result<()> {
         may_wait(worker)?;
         let is_fiber = worker.fiber().is_some();
         if !is_fiber {
-            worker.outside.leave(worker);
+            worker.leave_outside();
         }
         join::yield_now();
         if !is_fiber {
-            worker.outside.enter(worker);
+            worker.enter_outside();
         }
         Ok(())
     })

@@ -1,6 +1,6 @@
 //! What the C API (`trust/ffi`) needs of this crate's inside; not for programs in Rust.
 //!
-//! Here: threads of a C program that have a loop of their own (`bell.rs`), requests that are C functions with bytes for
+//! Here: threads of a C program that have a loop of their own (`attached.rs`), requests that are C functions with bytes for
 //! arguments (`call.rs`), the same in fibers (`launch.rs`), the types that both sides of the border see (`types.rs`). Not here:
 //! the functions that C calls, and where panics are caught: `trust/ffi`.
 //!
@@ -9,7 +9,7 @@
 
 #![allow(unsafe_code)]
 
-mod bell;
+mod attached;
 mod call;
 mod launch;
 mod types;
@@ -17,19 +17,18 @@ mod types;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_void};
 
-pub use bell::{attach, detach, poll};
+pub use attached::{attach, detach, poll};
 pub use call::{INLINE_BYTES, apply, apply_then};
 pub use launch::{launch, launch_then, spawn, yield_now};
 pub use types::{Block, Destroy, Failure, Function, Handle, Result, Status, Then, TrustResult, Trustee};
 
-pub(crate) use bell::Outside;
-
-use crate::latch::Latch;
-use crate::pool::Threadpool;
-use crate::reference::TrusteeReference;
-use crate::registry::{self, TrusteeId};
-use crate::trust::count;
-use crate::worker::{self, Context, Worker};
+use crate::api::pool::Threadpool;
+use crate::api::reference::TrusteeReference;
+use crate::ids::TrusteeId;
+use crate::registry;
+use crate::runtime::worker::reclaim::count;
+use crate::runtime::worker::{self, Context, Worker};
+use crate::tasks::latch::Latch;
 use types::Value;
 
 impl Handle {
@@ -41,7 +40,7 @@ impl Handle {
 pub(crate) fn with_worker<R>(f: impl FnOnce(&Worker) -> Result<R>) -> Result<R> {
     let called = worker::existing(|worker| {
         let called = f(worker);
-        worker.outside.look(worker);
+        attached::look(worker);
         called
     });
     called.unwrap_or_else(|| {
@@ -90,17 +89,17 @@ pub unsafe fn stop(trustees: &[TrusteeReference], pool: impl FnOnce() -> Threadp
                 return Err(Failure::new(Status::TRUST_MAY_NOT_WAIT, text));
             }
             if worker.outside.is_polled() {
-                bell::outside_loop(worker, "trust_pool_stop on a thread with a loop of its own")?;
+                attached::outside_loop(worker, "trust_pool_stop on a thread with a loop of its own")?;
             }
-            worker.outside.leave(worker);
+            worker.leave_outside();
             std::mem::drop(pool());
-            worker.outside.enter(worker);
+            worker.enter_outside();
             Ok(())
         })
     } else {
         std::mem::drop(pool());
         // If there is one, it is of what the pool's end made here.
-        let _ = crate::local::end(false);
+        let _ = crate::runtime::worker::current::end(false);
         Ok(())
     }
 }
@@ -164,7 +163,7 @@ pub unsafe fn drop(handle: Handle) {
     if let Ok((property, trustee)) = handle.parts() {
         count(trustee, property, -1);
         // A destructor may have launched something.
-        worker::existing(|worker| worker.outside.look(worker));
+        worker::existing(attached::look);
     }
 }
 

@@ -6,12 +6,12 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-use crate::latch::Latch;
+use crate::api::trust::Trust;
+use crate::ids::TrusteeId;
 use crate::property::Header;
-use crate::registry::TrusteeId;
 use crate::request::Fault;
 use crate::slot::Writer;
-use crate::trust::Trust;
+use crate::tasks::latch::Latch;
 
 /// What became of a call. `trust_error_message` says more.
 #[repr(C)]
@@ -56,7 +56,7 @@ pub struct Handle {
 #[derive(Debug)]
 pub struct TrustResult {
     place: Place,
-    made: bool,
+    written: bool,
 }
 
 /// A function that runs at the trustee, on the property that was entrusted. The arguments are a copy of the caller's bytes at a
@@ -247,23 +247,23 @@ impl TrustResult {
     /// The writer is used by nothing else until [`finish`](Self::finish).
     #[inline(always)]
     pub(super) unsafe fn in_slot(writer: *mut Writer) -> Self {
-        TrustResult { place: Place::Slot(writer), made: false }
+        TrustResult { place: Place::Slot(writer), written: false }
     }
 
     /// # Safety
     /// The block is used by nothing else while this is.
     #[inline(always)]
     pub(super) unsafe fn in_block(block: *mut Block) -> Self {
-        TrustResult { place: Place::Block(block), made: false }
+        TrustResult { place: Place::Block(block), written: false }
     }
 
     /// Room for the result, once: null if there is one already or it is too long.
     #[inline(always)]
     pub fn room(&mut self, length: usize) -> *mut u8 {
-        if self.made || length > RESULT_BYTES_MAX {
+        if self.written || length > RESULT_BYTES_MAX {
             return ptr::null_mut();
         }
-        self.made = true;
+        self.written = true;
         match self.place {
             // SAFETY: the promise of `in_slot`.
             Place::Slot(writer) => unsafe { (*writer).put_room(length) },
@@ -275,7 +275,7 @@ impl TrustResult {
     /// The function has returned: if it has put no result, an empty one is put.
     #[inline(always)]
     pub(super) fn finish(mut self) {
-        if !self.made {
+        if !self.written {
             self.room(0);
         }
     }

@@ -2,32 +2,41 @@
 //!
 //! The switch is the `context` crate's (`jump.rs`). A fiber that suspends switches straight to the next ready one; the
 //! worker's loop (on the thread's own stack, the *root*) gets its turn when the fibers that were ready at its
-//! last turn have run, or as many of them as it allowed. Fibers know nothing of slots: `worker.rs` brings the two together.
+//! last turn have run, or as many of them as it allowed. Fibers know nothing of slots, nor of who runs the loop.
 //!
 //! Invariants: (S1) a fiber is resumed on the thread that made it, and only while it is suspended or new;
 //! (S2) a suspended fiber is in at most one queue or has promised its pointer to exactly one waker; (S3) the
 //! stack of a fiber goes back to the pool only after its entry has returned and the root runs, or if it never ran; (S4) a fiber
 //! that has begun is resumed to its end or the process ends: it is never dropped, and no destructor of the thread's thread-locals
-//! runs while it is suspended; one that begins in such a destructor ends there (`local.rs`).
+//! runs while it is suspended; one that begins in such a destructor ends there (who ends the thread sees to that);
+//! (S5) a scheduler stays where it is from its first fiber on.
 
 #![allow(unsafe_code)]
 
 mod jump;
 pub(crate) mod overflow;
 mod queue;
+pub(crate) mod record;
+mod sanitizer;
 pub(crate) mod stack;
+pub(crate) mod timer;
+mod waits;
 
 pub(crate) use queue::FiberQueue;
+pub(crate) use waits::Waits;
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::fmt;
+use std::mem::offset_of;
 use std::ptr;
 
 use context::{Context, Transfer};
 
 use self::overflow::FiberInfo;
+use self::record::{Awaited, Doing, Revoke, Seen, Wait, Whom};
+use self::sanitizer::{Bounds, Left};
 use self::stack::{Stack, StackError, StackPool};
-use crate::request::Fault;
 use crate::unwind::quietly;
 
 /// A fiber, for those who may make it ready again. The pointer is used on the fiber's own thread only.
@@ -41,6 +50,7 @@ unsafe impl Send for FiberRef {}
 pub(crate) struct Entry {
     pub(crate) run: Box<dyn FnOnce() + Send>,
     pub(crate) origin: Origin,
+    pub(crate) whom: Whom,
 }
 
 /// What a fiber is, for messages.
@@ -63,27 +73,31 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A fiber that could not be made, with what it was to run.
-pub(crate) struct NotMade {
+/// A fiber that could not be started, with what it was to run.
+pub(crate) struct NotStarted {
     pub(crate) error: StackError,
     pub(crate) run: Box<dyn FnOnce()>,
 }
 
-impl NotMade {
-    /// For who asked for it. What it was to run is dropped first, for that is the user's code.
-    pub(crate) fn into_fault(self) -> Fault {
-        quietly(|| drop(self.run));
-        Fault::Refused(self.error.to_string())
-    }
-}
-
 /// A fiber's record.
+#[repr(C)] // What a switch touches comes first, in one cache line.
 pub(crate) struct Fiber {
-    /// Where to resume it; empty while it runs.
-    context: Cell<Option<Context>>,
+    side: Side,
     next: Cell<*mut Fiber>,
-    run: Cell<Option<Box<dyn FnOnce()>>>,
+    /// Of the thread that it runs on.
+    scheduler: *const Scheduler,
     has_begun: Cell<bool>,
+    run: Cell<Option<Box<dyn FnOnce()>>>,
+    /// The property whose latched value it has to itself, or null.
+    holds: Cell<*const ()>,
+    whom: Whom,
+    wait: Cell<Option<Wait>>,
+    /// How to take it out of that wait. What it is given lives as long as the wait.
+    revoke: Cell<Option<(*const (), Revoke)>>,
+    /// It is to unwind at its next wait.
+    is_aborted: Cell<bool>,
+    /// Why it was taken out of a wait.
+    verdict: Cell<Option<Box<str>>>,
     info: FiberInfo,
     origin: Origin,
     stack: Cell<Option<Stack>>,
@@ -91,11 +105,26 @@ pub(crate) struct Fiber {
     place: Cell<usize>,
 }
 
+/// Where to resume a fiber or the root.
+struct Side {
+    /// Empty while it runs.
+    context: Cell<Option<Context>>,
+    left: Cell<Left>,
+}
+
+impl Side {
+    fn new(context: Option<Context>) -> Side {
+        Side { context: Cell::new(context), left: Cell::new(Left::NOTHING) }
+    }
+}
+
 /// The fibers of one worker.
 pub(crate) struct Scheduler {
     ready: FiberQueue,
     current: Cell<*mut Fiber>,
-    root: Cell<Option<Context>>,
+    root: Side,
+    /// The thread's own stack.
+    root_stack: Bounds,
     /// How many more fibers may run before the root's turn.
     budget: Cell<usize>,
     finished: Cell<*mut Fiber>,
@@ -106,6 +135,9 @@ pub(crate) struct Scheduler {
     begun: Cell<usize>,
     switches: Cell<u64>,
     next_id: Cell<u64>,
+    next_wait: Cell<u64>,
+    /// What the thread's own code waits for.
+    root_wait: Cell<Option<Wait>>,
 }
 
 impl Scheduler {
@@ -114,7 +146,8 @@ impl Scheduler {
         Ok(Scheduler {
             ready: FiberQueue::new(),
             current: Cell::new(ptr::null_mut()),
-            root: Cell::new(None),
+            root: Side::new(None),
+            root_stack: Bounds::of_this_thread(),
             budget: Cell::new(0),
             finished: Cell::new(ptr::null_mut()),
             stacks: RefCell::new(StackPool::new(stack_bytes)?),
@@ -122,6 +155,8 @@ impl Scheduler {
             begun: Cell::new(0),
             switches: Cell::new(0),
             next_id: Cell::new(0),
+            next_wait: Cell::new(0),
+            root_wait: Cell::new(None),
         })
     }
 
@@ -137,6 +172,20 @@ impl Scheduler {
         let current = self.current.get();
         // SAFETY: null, or the current fiber, which lives.
         unsafe { current.as_ref() }.map(|fiber| fiber.info.id)
+    }
+
+    /// The running fiber has taken the value of the latch in this property, or with null has given it back.
+    pub(crate) fn note_holding(&self, property: *const ()) {
+        // SAFETY: as above.
+        if let Some(fiber) = unsafe { self.current.get().as_ref() } {
+            fiber.holds.set(property);
+        }
+    }
+
+    /// Has the running fiber the value of a latch to itself?
+    pub(crate) fn is_holding(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { self.current.get().as_ref() }.is_some_and(|fiber| !fiber.holds.get().is_null())
     }
 
     pub(crate) fn live(&self) -> usize {
@@ -155,13 +204,19 @@ impl Scheduler {
     }
 
     /// Makes a fiber that will run `run`.
-    pub(crate) fn spawn(&self, run: Box<dyn FnOnce()>, name: Option<Box<str>>, origin: Origin) -> Result<(), NotMade> {
+    pub(crate) fn spawn(
+        &self,
+        run: Box<dyn FnOnce()>,
+        name: Option<Box<str>>,
+        origin: Origin,
+        whom: Whom,
+    ) -> Result<(), NotStarted> {
         let (stack, stack_bytes) = {
             let mut stacks = self.stacks.borrow_mut();
             match stacks.take() {
                 Ok(stack) => (stack, stacks.stack_bytes()),
                 // Given back: its captures are not to be dropped in here.
-                Err(error) => return Err(NotMade { error, run }),
+                Err(error) => return Err(NotStarted { error, run }),
             }
         };
         let id = self.next_id.get();
@@ -171,11 +226,18 @@ impl Scheduler {
         let context =
             unsafe { Context::new(&context::stack::Stack::new(stack.top().cast(), stack.bottom().cast()), start) };
         let fiber = Box::new(Fiber {
-            context: Cell::new(Some(context)),
+            side: Side::new(Some(context)),
             next: Cell::new(ptr::null_mut()),
             run: Cell::new(Some(run)),
             has_begun: Cell::new(false),
+            holds: Cell::new(ptr::null()),
+            whom,
+            wait: Cell::new(None),
+            revoke: Cell::new(None),
+            is_aborted: Cell::new(false),
+            verdict: Cell::new(None),
             info,
+            scheduler: self,
             origin,
             stack: Cell::new(Some(stack)),
             place: Cell::new(0),
@@ -193,6 +255,22 @@ impl Scheduler {
     pub(crate) fn ready(&self, fiber: FiberRef) {
         debug_assert!(self.current.get() != fiber.0, "a fiber that runs cannot be made ready (S2)");
         self.ready.push(fiber);
+    }
+
+    /// Lets a waiting fiber go on; a thread's own code sees for itself.
+    #[inline(always)]
+    pub(crate) fn resume(&self, fiber: Option<FiberRef>) {
+        if let Some(fiber) = fiber {
+            self.ready(fiber);
+        }
+    }
+
+    /// Lets all that wait in a queue go on.
+    #[inline(always)]
+    pub(crate) fn resume_all(&self, queue: &FiberQueue) {
+        while let Some(fiber) = queue.pop() {
+            self.ready(fiber);
+        }
     }
 
     /// Root: runs fibers that are ready now, once each, and so many at most (one at least). True if there was one.
@@ -234,8 +312,8 @@ impl Scheduler {
         unsafe {
             match self.pop_budget() {
                 Some(next) if next.0 == me => {}
-                Some(next) => self.switch(&(*me).context, next.0),
-                None => self.switch_to_root(&(*me).context),
+                Some(next) => self.switch(&(*me).side, next.0),
+                None => self.switch_to_root(&(*me).side),
             }
         }
     }
@@ -255,31 +333,31 @@ impl Scheduler {
     /// Leaves what runs now, to be resumed through `from`, for `to`.
     ///
     /// # Safety
-    /// `to` lives and is suspended or new (S1); `from` is the cell of what runs now.
+    /// `to` lives and is suspended or new (S1); `from` is what runs now.
     #[inline(always)]
-    unsafe fn switch(&self, from: &Cell<Option<Context>>, to: *mut Fiber) {
+    unsafe fn switch(&self, from: &Side, to: *mut Fiber) {
         self.switches.set(self.switches.get() + 1);
         self.current.set(to);
         // SAFETY: `to` lives (S3); it is not running, so its context is there (S1).
         unsafe {
             overflow::set_current(&raw const (*to).info);
-            if let Some(context) = (*to).context.take() {
-                resume(from, context);
+            if let Some(context) = (*to).side.context.take() {
+                resume(from, context, Bounds::of(&(*to).stack));
             }
         }
     }
 
     /// # Safety
-    /// A fiber runs, and `from` is its cell.
+    /// A fiber runs, and `from` is its side.
     #[inline(always)]
-    unsafe fn switch_to_root(&self, from: &Cell<Option<Context>>) {
+    unsafe fn switch_to_root(&self, from: &Side) {
         self.switches.set(self.switches.get() + 1);
         self.current.set(ptr::null_mut());
         // SAFETY: no fiber is current from here on; a fiber runs, so the root left its context.
         unsafe {
             overflow::set_current(ptr::null());
-            if let Some(root) = self.root.take() {
-                resume(from, root);
+            if let Some(root) = self.root.context.take() {
+                resume(from, root, self.root_stack);
             }
         }
     }
@@ -291,6 +369,7 @@ impl Scheduler {
         if fiber.has_begun.get() {
             self.begun.set(self.begun.get() - 1);
         }
+        sanitizer::forget(fiber.side.left.replace(Left::NOTHING), Bounds::of(&fiber.stack), self.root_stack);
         if let Some(stack) = fiber.stack.take() {
             self.stacks.borrow_mut().put(stack);
         }
@@ -313,15 +392,153 @@ impl Scheduler {
         run
     }
 
+    /// Runs `f`, which waits for this; meanwhile others can see that it does.
+    pub(crate) fn waiting<R>(&self, awaited: Awaited, f: impl FnOnce() -> R) -> R {
+        // SAFETY: there is no way to take it out of the wait.
+        unsafe { self.waiting_until_revoked(awaited, None, f) }
+    }
+
+    /// As [`waiting`](Self::waiting), and [`interrupt`](Self::interrupt) may take the fiber out of it.
+    ///
+    /// # Safety
+    /// The function may be called with the pointer, on this thread, until `f` returns or unwinds; it returns true only if nobody else
+    /// will make the fiber ready then.
+    pub(crate) unsafe fn waiting_until_revoked<R>(
+        &self,
+        awaited: Awaited,
+        revoke: Option<(*const (), Revoke)>,
+        f: impl FnOnce() -> R,
+    ) -> R {
+        /// Back in the code that waited, also where it unwinds.
+        struct Over<'a>(&'a Cell<Option<Wait>>, Option<&'a Cell<Option<(*const (), Revoke)>>>);
+        impl Drop for Over<'_> {
+            fn drop(&mut self) {
+                self.0.set(None);
+                if let Some(revoke) = self.1 {
+                    revoke.set(None);
+                }
+            }
+        }
+        let number = self.next_wait.replace(self.next_wait.get() + 1);
+        let wait = Some(Wait { awaited, number, since_ms: record::now_ms() });
+        // SAFETY: null, or the current fiber, which lives until its code, which this is, has ended.
+        let fiber = unsafe { self.current.get().as_ref() };
+        let over = Over(fiber.map_or(&self.root_wait, |fiber| &fiber.wait), fiber.map(|fiber| &fiber.revoke));
+        over.0.set(wait);
+        if let Some(place) = over.1 {
+            place.set(revoke);
+        }
+        f()
+    }
+
+    /// Takes a fiber out of this very wait, if it can be; it goes on and finds the verdict.
+    pub(crate) fn interrupt(&self, id: u64, wait: u64, verdict: Box<str>) -> bool {
+        let fiber = self.all.borrow().iter().copied().find(|&fiber| {
+            // SAFETY: in the list, so it has not been recycled.
+            let fiber = unsafe { &*fiber };
+            fiber.info.id == id && fiber.wait.get().is_some_and(|noted| noted.number == wait)
+        });
+        let Some(fiber) = fiber else { return false };
+        let is_out = self.take_out(fiber);
+        if is_out {
+            // SAFETY: as above.
+            unsafe { (*fiber).verdict.set(Some(verdict)) };
+        }
+        is_out
+    }
+
+    /// Has the fiber that runs for this handle unwind at its next wait, or out of the one that it is in, if it can be taken out of that.
+    pub(crate) fn abort(&self, whom: Whom) {
+        // SAFETY: in the list, so it has not been recycled.
+        let fiber = self.all.borrow().iter().copied().find(|&fiber| unsafe { (*fiber).whom == whom });
+        let Some(fiber) = fiber else { return };
+        // SAFETY: as above.
+        unsafe { (*fiber).is_aborted.set(true) };
+        // Where a panic unwinds it might be that of this fiber, whose destructor waits: a second one would end the process.
+        if !std::thread::panicking() {
+            self.take_out(fiber);
+        }
+    }
+
+    /// Takes a fiber of this scheduler out of its wait, if it is in one that allows for it.
+    fn take_out(&self, fiber: *mut Fiber) -> bool {
+        // SAFETY: the caller has it from the list.
+        let revoke = unsafe { (*fiber).revoke.get() };
+        let Some((of, revoke)) = revoke.filter(|_| fiber != self.current.get()) else { return false };
+        // SAFETY: the fiber is in its wait, as promised there.
+        let is_out = unsafe { revoke(of, FiberRef(fiber)) };
+        if is_out {
+            // Nobody else has its pointer (S2).
+            self.ready(FiberRef(fiber));
+        }
+        is_out
+    }
+
+    /// Is the running fiber to leave its wait, because of a verdict or because it was aborted?
+    pub(crate) fn is_interrupted(&self) -> bool {
+        // SAFETY: null, or the current fiber, which lives.
+        unsafe { self.current.get().as_ref() }.is_some_and(|fiber| {
+            let verdict = fiber.verdict.take();
+            let has_verdict = verdict.is_some();
+            fiber.verdict.set(verdict);
+            has_verdict || (fiber.is_aborted.get() && !std::thread::panicking())
+        })
+    }
+
+    /// Is the running fiber to unwind now? Once for each time that it was aborted.
+    pub(crate) fn take_abort(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { self.current.get().as_ref() }
+            .is_some_and(|fiber| fiber.is_aborted.get() && !std::thread::panicking() && fiber.is_aborted.replace(false))
+    }
+
+    /// Why the running fiber was taken out of its wait.
+    pub(crate) fn take_verdict(&self) -> Option<Box<str>> {
+        // SAFETY: as above.
+        unsafe { self.current.get().as_ref() }.and_then(|fiber| fiber.verdict.take())
+    }
+
+    /// What the thread's own code waits for, if that is noted.
+    pub(crate) fn root_wait(&self) -> Option<Wait> {
+        self.root_wait.get()
+    }
+
+    /// The fibers, with names or only those that can be a part of a circle.
+    pub(crate) fn seen(&self, with_names: bool) -> Vec<Seen> {
+        let ready: HashSet<*mut Fiber> = self.ready.iter().map(|fiber| fiber.0).collect();
+        let all = self.all.borrow();
+        let see = |&fiber: &*mut Fiber| {
+            // SAFETY: in the list, so it has not been recycled.
+            let record = unsafe { &*fiber };
+            let wait = record.wait.get();
+            let holds = record.holds.get().addr();
+            if !with_names && holds == 0 && !wait.is_some_and(|wait| wait.awaited.is_of_circles()) {
+                return None;
+            }
+            let doing = if fiber == self.current.get() {
+                Doing::Runs
+            } else if !record.has_begun.get() {
+                Doing::New
+            } else if ready.contains(&fiber) {
+                Doing::Ready
+            } else {
+                Doing::Waits
+            };
+            let name = if with_names { record.to_string() } else { String::new() };
+            Some(Seen { id: record.info.id, whom: record.whom, doing, wait, holds, name })
+        };
+        all.iter().filter_map(see).collect()
+    }
+
     /// For messages: which fibers are in the middle of their code; the first few of them.
     pub(crate) fn names_of_begun(&self) -> String {
-        const TOLD: usize = 4;
+        const NAMES_MAX: usize = 4;
         let all = self.all.borrow();
         // SAFETY: in the list, so they have not been recycled.
         let begun = all.iter().map(|&fiber| unsafe { &*fiber }).filter(|fiber| fiber.has_begun.get());
-        let mut names: Vec<String> = begun.take(TOLD).map(ToString::to_string).collect();
-        if self.begun() > TOLD {
-            names.push(format!("{} more", self.begun() - TOLD));
+        let mut names: Vec<String> = begun.take(NAMES_MAX).map(ToString::to_string).collect();
+        if self.begun() > NAMES_MAX {
+            names.push(format!("{} more", self.begun() - NAMES_MAX));
         }
         names.join(", ")
     }
@@ -338,9 +555,11 @@ impl fmt::Display for Fiber {
 
 /// Saves what runs now in `from` and goes on in `to`; returns when someone resumes `from`.
 #[inline(always)]
-unsafe fn resume(from: &Cell<Option<Context>>, to: Context) {
+unsafe fn resume(from: &Side, to: Context, stack: Bounds) {
+    from.left.set(sanitizer::leave(stack));
     // SAFETY: `to` was saved by a switch (or is new) and is resumed once, since it was taken out of its cell.
     let transfer = unsafe { jump::jump(to, ptr::from_ref(from).expose_provenance()) };
+    sanitizer::arrive(from.left.replace(Left::NOTHING));
     // SAFETY: as in `save`.
     unsafe { save(transfer) }
 }
@@ -348,31 +567,35 @@ unsafe fn resume(from: &Cell<Option<Context>>, to: Context) {
 /// Stores the context that a switch left behind where that side will be resumed from.
 #[inline(always)]
 unsafe fn save(transfer: Transfer) {
-    // SAFETY: every switch passes the address of the cell of the side it leaves, and that side (a fiber's
+    // SAFETY: every switch passes the address of the side it leaves, and that side (a fiber's
     // record or the scheduler) outlives its suspension.
     unsafe {
-        let cell = ptr::with_exposed_provenance::<Cell<Option<Context>>>(transfer.data);
-        (*cell).set(Some(transfer.context));
+        let side = ptr::with_exposed_provenance::<Side>(transfer.data);
+        (*side).context.set(Some(transfer.context));
     }
 }
 
 /// Where a fiber begins, on its own stack.
 extern "C" fn start(transfer: Transfer) -> ! {
+    sanitizer::arrive(Left::NOTHING);
     // SAFETY: a switch to a new fiber brought us here.
     unsafe { save(transfer) };
-    crate::local::scheduler(|scheduler| {
-        let me = scheduler.current.get();
-        // SAFETY: the current fiber lives.
-        let fiber = unsafe { &*me };
-        fiber.has_begun.set(true);
-        scheduler.begun.set(scheduler.begun.get() + 1);
-        if let Some(run) = fiber.run.take() {
-            // What it leaves behind is dropped here, where it may wait, and may panic.
-            quietly(run);
-        }
-        scheduler.finished.set(me);
-        // SAFETY: `me` lives until the root recycles it, and is not resumed after.
-        unsafe { scheduler.switch_to_root(&(*me).context) };
-    });
+    // The switch has made this fiber's the current record, which is a part of the fiber.
+    let me: *mut Fiber = overflow::current().wrapping_byte_sub(offset_of!(Fiber, info)).cast_mut().cast();
+    // SAFETY: the current fiber lives; so does its scheduler, which is where it was (S5).
+    let (fiber, scheduler) = unsafe { (&*me, &*(*me).scheduler) };
+    fiber.has_begun.set(true);
+    scheduler.begun.set(scheduler.begun.get() + 1);
+    if let Some(run) = fiber.run.take() {
+        // What it leaves behind is dropped here, where it may wait, and may panic.
+        if fiber.is_aborted.replace(false) {
+            quietly(|| drop(run))
+        } else {
+            quietly(run)
+        };
+    }
+    scheduler.finished.set(me);
+    // SAFETY: `me` lives until the root recycles it, and is not resumed after.
+    unsafe { scheduler.switch_to_root(&(*me).side) };
     std::process::abort();
 }

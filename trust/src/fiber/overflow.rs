@@ -56,6 +56,11 @@ pub(crate) unsafe fn set_current(info: *const FiberInfo) {
     compiler_fence(Ordering::SeqCst);
 }
 
+/// What [`set_current`] was told last.
+pub(super) fn current() -> *const FiberInfo {
+    CURRENT.get()
+}
+
 /// The signals a touched guard may raise, each with the action that was in force before ours.
 struct Watched {
     signal: c_int,
@@ -127,7 +132,7 @@ fn report(fiber: &FiberInfo) {
         name,
         b"' has overflowed its stack (",
         decimal(fiber.stack_bytes as u64, &mut size),
-        b" bytes); give it more with Threadpool::builder().stack_bytes(..)\n\
+        b" bytes); give it more with stack_bytes(..) of Threadpool::builder(), or of gossamer::builder() on a rack\n\
           fatal runtime error: stack overflow, aborting\n",
     ];
     let parts = parts.map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });

@@ -1,7 +1,7 @@
 //! Stacks for fibers: guarded, pooled, coloured. One [`StackPool`] a worker, used by that worker's thread only.
 //!
 //! Here: where a stack lies in memory, its guard, when its pages go back to the kernel. Not here: the switch between
-//! stacks (`switch`), the report of an overflow (`overflow`).
+//! stacks (`jump`), the report of an overflow (`overflow`).
 //!
 //! A *slab* is one mapping cut into equal slots, low addresses first:
 //!

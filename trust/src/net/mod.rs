@@ -33,7 +33,7 @@
 //! A worker all of whose fibers wait sleeps. A fiber that waits for a socket is a live fiber: the end of its pool waits for
 //! it. End it from elsewhere with [`TcpListener::close`], [`TcpStream::shutdown`] or a timeout.
 //!
-//! Here: the sockets. Not here: who waits for what, and how they are woken (`reactor/`).
+//! Here: the sockets, and waiting for them. Not here: which of them have news, and who is woken then (`reactor/`).
 
 mod socket;
 mod tcp;

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::reactor::{Direction, Registration, Woken};
-use crate::worker::{self, Worker};
+use crate::fiber::record::Awaited;
+use crate::fiber::timer::Waiter;
+use crate::reactor::{Direction, Registration};
+use crate::runtime::worker::{self, Worker};
 
 /// A non-blocking socket of the standard library's or mio's, and the workers that know it.
 pub(super) struct Socket<S> {
@@ -96,13 +98,15 @@ impl<S: AsRawFd> Socket<S> {
                 {
                     let at = || timeout.and_then(|timeout| Instant::now().checked_add(timeout));
                     let at = *deadline.get_or_insert_with(at);
-                    if reactor.wait(worker, token, direction, at) == Woken::TimedOut {
+                    if !wait(worker, token, direction, at) {
                         return Err(timed_out(name, timeout));
                     }
                 }
                 match call(&self.io) {
                     Ok(Call::Whole(value)) => {
-                        reactor.note_call(worker);
+                        if reactor.note_call() {
+                            let_others_run(worker);
+                        }
                         return Ok(value);
                     }
                     Ok(Call::Drained(value)) => {
@@ -133,10 +137,32 @@ impl<S: AsRawFd> Socket<S> {
     }
 
     fn register(&self, worker: &Worker) -> io::Result<usize> {
-        let registration = worker.reactor.register(worker, self.io.as_raw_fd())?;
+        let registration = worker.reactor.register(&worker.shared, self.io.as_raw_fd())?;
         let token = registration.token;
         self.registrations.lock().unwrap_or_else(PoisonError::into_inner).push(registration);
         Ok(token)
+    }
+}
+
+/// Waits until a call may succeed, or until `deadline`: then false. The caller may wait.
+fn wait(worker: &Worker, token: usize, direction: Direction, deadline: Option<Instant>) -> bool {
+    let is_ready = || worker.reactor.is_ready(token, direction);
+    let waiter = Waiter::default();
+    worker.reactor.begin_wait(token, direction, &waiter);
+    worker.wait_unless_aborted(Awaited::Socket, deadline, &waiter, is_ready);
+    worker.reactor.end_wait(token, direction, &waiter);
+    worker.heed_abort();
+    is_ready()
+}
+
+/// Calls that need not wait have gone on for long.
+fn let_others_run(worker: &Worker) {
+    if worker.fiber().is_some() {
+        worker.scheduler.yield_now();
+    } else {
+        worker.reactor.look_next();
+        worker.turn();
+        worker.leave_loop();
     }
 }
 

@@ -21,6 +21,12 @@ impl TcpListener {
     ///
     /// # Errors
     /// The system's, for instance [`ErrorKind::AddrInUse`](io::ErrorKind::AddrInUse).
+    ///
+    /// ```
+    /// let listener = trust::net::TcpListener::bind("127.0.0.1:0")?;
+    /// assert_ne!(listener.local_addr()?.port(), 0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn bind(addresses: impl ToSocketAddrs) -> io::Result<TcpListener> {
         let io = each_address(addresses, mio::net::TcpListener::bind)?;
         Ok(TcpListener { socket: Socket::new(io), closed: AtomicBool::new(false) })
@@ -36,6 +42,22 @@ impl TcpListener {
     ///
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.
+    ///
+    /// ```
+    /// use std::io::{Read, Write};
+    /// use trust::net::{TcpListener, TcpStream};
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let address = listener.local_addr()?;
+    /// let server = trust::spawn(move || {
+    ///     let (mut connection, _) = listener.accept()?;
+    ///     connection.write_all(b"welcome")
+    /// });
+    /// let mut said = String::new();
+    /// TcpStream::connect(address)?.read_to_string(&mut said)?;
+    /// assert_eq!(said, "welcome");
+    /// server.join().unwrap()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let accepted = self.socket.perform("accept", Direction::Read, |io| io.accept().map(Call::Whole));
         let (stream, address) = accepted.map_err(|error| if self.is_closed() { closed() } else { error })?;
@@ -43,6 +65,19 @@ impl TcpListener {
     }
 
     /// The connections, one by one, until the listener is closed.
+    ///
+    /// ```
+    /// use std::{io::Read, rc::Rc};
+    /// use trust::net::{TcpListener, TcpStream};
+    /// let listener = Rc::new(TcpListener::bind("127.0.0.1:0")?);
+    /// let listens = Rc::clone(&listener);
+    /// let fiber = trust::spawn(move || listens.incoming().count());
+    /// let mut stream = TcpStream::connect(listener.local_addr()?)?;
+    /// assert_eq!(stream.read(&mut [0])?, 0); // taken, counted, dropped
+    /// listener.close()?;
+    /// assert_eq!(fiber.join().unwrap(), 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming(self)
     }
@@ -52,6 +87,17 @@ impl TcpListener {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// ```
+    /// use std::rc::Rc;
+    /// let listener = Rc::new(trust::net::TcpListener::bind("127.0.0.1:0")?);
+    /// let listens = Rc::clone(&listener);
+    /// let fiber = trust::spawn(move || listens.accept().is_err());
+    /// trust::yield_now(); // it waits now
+    /// listener.close()?;
+    /// assert!(fiber.join().unwrap());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn close(&self) -> io::Result<()> {
         self.closed.store(true, Ordering::SeqCst);
         // Wakes who waits in `accept`, unlike closing the descriptor.
@@ -67,6 +113,8 @@ impl TcpListener {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// Example: at [`bind`](Self::bind).
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.socket.io.local_addr()
     }
@@ -106,6 +154,14 @@ impl TcpStream {
     ///
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.
+    ///
+    /// ```
+    /// use trust::net::{TcpListener, TcpStream};
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpStream::connect(listener.local_addr()?)?;
+    /// assert_eq!(stream.peer_addr()?, listener.local_addr()?);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn connect(addresses: impl ToSocketAddrs) -> io::Result<TcpStream> {
         each_address(addresses, |address| Self::connect_within(address, None))
     }
@@ -117,6 +173,14 @@ impl TcpStream {
     ///
     /// # Panics
     /// As `connect`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use trust::net::{TcpListener, TcpStream};
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// TcpStream::connect_timeout(&listener.local_addr()?, Duration::from_secs(1))?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn connect_timeout(address: &SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
         Self::connect_within(*address, Some(timeout))
     }
@@ -140,6 +204,14 @@ impl TcpStream {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// ```
+    /// let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = std::net::TcpStream::connect(listener.local_addr()?)?;
+    /// let stream = trust::net::TcpStream::from_std(stream)?;
+    /// assert_eq!(stream.peer_addr()?, listener.local_addr()?);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn from_std(stream: std::net::TcpStream) -> io::Result<TcpStream> {
         stream.set_nonblocking(true)?;
         Ok(TcpStream { socket: Socket::new(stream) })
@@ -152,6 +224,19 @@ impl TcpStream {
     ///
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.
+    ///
+    /// ```
+    /// use std::io::{Read, Write};
+    /// use trust::net::{TcpListener, TcpStream};
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let mut stream = TcpStream::connect(listener.local_addr()?)?;
+    /// listener.accept()?.0.write_all(b"GET")?;
+    /// let (mut first, mut all) = ([0; 1], [0; 3]);
+    /// stream.peek(&mut first)?;
+    /// stream.read_exact(&mut all)?;
+    /// assert_eq!((&first, &all), (b"G", b"GET"));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.socket.perform("peek", Direction::Read, |io| io.peek(buffer).map(Call::Whole))
     }
@@ -160,6 +245,17 @@ impl TcpStream {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// ```
+    /// use std::io::Read;
+    /// use trust::net::{TcpListener, TcpStream};
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let mut stream = TcpStream::connect(listener.local_addr()?)?;
+    /// let (other, _) = listener.accept()?;
+    /// other.shutdown(std::net::Shutdown::Write)?;
+    /// assert_eq!(stream.read(&mut [0; 8])?, 0); // the end
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.socket.io.shutdown(how)
     }
@@ -168,6 +264,15 @@ impl TcpStream {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// ```
+    /// use trust::net::{TcpListener, TcpStream};
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpStream::connect(listener.local_addr()?)?;
+    /// stream.set_nodelay(true)?;
+    /// assert!(stream.nodelay()?);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         self.socket.io.set_nodelay(nodelay)
     }
@@ -176,6 +281,8 @@ impl TcpStream {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// Example: at [`set_nodelay`](Self::set_nodelay).
     pub fn nodelay(&self) -> io::Result<bool> {
         self.socket.io.nodelay()
     }
@@ -184,6 +291,17 @@ impl TcpStream {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](io::ErrorKind::InvalidInput) for a timeout of 0.
+    ///
+    /// ```
+    /// use std::io::{ErrorKind, Read};
+    /// use std::time::Duration;
+    /// use trust::net::{TcpListener, TcpStream};
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let mut stream = TcpStream::connect(listener.local_addr()?)?;
+    /// stream.set_read_timeout(Some(Duration::from_millis(5)))?;
+    /// assert_eq!(stream.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::TimedOut);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.socket.set_timeout(Direction::Read, timeout)
     }
@@ -192,16 +310,35 @@ impl TcpStream {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](io::ErrorKind::InvalidInput) for a timeout of 0.
+    ///
+    /// ```
+    /// use std::io::{ErrorKind, Write};
+    /// use std::time::Duration;
+    /// use trust::net::{TcpListener, TcpStream};
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let mut stream = TcpStream::connect(listener.local_addr()?)?;
+    /// let time = Some(Duration::from_millis(5));
+    /// stream.set_write_timeout(time)?;
+    /// assert_eq!((stream.read_timeout(), stream.write_timeout()), (None, time));
+    /// // Nobody reads, so the buffers of both sides are full at some time.
+    /// let error = std::iter::repeat_with(|| stream.write(&[0; 65_536])).find_map(Result::err).unwrap();
+    /// assert_eq!(error.kind(), ErrorKind::TimedOut);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.socket.set_timeout(Direction::Write, timeout)
     }
 
     /// How long a read may wait.
+    ///
+    /// Example: at [`set_write_timeout`](Self::set_write_timeout).
     pub fn read_timeout(&self) -> Option<Duration> {
         self.socket.timeout(Direction::Read)
     }
 
     /// How long a write may wait.
+    ///
+    /// Example: at [`set_write_timeout`](Self::set_write_timeout).
     pub fn write_timeout(&self) -> Option<Duration> {
         self.socket.timeout(Direction::Write)
     }
@@ -210,6 +347,14 @@ impl TcpStream {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// ```
+    /// use trust::net::{TcpListener, TcpStream};
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpStream::connect(listener.local_addr()?)?;
+    /// assert!(stream.take_error()?.is_none()); // all is well
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         self.socket.io.take_error()
     }
@@ -218,6 +363,15 @@ impl TcpStream {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// ```
+    /// use trust::net::{TcpListener, TcpStream};
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpStream::connect(listener.local_addr()?)?;
+    /// let (other, address) = listener.accept()?;
+    /// assert_eq!((stream.local_addr()?, stream.peer_addr()?), (address, other.local_addr()?));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.socket.io.local_addr()
     }
@@ -226,6 +380,8 @@ impl TcpStream {
     ///
     /// # Errors
     /// The system's, if the connection is no more.
+    ///
+    /// Example: at [`local_addr`](Self::local_addr).
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.socket.io.peer_addr()
     }

@@ -30,6 +30,12 @@ impl UdpSocket {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// ```
+    /// let socket = trust::net::UdpSocket::bind("127.0.0.1:0")?;
+    /// assert_ne!(socket.local_addr()?.port(), 0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn bind(addresses: impl ToSocketAddrs) -> io::Result<UdpSocket> {
         Self::from_std(each_address(addresses, std::net::UdpSocket::bind)?)
     }
@@ -38,6 +44,12 @@ impl UdpSocket {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// ```
+    /// let socket = trust::net::UdpSocket::from_std(std::net::UdpSocket::bind("127.0.0.1:0")?)?;
+    /// assert!(socket.local_addr()?.ip().is_loopback());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn from_std(socket: std::net::UdpSocket) -> io::Result<UdpSocket> {
         socket.set_nonblocking(true)?;
         Ok(UdpSocket { socket: Socket::new(socket) })
@@ -47,6 +59,15 @@ impl UdpSocket {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// ```
+    /// use trust::net::UdpSocket;
+    /// let (one, other) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    /// one.connect(other.local_addr()?)?;
+    /// one.send(b"hello")?;
+    /// assert_eq!(other.recv(&mut [0; 16])?, 5);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn connect(&self, addresses: impl ToSocketAddrs) -> io::Result<()> {
         each_address(addresses, |address| self.socket.io.connect(address))
     }
@@ -58,6 +79,8 @@ impl UdpSocket {
     ///
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.
+    ///
+    /// Example: at the [type](Self).
     pub fn send_to(&self, datagram: &[u8], addresses: impl ToSocketAddrs) -> io::Result<usize> {
         each_address(addresses, |address| {
             self.socket.perform("send_to", Direction::Write, |io| io.send_to(datagram, address).map(Call::Whole))
@@ -71,6 +94,8 @@ impl UdpSocket {
     ///
     /// # Panics
     /// As `send_to`.
+    ///
+    /// Example: at [`connect`](Self::connect).
     pub fn send(&self, datagram: &[u8]) -> io::Result<usize> {
         self.socket.perform("send", Direction::Write, |io| io.send(datagram).map(Call::Whole))
     }
@@ -82,6 +107,8 @@ impl UdpSocket {
     ///
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.
+    ///
+    /// Example: at the [type](Self).
     pub fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.socket.perform("recv_from", Direction::Read, |io| io.recv_from(buffer).map(Call::Whole))
     }
@@ -93,6 +120,8 @@ impl UdpSocket {
     ///
     /// # Panics
     /// As `recv_from`.
+    ///
+    /// Example: at [`connect`](Self::connect).
     pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.socket.perform("recv", Direction::Read, |io| io.recv(buffer).map(Call::Whole))
     }
@@ -104,6 +133,15 @@ impl UdpSocket {
     ///
     /// # Panics
     /// As `recv_from`.
+    ///
+    /// ```
+    /// use trust::net::UdpSocket;
+    /// let (one, other) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    /// one.send_to(b"hello", other.local_addr()?)?;
+    /// assert_eq!(other.peek_from(&mut [0; 16])?.0, 5);
+    /// assert_eq!(other.recv_from(&mut [0; 16])?.0, 5); // still there
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn peek_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.socket.perform("peek_from", Direction::Read, |io| io.peek_from(buffer).map(Call::Whole))
     }
@@ -112,11 +150,22 @@ impl UdpSocket {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](io::ErrorKind::InvalidInput) for a timeout of 0.
+    ///
+    /// ```
+    /// use std::io::ErrorKind;
+    /// use std::time::Duration;
+    /// let socket = trust::net::UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.set_read_timeout(Some(Duration::from_millis(5)))?;
+    /// assert_eq!(socket.recv_from(&mut [0; 16]).unwrap_err().kind(), ErrorKind::TimedOut);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.socket.set_timeout(Direction::Read, timeout)
     }
 
     /// How long a call may wait for a datagram.
+    ///
+    /// Example: at [`set_write_timeout`](Self::set_write_timeout).
     pub fn read_timeout(&self) -> Option<Duration> {
         self.socket.timeout(Direction::Read)
     }
@@ -125,11 +174,23 @@ impl UdpSocket {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](io::ErrorKind::InvalidInput) for a timeout of 0.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let socket = trust::net::UdpSocket::bind("127.0.0.1:0")?;
+    /// let time = Some(Duration::from_millis(5));
+    /// socket.set_write_timeout(time)?;
+    /// assert_eq!((socket.read_timeout(), socket.write_timeout()), (None, time));
+    /// assert!(socket.set_write_timeout(Some(Duration::ZERO)).is_err());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.socket.set_timeout(Direction::Write, timeout)
     }
 
     /// How long a call may wait for room.
+    ///
+    /// Example: at [`set_write_timeout`](Self::set_write_timeout).
     pub fn write_timeout(&self) -> Option<Duration> {
         self.socket.timeout(Direction::Write)
     }
@@ -138,6 +199,8 @@ impl UdpSocket {
     ///
     /// # Errors
     /// The system's.
+    ///
+    /// Example: at [`bind`](Self::bind).
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.socket.io.local_addr()
     }
@@ -146,6 +209,15 @@ impl UdpSocket {
     ///
     /// # Errors
     /// The system's, if it is not.
+    ///
+    /// ```
+    /// use trust::net::UdpSocket;
+    /// let (one, other) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    /// assert!(one.peer_addr().is_err());
+    /// one.connect(other.local_addr()?)?;
+    /// assert_eq!(one.peer_addr()?, other.local_addr()?);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.socket.io.peer_addr()
     }

@@ -23,19 +23,17 @@
 /// # Safety
 /// Implement it by hand only for a type whose bytes stay meaningful on another thread and machine.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` holds a reference or a pointer, so it cannot travel to a trustee",
-    label = "this is captured or returned by a delegated closure",
-    note = "pass it as a serialised argument: `trust.apply_with(|property, value| .., value)`",
-    note = "a closure may capture integers, arrays, plain structs and other `Trust`s; add `move` if it borrows them"
+    message = "`{Self}` is or may hold a pointer, so no closure can carry it to a trustee",
+    label = "captured or returned by a delegated closure",
+    note = "in generic code, require it: `T: trust::NoRef + Send + 'static`",
+    note = "values travel along with `apply_with`: `trust.apply_with(|property, value| .., value)`"
 )]
 pub unsafe auto trait NoRef {}
 
-impl<T: ?Sized> !NoRef for &T {}
-impl<T: ?Sized> !NoRef for &mut T {}
+// References, and types of std that hold pointers: `std_types`.
 impl<T: ?Sized> !NoRef for *const T {}
 impl<T: ?Sized> !NoRef for *mut T {}
-// A descriptor number means nothing on another machine, and owning one there would close a stranger's file.
-impl !NoRef for std::os::fd::OwnedFd {}
+// A descriptor number means nothing on another machine. (What owns one, and would close a stranger's file there: `std_types`.)
 impl !NoRef for std::os::fd::BorrowedFd<'_> {}
 
 // Function pointers. A type for whose kind an impl is written is not `NoRef` by itself, and pointers with equally many
@@ -72,8 +70,10 @@ impl<T: NoRef> Probe<T> {
 
 const _: () = assert!(
     <Probe<(u64, [f32; 3], Option<char>)>>::IS
+        && !<Probe<&'static u8>>::IS
+        && !<Probe<&'static mut [u8]>>::IS
         && !<Probe<for<'a, 'b, 'c> fn(&'a u8, &'b mut u16, &'c u32) -> &'b u16>>::IS
         && !<Probe<Option<for<'a> unsafe extern "C" fn(&'a u8, ...) -> [&'a u8; 2]>>>::IS
         && !<Probe<for<'a> extern "system" fn(Box<dyn Fn(&'a u8)>, fn(&'a u8), [u8; 9], u8, u8, u8, u8, &u8)>>::IS,
-    "this compiler lets function pointers pass `NoRef`: they mean nothing on another machine",
+    "this compiler lets references or function pointers pass `NoRef`: they mean nothing on another machine",
 );

@@ -12,14 +12,17 @@
 #![allow(unsafe_code)]
 
 mod delay;
+pub(crate) mod occupancy;
+#[cfg(feature = "c-api")]
+pub(crate) mod outside;
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use crate::occupancy;
+use crate::stats;
 use crate::sync::{AtomicU32, Ordering, fence};
 use delay::WokenAt;
-pub(crate) use delay::wake_up_ns;
+pub(crate) use delay::{learn_wake_up, wake_up_ns};
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
@@ -38,6 +41,22 @@ pub(crate) enum Presence {
     Closed,
 }
 
+/// Without the C API no thread sleeps outside the library.
+#[cfg(not(feature = "c-api"))]
+pub(crate) mod outside {
+    #[derive(Default)]
+    pub(crate) struct Outside {}
+
+    impl Outside {
+        pub(crate) fn is_polled(&self) -> bool {
+            false
+        }
+        pub(crate) fn close(&self, _: &super::Parker) {}
+        pub(crate) fn enter(&self, _: &super::Parker, _: impl Fn() -> bool) {}
+        pub(crate) fn leave(&self, _: &super::Parker) {}
+    }
+}
+
 /// What one worker is doing, for those who send to it.
 #[repr(align(128))]
 pub(crate) struct Parker {
@@ -46,22 +65,22 @@ pub(crate) struct Parker {
     index: usize,
     woken_at: WokenAt,
     /// Another way to sleep, for workers that other machines or sockets wake too.
-    bell: OnceLock<Box<dyn Bell>>,
+    waker: OnceLock<Box<dyn Waker>>,
 }
 
-/// A way to sleep that other processes can end. See `link.rs`.
-pub trait Bell: Send + Sync {
-    /// Announces that the worker sleeps, asks `is_idle` once more after that, and sleeps until rung or for
+/// A way to sleep that other processes can end, and to end it. See `link.rs`.
+pub trait Waker: Send + Sync {
+    /// Announces that the worker sleeps, asks `is_idle` once more after that, and sleeps until woken or for
     /// `limit`. May return early.
     fn park(&self, limit: Option<Duration>, is_idle: &mut dyn FnMut() -> bool);
     /// Ends the sleep, from any thread of this process.
-    fn ring(&self);
+    fn wake(&self);
 }
 
 impl Parker {
     /// For the worker with this index.
     pub(crate) fn new(index: usize) -> Self {
-        Parker { word: AtomicU32::new(AWAKE), index, woken_at: WokenAt::default(), bell: OnceLock::new() }
+        Parker { word: AtomicU32::new(AWAKE), index, woken_at: WokenAt::default(), waker: OnceLock::new() }
     }
 
     /// Worker: says what it does.
@@ -82,18 +101,18 @@ impl Parker {
         if sleep {
             let start = Instant::now();
             occupancy::sleep(self.index);
-            match self.bell.get() {
-                // The bell looks at the word too: it may have been rung before the bell knew of a sleeper.
-                Some(bell) => {
+            match self.waker.get() {
+                // The waker looks at the word too: it may have been asked to wake before it knew of a sleeper.
+                Some(waker) => {
                     let is_idle = || !has_work() && self.word.load(Ordering::Relaxed) == ASLEEP;
-                    bell.park(limit, &mut { is_idle });
+                    waker.park(limit, &mut { is_idle });
                 }
                 None => wait(&self.word, ASLEEP, limit),
             }
             self.disarm();
             self.woken_at.learn(start);
             occupancy::resume(self.index);
-            crate::local::counters(|counters| {
+            stats::count(|counters| {
                 counters.parks.add(1);
                 counters.parked_ns.add(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
             });
@@ -101,10 +120,10 @@ impl Parker {
         sleep
     }
 
-    /// Worker: announces that it sleeps, or is about to where nobody tells the library (`ffi/`), and looks once more.
-    /// False, and the announcement is taken back, if there is work; else the bell rings for the next that comes.
+    /// Worker: announces that it sleeps, or is about to where nobody tells the library (`outside.rs`), and looks once more.
+    /// False, and the announcement is taken back, if there is work; else the next that comes wakes it.
     pub(crate) fn arm(&self, has_work: impl Fn() -> bool) -> bool {
-        // Release: whoever wakes this sleep (Acquire in `wake_slow`) finds the bell that it sleeps by.
+        // Release: whoever wakes this sleep (Acquire in `wake_slow`) finds the waker that it sleeps by.
         self.announce(ASLEEP, Ordering::Release);
         // F1: pairs with F2 in `notify`.
         fence(Ordering::SeqCst);
@@ -115,14 +134,14 @@ impl Parker {
         sleep
     }
 
-    /// Worker: is awake, and need not be rung for.
+    /// Worker: is awake, and need not be woken.
     pub(crate) fn disarm(&self) {
         self.announce(AWAKE, Ordering::Relaxed);
     }
 
-    /// Worker: sleeps by this bell from now on. The first one stays.
-    pub(crate) fn set_bell(&self, bell: Box<dyn Bell>) -> bool {
-        self.bell.set(bell).is_ok()
+    /// Worker: sleeps by this waker from now on. The first one stays.
+    pub(crate) fn set_waker(&self, waker: Box<dyn Waker>) -> bool {
+        self.waker.set(waker).is_ok()
     }
 
     /// Sender: makes work visible, and wakes the worker if it sleeps. Nobody can wake a worker in another way, so nobody
@@ -163,11 +182,11 @@ impl Parker {
             if woken.is_ok() {
                 occupancy::wake(self.index);
                 self.woken_at.note();
-                match self.bell.get() {
-                    Some(bell) => bell.ring(),
+                match self.waker.get() {
+                    Some(waker) => waker.wake(),
                     None => wake(&self.word),
                 }
-                crate::local::counters(|counters| {
+                stats::count(|counters| {
                     counters.wake_ups_sent.add(1);
                 });
             }

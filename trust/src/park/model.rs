@@ -54,9 +54,8 @@ mod tests {
     use loom::sync::{Condvar, Mutex};
     use loom::thread;
 
-    use super::super::{Bell, Parker, Presence};
-    use crate::slot::model::{explore, read_number, write_number};
-    use crate::slot::{ClientSide, Pair, TrusteeSide};
+    use super::super::{Parker, Presence, Waker};
+    use crate::slot::model::{ClientSide, Pair, TrusteeSide, explore, read_number, write_number};
 
     /// A client of the tests: sends numbers through real slots.
     struct Sender {
@@ -156,7 +155,7 @@ mod tests {
         });
     }
 
-    /// A descriptor that is readable while its count is not 0, and a loop that sleeps until it is (`ffi/bell.rs`).
+    /// A descriptor that is readable while its count is not 0, and a loop that sleeps until it is (`outside.rs`).
     #[derive(Default)]
     struct Descriptor {
         count: Mutex<u64>,
@@ -173,22 +172,22 @@ mod tests {
         }
     }
 
-    impl Bell for Arc<Descriptor> {
+    impl Waker for Arc<Descriptor> {
         fn park(&self, _limit: Option<Duration>, _is_idle: &mut dyn FnMut() -> bool) {
             unreachable!("it sleeps in its own loop")
         }
-        fn ring(&self) {
+        fn wake(&self) {
             *self.count.lock().unwrap() += 1;
             self.readable.notify_all();
         }
     }
 
-    /// A thread that sleeps in a loop of its own: announces, looks once more, and goes to its descriptor, rung by itself or not.
+    /// A thread that sleeps in a loop of its own: announces, looks once more, and goes to its descriptor, written to by itself or not.
     fn outside<const CLIENTS: usize>(each: u64) {
         explore(move || {
             let (parker, sides, clients) = trustee::<CLIENTS>();
             let descriptor = Arc::new(Descriptor::default());
-            parker.set_bell(Box::new(Arc::clone(&descriptor)));
+            parker.set_waker(Box::new(Arc::clone(&descriptor)));
             let senders = clients.map(|client| {
                 thread::spawn(move || {
                     for number in 1..=each {
@@ -200,7 +199,7 @@ mod tests {
             let mut left = CLIENTS as u64 * each;
             while left > 0 {
                 if !parker.arm(has_work) {
-                    descriptor.ring();
+                    descriptor.wake();
                 }
                 descriptor.sleep();
                 parker.disarm();

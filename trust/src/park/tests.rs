@@ -1,4 +1,4 @@
-//! Sleeping for real: by the futex and by a bell. What cannot be lost in any interleaving: `model.rs`.
+//! Sleeping for real: by the futex and by a waker. What cannot be lost in any interleaving: `model.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -74,10 +74,10 @@ fn nobody_is_looked_for_where_nothing_was_published() {
 struct Asks {
     parker: Arc<Parker>,
     work: Arc<AtomicBool>,
-    rung: Arc<AtomicBool>,
+    woken: Arc<AtomicBool>,
 }
 
-impl Bell for Asks {
+impl Waker for Asks {
     fn park(&self, limit: Option<Duration>, is_idle: &mut dyn FnMut() -> bool) {
         assert_eq!(limit, Some(LONG));
         assert!(is_idle(), "asleep, and without work");
@@ -86,23 +86,23 @@ impl Bell for Asks {
         self.work.store(false, Ordering::SeqCst);
         assert!(is_idle());
         assert_eq!(self.parker.publish(|| ()), Presence::Here);
-        assert!(self.rung.load(Ordering::SeqCst), "by whoever publishes");
+        assert!(self.woken.load(Ordering::SeqCst), "by whoever publishes");
         assert!(!is_idle(), "it was woken before it slept");
     }
-    fn ring(&self) {
-        self.rung.store(true, Ordering::SeqCst);
+    fn wake(&self) {
+        self.woken.store(true, Ordering::SeqCst);
     }
 }
 
 #[test]
-fn a_bell_hears_of_work_and_of_whoever_woke_its_worker_before() {
-    let (parker, work, rung) = (Arc::new(Parker::new(0)), Arc::new(AtomicBool::new(false)), Arc::default());
-    let bell = || Asks { parker: Arc::clone(&parker), work: Arc::clone(&work), rung: Arc::clone(&rung) };
-    assert!(parker.set_bell(Box::new(bell())));
-    assert!(!parker.set_bell(Box::new(bell())), "the first one stays");
+fn a_waker_hears_of_work_and_of_whoever_woke_its_worker_before() {
+    let (parker, work, woken) = (Arc::new(Parker::new(0)), Arc::new(AtomicBool::new(false)), Arc::default());
+    let waker = || Asks { parker: Arc::clone(&parker), work: Arc::clone(&work), woken: Arc::clone(&woken) };
+    assert!(parker.set_waker(Box::new(waker())));
+    assert!(!parker.set_waker(Box::new(waker())), "the first one stays");
     assert!(parker.park(Some(LONG), || work.load(Ordering::SeqCst)));
-    assert!(rung.swap(false, Ordering::SeqCst) && parker.word.load(Ordering::SeqCst) == AWAKE);
-    // Nobody sleeps, nobody is rung for.
+    assert!(woken.swap(false, Ordering::SeqCst) && parker.word.load(Ordering::SeqCst) == AWAKE);
+    // Nobody sleeps, nobody is woken.
     assert_eq!(parker.publish(|| ()), Presence::Here);
-    assert!(!rung.load(Ordering::SeqCst));
+    assert!(!woken.load(Ordering::SeqCst));
 }

@@ -1,32 +1,33 @@
 //! What lets fibers wait on sockets (T15): one poller for each worker that has sockets, and who waits for which.
 //!
 //! Here: the sockets that a worker knows, by token, and the turn in which it learns what happened to them. Not here: the
-//! system calls on sockets (`net/`), how the worker sleeps in its poller (`bell.rs`) or, where it sleeps on something
-//! else because other machines wake it, who watches the poller meanwhile (`attendant.rs`).
+//! system calls on sockets and waiting for them (`net/`), how the worker sleeps in its poller (`waker.rs`) or, where it
+//! sleeps on something else because other machines wake it, who watches the poller meanwhile (`poll_thread.rs`).
 //!
 //! Sockets are registered once for each worker that waits for them, edge-triggered. A fiber first tries its call. When
 //! that would block, the socket counts as not ready from there on and the fiber waits for the next edge; an edge that comes
 //! between the call and the wait is still with the kernel, for only this thread's turn takes edges from there. So no
 //! wake-up is lost, and a worker that serves many sockets asks the kernel once for all of them.
 
-mod attendant;
-mod bell;
+mod poll_thread;
+mod waker;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 
-use self::attendant::Place;
-use self::bell::{PollBell, Polled};
-use crate::registry::TrusteeId;
-use crate::timer::Waiter;
-use crate::worker::Worker;
+use self::poll_thread::Place;
+use self::waker::{PollWaker, Polled};
+use crate::fiber::Scheduler;
+use crate::fiber::timer::Waiter;
+use crate::ids::TrusteeId;
+use crate::registry::Shared;
 
 /// Turns between two looks at the poller: a look is a system call. A worker that polls does a turn in some 100 ns.
 const TURNS_PER_LOOK: u32 = 16;
@@ -40,14 +41,6 @@ const WAKE: Token = Token(usize::MAX);
 pub(crate) enum Direction {
     Read,
     Write,
-}
-
-/// Why a wait came to its end.
-#[must_use]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Woken {
-    Ready,
-    TimedOut,
 }
 
 /// One direction of a socket.
@@ -96,7 +89,7 @@ pub(crate) struct Reactor {
 
 struct Poller {
     /// Where the worker is watched while it sleeps, if it does not sleep in the poller itself. Given up before the poller.
-    attended: Option<Place>,
+    watched: Option<Place>,
     registry: Registry,
     polled: Arc<Mutex<Polled>>,
     dropped: Arc<Dropped>,
@@ -130,7 +123,7 @@ impl Reactor {
         self.sources.get() > 0
     }
 
-    fn poller(&self, worker: &Worker) -> io::Result<&Poller> {
+    fn poller(&self, worker: &Arc<Shared>) -> io::Result<&Poller> {
         if self.poller.get().is_none() {
             let poller = Poller::new(worker).map_err(|error| {
                 let text = format!("a worker could not make its poller for sockets (`ulimit -n` says how many files it may have): {error}");
@@ -142,7 +135,7 @@ impl Reactor {
     }
 
     /// Makes the socket known to this worker. Until it is told otherwise, both directions count as ready.
-    pub(crate) fn register(&self, worker: &Worker, socket: RawFd) -> io::Result<Registration> {
+    pub(crate) fn register(&self, worker: &Arc<Shared>, socket: RawFd) -> io::Result<Registration> {
         let poller = self.poller(worker)?;
         self.forget_dropped(poller);
         let place = self.free.borrow_mut().pop().unwrap_or_else(|| {
@@ -207,72 +200,49 @@ impl Reactor {
         }
     }
 
-    /// A call need not wait. Now and then its fiber lets the others run, and the worker look around.
-    pub(crate) fn note_call(&self, worker: &Worker) {
-        let calls = self.calls.get() + 1;
+    /// A call need not wait. True if it is time to let other fibers run, and the worker look around.
+    pub(crate) fn note_call(&self) -> bool {
+        let calls = (self.calls.get() + 1) % CALLS_PER_STRETCH;
         self.calls.set(calls);
-        if calls < CALLS_PER_STRETCH {
-            return;
-        }
+        calls == 0
+    }
+
+    /// The caller waits until a call may succeed: each event takes the fiber out of the waiter and lets it go on (S2).
+    pub(crate) fn begin_wait(&self, token: usize, direction: Direction, waiter: &Waiter) {
         self.calls.set(0);
-        if worker.fiber().is_some() {
-            worker.scheduler.yield_now();
-        } else {
-            self.look_next();
-            worker.turn();
-            worker.leave_loop();
+        if let Some(source) = self.source(token) {
+            source.half(direction).waiting.borrow_mut().push(Rc::clone(waiter));
         }
     }
 
-    /// Waits until a call may succeed, or until `deadline`. The caller may wait.
-    pub(crate) fn wait(&self, worker: &Worker, token: usize, direction: Direction, deadline: Option<Instant>) -> Woken {
-        let Some(source) = self.source(token) else { return Woken::Ready };
-        let half = source.half(direction);
-        let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
-        while !half.ready.get() {
-            if is_over() {
-                return Woken::TimedOut;
-            }
-            self.calls.set(0);
-            let fiber = worker.fiber();
-            let waiter: Waiter = Rc::new(Cell::new(fiber));
-            let timer = deadline.map(|deadline| worker.timers.set(deadline, Rc::clone(&waiter)));
-            if fiber.is_some() {
-                half.waiting.borrow_mut().push(Rc::clone(&waiter));
-                // The event or the timer, whichever comes first, takes the fiber out of the waiter (S2).
-                worker.scheduler.suspend();
-                half.waiting.borrow_mut().retain(|other| !Rc::ptr_eq(other, &waiter));
-            } else {
-                worker.wait_until(|| half.ready.get() || is_over());
-            }
-            if let Some(timer) = timer {
-                worker.timers.cancel(timer);
-            }
+    /// It waits no longer, whatever has ended the wait.
+    pub(crate) fn end_wait(&self, token: usize, direction: Direction, waiter: &Waiter) {
+        if let Some(source) = self.source(token) {
+            source.half(direction).waiting.borrow_mut().retain(|other| !Rc::ptr_eq(other, waiter));
         }
-        Woken::Ready
     }
 
     /// The worker's turn: learns now and then what has happened to its sockets, and lets fibers go on. True if there was
-    /// anything.
-    pub(crate) fn turn(&self, worker: &Worker) -> bool {
+    /// anything. It looks in this turn if it `must_look`.
+    pub(crate) fn turn(&self, scheduler: &Scheduler, must_look: bool) -> bool {
         let Some(poller) = self.poller.get() else { return false };
         let mut polled = poller.polled.lock().unwrap_or_else(PoisonError::into_inner);
         if !polled.is_fresh() {
             let turns = self.turns.get() + 1;
             self.turns.set(turns);
-            if turns < TURNS_PER_LOOK && !worker.idle.gives_way() {
+            if turns < TURNS_PER_LOOK && !must_look {
                 return false;
             }
             polled.poll(Some(Duration::ZERO));
         }
         self.turns.set(0);
-        let any = self.dispatch(worker, &mut polled);
+        let any = self.dispatch(scheduler, &mut polled);
         drop(polled);
         self.forget_dropped(poller);
         any
     }
 
-    fn dispatch(&self, worker: &Worker, polled: &mut Polled) -> bool {
+    fn dispatch(&self, scheduler: &Scheduler, polled: &mut Polled) -> bool {
         let mut any = false;
         for event in polled.take() {
             // One of a socket that is gone has no source any more.
@@ -285,7 +255,7 @@ impl Reactor {
                     half.ready.set(true);
                     half.closed.set(closed);
                     any = true;
-                    half.waiting.take().iter().for_each(|waiter| worker.resume(waiter.take()));
+                    half.waiting.borrow().iter().for_each(|waiter| scheduler.resume(waiter.take()));
                 }
             }
         }
@@ -303,7 +273,7 @@ impl Reactor {
         if !self.is_active() {
             return false;
         }
-        match self.poller.get().and_then(|poller| poller.attended.as_ref()) {
+        match self.poller.get().and_then(|poller| poller.watched.as_ref()) {
             Some(place) => place.arm().is_err(),
             None => false,
         }
@@ -311,16 +281,16 @@ impl Reactor {
 }
 
 impl Poller {
-    fn new(worker: &Worker) -> io::Result<Self> {
+    fn new(worker: &Arc<Shared>) -> io::Result<Self> {
         let poll = mio::Poll::new()?;
         let registry = poll.registry().try_clone()?;
         let descriptor = poll.as_raw_fd();
         let waker = Arc::new(mio::Waker::new(poll.registry(), WAKE)?);
         let polled = Arc::new(Mutex::new(Polled::new(poll)));
-        let bell = PollBell::new(Arc::clone(&polled), waker);
-        // A worker of a rack program has a bell already, which other machines ring.
-        let own = worker.shared.parker.set_bell(Box::new(bell));
-        let attended = if own { None } else { Some(Place::new(Arc::clone(&worker.shared), descriptor)?) };
-        Ok(Poller { attended, registry, polled, dropped: Arc::default() })
+        let waker = PollWaker::new(Arc::clone(&polled), waker);
+        // A worker of a rack program has a waker already, which other machines use.
+        let own = worker.parker.set_waker(Box::new(waker));
+        let watched = if own { None } else { Some(Place::new(Arc::clone(worker), descriptor)?) };
+        Ok(Poller { watched, registry, polled, dropped: Arc::default() })
     }
 }

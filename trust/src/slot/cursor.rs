@@ -12,7 +12,7 @@ use std::ptr::{self, NonNull};
 use super::Body;
 use crate::buffer::{Buffer, fix_padding};
 use crate::config::{CHUNK_BYTES, INLINE_ALIGN, INLINE_BYTES};
-use crate::request::Fault;
+use crate::fault::Fault;
 
 /// What a batch of responses needs beyond its slot: the responses that did not fit, and the faults.
 #[derive(Default)]

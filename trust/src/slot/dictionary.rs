@@ -1,4 +1,4 @@
-//! Short names for closures: one table per pair, so that a request names its operation in 16 bits of the word that
+//! Short names for operations, whatever these are: one table per pair, so that a request names its operation in 16 bits of the word that
 //! also holds the address of its property. Requests are 8 bytes shorter, and cache lines are what a batch costs.
 //!
 //! The client gives an operation the name that its address hashes to, if that is free, and keeps to it for good.
@@ -10,44 +10,41 @@ use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::property::Header;
-use crate::request::Operation;
+use crate::config::ADDRESS_BITS;
 
 /// Names of one pair.
 const NAMES: usize = 64;
 /// Stands for an operation without a name: its address follows.
 const SPELLED_OUT: u64 = 0xffff;
-/// Bits of an address.
-pub(super) const ADDRESS_BITS: u32 = 48;
 
 /// The part of the table that both sides see.
-pub(super) struct Dictionary {
-    operations: [AtomicPtr<Operation>; NAMES],
+pub(super) struct Dictionary<O> {
+    operations: [AtomicPtr<O>; NAMES],
 }
 
-impl Dictionary {
+impl<O> Dictionary<O> {
     pub(super) fn new() -> Self {
         Dictionary { operations: [const { AtomicPtr::new(ptr::null_mut()) }; NAMES] }
     }
 
-    fn set(&self, name: usize, operation: &'static Operation) {
+    fn set(&self, name: usize, operation: &'static O) {
         // Ordered by R1.
         self.operations[name].store(ptr::from_ref(operation).cast_mut(), Ordering::Relaxed);
     }
 }
 
 /// The client's copy.
-pub(super) struct Names {
-    operations: [Cell<*const Operation>; NAMES],
+pub(super) struct Names<O> {
+    operations: [Cell<*const O>; NAMES],
 }
 
-impl Names {
+impl<O: 'static> Names<O> {
     pub(super) fn new() -> Self {
         Names { operations: [const { Cell::new(ptr::null()) }; NAMES] }
     }
 
     #[inline(always)]
-    fn name(&self, shared: &Dictionary, operation: &'static Operation) -> u64 {
+    fn name(&self, shared: &Dictionary<O>, operation: &'static O) -> u64 {
         let operation_at = ptr::from_ref(operation);
         // Operations are 8-aligned and 56 bytes or more: the low bits tell neighbours apart.
         let name = (operation_at.addr() / 8) % NAMES;
@@ -55,7 +52,7 @@ impl Names {
     }
 
     #[cold]
-    fn give(&self, shared: &Dictionary, name: usize, operation: &'static Operation) -> u64 {
+    fn give(&self, shared: &Dictionary<O>, name: usize, operation: &'static O) -> u64 {
         if !self.operations[name].get().is_null() {
             return SPELLED_OUT;
         }
@@ -66,18 +63,25 @@ impl Names {
 }
 
 /// The head of a request, as the client writes it.
-#[derive(Clone, Copy)]
-pub(crate) struct RequestHead {
+pub(crate) struct RequestHead<O: 'static> {
     name: u64,
-    operation: &'static Operation,
+    operation: &'static O,
 }
 
-impl RequestHead {
+impl<O> Clone for RequestHead<O> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<O> Copy for RequestHead<O> {}
+
+impl<O> RequestHead<O> {
     /// Bytes of the longest head.
     pub(crate) const BYTES_MAX: usize = 16;
 
     #[inline(always)]
-    pub(super) fn new(names: &Names, shared: &Dictionary, operation: &'static Operation) -> Self {
+    pub(super) fn new(names: &Names<O>, shared: &Dictionary<O>, operation: &'static O) -> Self {
         RequestHead { name: names.name(shared, operation), operation }
     }
 
@@ -92,13 +96,13 @@ impl RequestHead {
     /// # Safety
     /// `bytes()` bytes at `at`, a multiple of 8, may be written.
     #[inline(always)]
-    pub(crate) unsafe fn write(self, at: *mut u8, property: *mut Header) -> *mut u8 {
+    pub(crate) unsafe fn write<P>(self, at: *mut u8, property: *mut P) -> *mut u8 {
         let word = (self.name << ADDRESS_BITS) | property.expose_provenance() as u64;
         // SAFETY: the caller's promise.
         unsafe {
             at.cast::<u64>().write(word);
             if self.name == SPELLED_OUT {
-                at.add(8).cast::<&'static Operation>().write(self.operation);
+                at.add(8).cast::<&'static O>().write(self.operation);
             }
         }
         at.wrapping_add(self.bytes())
@@ -108,9 +112,9 @@ impl RequestHead {
 /// Reads the head of a request: its operation, its property, and where its captures begin.
 ///
 /// # Safety
-/// A [`RequestHead`] of this pair was written at `at`, and published.
+/// A [`RequestHead`] of this pair was written at `at`, with a property of type `P`, and published.
 #[inline(always)]
-pub(super) unsafe fn read_head(shared: &Dictionary, at: *mut u8) -> (&'static Operation, *mut Header, *mut u8) {
+pub(super) unsafe fn read_head<O, P>(shared: &Dictionary<O>, at: *mut u8) -> (&'static O, *mut P, *mut u8) {
     // SAFETY: the caller's promise: a word, behind which the operation follows if it has no name; a name that
     // was used has been given, before the batch was published.
     unsafe {
@@ -118,15 +122,10 @@ pub(super) unsafe fn read_head(shared: &Dictionary, at: *mut u8) -> (&'static Op
         let property = ptr::with_exposed_provenance_mut((word & ((1 << ADDRESS_BITS) - 1)) as usize);
         let name = word >> ADDRESS_BITS;
         if name == SPELLED_OUT {
-            return (*at.add(8).cast::<&'static Operation>(), property, at.add(16));
+            return (*at.add(8).cast::<&'static O>(), property, at.add(16));
         }
         // Ordered by A1.
         let operation = shared.operations[name as usize % NAMES].load(Ordering::Relaxed);
         (&*operation, property, at.add(8))
     }
-}
-
-/// Can the address of a property share a word with a name?
-pub(crate) fn fits(property: *mut Header) -> bool {
-    property.addr() >> ADDRESS_BITS == 0
 }

@@ -1,5 +1,6 @@
 //! Slots: the fixed memory through which one client talks to one trustee (thesis 2.5.3), and the ready-bit
-//! protocol on it. All data-path atomics of the crate are here. What the bytes mean is `request.rs`'s business.
+//! protocol on it. All data-path atomics of the crate are here. What the bytes mean, and what an
+//! operation is, is not known here (`request/`).
 //!
 //! A [`Pair`] has [`SLOTS`] slots, used as a ring; a slot is a request half and a response half. Each half is a
 //! ready bit and a body, in a 128-byte primary part and a 1024-byte overflow part.
@@ -32,7 +33,7 @@ pub(crate) mod model;
 mod tests;
 
 pub(crate) use cursor::{Reader, Writer, align_up, is_inline};
-pub(crate) use dictionary::{RequestHead, fits};
+pub(crate) use dictionary::RequestHead;
 
 use dictionary::{Dictionary, Names, read_head};
 
@@ -41,17 +42,14 @@ use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::sync::{Arc, PoisonError};
 
-use crate::config::{HEAD_BYTES, OVERFLOW_BYTES, PRIMARY_BYTES, SLOTS};
-use crate::property::Header;
-use crate::request::Operation;
+use crate::config::{ADDRESS_BITS, HEAD_BYTES, OVERFLOW_BYTES, PRIMARY_BYTES, SLOTS};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, UnsafeCell};
-use dictionary::ADDRESS_BITS;
 
 /// The bytes of one half of a slot.
 #[repr(C, align(8))]
 pub(crate) struct Body {
     /// Requests: how many lie in the primary part (low half) and in all (high half). Responses: address of
-    /// the [`Extra`], or 0.
+    /// the `cursor::Extra`, or 0.
     pub(crate) head: u64,
     pub(crate) primary: [MaybeUninit<u8>; PRIMARY_BYTES - HEAD_BYTES],
     pub(crate) overflow: [MaybeUninit<u8>; OVERFLOW_BYTES],
@@ -97,11 +95,11 @@ struct Slot {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Half>() == PRIMARY_BYTES + OVERFLOW_BYTES);
 
-/// The memory shared by one client and one trustee.
-pub(crate) struct Pair {
+/// The memory shared by one client and one trustee. A request names an operation, an `O`, by its address.
+pub(crate) struct Pair<O> {
     slots: [Slot; SLOTS],
     control: Control,
-    dictionary: Dictionary,
+    dictionary: Dictionary<O>,
 }
 
 /// The most requests that a body holds: each has a head of 8 bytes.
@@ -111,7 +109,7 @@ pub(crate) const REQUESTS_MAX: usize = (PRIMARY_BYTES - HEAD_BYTES + OVERFLOW_BY
 #[cfg(loom)]
 pub(crate) const REQUESTS_MAX: usize = 3;
 
-/// What a trustee must know of requests that it cannot see yet, before it buries a property (see `count.rs`).
+/// What a trustee must know of requests that it cannot see yet, before it reclaims a property (see `reclaim.rs`).
 /// Written by the client alone.
 #[repr(align(128))]
 struct Control {
@@ -132,12 +130,12 @@ struct Control {
 const MARK_BATCH: u64 = 1 << ADDRESS_BITS;
 
 // SAFETY: the bodies are handed over by the ready bits (R1-A1, R2-A2, see the table above); the rest is atomic.
-unsafe impl Sync for Pair {}
+unsafe impl<O: Sync> Sync for Pair<O> {}
 // SAFETY: as for Sync; a pair owns no thread-bound data.
-unsafe impl Send for Pair {}
+unsafe impl<O: Sync> Send for Pair<O> {}
 
-impl Pair {
-    pub(crate) fn new() -> Arc<Pair> {
+impl<O: 'static> Pair<O> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Pair {
             slots: std::array::from_fn(|_| Slot { request: Half::new(), response: Half::new() }),
             control: Control {
@@ -154,9 +152,9 @@ impl Pair {
     /// Reads the head of a request: its operation, its property, and where its captures begin.
     ///
     /// # Safety
-    /// A head of this pair was written at `at` in a published slot that is the caller's now.
+    /// A head of this pair was written at `at`, with a property of type `P`, in a published slot that is the caller's now.
     #[inline(always)]
-    pub(crate) unsafe fn read_head(&self, at: *mut u8) -> (&'static Operation, *mut Header, *mut u8) {
+    pub(crate) unsafe fn read_head<P>(&self, at: *mut u8) -> (&'static O, *mut P, *mut u8) {
         // SAFETY: the caller's promise.
         unsafe { read_head(&self.dictionary, at) }
     }
@@ -186,7 +184,7 @@ impl Pair {
     }
 
     /// Trustee, after it has read the marks: how many requests the client has published. Relaxed is enough: see the
-    /// proof in `count.rs`.
+    /// proof in `reclaim.rs`.
     pub(crate) fn published(&self) -> u64 {
         self.control.published.load(Ordering::Relaxed)
     }
@@ -198,24 +196,24 @@ impl Pair {
 }
 
 /// The client's end of a pair. Used by the client's thread alone.
-pub(crate) struct ClientSide {
-    pair: Arc<Pair>,
+pub(crate) struct ClientSide<O: 'static> {
+    pair: Arc<Pair<O>>,
     fill: Cell<usize>,
     in_flight: Cell<usize>,
     /// The request bit of each slot, as last stored.
     bits: Cell<u32>,
     /// The number of the open batch, as it stands in marks.
     batch: Cell<u64>,
-    names: Names,
+    names: Names<O>,
 }
 
-impl ClientSide {
-    pub(crate) fn new(pair: Arc<Pair>) -> Self {
+impl<O> ClientSide<O> {
+    pub(crate) fn new(pair: Arc<Pair<O>>) -> Self {
         let (fill, in_flight, bits) = (Cell::new(0), Cell::new(0), Cell::new(0));
         ClientSide { pair, fill, in_flight, bits, batch: Cell::new(0), names: Names::new() }
     }
 
-    pub(crate) fn pair(&self) -> &Pair {
+    pub(crate) fn pair(&self) -> &Pair<O> {
         &self.pair
     }
 
@@ -227,7 +225,7 @@ impl ClientSide {
 
     /// The head of a request for this pair.
     #[inline(always)]
-    pub(crate) fn head(&self, operation: &'static Operation) -> RequestHead {
+    pub(crate) fn head(&self, operation: &'static O) -> RequestHead<O> {
         RequestHead::new(&self.names, &self.pair.dictionary, operation)
     }
 
@@ -297,17 +295,17 @@ impl ClientSide {
         self.in_flight.set(self.in_flight.get() - 1);
     }
 
-    /// Marks the request at this place of the open batch. A plain store: this thread is the only writer.
+    /// Marks the request at this place of the open batch with its property's address. A plain store: this thread is the only writer.
     ///
     /// # Safety
     /// The place is less than [`REQUESTS_MAX`].
     #[inline(always)]
-    pub(crate) unsafe fn mark(&self, place: u32, property: *mut Header) {
+    pub(crate) unsafe fn mark(&self, place: u32, property: usize) {
         // SAFETY: the caller's promise (C2).
         let mark = unsafe { self.pair.control.marks.get_unchecked(place as usize) };
         // Release: pairs with the Acquire in `Pair::marks`. Who sees this mark instead of one of an earlier batch sees
         // that the earlier one is published.
-        mark.store(self.batch.get() | property.addr() as u64, Ordering::Release);
+        mark.store(self.batch.get() | property as u64, Ordering::Release);
     }
 
     /// So many requests are published, with the batch that is published next.
@@ -316,9 +314,9 @@ impl ClientSide {
         self.pair.control.published.store(total, Ordering::Relaxed);
     }
 
-    /// A request for this property is queued.
-    pub(crate) fn note_queued(&self, property: *mut Header) {
-        self.pair.lock_queue().push_back(property.addr());
+    /// A request for the property at this address is queued.
+    pub(crate) fn note_queued(&self, property: usize) {
+        self.pair.lock_queue().push_back(property);
         self.pair.control.has_queue.store(true, Ordering::Relaxed);
     }
 
@@ -339,18 +337,18 @@ impl ClientSide {
 }
 
 /// The trustee's end of a pair. Used by the trustee's thread alone.
-pub(crate) struct TrusteeSide {
-    pair: Arc<Pair>,
+pub(crate) struct TrusteeSide<O: 'static> {
+    pair: Arc<Pair<O>>,
     next: Cell<usize>,
     bits: Cell<u32>,
 }
 
-impl TrusteeSide {
-    pub(crate) fn new(pair: Arc<Pair>) -> Self {
+impl<O> TrusteeSide<O> {
+    pub(crate) fn new(pair: Arc<Pair<O>>) -> Self {
         TrusteeSide { pair, next: Cell::new(0), bits: Cell::new(0) }
     }
 
-    pub(crate) fn pair(&self) -> &Pair {
+    pub(crate) fn pair(&self) -> &Pair<O> {
         &self.pair
     }
 

@@ -1,5 +1,5 @@
 //! Loom models of the slot protocol: `cargo dev loom`, or
-//! `RUSTFLAGS="--cfg loom" cargo test -p trust --release --lib loom_`.
+//! `RUSTFLAGS="--cfg loom" cargo test -p gossamer-trust --release --lib loom_`.
 //!
 //! The real [`ClientSide`], [`TrusteeSide`], [`Writer`], [`Reader`] and `Parker` run here; what stands in for
 //! `client.rs`, `trustee.rs` and `end.rs` is a batch that is one number. Every access to a body goes through
@@ -9,10 +9,15 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::{Body, ClientSide, Pair, Reader, TrusteeSide, Writer};
+use super::{Body, Reader, Writer};
 use crate::config::SLOTS;
+use crate::fault::Fault;
 use crate::park::{Parker, Presence};
-use crate::request::Fault;
+
+/// Of pairs whose requests name nothing.
+pub(crate) type Pair = super::Pair<()>;
+pub(crate) type ClientSide = super::ClientSide<()>;
+pub(crate) type TrusteeSide = super::TrusteeSide<()>;
 
 /// Explores a model. At most 3 times may a thread be interrupted where it would not wait by itself, unless
 /// `LOOM_MAX_PREEMPTIONS` says otherwise.
@@ -194,7 +199,7 @@ fn loom_marks_are_never_behind_what_is_published() {
 /// Marks the first request of the open batch with a number for a property.
 fn mark(client: &ClientSide, property: usize) {
     // SAFETY: there is room for one request.
-    unsafe { client.mark(0, std::ptr::without_provenance_mut(property)) };
+    unsafe { client.mark(0, property) };
 }
 
 /// A client that has left has nothing to be served: the trustee may forget the pair.

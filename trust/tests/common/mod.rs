@@ -28,6 +28,11 @@ macro_rules! watchdog {
     }};
 }
 
+/// How much a test does: `all` of it in the tier `stress`, which sets `STRESS_SECONDS`; `some` in `cargo test`, which is to be quick.
+pub fn effort<T>(some: T, all: T) -> T {
+    if std::env::var_os("STRESS_SECONDS").is_some() { all } else { some }
+}
+
 /// A test that is being watched, until this is dropped.
 pub struct Watch(u64);
 
@@ -188,12 +193,15 @@ pub fn is_child() -> bool {
 
 /// Runs one test of this binary in a process of its own, where [`is_child`] is true.
 pub fn run_child(test: &str) -> Output {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture", "--include-ignored"])
-        .env(CHILD, "1")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
+    child(test).output().unwrap()
+}
+
+/// As [`run_child`], for who starts it, and talks to it, in another way. Its outputs are pipes.
+pub fn child(test: &str) -> Command {
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", test, "--nocapture", "--include-ignored"]).env(CHILD, "1");
+    child.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    child
 }
 
 /// What a child wrote to its standard error, for messages.

@@ -20,7 +20,7 @@ fn double(v: u64) -> u64 {
     v * 2
 }
 
-fn main() {
+pub fn main() {
     let pool = Threadpool::new(2);
     let counter: Trust<u64> = pool.entrust(1);
     let (integer, array, nothing) = (3u64, [1u8; 100], Nothing);
@@ -54,10 +54,15 @@ fn main() {
     assert_eq!(counter.apply(move |_| words.len()), 2);
 
     let choices = [Choice::One(1), Choice::Two { x: 2 }];
-    let sum = counter.apply(move |_| choices.iter().map(|c| match c {
-        Choice::One(n) => i128::from(*n),
-        Choice::Two { x } => *x,
-    }).sum::<i128>());
+    let sum = counter.apply(move |_| {
+        choices
+            .iter()
+            .map(|c| match c {
+                Choice::One(n) => i128::from(*n),
+                Choice::Two { x } => *x,
+            })
+            .sum::<i128>()
+    });
     assert_eq!(sum, 3);
     let unit: () = counter.apply(|_| ());
     let result: Result<u8, std::num::NonZeroU8> = counter.apply(|_| Ok(1));

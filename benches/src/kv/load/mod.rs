@@ -2,11 +2,12 @@
 //! checked, latencies in a histogram. Closed loop: a reply makes room for the next request; or, in open.rs, at a pace.
 //!
 //! protocol.rs is what requests and replies look like, mix.rs which operations are made, connection.rs how one connection
-//! keeps its requests outstanding. Not here: servers.
+//! keeps its requests outstanding, options.rs what the commands let one choose. Not here: servers.
 
 mod connection;
 mod mix;
 mod open;
+mod options;
 mod protocol;
 
 use std::{
@@ -24,6 +25,7 @@ use quanta::Clock;
 use self::{connection::Connection, protocol::Format};
 pub use self::{
     mix::{Mix, Source},
+    options::LoadOptions,
     protocol::VALUE_BYTES_MIN,
 };
 use crate::pick::Picks;
@@ -69,7 +71,7 @@ pub struct Outcome {
 }
 
 /// No reply for so long is a fault.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 const LONGEST_NS: u64 = 60_000_000_000;
 
 impl Load {
@@ -193,12 +195,12 @@ impl Client {
         }
         let mut events = Events::with_capacity(256);
         while self.connections.iter().any(Connection::is_outstanding) {
-            match self.poll.poll(&mut events, Some(PATIENCE)) {
+            match self.poll.poll(&mut events, Some(TIME_LIMIT)) {
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 other => other.context("waiting for replies")?,
             }
             if events.is_empty() {
-                bail!("the server has not answered for {} s", PATIENCE.as_secs());
+                bail!("the server has not answered for {} s", TIME_LIMIT.as_secs());
             }
             let mut phase = phase_at(self.now_ns());
             for event in &events {

@@ -5,7 +5,7 @@ use std::{io::ErrorKind, ops::Range, thread, time::Duration};
 use anyhow::{Context, Result, ensure};
 use mio::{Events, Token};
 
-use super::{Client, Connection, PATIENCE};
+use super::{Client, Connection, TIME_LIMIT};
 use crate::latency::pace::{Arrivals, Schedule};
 
 /// How long a client sleeps at most between looking for replies: its sockets' poller counts in milliseconds, which is too coarse.
@@ -40,7 +40,7 @@ impl Client {
                     last_reply = now;
                 }
             }
-            ensure!(now - last_reply < PATIENCE.as_nanos() as u64, "the server has not answered for {PATIENCE:?}");
+            ensure!(now - last_reply < TIME_LIMIT.as_nanos() as u64, "the server has not answered for {TIME_LIMIT:?}");
             if events.is_empty() {
                 let until_due = Duration::from_nanos(due.saturating_sub(self.now_ns()));
                 thread::sleep(NAP.min(until_due));

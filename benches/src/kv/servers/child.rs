@@ -13,10 +13,10 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 
 use super::MEMCACHED;
-use crate::{kv::Kv, machine::program};
+use crate::{kv::Kv, machine::program, rounds::chosen};
 
 /// A server that takes longer than this to start does not start.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
 /// What memcached keeps beside a key and its value, and some room.
 const ITEM_BYTES: usize = 256;
@@ -33,10 +33,7 @@ const ALL: &[&str] = &[MEMCACHED];
 /// # Errors
 /// A name that no server has, with the names there are.
 pub fn names(only: &[String]) -> Result<Vec<&'static str>> {
-    if let Some(unknown) = only.iter().find(|name| !ALL.contains(&name.as_str())) {
-        bail!("no server is called {unknown:?}; there are {}", ALL.join(", "));
-    }
-    Ok(ALL.iter().copied().filter(|name| only.is_empty() || only.iter().any(|chosen| chosen == name)).collect())
+    chosen("server", ALL.to_vec(), |name| name, only)
 }
 
 /// A server that runs; it is ended when this is dropped.
@@ -51,7 +48,7 @@ impl Child {
     /// # Errors
     /// One that is here but does not start.
     pub fn start(name: &str, options: &Kv, keys: usize) -> Result<Result<Self, String>> {
-        let memory_mib = Self::memory_mib(keys, options.value_bytes).to_string();
+        let memory_mib = Self::memory_mib(keys, options.load.value_bytes).to_string();
         let threads = options.threads.to_string();
         if name == "kv-dedicated" && threads == "1" {
             return Ok(Err("of one thread none can be for the table alone".to_owned()));
@@ -62,7 +59,7 @@ impl Child {
                     return Ok(Err("there is no `memcached` (on Debian: apt-get install memcached)".to_owned()));
                 };
                 // Its default, 20, would have it go back to its event loop two times in each burst of a client.
-                let burst = options.depth.max(20).to_string();
+                let burst = options.load.depth.max(20).to_string();
                 Self::memcached(&program, &["-t", &threads, "-m", &memory_mib, "-R", &burst]).map(Ok)
             }
             table => {
@@ -110,7 +107,7 @@ impl Child {
             if let Some(status) = child.process.try_wait().context("the server")? {
                 bail!("{command:?} ended at once: {status}");
             }
-            ensure!(begun.elapsed() < PATIENCE, "{command:?} takes no connections");
+            ensure!(begun.elapsed() < TIME_LIMIT, "{command:?} takes no connections");
             thread::sleep(PAUSE);
         }
         Ok(child)
@@ -143,7 +140,7 @@ impl Child {
             if let Some(status) = self.process.try_wait().context("the server")? {
                 return Ok(status);
             }
-            ensure!(begun.elapsed() < PATIENCE, "the server does not end");
+            ensure!(begun.elapsed() < TIME_LIMIT, "the server does not end");
             thread::sleep(PAUSE);
         }
     }

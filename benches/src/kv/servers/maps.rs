@@ -44,7 +44,7 @@ impl Item {
 }
 
 /// What becomes of an item.
-pub enum Fate {
+pub enum Update {
     /// As it was.
     Kept,
     /// This is there instead.
@@ -60,7 +60,7 @@ pub trait Map: Send + Sync + 'static {
     /// A copy of the item.
     fn get(&self, key: &[u8]) -> Option<Item>;
     /// Changes an item, of which nothing else sees the state between; `change` may be called again where others come between.
-    fn change<R>(&self, key: &[u8], change: impl FnMut(Option<&Item>) -> (Fate, R)) -> R;
+    fn change<R>(&self, key: &[u8], change: impl FnMut(Option<&Item>) -> (Update, R)) -> R;
     /// Forgets all.
     fn clear(&self);
     /// How many there are.
@@ -87,15 +87,15 @@ impl<L: Lock<ItemMap> + Send> Map for Sharded<L> {
         self.shard(key).read(|map| map.get(key).cloned())
     }
 
-    fn change<R>(&self, key: &[u8], mut change: impl FnMut(Option<&Item>) -> (Fate, R)) -> R {
+    fn change<R>(&self, key: &[u8], mut change: impl FnMut(Option<&Item>) -> (Update, R)) -> R {
         self.shard(key).write(|map| {
             let item = map.get_mut(key);
-            let (fate, answer) = change(item.as_deref());
-            match (fate, item) {
-                (Fate::Kept, _) => {}
-                (Fate::Put(put), Some(item)) => *item = put,
-                (Fate::Put(put), None) => drop(map.insert(Text::from_slice(key), put)),
-                (Fate::Removed, _) => drop(map.remove(key)),
+            let (update, answer) = change(item.as_deref());
+            match (update, item) {
+                (Update::Kept, _) => {}
+                (Update::Put(put), Some(item)) => *item = put,
+                (Update::Put(put), None) => drop(map.insert(Text::from_slice(key), put)),
+                (Update::Removed, _) => drop(map.remove(key)),
             }
             answer
         })
@@ -119,20 +119,20 @@ impl Map for DashMap<Text, Item, Hashing> {
         self.get(key).map(|item| item.clone())
     }
 
-    fn change<R>(&self, key: &[u8], mut change: impl FnMut(Option<&Item>) -> (Fate, R)) -> R {
+    fn change<R>(&self, key: &[u8], mut change: impl FnMut(Option<&Item>) -> (Update, R)) -> R {
         match self.entry(Text::from_slice(key)) {
             Entry::Occupied(mut item) => {
-                let (fate, answer) = change(Some(item.get()));
-                match fate {
-                    Fate::Kept => {}
-                    Fate::Put(put) => drop(item.insert(put)),
-                    Fate::Removed => drop(item.remove()),
+                let (update, answer) = change(Some(item.get()));
+                match update {
+                    Update::Kept => {}
+                    Update::Put(put) => drop(item.insert(put)),
+                    Update::Removed => drop(item.remove()),
                 }
                 answer
             }
             Entry::Vacant(room) => {
-                let (fate, answer) = change(None);
-                if let Fate::Put(put) = fate {
+                let (update, answer) = change(None);
+                if let Update::Put(put) = update {
                     room.insert(put);
                 }
                 answer
@@ -158,15 +158,15 @@ impl Map for papaya::HashMap<Text, Item, Hashing> {
         self.pin().get(key).cloned()
     }
 
-    fn change<R>(&self, key: &[u8], mut change: impl FnMut(Option<&Item>) -> (Fate, R)) -> R {
+    fn change<R>(&self, key: &[u8], mut change: impl FnMut(Option<&Item>) -> (Update, R)) -> R {
         let mut answer = None;
         let changed = |entry: Option<(&Text, &Item)>| {
-            let (fate, said) = change(entry.map(|(_, item)| item));
+            let (update, said) = change(entry.map(|(_, item)| item));
             answer = Some(said);
-            match fate {
-                Fate::Put(put) => Operation::Insert(put),
-                Fate::Removed if entry.is_some() => Operation::Remove,
-                Fate::Kept | Fate::Removed => Operation::Abort(()),
+            match update {
+                Update::Put(put) => Operation::Insert(put),
+                Update::Removed if entry.is_some() => Operation::Remove,
+                Update::Kept | Update::Removed => Operation::Abort(()),
             }
         };
         self.pin().compute(Text::from_slice(key), changed);
@@ -195,11 +195,11 @@ impl<M> Shared<M> {
         Self { map, unique: Cell::new((worker as u64) << 48) }
     }
 
-    fn item(&self, flags: u32, expires: u32, parts: [&[u8]; 2]) -> Fate {
+    fn item(&self, flags: u32, expires: u32, parts: [&[u8]; 2]) -> Update {
         self.unique.set(self.unique.get() + 1);
         let mut value = Text::from_slice(parts[0]);
         value.extend_from_slice(parts[1]);
-        Fate::Put(Item { flags, expires, unique: self.unique.get(), value })
+        Update::Put(Item { flags, expires, unique: self.unique.get(), value })
     }
 }
 
@@ -215,14 +215,14 @@ impl<M: Map> table::Table for Shared<M> {
             answer = self.map.change(command.key, |item| {
                 let found = item.and_then(Item::found);
                 let (change, answer) = item::decide(command, found);
-                let fate = match (change, item) {
+                let update = match (change, item) {
                     (Change::Store { flags, expires, value }, _) => self.item(flags, expires, value),
                     (Change::Number(digits), Some(item)) => self.item(item.flags, item.expires, digits.parts()),
-                    (Change::Expire(expires), Some(item)) => Fate::Put(Item { expires, ..item.clone() }),
-                    (Change::Remove, _) => Fate::Removed,
-                    (Change::Nothing | Change::Number(_) | Change::Expire(_), _) => Fate::Kept,
+                    (Change::Expire(expires), Some(item)) => Update::Put(Item { expires, ..item.clone() }),
+                    (Change::Remove, _) => Update::Removed,
+                    (Change::Nothing | Change::Number(_) | Change::Expire(_), _) => Update::Kept,
                 };
-                (fate, answer)
+                (update, answer)
             });
         }
         if !matches!(command.op, Op::Get | Op::GetAndTouch) || answer != Answer::Touched {

@@ -8,7 +8,7 @@ mod maps;
 #[cfg(feature = "trust")]
 mod serve;
 
-use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
+use std::{collections::BTreeSet, net::SocketAddr};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use super::{
     load::{Load, Mix},
 };
 use crate::{
-    pick::{Dist, Picks},
+    pick::Dist,
     plot::{Album, Dot, Picture},
     report::median,
     rounds::{Skipped, interleaved},
@@ -129,21 +129,9 @@ pub fn measure(options: &Kv) -> Result<Measured> {
     let mut measured = Measured::default();
     for &dist in &options.dist {
         for &keys in &options.keys {
-            let picks = Picks::new(dist, keys, options.client_threads, options.common.seed);
+            let mut load = options.load.load(keys, dist, options.common.seed);
             for &mix in &options.mix {
-                let load = Load {
-                    threads: options.client_threads,
-                    connections: options.connections,
-                    depth: options.depth,
-                    value_bytes: options.value_bytes,
-                    keys: keys as u32,
-                    mix,
-                    picks: picks.clone(),
-                    warm_up: Duration::from_millis(options.load_millis / 4),
-                    measured: Duration::from_millis(options.load_millis),
-                    pace_hz: None,
-                    seed: options.common.seed,
-                };
+                load.mix = mix;
                 let mut servers = start(options, keys, &mut measured.skipped)?;
                 if servers.is_empty() {
                     continue;
@@ -182,7 +170,7 @@ fn rounds(options: &Kv, load: &Load, servers: &mut [Server], title: &str) -> Res
         eprintln!("{title}: filling {}", server.name);
         load.fill(server.address).with_context(|| format!("filling {}", server.name))?;
     }
-    let rounds = options.common.rounds;
+    let rounds = options.common.comparison.rounds;
     interleaved(rounds, servers.len(), options.common.seed, |round, index| {
         let server = &mut servers[index];
         let taken = Sample::take(load, server.address, server.child.as_ref());
@@ -231,7 +219,7 @@ fn print(title: &str, all: &[ServerSeries]) {
 type Rate = fn(&ServerSeries) -> Option<f64>;
 
 /// The targets of the servers: the worst point of each.
-pub fn judge(measured: &Measured) -> Vec<Verdict> {
+pub fn verdicts(measured: &Measured) -> Vec<Verdict> {
     let points: BTreeSet<_> =
         measured.series.iter().map(|series| (series.dist == Dist::Zipf, series.keys, series.mix.to_string())).collect();
     // The least of ours over the best of some others, over the points that are chosen.
@@ -320,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_judged_at_the_worst_point() {
+    fn targets_are_compared_at_the_worst_point() {
         let point = |dist, writes, ours: f64, [best, memcached]: [f64; 2]| {
             let of = |server, kops| at(server, dist, writes, kops, Some(kops / 2.0));
             let others = ["dashmap", "papaya", "rwlock"].map(|other| of(other, best / 2.0));
@@ -328,7 +316,7 @@ mod tests {
             others.into_iter().chain(rest).collect::<Vec<_>>()
         };
         let reached = |series| {
-            let verdicts = judge(&Measured { series, skipped: Skipped::default() });
+            let verdicts = verdicts(&Measured { series, skipped: Skipped::default() });
             verdicts.into_iter().map(|verdict| verdict.reached).collect::<Vec<_>>()
         };
         let mut all = point(Dist::Uniform, 5, 100.0, [125.0, 50.0]);

@@ -25,6 +25,7 @@ use crate::{
     pick::{Dist, Picks},
     plot::{Album, Picture},
     report::Series,
+    rounds::chosen,
     verdict::{Verdict, verdict_at_least},
 };
 
@@ -88,7 +89,8 @@ pub fn measure(options: &Kv) -> Result<Vec<TableSeries>> {
                 };
                 let title = format!("tables, {} threads, {keys} keys, {dist}, {writes}% writes", options.threads);
                 let operations = workload.picks.marked(writes, options.common.seed);
-                let entries = chosen(contenders(&operations), options)?.into_iter();
+                let tables = chosen("table", contenders(&operations), |table| table.name(), &options.common.only)?;
+                let entries = tables.into_iter().filter(|table| table.least_threads() <= options.threads);
                 let entries =
                     entries.map(|contender| Entry { group: String::new(), contender, workload: workload.clone() });
                 let series = interleave(entries.collect(), &options.common, &title)?;
@@ -98,20 +100,6 @@ pub fn measure(options: &Kv) -> Result<Vec<TableSeries>> {
         }
     }
     Ok(results)
-}
-
-/// Those that `--only` names, if it does, and that have threads enough.
-fn chosen(all: Vec<Box<dyn Contender>>, options: &Kv) -> Result<Vec<Box<dyn Contender>>> {
-    let only = &options.common.only;
-    if let Some(unknown) = only.iter().find(|name| all.iter().all(|contender| contender.name() != *name)) {
-        let known: Vec<_> = all.iter().map(|contender| contender.name()).collect();
-        bail!("no table is called {unknown:?}; there are {}", known.join(", "));
-    }
-    let is_chosen = |contender: &dyn Contender| {
-        (only.is_empty() || only.iter().any(|name| name == contender.name()))
-            && contender.least_threads() <= options.threads
-    };
-    Ok(all.into_iter().filter(|contender| is_chosen(&**contender)).collect())
 }
 
 /// The best table that is not delegated.
@@ -141,7 +129,7 @@ fn print(title: &str, all: &[Series]) {
 }
 
 /// The targets of the tables alone, at 5% writes.
-pub fn judge(results: &[TableSeries]) -> Vec<Verdict> {
+pub fn verdicts(results: &[TableSeries]) -> Vec<Verdict> {
     let verdict = |keys: usize, dist: Dist, wanted: f64| {
         let mops = |contender: &str| {
             let is_it = |point: &&TableSeries| {
@@ -197,14 +185,14 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_judged_at_their_points() {
+    fn targets_are_compared_at_their_points() {
         let results = [
             point("apply_then", 1000, Dist::Zipf, 30.0),
             point("dashmap", 1000, Dist::Zipf, 10.0),
             point("dashmap", 1000, Dist::Uniform, 50.0),
             point("apply_then", 1_000_000, Dist::Uniform, 5.0),
         ];
-        let reached: Vec<_> = judge(&results).into_iter().map(|verdict| verdict.reached).collect();
+        let reached: Vec<_> = verdicts(&results).into_iter().map(|verdict| verdict.reached).collect();
         assert_eq!(reached, [Some(3.0), None]);
     }
 }

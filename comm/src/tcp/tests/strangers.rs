@@ -1,13 +1,15 @@
-//! Strangers without the key, more than are kept, who connect again as soon as they are closed: programs start and go on
-//! nevertheless, and where one does not, strangers are named and not a peer.
+//! Strangers without the key, more than are kept, who connect again as soon as they are closed: programs start and go
+//! on nevertheless, and where one does not, strangers are named and not a peer.
 
 use super::*;
 use crate::secure::KEY_BYTES;
 use crate::secure::handshake::Initiator;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::time::Instant;
 
-/// A start that nothing holds up takes a fraction of a second, and a few on a machine that is busy a hundred times over. Strangers
-/// that were waited for cost 3 s for each 64 of them: 12 s with 250, and for ever with 1000 that come again.
+/// A start that nothing holds up takes a fraction of a second, and a few on a machine that is busy a hundred times
+/// over. Strangers that were waited for cost 3 s for each 64 of them: 12 s with 250, and for ever with 1000 that come
+/// again.
 const SOON: Duration = Duration::from_secs(10);
 /// Sockets of one thread.
 const SOCKETS_EACH: usize = 50;
@@ -39,8 +41,8 @@ struct Strangers {
 }
 
 impl Strangers {
-    /// So many sockets, open when this returns (or waiting in the port's full queue, for a while). The threads that hold them
-    /// have these habits in turn.
+    /// So many sockets, open when this returns (or waiting in the port's full queue, for a while). The threads that
+    /// hold them have these habits in turn.
     fn at(target: SocketAddr, sockets: usize, habits: &'static [Habit]) -> Strangers {
         let (is_over, opened) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let thread = |number: usize| {
@@ -101,7 +103,8 @@ fn flood(target: SocketAddr, sockets: usize, habit: Habit, is_over: &AtomicBool,
     }
 }
 
-/// Machines 0 and 1, of which 1 has strangers at its port before any of them opens its fabric; and how long the start took.
+/// Machines 0 and 1, of which 1 has strangers at its port before any of them opens its fabric; and how long the start
+/// took.
 fn start_among(strangers: usize, habits: &'static [Habit]) -> ([TcpFabric; 2], Strangers, Duration) {
     let key = Key::generate().unwrap();
     let listeners = [listen(), listen()];
@@ -135,8 +138,8 @@ fn starts_among(strangers: usize, habits: &'static [Habit]) {
     }
     let connected = start.elapsed();
     assert!(connected < 2 * SOON, "{strangers} strangers {habits:?}: eight connections took {connected:?}");
-    let fates = [fabrics[0].lost(MachineId(1)).unwrap(), fabrics[1].lost(MachineId(0)).unwrap()];
-    assert_eq!(fates, [None, None], "{:?} {:?}", fabrics[0].cause(MachineId(1)), fabrics[1].cause(MachineId(0)));
+    let losses = [fabrics[0].lost(MachineId(1)).unwrap(), fabrics[1].lost(MachineId(0)).unwrap()];
+    assert_eq!(losses, [None, None], "{:?} {:?}", fabrics[0].cause(MachineId(1)), fabrics[1].cause(MachineId(0)));
     println!("{strangers} strangers {habits:?}: started after {taken:?}, eight connections after {connected:?}");
     drop(strangers_there);
 }
@@ -160,8 +163,8 @@ fn strangers_of_all_kinds_keep_nobody_out() {
     starts_among(1000, &HABITS);
 }
 
-/// Strangers have recorded how a peer began, and say that again and again. They have no place for the 15 s of somebody with the
-/// key.
+/// Strangers have recorded how a peer began, and say that again and again. They have no place for the 15 s of
+/// somebody with the key.
 #[test]
 fn recordings_of_a_claim_keep_nobody_out() {
     const RECORDINGS: usize = 300;

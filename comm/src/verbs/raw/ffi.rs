@@ -8,11 +8,16 @@ pub use super::layout::*;
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// Makes the table of functions, each looked up by its C name.
+/// Makes the table of functions, each looked up by its C name; the optional ones may be missing.
 macro_rules! table {
-    ($($name:ident = $symbol:literal: $type:ty;)*) => {
+    ({$($name:ident = $symbol:literal: $type:ty;)*} {$($late:ident = $late_symbol:literal: $late_type:ty;)*}) => {
         /// The functions of libibverbs, good as long as the library stays loaded.
-        pub struct Table { $(pub $name: $type,)* pub in_order: Option<InOrder> }
+        pub struct Table { $(pub $name: $type,)* $(pub $late: Option<$late_type>,)* }
+
+        /// Each function's C name, and its type as it is written down here.
+        #[cfg(test)]
+        pub const SIGNATURES: &[(&str, &str)] =
+            &[$(($symbol, stringify!($type)),)* $(($late_symbol, stringify!($late_type)),)*];
 
         impl Table {
             /// Finds every function; the error names the one that is missing.
@@ -25,7 +30,7 @@ macro_rules! table {
                 unsafe {
                     Ok(Table {
                         $($name: *library.get::<$type>($symbol)?,)*
-                        in_order: library.get::<InOrder>("ibv_query_qp_data_in_order").ok().map(|found| *found),
+                        $($late: library.get::<$late_type>($late_symbol).ok().map(|found| *found),)*
                     })
                 }
             }
@@ -33,10 +38,7 @@ macro_rules! table {
     };
 }
 
-/// `ibv_query_qp_data_in_order`, since rdma-core 40.
-pub type InOrder = unsafe extern "C" fn(*mut Qp, c_uint, u32) -> c_int;
-
-table! {
+table! {{
     fork_init = "ibv_fork_init": unsafe extern "C" fn() -> c_int;
     get_device_list = "ibv_get_device_list": unsafe extern "C" fn(*mut c_int) -> *mut *mut Device;
     free_device_list = "ibv_free_device_list": unsafe extern "C" fn(*mut *mut Device);
@@ -60,4 +62,7 @@ table! {
     destroy_qp = "ibv_destroy_qp": unsafe extern "C" fn(*mut Qp) -> c_int;
     get_async_event = "ibv_get_async_event": unsafe extern "C" fn(*mut Context, *mut AsyncEvent) -> c_int;
     ack_async_event = "ibv_ack_async_event": unsafe extern "C" fn(*mut AsyncEvent);
-}
+} {
+    // Since rdma-core 40.
+    in_order = "ibv_query_qp_data_in_order": unsafe extern "C" fn(*mut Qp, c_uint, u32) -> c_int;
+}}

@@ -3,8 +3,8 @@
 //!
 //! Here: layouts and numbers, nothing that acts. Not here: the functions (`ffi`), their use (`mod.rs`). Of structs
 //! that the library allocates only the beginning is written down; they are never made or copied here. The
-//! numbers in the assertions are those a C compiler gives for the header, on 64-bit Linux. The stub of the
-//! tests (`tests/verbs-stub`) is compiled from this very file.
+//! numbers are those that a C compiler gives for the header, on 64-bit Linux: `header` asks it, where there is one. Constants have the
+//! header's names without `IBV_`. The stub of the tests (`tests/verbs-stub`) is compiled from this very file.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::offset_of;
@@ -305,6 +305,37 @@ impl PortAttr {
     };
 }
 
+/// `enum ibv_port_state`.
+pub const PORT_DOWN: c_uint = 1;
+pub const PORT_INIT: c_uint = 2;
+pub const PORT_ARMED: c_uint = 3;
+pub const PORT_ACTIVE: c_uint = 4;
+pub const PORT_ACTIVE_DEFER: c_uint = 5;
+pub const LINK_LAYER_ETHERNET: u8 = 2;
+/// `enum ibv_mtu`.
+pub const MTU_256: c_uint = 1;
+pub const MTU_512: c_uint = 2;
+pub const MTU_1024: c_uint = 3;
+pub const MTU_2048: c_uint = 4;
+pub const MTU_4096: c_uint = 5;
+/// `enum ibv_event_type`.
+pub const EVENT_CQ_ERR: c_uint = 0;
+pub const EVENT_QP_FATAL: c_uint = 1;
+pub const EVENT_QP_REQ_ERR: c_uint = 2;
+pub const EVENT_QP_ACCESS_ERR: c_uint = 3;
+pub const EVENT_DEVICE_FATAL: c_uint = 8;
+/// `enum ibv_wc_status`.
+pub const WC_SUCCESS: c_uint = 0;
+pub const WC_LOC_QP_OP_ERR: c_uint = 2;
+pub const WC_LOC_PROT_ERR: c_uint = 4;
+pub const WC_WR_FLUSH_ERR: c_uint = 5;
+pub const WC_REM_INV_REQ_ERR: c_uint = 9;
+pub const WC_REM_ACCESS_ERR: c_uint = 10;
+pub const WC_REM_OP_ERR: c_uint = 11;
+pub const WC_RETRY_EXC_ERR: c_uint = 12;
+pub const WC_RNR_RETRY_EXC_ERR: c_uint = 13;
+/// `enum ibv_wc_opcode`: the bit that all received messages have.
+pub const WC_RECV: c_uint = 1 << 7;
 pub const WR_RDMA_WRITE: c_uint = 0;
 pub const WR_SEND_WITH_IMM: c_uint = 3;
 pub const SEND_SIGNALED: c_uint = 1 << 1;

@@ -16,10 +16,17 @@
 #![allow(unsafe_code)]
 
 mod ffi;
+#[cfg(test)]
+mod header;
 mod layout;
 mod queue;
 mod works;
 
+pub(super) use layout::{
+    MTU_256, MTU_512, MTU_1024, MTU_2048, MTU_4096, PORT_ACTIVE, PORT_ACTIVE_DEFER, PORT_ARMED, PORT_DOWN, PORT_INIT,
+    WC_LOC_PROT_ERR, WC_LOC_QP_OP_ERR, WC_REM_ACCESS_ERR, WC_REM_INV_REQ_ERR, WC_REM_OP_ERR, WC_RETRY_EXC_ERR,
+    WC_RNR_RETRY_EXC_ERR, WC_SUCCESS, WC_WR_FLUSH_ERR,
+};
 pub(super) use queue::{Completion, CompletionChannel, CompletionQueue, Path, QueuePair, QueueSizes};
 pub(super) use works::Works;
 
@@ -78,9 +85,9 @@ pub(super) struct DeviceLimits {
 /// What libibverbs says of a port.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PortState {
-    /// Number of `enum ibv_port_state`: 4 is active.
+    /// One of the `PORT_` constants.
     pub(super) state: u32,
-    /// Number of `enum ibv_mtu`: 1 is 256 bytes, each more doubles it.
+    /// One of the `MTU_` constants: each doubles the one before.
     pub(super) mtu: u32,
     pub(super) lid: u16,
     pub(super) is_ethernet: bool,
@@ -95,8 +102,6 @@ pub(super) enum Event {
     QueuePair(u32, &'static str),
     /// A completion queue was too small, or broke.
     Completions,
-    /// A port went down or came back.
-    Port { port: u8, is_up: bool },
     /// The device is gone.
     Device,
     /// Anything that needs no answer.
@@ -194,7 +199,7 @@ impl Device {
             state: attr.state,
             mtu: attr.active_mtu,
             lid: attr.lid,
-            is_ethernet: attr.link_layer == 2,
+            is_ethernet: attr.link_layer == ffi::LINK_LAYER_ETHERNET,
             message_bytes: attr.max_msg_sz,
             gids: u32::try_from(attr.gid_tbl_len).unwrap_or(0),
         })
@@ -220,12 +225,13 @@ impl Device {
             Event::QueuePair(unsafe { (*pointer).qp_num }, what)
         };
         let said = match event.event_type {
-            0 => Event::Completions,
-            1 => queue_pair("the device reports a fatal error of the queue pair"),
-            2 => queue_pair("the device reports an invalid request from the peer"),
-            3 => queue_pair("the device reports that the peer accessed memory it may not (wrong key or range)"),
-            8 | 19 => Event::Device,
-            9 | 10 => Event::Port { port: event.element as u8, is_up: event.event_type == 9 },
+            ffi::EVENT_CQ_ERR => Event::Completions,
+            ffi::EVENT_QP_FATAL => queue_pair("the device reports a fatal error of the queue pair"),
+            ffi::EVENT_QP_REQ_ERR => queue_pair("the device reports an invalid request from the peer"),
+            ffi::EVENT_QP_ACCESS_ERR => {
+                queue_pair("the device reports that the peer accessed memory it may not (wrong key or range)")
+            }
+            ffi::EVENT_DEVICE_FATAL => Event::Device,
             _ => Event::Other,
         };
         // SAFETY: taken above, acknowledged once.
@@ -291,7 +297,7 @@ impl MemoryRegion {
     ) -> Result<Arc<MemoryRegion>, Error> {
         let access = if is_written_by_peers { ffi::ACCESS_LOCAL_WRITE | ffi::ACCESS_REMOTE_WRITE } else { 0 };
         let verbs = domain.device.verbs;
-        // All of it is about to be pinned. Cards know memory by pages: fewer are found faster.
+        // All of it is about to be pinned. Network cards know memory by pages: fewer are found faster.
         region.ask_for_huge_pages();
         // SAFETY: the domain exists; the mapping is as long as it says (M1) and stays until this is dropped (V3).
         let mr = unsafe { (verbs.table.reg_mr)(domain.pd.as_ptr(), region.base().cast(), region.bytes(), access) };

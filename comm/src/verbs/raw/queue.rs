@@ -1,7 +1,7 @@
 //! Completion channel, completion queues and queue pairs.
 //!
 //! Here: making, connecting, posting, polling. Not here: what completions mean (`worker`,
-//! `attendant`). Invariants: those of `mod.rs`.
+//! `io_thread`). Invariants: those of `mod.rs`.
 
 use super::{Device, ProtectionDomain, ffi, made, refused};
 use crate::error::Error;
@@ -71,7 +71,7 @@ impl Drop for CompletionChannel {
 pub(crate) struct Completion {
     /// The number it was given.
     pub(crate) id: u64,
-    /// Number of `enum ibv_wc_status`: 0 is success.
+    /// One of `enum ibv_wc_status`; `WC_SUCCESS` where all is well.
     pub(crate) status: u32,
     /// The queue pair it belongs to.
     pub(crate) queue_pair: u32,
@@ -121,7 +121,7 @@ impl CompletionQueue {
             let count = usize::try_from(count)
                 .map_err(|_| Error::verbs(format!("the completions of {} cannot be polled", self.device.name())))?;
             for wc in found.iter().take(count) {
-                let is_received = wc.status == 0 && wc.opcode & 1 << 7 != 0;
+                let is_received = wc.status == ffi::WC_SUCCESS && wc.opcode & ffi::WC_RECV != 0;
                 let received = is_received.then(|| u32::from_be(wc.imm_data));
                 take(Completion { id: wc.wr_id, status: wc.status, queue_pair: wc.qp_num, received });
             }
@@ -301,7 +301,7 @@ impl QueuePair {
             qp_state: ffi::QPS_RTS,
             timeout: path.timeout,
             retry_cnt: path.retries,
-            rnr_retry: 7, // for ever: the peer's attendant posts anew, and its death shows otherwise
+            rnr_retry: 7, // for ever: the peer's I/O thread posts anew, and its death shows otherwise
             max_rd_atomic: 1,
             ..ffi::QpAttr::default()
         };

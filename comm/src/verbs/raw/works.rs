@@ -7,9 +7,10 @@
 use super::ffi;
 use super::{MemoryRegion, QueuePair};
 use crate::error::Error;
+use crate::memory::{WORD_BYTES, check_access};
 use std::sync::Arc;
 
-/// A chain of writes and bells, with the registered memory its sources lie in.
+/// A chain of writes and wake messages, with the registered memory its sources lie in.
 pub(crate) struct Works {
     memory: Arc<MemoryRegion>,
     requests: Vec<ffi::SendWr>,
@@ -44,10 +45,7 @@ impl Works {
 
     /// Adds a write of `bytes` bytes at `offset` of the memory to `remote` under `key`.
     pub(crate) fn write(&mut self, offset: usize, bytes: usize, remote: u64, key: u32) -> Result<(), Error> {
-        let region_bytes = self.memory.region().bytes();
-        if offset > region_bytes || bytes > region_bytes - offset {
-            return Err(Error::OutOfRange { offset, bytes, region_bytes });
-        }
+        check_access(self.memory.region().bytes(), offset, bytes, WORD_BYTES)?;
         let address = self.memory.region().base().expose_provenance() as u64 + offset as u64;
         let inline = if bytes <= self.inline_bytes { ffi::SEND_INLINE } else { 0 };
         self.sources.push(ffi::Sge { addr: address, length: bytes as u32, lkey: self.memory.local_key() });
@@ -64,7 +62,7 @@ impl Works {
     }
 
     /// Adds a message without bytes that shows at the peer as a completion with `number`.
-    pub(crate) fn bell(&mut self, number: u32) {
+    pub(crate) fn wake_message(&mut self, number: u32) {
         self.sources.push(ffi::Sge::default());
         self.requests.push(ffi::SendWr {
             wr_id: self.tag,

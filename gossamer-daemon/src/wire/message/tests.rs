@@ -32,7 +32,7 @@ fn traffic() -> Vec<Vec<u8>> {
     let to_part = [
         ToPart::Beat,
         ToPart::Secret(SecretBytes([9; 32])),
-        ToPart::Peer { machine: 3, card: vec![1; 300] },
+        ToPart::Peer { machine: 3, endpoint: vec![1; 300] },
         ToPart::Grant { stream: Stream::Err, bytes: 70_000 },
         ToPart::Input(b"some input".to_vec()),
         ToPart::Signal(2),

@@ -123,6 +123,32 @@ const fn memcached(name: &'static str, only: &'static [(&'static str, &'static s
 const UNIFORM: &[(&str, &str)] = &[("/dist", "uniform")];
 const ZIPF: &[(&str, &str)] = &[("/dist", "zipf")];
 
+/// Rates of each contender, a row for each value of this field.
+const fn busy(
+    name: &'static str,
+    only: &'static [(&'static str, &'static str)],
+    row: &'static str,
+    pictures: &'static [&'static str],
+) -> Table {
+    let content = Content::Series { list: "/series", only, row, column: "/contender", cells: MOPS };
+    Table { name, file: "busy", what: "Million operations a second", pictures, content }
+}
+
+/// All workloads under each condition.
+const BUSY: &[&str] = &[
+    "busy-quiet",
+    "busy-half-workers",
+    "busy-hog-pinned",
+    "busy-hog-floating-workers",
+    "busy-hog-floats",
+    "busy-workers-2x",
+    "busy-workers-4x",
+    "busy-quota",
+    "busy-noise",
+    "busy-bursts",
+    "busy-real-time",
+];
+
 /// All of them, in the order of the document.
 pub const ALL: &[Table] = &[
     Table {
@@ -244,6 +270,12 @@ pub const ALL: &[Table] = &[
     targets("targets of shortest paths", "sssp"),
     kv("figure 27", "kv-ycsb", SERVERS, &[("/mix", "C"), ("/dist", "zipf")], "/keys", &["kv-ycsb-zipf-C"]),
     kv("figure 28", "kv-ycsb", SERVERS, &[("/mix", "D"), ("/dist", "zipf")], "/keys", &["kv-ycsb-zipf-D"]),
+    busy("busy, apply", &[("/work", "apply")], "/condition", BUSY),
+    busy("busy, apply of 64 fibers", &[("/work", "apply-64-fibers")], "/condition", &[]),
+    busy("busy, apply_then", &[("/work", "apply_then-16")], "/condition", &[]),
+    busy("busy, tables", &[("/work", "tables-zipf")], "/condition", &[]),
+    busy("busy, plain threads", &[("/condition", "std-threads")], "/work", &["busy-std-threads"]),
+    targets("targets of busy", "busy"),
 ];
 
 impl Table {

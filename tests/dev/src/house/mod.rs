@@ -8,7 +8,8 @@
 
 mod documents;
 mod rules;
-mod text;
+pub mod text;
+mod unsafe_list;
 
 use crate::command::Context;
 use crate::tier::Verdict;
@@ -27,6 +28,7 @@ const FIXTURE_FOLDERS: [&str; 4] = ["ui", "compile-fail", "compile_fail", "fixtu
 pub fn check(context: &Context) -> anyhow::Result<Verdict> {
     let mut offences = 0;
     let mut files = 0;
+    let mut with_unsafe = Vec::new();
     for path in rust_files(&context.root)? {
         let name = path.strip_prefix(&context.root).unwrap_or(&path);
         if is_fixture(name) {
@@ -34,12 +36,18 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
         }
         let source = read(&path)?;
         files += 1;
-        for Offence { line, what } in judge(&source, is_test_file(name, &path)) {
+        let all_tests = is_test_file(name, &path);
+        if holds_unsafe(&source) {
+            with_unsafe.push((name.display().to_string(), all_tests));
+        }
+        for Offence { line, what } in offences_of(&source, all_tests) {
             offences += 1;
             println!("{}:{line}: {what}", name.display());
         }
     }
-    for disagreement in documents::check(context)? {
+    let unsafe_list = read(&context.root.join("docs/UNSAFE.md"))?;
+    let told = unsafe_list::disagreements(&unsafe_list, &context.root, &with_unsafe);
+    for disagreement in documents::check(context)?.into_iter().chain(told) {
         offences += 1;
         println!("{disagreement}");
     }
@@ -80,11 +88,15 @@ pub fn size(context: &Context) -> anyhow::Result<Verdict> {
     Ok(if rows.is_empty() { no_file(context) } else { Verdict::passed() })
 }
 
+/// Whether code of a file that is no test is unsafe: lints that name it are not.
+fn holds_unsafe(source: &str) -> bool {
+    text::lines(source).iter().any(|line| line.is_code() && line.words().any(|word| word == "unsafe"))
+}
+
 /// The offences of one file.
-fn judge(source: &str, all_tests: bool) -> Vec<Offence> {
+fn offences_of(source: &str, all_tests: bool) -> Vec<Offence> {
     let lines = text::lines(source);
     let mut offences = rules::opening(source);
-    offences.extend(rules::safety(&lines));
     offences.extend(rules::marks(&lines));
     if !all_tests {
         offences.extend(rules::size(&lines));
@@ -135,7 +147,7 @@ fn is_fixture(name: &Path) -> bool {
 
 /// Whether all of a file is tests: it lies in a package's `tests` folder or in the package of tests, or the
 /// file above it declares it under `#[cfg(test)]`.
-fn is_test_file(name: &Path, path: &Path) -> bool {
+pub fn is_test_file(name: &Path, path: &Path) -> bool {
     if !name.starts_with("tests/dev") && name.components().any(|part| part.as_os_str() == "tests") {
         return true;
     }
@@ -212,6 +224,15 @@ mod tests {
     }
 
     #[test]
+    fn unsafe_code_is_told_from_words_about_it() {
+        for code in ["let x = unsafe { f() };", "unsafe impl Send for X {}", "unsafe extern \"C\" { fn f(); }"] {
+            assert!(holds_unsafe(code), "{code}");
+        }
+        let none = "// unsafe\n#![allow(unsafe_code)]\nlet x = \"unsafe\";\n#[cfg(test)]\nmod tests { fn f() { unsafe { g() } } }";
+        assert!(!holds_unsafe(none));
+    }
+
+    #[test]
     fn only_compile_fail_programs_are_left_out() {
         assert!(is_fixture(Path::new("trust/tests/compile_fail/reference.rs")));
         assert!(is_fixture(Path::new("tests/tests/ui/rc.rs")));
@@ -220,10 +241,10 @@ mod tests {
     }
 
     #[test]
-    fn tests_may_be_long_but_not_unexplained() {
+    fn tests_may_be_long_but_not_unfinished() {
         let long = format!("//! A.\n{}", "x.load(Acquire);\n".repeat(rules::FILE_LINES + 1));
-        assert_eq!(judge(&long, true), []);
-        assert!(judge(&long, false).len() > rules::FILE_LINES);
-        assert_eq!(judge("//! A.\nunsafe { f() }", true).len(), 1);
+        assert_eq!(offences_of(&long, true), []);
+        assert!(offences_of(&long, false).len() > rules::FILE_LINES);
+        assert_eq!(offences_of("//! A.\n// TODO later", true).len(), 1);
     }
 }

@@ -189,10 +189,39 @@ fn mark_tests(lines: &mut [Line]) {
 /// Whether an attribute line keeps its item for tests.
 fn is_test_cfg(code: &str) -> bool {
     let code = code.trim_start();
-    (code.starts_with("#[cfg(") || code.starts_with("#![cfg("))
-        && !code.contains("not(")
-        && !code.contains("any(")
-        && words(code).any(|word| word == "test")
+    let Some(predicate) = code.strip_prefix("#[cfg(").or_else(|| code.strip_prefix("#![cfg(")) else { return false };
+    members(predicate).first().is_some_and(|predicate| needs_test(predicate))
+}
+
+/// Whether a predicate of `cfg` holds in tests only.
+fn needs_test(predicate: &str) -> bool {
+    if let Some(inside) = predicate.strip_prefix("all(") {
+        members(inside).iter().any(|member| needs_test(member))
+    } else if let Some(inside) = predicate.strip_prefix("any(") {
+        members(inside).iter().all(|member| needs_test(member))
+    } else {
+        predicate == "test"
+    }
+}
+
+/// What stands between commas, up to the parenthesis that closes the list.
+fn members(list: &str) -> Vec<&str> {
+    let (mut members, mut start, mut depth) = (Vec::new(), 0, 0);
+    for (at, character) in list.char_indices() {
+        match character {
+            '(' => depth += 1,
+            ')' if depth > 0 => depth -= 1,
+            ',' | ')' if depth == 0 => {
+                members.push(list[start..at].trim());
+                start = at + 1;
+                if character == ')' {
+                    break;
+                }
+            }
+            _ => {}
+        }
+    }
+    members
 }
 
 /// The last line of the item that begins at `start`: where its braces close, or its semicolon.
@@ -275,6 +304,19 @@ fn h() {}
 fn i() {}";
         let marked: Vec<bool> = lines(source).into_iter().map(|line| line.test).collect();
         assert_eq!(marked, [false, true, true, true, true, true, true, false, false, false]);
+    }
+
+    #[test]
+    fn a_predicate_that_only_holds_in_tests_is_told_from_others() {
+        for yes in ["test", "all(test, not(loom))", "all(not(loom), any(all(test, miri), test))", "all(loom, test)"] {
+            assert!(is_test_cfg(&format!("    #[cfg({yes})]")) && is_test_cfg(&format!("#![cfg({yes})]")), "{yes}");
+        }
+        for no in
+            ["not(test)", "any(test, loom)", "all(loom, not(test))", "all(not(all(test)), unix)", "feature = \"\""]
+        {
+            assert!(!is_test_cfg(&format!("#[cfg({no})]")), "{no}");
+        }
+        assert!(is_test_cfg("#[cfg(test)] mod tests;"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! What a request to another machine costs over `verbs`, counted: instructions, beside those over `shm`, and writes, posts, bytes
-//! and completions. Two machines on this host; a stub stands for libibverbs (`tests/verbs-stub`), and what happens in it
-//! is left out, as what a card and its driver do would be.
+//! What a request to another machine costs over `verbs`, counted: instructions, beside those over `shm`, and writes,
+//! posts, bytes and completions. Two machines on this host; a stub stands for libibverbs (`tests/verbs-stub`), and
+//! what happens in it is left out, as what a card and its driver do would be.
 //!
 //! Here: which programs, the table, the bounds. Not here: counting (`steps`), the program (`traced` of `test-roles`).
 
@@ -24,16 +24,16 @@ const RATIO_MAX: f64 = 1.3;
 const LIMIT_S: &str = "400";
 
 /// A fabric, and what its stub is told.
-struct Way {
+struct Variant {
     name: &'static str,
     fabric: &'static str,
     is_in_order: &'static str,
 }
 
-const WAYS: [Way; 3] = [
-    Way { name: "shm", fabric: "shm", is_in_order: "0" },
-    Way { name: "verbs, flag in the same write", fabric: "verbs", is_in_order: "1" },
-    Way { name: "verbs, flag in a second write", fabric: "verbs", is_in_order: "0" },
+const VARIANTS: [Variant; 3] = [
+    Variant { name: "shm", fabric: "shm", is_in_order: "0" },
+    Variant { name: "verbs, flag in the same write", fabric: "verbs", is_in_order: "1" },
+    Variant { name: "verbs, flag in a second write", fabric: "verbs", is_in_order: "0" },
 ];
 
 /// What one end has done for the requests between the marks.
@@ -43,7 +43,7 @@ struct Counted {
     posts: u64,
     writes: u64,
     bytes: u64,
-    bells: u64,
+    wake_messages: u64,
     signed: u64,
     registered: u64,
 }
@@ -80,29 +80,29 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
     );
     let mut first = None;
     let mut failures = Vec::new();
-    for way in &WAYS {
-        let [client, trustee] = ["client", "trustee"].map(|end| counted(&launcher, &folder, way, end));
+    for variant in &VARIANTS {
+        let [client, trustee] = ["client", "trustee"].map(|end| counted(&launcher, &folder, variant, end));
         let (client, trustee) = (client?, trustee?);
         let each = [&client, &trustee].map(|counted| counted.steps.instructions as f64 / REQUESTS as f64);
         let sum = each[0] + each[1];
         let ratio = sum / *first.get_or_insert(sum);
-        println!("{:32} {:8.1} {:8.1} {ratio:8.2}   {}", way.name, each[0], each[1], told(&client, &trustee));
+        println!("{:32} {:8.1} {:8.1} {ratio:8.2}   {}", variant.name, each[0], each[1], told(&client, &trustee));
         if ratio > RATIO_MAX {
-            failures.push(format!("{}: {ratio:.2} times the instructions of shm", way.name));
+            failures.push(format!("{}: {ratio:.2} times the instructions of shm", variant.name));
         }
         // One more than what is asked for: the request that waits for the others.
         if (client.batches - 1) * BATCH > REQUESTS {
-            failures.push(format!("{}: {} batches for {REQUESTS} requests", way.name, client.batches));
+            failures.push(format!("{}: {} batches for {REQUESTS} requests", variant.name, client.batches));
         }
-        let writes = if way.is_in_order == "1" { client.batches } else { 2 * client.batches };
-        if way.fabric == "verbs"
+        let writes = if variant.is_in_order == "1" { client.batches } else { 2 * client.batches };
+        if variant.fabric == "verbs"
             && (client.writes > writes + writes / 10 || client.posts > client.batches + client.batches / 10)
         {
             let (writes, posts) = (client.writes, client.posts);
-            failures.push(format!("{}: {writes} writes in {posts} posts for {} batches", way.name, client.batches));
+            failures.push(format!("{}: {writes} writes in {posts} posts for {} batches", variant.name, client.batches));
         }
     }
-    let tests = Counts { passed: WAYS.len(), ..Counts::default() };
+    let tests = Counts { passed: VARIANTS.len(), ..Counts::default() };
     Ok(if failures.is_empty() { Verdict::passed().with_tests(tests) } else { Verdict::failed(failures.join("; ")) })
 }
 
@@ -111,7 +111,7 @@ fn told(client: &Counted, trustee: &Counted) -> String {
         return format!("{} batches", client.batches);
     }
     format!(
-        "{} batches: {}+{} posts of {}+{} writes, {}+{} bytes, {}+{} signalled, {}+{} bells; {} KiB registered a machine",
+        "{} batches: {}+{} posts of {}+{} writes, {}+{} bytes, {}+{} signalled, {}+{} wake messages; {} KiB registered a machine",
         client.batches,
         client.posts,
         trustee.posts,
@@ -121,34 +121,34 @@ fn told(client: &Counted, trustee: &Counted) -> String {
         trustee.bytes,
         client.signed,
         trustee.signed,
-        client.bells,
-        trustee.bells,
+        client.wake_messages,
+        trustee.wake_messages,
         client.registered / 1024,
     )
 }
 
 /// One program, with one end traced.
-fn counted(launcher: &Path, folder: &Path, way: &Way, end: &str) -> anyhow::Result<Counted> {
+fn counted(launcher: &Path, folder: &Path, variant: &Variant, end: &str) -> anyhow::Result<Counted> {
     let log = folder.join("log");
     let _ = fs::remove_file(&log);
     let mut program = Command::new("timeout")
         .arg(LIMIT_S)
         .arg(launcher)
-        .args(["run", "--local", "2", "--threads", "2", "--fabric", way.fabric])
+        .args(["run", "--local", "2", "--threads", "2", "--fabric", variant.fabric])
         .arg(launcher.with_file_name("test-roles"))
         .args(["traced", end, &BATCH.to_string()])
         .envs([("LD_LIBRARY_PATH", folder.as_os_str()), ("VERBS_STUB_LOG", log.as_os_str())])
-        .env("VERBS_STUB_IN_ORDER", way.is_in_order)
+        .env("VERBS_STUB_IN_ORDER", variant.is_in_order)
         .stdout(Stdio::piped())
         .spawn()
         .context("cannot start test-launch")?;
     let mut output = BufReader::new(program.stdout.take().context("its output is piped")?);
-    let result = follow(&mut output, &log, folder, &format!("{}-{end}", way.name));
+    let result = follow(&mut output, &log, folder, &format!("{}-{end}", variant.name));
     let mut rest = String::new();
     output.read_to_string(&mut rest)?;
     let status = program.wait()?;
-    let counted = result.with_context(|| format!("{} over {}: {rest}", end, way.name))?;
-    ensure!(status.success(), "{end} over {}: {status}: {rest}", way.name);
+    let counted = result.with_context(|| format!("{} over {}: {rest}", end, variant.name))?;
+    ensure!(status.success(), "{end} over {}: {status}: {rest}", variant.name);
     let batches = rest.split_once(" requests in ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
     Ok(Counted { batches: batches.with_context(|| format!("it does not tell its batches: {rest}"))?, ..counted })
 }
@@ -168,17 +168,18 @@ fn follow(output: &mut impl BufRead, log: &Path, folder: &Path, name: &str) -> a
     let steps = steps::count(thread, "libibverbs.so.1", || from = length(), || to = length())?;
     profile(&steps, &folder.join(format!("{name}.addresses").replace([' ', ','], "-")))?;
     let log = fs::read_to_string(log).unwrap_or_default();
-    let mut counted = Counted { steps, batches: 0, posts: 0, writes: 0, bytes: 0, bells: 0, signed: 0, registered: 0 };
+    let mut counted =
+        Counted { steps, batches: 0, posts: 0, writes: 0, bytes: 0, wake_messages: 0, signed: 0, registered: 0 };
     let process = |line: &str| line.split('/').next().map(str::to_owned);
     let own =
         log.get(from..to).unwrap_or_default().lines().filter_map(|line| line.split_once(&format!("/{thread} post ")));
     for (_, numbers) in own {
         let numbers: Vec<u64> = numbers.split(' ').filter_map(|number| number.parse().ok()).collect();
-        let [writes, bytes, bells, signed] = numbers[..] else { continue };
+        let [writes, bytes, wake_messages, signed] = numbers[..] else { continue };
         counted.posts += 1;
         counted.writes += writes;
         counted.bytes += bytes;
-        counted.bells += bells;
+        counted.wake_messages += wake_messages;
         counted.signed += signed;
     }
     let first = log.lines().next().and_then(process);
@@ -188,7 +189,8 @@ fn follow(output: &mut impl BufRead, log: &Path, folder: &Path, name: &str) -> a
     Ok(counted)
 }
 
-/// Leaves how often each address was executed, for whoever wants to know where (`addr2line`, less the address of the mapping).
+/// Leaves how often each address was executed, for whoever wants to know where (`addr2line`, less the address of the
+/// mapping).
 fn profile(steps: &Steps, path: &PathBuf) -> anyhow::Result<()> {
     let mut addresses: Vec<_> = steps.at.iter().collect();
     addresses.sort();

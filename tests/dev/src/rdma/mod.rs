@@ -76,7 +76,9 @@ pub fn check(context: &Context, only: Option<Part>) -> anyhow::Result<Verdict> {
     let mut taken = String::new();
     for part in Part::value_variants().iter().filter(|part| only.map_or(part.is_usual(), |only| only == **part)) {
         let start = Instant::now();
-        let ended = part.run(&bench).unwrap_or_else(|error| Verdict::failed(format!("{part:?}: {error:#}")));
+        let run = || part.run(&bench);
+        let ended = run().and_then(|ended| ended.or_again(|_| run()));
+        let ended = ended.unwrap_or_else(|error| Verdict::failed(format!("{part:?}: {error:#}")));
         taken += &format!("  {part:?} {:.1} s\n", start.elapsed().as_secs_f64());
         verdict = verdict.and(ended);
     }
@@ -97,7 +99,7 @@ fn show(plan: &Plan, ended: &Ended, start: Instant) {
 }
 
 /// What the output of a machine means.
-fn judge(plan: &Plan, ended: &Ended) -> Verdict {
+fn verdict_on(plan: &Plan, ended: &Ended) -> Verdict {
     let name = plan.name;
     let tests = count::results(&ended.output);
     let failed = count::failed_names(&ended.output);
@@ -127,27 +129,31 @@ mod tests {
     use super::*;
     use crate::tier::State;
 
-    fn judged(status: Option<i32>, output: &str, is_overdue: bool) -> Verdict {
+    fn verdict_of(status: Option<i32>, output: &str, is_overdue: bool) -> Verdict {
         let plan = Plan { name: "x", work: PathBuf::new(), command: String::new(), processors: 1, network: None };
         let (output, console) = (output.to_owned(), "a\n\nb\n".to_owned());
-        judge(&plan, &Ended { status, output, console, is_overdue })
+        verdict_on(&plan, &Ended { status, output, console, is_overdue })
     }
 
     #[test]
     fn only_a_machine_that_says_so_has_passed() {
         let passed = "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out";
-        assert_eq!(judged(Some(0), passed, false).state, State::Passed);
+        assert_eq!(verdict_of(Some(0), passed, false).state, State::Passed);
         for (status, output, is_overdue) in
             [(None, passed, false), (Some(0), "", false), (Some(101), passed, false), (Some(0), passed, true)]
         {
-            assert!(matches!(judged(status, output, is_overdue).state, State::Failed(_)), "{status:?} {output}");
+            assert!(matches!(verdict_of(status, output, is_overdue).state, State::Failed(_)), "{status:?} {output}");
         }
         let empty = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 5 filtered out";
-        let State::Failed(why) = judged(Some(0), &format!("{passed}\n{empty}"), false).state else { panic!("passed") };
+        let State::Failed(why) = verdict_of(Some(0), &format!("{passed}\n{empty}"), false).state else {
+            panic!("passed")
+        };
         assert!(why.contains("not there"), "{why}");
-        let State::Failed(why) = judged(Some(101), "test pair::x ... FAILED\n", false).state else { panic!("passed") };
+        let State::Failed(why) = verdict_of(Some(101), "test pair::x ... FAILED\n", false).state else {
+            panic!("passed")
+        };
         assert_eq!(why, "pair::x");
-        let State::Failed(why) = judged(None, "", false).state else { panic!("passed") };
+        let State::Failed(why) = verdict_of(None, "", false).state else { panic!("passed") };
         assert!(why.ends_with("its last words: a / b"), "{why}");
     }
 }

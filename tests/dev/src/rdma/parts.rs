@@ -4,7 +4,7 @@
 
 use super::kit::Kit;
 use super::machine::{Machine, Plan};
-use super::{LIMIT_S, judge, show, tempfolder};
+use super::{LIMIT_S, show, tempfolder, verdict_on};
 use crate::command::Context;
 use crate::tier::Verdict;
 use anyhow::Context as _;
@@ -42,8 +42,8 @@ timed pair:: --skip pair::conforms
 exit $failed
 ";
 
-/// Builds all programs, and the behavioural suite, with what `cargo test` builds.
-const ALL: [&str; 4] = ["build", "--bins", "--test", "suite"];
+/// Builds all programs, and the behavioural suite, as the tier `test` does.
+const ALL: [&str; 5] = ["build", "--workspace", "--bins", "--test", "suite"];
 
 /// Where parts run.
 pub struct Bench<'a> {
@@ -87,7 +87,7 @@ impl Bench<'_> {
         let start = Instant::now();
         let ended = Machine::start(&self.kit, &plan, Duration::from_secs(LIMIT_S))?.wait()?;
         show(&plan, &ended, start);
-        Ok(judge(&plan, &ended))
+        Ok(verdict_on(&plan, &ended))
     }
 
     /// Two machines with a device each and a network between, which run `command` with their numbers. The second is
@@ -117,7 +117,7 @@ impl Bench<'_> {
         for (plan, ended) in plans.iter().zip(&ended) {
             show(plan, ended, start);
         }
-        let verdict = judge(&plans[0], &ended[0]);
+        let verdict = verdict_on(&plans[0], &ended[0]);
         if !has_said(&ended[1].output, last_words) || ended[1].status.is_some() {
             let why = format!("{} did not say {last_words:?}, or was not switched off", names[1]);
             return Ok(verdict.and(Verdict::failed(why)));
@@ -127,7 +127,7 @@ impl Bench<'_> {
 
     /// The test program of `comm`, as `tests`.
     fn comm_tests(&self) -> anyhow::Result<Vec<(String, PathBuf)>> {
-        let build = ["test", "--package", "comm", "--features", "conformance", "--test", "verbs", "--no-run"];
+        let build = ["test", "--workspace", "--features", "gossamer-comm/conformance", "--test", "verbs", "--no-run"];
         let tests = self.build(&build, "test")?;
         Ok(tests.into_iter().map(|(_, path)| ("tests".to_owned(), path)).collect())
     }

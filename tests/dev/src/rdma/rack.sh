@@ -53,7 +53,7 @@ why=
 uptime() { read -r now _ </proc/uptime; echo $now; }
 packets() { cat /sys/class/infiniband/*/ports/1/hw_counters/sent_pkts | { sum=0; while read -r n; do sum=$((sum + n)); done; echo $sum; }; }
 # NAME: what has been said has to hold each line of standard input, and nothing may be wrong already.
-judge() {
+verdict_on() {
     while read -r words; do
         grep -q -e "$words" /run/said || why="$why; it does not say: $words"
     done
@@ -95,42 +95,42 @@ program() {
     [ -z "$fault" ] || echo "$end $fault" | awk '{ printf "%.1f s from the fault to the end\n", $1 - $2; exit $1 - $2 > 60 }' ||
         why="$why; it took too long to end"
 }
-judge devices_are_listed <<'SAYS'
+verdict_on devices_are_listed <<'SAYS'
 verbs on rxe0 port 1
 verbs on rxe1 port 1
 SAYS
 program 0 rack.yaml --hosts alpha,beta --fabric verbs $W/wordcount --verify $W/text
 [ $sent -gt 300 ] || why="$why; its bytes have not gone by RDMA"
-judge words_over_verbs <<'SAYS'
+verdict_on words_over_verbs <<'SAYS'
 verified: equal
 SAYS
 program 0 rack.yaml --machines-per-host 2 --threads 6 $W/test-roles places
-judge every_fabric_in_one_program <<'SAYS'
+verdict_on every_fabric_in_one_program <<'SAYS'
 by shm
 by verbs
 by tcp
 SAYS
 program 0 apart.yaml --hosts alpha,beta --fabric auto $W/wordcount --verify $W/text
-judge auto_takes_tcp_where_rdma_does_not_reach <<'SAYS'
+verdict_on auto_takes_tcp_where_rdma_does_not_reach <<'SAYS'
 verified: equal
 do not reach one another, and take TCP
 SAYS
 program 70 cut.yaml --hosts alpha,beta --fabric verbs $W/test-roles places
-judge verbs_by_name_says_why_not <<'SAYS'
+verdict_on verbs_by_name_says_why_not <<'SAYS'
 did not connect its queue pairs (is UDP port 4791 open
 SAYS
 program 70 wrong.yaml --hosts alpha,beta --fabric verbs $W/test-roles places
-judge verbs_by_name_says_which_device_is_not_there <<'SAYS'
+verdict_on verbs_by_name_says_which_device_is_not_there <<'SAYS'
 there is no mlx5_9 on this host; it has rxe0 port 1: RoCE, active
 SAYS
 program 137 rack.yaml --hosts alpha,beta --fabric verbs $W/test-roles killed
-judge a_killed_machine_ends_the_program <<'SAYS'
+verdict_on a_killed_machine_ends_the_program <<'SAYS'
 machine 1
 on beta
 SIGKILL
 SAYS
 program - rack.yaml --hosts alpha,beta --fabric verbs $W/test-roles power_off
-judge a_host_switched_off_ends_the_program <<'SAYS'
+verdict_on a_host_switched_off_ends_the_program <<'SAYS'
 machine 1
 beta
 SAYS

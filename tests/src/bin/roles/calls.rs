@@ -2,7 +2,7 @@
 
 use gossamer::{Error, Latch};
 
-use crate::{counters, far, text};
+use crate::{counters, remote, text};
 
 /// Calls, their order, their results, and captures larger than a slot.
 pub fn calls() {
@@ -20,7 +20,7 @@ pub fn calls() {
 
     // In order, although more than a slot holds; the callbacks in order too.
     const ROUNDS: u64 = 5000;
-    let log = gossamer::entrust_on(far(), Vec::<u64>::new());
+    let log = gossamer::entrust_on(remote(), Vec::<u64>::new());
     let seen = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
     for round in 0..ROUNDS {
         let seen = std::rc::Rc::clone(&seen);
@@ -38,7 +38,7 @@ pub fn calls() {
 
     // Captures and results of every size around a slot's, as they lie in memory.
     fn echo<const N: usize>() {
-        let there = gossamer::entrust_on(far(), 0u64);
+        let there = gossamer::entrust_on(remote(), 0u64);
         let mut bytes = [0u8; N];
         bytes.iter_mut().zip(0u32..).for_each(|(byte, n)| *byte = n as u8);
         let back = there.apply(move |count| {
@@ -61,7 +61,7 @@ pub fn calls() {
     echo::<20_000>();
 
     // Six kinds of closures, more than the cache of a slot holds, in one batch.
-    let sum = gossamer::entrust_on(far(), 0u64);
+    let sum = gossamer::entrust_on(remote(), 0u64);
     for _ in 0..50 {
         sum.apply_then(|s| *s += 1, |()| {});
         sum.apply_then(|s| *s += 20, |()| {});
@@ -75,7 +75,7 @@ pub fn calls() {
 
 /// Arguments and results of 1 MiB, and of all sizes around a slot's.
 pub fn large() {
-    let there = gossamer::entrust_on(far(), Vec::<u8>::new());
+    let there = gossamer::entrust_on(remote(), Vec::<u8>::new());
     for size in [0usize, 1, 23, 24, 1000, 4000, 4026, 4027, 4028, 4029, 4030, 4031, 4032, 8100, 100_000, 1 << 20] {
         let text: Vec<u8> = (0..size).map(|n| (n * 7 + n / 251) as u8).collect();
         let back = there.apply_with(
@@ -100,8 +100,8 @@ pub fn large() {
 
 /// Closures that wait at the trustee, for a trust of the machine they came from.
 pub fn launch() {
-    let balance = gossamer::entrust_on(far(), 0u64);
-    let account = gossamer::entrust_with(far(), || Latch::new(100u64));
+    let balance = gossamer::entrust_on(remote(), 0u64);
+    let account = gossamer::entrust_with(remote(), || Latch::new(100u64));
     let home = gossamer::entrust(0u64);
     for round in 1..=10u64 {
         let (home, balance) = (home.clone(), balance.clone());
@@ -124,8 +124,8 @@ pub fn launch() {
 
 /// A panic at the trustee reaches the caller, poisons the property and nothing else.
 pub fn panics() {
-    let there = gossamer::entrust_on(far(), 1u64);
-    let beside = gossamer::entrust_on(far(), 1u64);
+    let there = gossamer::entrust_on(remote(), 1u64);
+    let beside = gossamer::entrust_on(remote(), 1u64);
     match there.try_apply(|_| -> u64 { panic!("the {}th wheel", 5) }) {
         Err(Error::Panicked { panic, .. }) => assert_eq!(panic, "the 5th wheel"),
         other => panic!("{other:?}"),
@@ -142,7 +142,7 @@ pub fn panics() {
     let outcomes = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
     for round in 0..300u32 {
         let outcomes = std::rc::Rc::clone(&outcomes);
-        let each = gossamer::entrust_on(far(), u64::from(round));
+        let each = gossamer::entrust_on(remote(), u64::from(round));
         each.try_apply_then(
             move |value| {
                 assert!(round % 3 != 0, "round {round}");

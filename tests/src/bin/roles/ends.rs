@@ -1,6 +1,6 @@
 //! How programs end.
 
-use crate::far;
+use crate::remote;
 
 /// Prints the process of each machine, then works until somebody ends it.
 pub fn wait() {
@@ -9,20 +9,20 @@ pub fn wait() {
         println!("machine {index} has {} bytes of slots", machine.slots_bytes);
     }
     println!("works");
-    let counter = gossamer::entrust_on(far(), 0u64);
+    let counter = gossamer::entrust_on(remote(), 0u64);
     loop {
         counter.apply(|c| *c += 1);
     }
 }
 
 pub fn panic() {
-    gossamer::entrust_on(far(), 0u64).apply(|c| *c += 1);
+    gossamer::entrust_on(remote(), 0u64).apply(|c| *c += 1);
     panic!("gsm_main is meant to panic");
 }
 
 /// A fiber of this machine is waited for, though nobody joins it.
 pub fn leave_running() {
-    let there = gossamer::entrust_on(far(), 0u64);
+    let there = gossamer::entrust_on(remote(), 0u64);
     let fiber = move || {
         for _ in 0..100 {
             there.apply(|c| *c += 1);
@@ -32,26 +32,33 @@ pub fn leave_running() {
     drop(gossamer::spawn(fiber));
 }
 
+/// A fiber of the last machine needs more stack than it has by default.
+pub fn deep() {
+    let sum = || std::hint::black_box([1u8; 2 << 20]).iter().map(|&one| u64::from(one)).sum::<u64>();
+    let deep = gossamer::spawn_on(remote(), sum);
+    assert_eq!(deep.join().unwrap(), 2u64 << 20);
+}
+
 /// The last machine ends as by a bug in unsafe code.
 pub fn abort() {
-    let aborted = gossamer::spawn_on(far(), || std::process::abort()).join();
+    let aborted = gossamer::spawn_on(remote(), || std::process::abort()).join();
     unreachable!("the program ends with its machine: {:?}", aborted.is_ok());
 }
 
 /// The last machine is killed; before that, the time is told in seconds since this host started.
 pub fn killed() {
     use rustix::process::{Signal, getpid, kill_process};
-    gossamer::entrust_on(far(), 0u64).apply(|c| *c += 1);
+    gossamer::entrust_on(remote(), 0u64).apply(|c| *c += 1);
     println!("fault at {}", uptime());
-    let killed = gossamer::spawn_on(far(), || kill_process(getpid(), Signal::KILL).is_ok()).join();
+    let killed = gossamer::spawn_on(remote(), || kill_process(getpid(), Signal::KILL).is_ok()).join();
     unreachable!("the program ends with its machine: {killed:?}");
 }
 
 /// The host of the last machine is switched off, at once and without a word to anybody (as root).
 pub fn power_off() {
-    gossamer::entrust_on(far(), 0u64).apply(|c| *c += 1);
+    gossamer::entrust_on(remote(), 0u64).apply(|c| *c += 1);
     println!("fault at {}", uptime());
-    let off = gossamer::spawn_on(far(), || std::fs::write("/proc/sysrq-trigger", "b").is_ok()).join();
+    let off = gossamer::spawn_on(remote(), || std::fs::write("/proc/sysrq-trigger", "b").is_ok()).join();
     unreachable!("the program ends with its host: {off:?}");
 }
 

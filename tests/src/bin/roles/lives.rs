@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gossamer::{Place, Trust};
 
-use crate::far;
+use crate::remote;
 
 /// Tells a counter, which may be on another machine, that it is dropped.
 struct Witness {
@@ -47,10 +47,10 @@ pub fn trusts() {
     }
     // A trust that is returned, passed on and dropped in a fiber of the last place.
     let inner = dropped.clone();
-    let made = gossamer::spawn_on(far(), move || gossamer::entrust(Witness { dropped: inner })).join().unwrap();
+    let made = gossamer::spawn_on(remote(), move || gossamer::entrust(Witness { dropped: inner })).join().unwrap();
     let passed = made.clone();
     drop(made);
-    gossamer::spawn_on(far(), move || drop(passed)).join().unwrap();
+    gossamer::spawn_on(remote(), move || drop(passed)).join().unwrap();
     until(&dropped, expected + 1);
     travel_inside_values(&dropped, expected + 1);
     println!("dropped {}", dropped.apply(|dropped| *dropped));
@@ -62,7 +62,7 @@ fn travel_inside_values(dropped: &Trust<u64>, before: u64) {
         gossamer::rack().places().map(|place| gossamer::entrust_on(place, u64::from(place.worker))).collect();
     let sum = numbers.iter().map(|number| number.apply(|n| *n)).sum::<u64>();
     // Entrusted: the value goes to its place as it is serialised, the trusts inside it too.
-    let list: Trust<Vec<Trust<u64>>> = gossamer::entrust_on(far(), numbers.clone());
+    let list: Trust<Vec<Trust<u64>>> = gossamer::entrust_on(remote(), numbers.clone());
     // A result with trusts, some of which come home, and an argument with the same.
     let (text, back) = list.apply_with(|list, text: String| (text + "!", list.clone()), "all".to_owned());
     assert_eq!((text.as_str(), back.iter().map(|number| number.apply(|n| *n)).sum::<u64>()), ("all!", sum));
@@ -71,7 +71,7 @@ fn travel_inside_values(dropped: &Trust<u64>, before: u64) {
     });
     assert_eq!(list.apply(|list| list.len()), 2 * numbers.len());
     // As a launched closure's argument, used there.
-    let latch = gossamer::entrust_with(far(), || gossamer::Latch::new(0u64));
+    let latch = gossamer::entrust_with(remote(), || gossamer::Latch::new(0u64));
     let total = latch.launch_with(
         |total, numbers: Vec<Trust<u64>>| {
             *total = numbers.iter().map(|number| number.apply(|n| *n)).sum();
@@ -83,8 +83,8 @@ fn travel_inside_values(dropped: &Trust<u64>, before: u64) {
     drop((list, total));
     // Neither lost nor kept on the way.
     let inner = dropped.clone();
-    let witness: Trust<Witness> = gossamer::entrust_with(far(), move || Witness { dropped: inner });
-    let keeper: Trust<Vec<Trust<Witness>>> = gossamer::entrust_on(far(), vec![witness.clone(), witness.clone()]);
+    let witness: Trust<Witness> = gossamer::entrust_with(remote(), move || Witness { dropped: inner });
+    let keeper: Trust<Vec<Trust<Witness>>> = gossamer::entrust_on(remote(), vec![witness.clone(), witness.clone()]);
     let returned = keeper.apply_with(|kept, given: Trust<Witness>| (kept.pop(), given), witness);
     assert_eq!(dropped.apply(|dropped| *dropped), before);
     keeper.apply(|kept| kept.clear());
@@ -117,8 +117,8 @@ pub fn places() {
         });
         assert_eq!(seen.join().unwrap(), (place, place.machine, rack.workers(), rack.machines().len()));
     }
-    let far_away = rack.places().filter(|place| place.machine != 0).count();
+    let elsewhere = rack.places().filter(|place| place.machine != 0).count();
     let stats = gossamer::rack_stats();
     assert!(stats.local > 0, "{stats:?}");
-    assert_eq!(stats.remote > 0, far_away > 0, "{stats:?}");
+    assert_eq!(stats.remote > 0, elsewhere > 0, "{stats:?}");
 }

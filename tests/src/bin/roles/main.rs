@@ -37,18 +37,23 @@ fn main() {
         ["killed"] => ends::killed,
         ["power_off"] => ends::power_off,
         ["status", _] => ends::nothing,
+        ["deep", _] => ends::deep,
         ["lines", _] => work::lines,
         ["leave-running"] => ends::leave_running,
         _ => panic!("no such role: {words:?}"),
     };
-    gossamer::main(role, 4);
+    match words[..] {
+        ["deep", "roomy"] => gossamer::builder().stack_bytes(4 << 20).main(role, 4),
+        ["deep", "impossible"] => gossamer::builder().stack_bytes(1).main(role, 4),
+        _ => gossamer::main(role, 4),
+    }
     if let ["status", status] = words[..] {
         std::process::exit(status.parse().expect("a status"));
     }
 }
 
 /// The last place of the rack: on another machine if there is one.
-fn far() -> Place {
+fn remote() -> Place {
     gossamer::rack().places().last().expect("a rack has a worker")
 }
 

@@ -91,7 +91,8 @@ pub fn traced() {
         mark();
     }
     let end = stats();
-    let (requests, batches) = (end.requests_sent_far - start.requests_sent_far, end.batches_sent - start.batches_sent);
+    let (requests, batches) =
+        (end.requests_sent_remote - start.requests_sent_remote, end.batches_sent - start.batches_sent);
     println!("{requests} requests in {batches} batches");
     awake
         .into_iter()

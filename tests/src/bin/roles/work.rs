@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gossamer::Place;
 
-use crate::{counters, far, text};
+use crate::{counters, remote, text};
 
 /// Fibers at every place, joined from here and from there, with results, panics and fibers of their own.
 pub fn spawn() {
@@ -13,21 +13,21 @@ pub fn spawn() {
     for (place, fiber) in fibers {
         assert_eq!(fiber.join().unwrap(), place);
     }
-    // There and back again: the far fiber starts one here and joins it.
+    // There and back again: the remote fiber starts one here and joins it.
     let home = gossamer::here();
-    let back = gossamer::spawn_on(far(), move || {
+    let back = gossamer::spawn_on(remote(), move || {
         let there = gossamer::here();
         let fiber = gossamer::spawn_on(home, move || (gossamer::here(), there));
         fiber.join().unwrap()
     });
-    assert_eq!(back.join().unwrap(), (home, far()));
+    assert_eq!(back.join().unwrap(), (home, remote()));
 
-    let panicking = gossamer::spawn_on(far(), || -> u64 { panic!("{} at {}", "a fiber", "the far end") });
+    let panicking = gossamer::spawn_on(remote(), || -> u64 { panic!("{} at {}", "a fiber", "the other end") });
     let panic = panicking.join().unwrap_err();
-    assert_eq!(text(&*panic), "a fiber at the far end");
+    assert_eq!(text(&*panic), "a fiber at the other end");
 
     // Fibers that wait for one another on different machines.
-    let counter = gossamer::entrust_on(far(), 0u64);
+    let counter = gossamer::entrust_on(remote(), 0u64);
     let waiting = {
         let counter = counter.clone();
         gossamer::spawn_on(Place::of(0, 0), move || {
@@ -37,7 +37,7 @@ pub fn spawn() {
             counter.apply(|c| *c)
         })
     };
-    gossamer::spawn_on(far(), move || counter.apply(|c| *c = 7)).join().unwrap();
+    gossamer::spawn_on(remote(), move || counter.apply(|c| *c = 7)).join().unwrap();
     assert_eq!(waiting.join().unwrap(), 7);
 }
 
@@ -92,7 +92,7 @@ pub fn load() {
         let all = places.iter().map(|&place| {
             let of_worker = || {
                 let stats = trust::stats(trust::local_trustee()).unwrap_or_default();
-                (stats.requests_sent_far, stats.batches_sent)
+                (stats.requests_sent_remote, stats.batches_sent)
             };
             gossamer::spawn_on(place, of_worker).join().unwrap()
         });

@@ -1,0 +1,269 @@
+//! `durable`: puts that are acknowledged when they are on disk, one and 4,096 outstanding: a durable trust beside a bare loop of `pwrite` and
+//! `fdatasync`, LMDB, redb, fjall and SQLite, on one file system. Then what it costs beside the disk.
+//!
+//! The other stores need the feature `stores`; without it they are SKIPPED. Every run is verified: it is opened again, and the last puts of each
+//! client are there.
+
+mod bare;
+#[cfg(feature = "stores")]
+mod lmdb;
+mod own;
+mod puts;
+#[cfg(feature = "stores")]
+mod stores;
+mod structures;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use serde::Serialize;
+
+use crate::{
+    harness::Progress,
+    machine::Machine,
+    options::{Comparison, Strict},
+    report::median,
+    rounds::{Skipped, interleaved},
+    verdict::{Verdict, conclude, verdict_at_least, verdict_at_most},
+};
+use bare::Bare;
+use own::Own;
+use puts::{Contender, Work, verified};
+use structures::Rates;
+
+/// Memory as a file system.
+const MEMORY: &str = "/dev/shm";
+/// Puts a commit, where the program gathers them by hand.
+const BY_HAND: u64 = 1000;
+const OWN: &str = "trust-durable";
+const FIBERS: &str = "trust-durable-fibers";
+const BARE: &str = "bare-loop";
+
+/// Options of `durable`.
+#[derive(Clone, Debug, Args, Serialize)]
+pub struct DurableBench {
+    /// Where all of them write: in folders that are removed after each run [default: the system's folder for temporary files].
+    #[arg(long)]
+    pub folder: Option<PathBuf>,
+    /// Length of a run in milliseconds.
+    #[arg(long, default_value_t = 1000)]
+    pub millis: u64,
+    /// Puts under way at a time, of the series with many.
+    #[arg(long, default_value_t = 4096)]
+    pub outstanding: u64,
+    /// Only these of the other stores, by name.
+    #[arg(long, value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Seed of the order of contenders.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// What all measuring commands share.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub comparison: Comparison,
+    /// Whether targets have to be met.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub strict: Strict,
+}
+
+/// All runs of one contender on one workload.
+#[derive(Clone, Debug, Serialize)]
+struct Series {
+    group: String,
+    contender: String,
+    outstanding: u64,
+    /// Puts a second.
+    median: f64,
+    samples: Vec<f64>,
+    /// Syncs a second and bytes for each put, where they are counted.
+    syncs: Option<f64>,
+    bytes_a_put: Option<f64>,
+}
+
+/// What a file of results holds.
+#[derive(Serialize)]
+struct Measured {
+    series: Vec<Series>,
+    structures: Vec<Rates>,
+    skipped: Skipped,
+}
+
+struct Entry<'c> {
+    group: &'static str,
+    contender: &'c dyn Contender,
+    work: Work,
+}
+
+const ALONE: &str = "one outstanding";
+const MANY: &str = "many outstanding";
+const GATHERED: &str = "1,000 puts a commit by hand";
+
+/// Runs it.
+///
+/// # Errors
+/// A run that went wrong, or whose puts are not there; with `--strict`, a target that is missed.
+pub fn command(mut options: DurableBench) -> Result<()> {
+    options.comparison.prepare()?;
+    ensure!(options.millis > 0 && options.outstanding > 1, "--millis and --outstanding: more is needed");
+    let entries = if options.comparison.smoke { 2000 } else { 65_536 };
+    if options.comparison.smoke {
+        (options.millis, options.outstanding) = (options.millis.min(50), options.outstanding.min(64));
+    }
+    let machine = Machine::here();
+    println!("{machine}");
+    let parent = options.folder.clone().unwrap_or_else(std::env::temp_dir);
+    let mut skipped = Skipped::default();
+    let (series, structures) = {
+        let (bare, own, fibers) = (Bare::default(), Own::Callbacks, Own::Fibers);
+        let stores = others(1, &options.only, &mut skipped)?;
+        let gathered = others(BY_HAND, &options.only, &mut skipped)?;
+        let time = Duration::from_millis(options.millis);
+        let work = |outstanding| Work { outstanding, time };
+        // What a group is like, for the bare loop.
+        for outstanding in [1, options.outstanding] {
+            let ran = verified(&own, &parent, work(outstanding)).with_context(|| failed(&parent))?;
+            bare.learn(work(outstanding), &ran);
+        }
+        let entry = |group, contender, outstanding| Entry { group, contender, work: work(outstanding) };
+        let mut all = Vec::new();
+        for (group, outstanding) in [(ALONE, 1), (MANY, options.outstanding)] {
+            all.extend([&own as &dyn Contender, &bare].map(|contender| entry(group, contender, outstanding)));
+            if outstanding > 1 {
+                all.push(entry(group, &fibers, outstanding));
+            }
+            all.extend(stores.iter().map(|store| entry(group, &**store, outstanding)));
+        }
+        all.extend(gathered.iter().map(|store| entry(GATHERED, &**store, BY_HAND)));
+        let series = measure(&all, &parent, &options)?;
+        let memory = Path::new(MEMORY);
+        let place = if memory.is_dir() { memory } else { &parent };
+        let rounds = 0..options.comparison.rounds;
+        (series, rounds.map(|_| structures::round(place, time, entries)).collect::<Result<Vec<_>>>()?)
+    };
+    print(&series, &structures);
+    let targets = targets(&series, &structures);
+    let json = options.comparison.json.clone();
+    let measured = Measured { series, structures, skipped };
+    conclude("durable", &machine, &options, measured, targets, json.as_deref(), options.strict)
+}
+
+fn failed(parent: &Path) -> String {
+    format!("in {}", parent.display())
+}
+
+/// The other stores, so many puts a commit.
+#[cfg(feature = "stores")]
+fn others(batch: u64, only: &[String], _: &mut Skipped) -> Result<Vec<Box<dyn Contender>>> {
+    let suffix = if batch == 1 { String::new() } else { format!("-{batch}") };
+    let names: Vec<String> = only.iter().map(|name| format!("{name}{suffix}")).collect();
+    crate::rounds::chosen("store", stores::all(batch), |store| store.name(), &names)
+}
+
+#[cfg(not(feature = "stores"))]
+fn others(_: u64, only: &[String], skipped: &mut Skipped) -> Result<Vec<Box<dyn Contender>>> {
+    let why = "built without the feature `stores` (cargo run -p gossamer-bench --features stores)";
+    for name in ["lmdb", "redb", "fjall", "sqlite"] {
+        skipped.sort::<()>(name, Err(why.to_owned()));
+    }
+    ensure!(only.is_empty(), "--only: {why}");
+    Ok(Vec::new())
+}
+
+fn measure(all: &[Entry<'_>], parent: &Path, options: &DurableBench) -> Result<Vec<Series>> {
+    let progress = Progress::new("durable");
+    let mut samples: Vec<Vec<f64>> = all.iter().map(|_| Vec::new()).collect();
+    let mut groups: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
+    interleaved(options.comparison.rounds, all.len(), options.seed, |round, index| {
+        let Entry { group, contender, work } = &all[index];
+        let name = contender.name();
+        let ran =
+            verified(*contender, parent, *work).with_context(|| format!("{name}, {group}, in {}", parent.display()))?;
+        let rate = ran.sum() as f64 / ran.elapsed.as_secs_f64();
+        progress.show(&format!("round {round}/{} {group} {name} {rate:.0}/s", options.comparison.rounds));
+        samples[index].push(rate);
+        if let Some((syncs, bytes)) = ran.groups {
+            groups.insert(index, (syncs as f64 / ran.elapsed.as_secs_f64(), bytes as f64 / ran.sum().max(1) as f64));
+        }
+        Ok(())
+    })?;
+    progress.end();
+    let series = all.iter().zip(samples).enumerate().map(|(index, (entry, samples))| Series {
+        group: entry.group.into(),
+        contender: entry.contender.name().into(),
+        outstanding: entry.work.outstanding,
+        median: median(&samples),
+        samples,
+        syncs: groups.get(&index).map(|group| group.0),
+        bytes_a_put: groups.get(&index).map(|group| group.1),
+    });
+    Ok(series.collect())
+}
+
+fn print(series: &[Series], structures: &[Rates]) {
+    for group in [ALONE, MANY, GATHERED] {
+        let of = || series.iter().filter(|series| series.group == group);
+        let own = of().find(|series| series.contender == OWN).map(|own| own.median);
+        if of().next().is_none() {
+            continue;
+        }
+        println!("\n{group:<28} {:>12} {:>8} {:>10} {:>10}", "puts/s", "of own", "syncs/s", "bytes/put");
+        for Series { contender, median, syncs, bytes_a_put, .. } in of() {
+            let part = own.map_or("-".to_owned(), |own| format!("{:.3}", median / own));
+            let count = |value: &Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.0}"));
+            println!("{contender:<28} {median:>12.0} {part:>8} {:>10} {:>10}", count(syncs), count(bytes_a_put));
+        }
+    }
+    println!("\nbeside the disk              millions a second");
+    for (what, rate) in RATES {
+        println!("{what:<28} {:>12.3}", median(&structures.iter().map(rate).collect::<Vec<_>>()));
+    }
+}
+
+/// A name, and the figure of a round.
+type Rate = (&'static str, fn(&Rates) -> f64);
+
+const RATES: [Rate; 7] = [
+    ("reads by PBox", |rates| rates.deref_pbox),
+    ("reads by Box", |rates| rates.deref_box),
+    ("adds, 4,096 outstanding", |rates| rates.adds_durable),
+    ("adds on a plain trust", |rates| rates.adds_plain),
+    ("inserts, search tree", |rates| rates.bst),
+    ("inserts, B+ tree", |rates| rates.bplus),
+    ("inserts, map", |rates| rates.map),
+];
+
+/// The targets of the design.
+fn targets(series: &[Series], structures: &[Rates]) -> Vec<Verdict> {
+    let rate = |group: &str, contender: &str| {
+        series.iter().find(|series| series.group == group && series.contender == contender).map(|found| found.median)
+    };
+    let best = |group: &str| {
+        let stores =
+            series.iter().filter(|series| series.group == group && ![OWN, FIBERS, BARE].contains(&&*series.contender));
+        stores.map(|series| series.median).reduce(f64::max)
+    };
+    let over = |one: Option<f64>, other: Option<f64>| Some(one? / other?);
+    let ratio = |of: fn(&Rates) -> f64| Some(median(&structures.iter().map(of).collect::<Vec<_>>()));
+    let (alone, many) = (rate(ALONE, OWN), rate(MANY, OWN));
+    vec![
+        verdict_at_least("many outstanding: rate over that of the bare loop", 0.85, over(many, rate(MANY, BARE))),
+        verdict_at_most("one outstanding: time over that of the bare loop", 1.7, over(rate(ALONE, BARE), alone)),
+        verdict_at_least("many outstanding: rate over that of the best store", 10.0, over(many, best(MANY))),
+        verdict_at_least("one outstanding: rate over that of the best store", 0.6, over(alone, best(ALONE))),
+        verdict_at_least(
+            "many outstanding: over the best store with 1,000 puts a commit",
+            2.0,
+            over(many, best(GATHERED)),
+        ),
+        verdict_at_most("reads: time over that of `Box`", 1.1, ratio(|rates| rates.deref_box / rates.deref_pbox)),
+        verdict_at_least(
+            "adds: rate over that of a plain trust",
+            0.3,
+            ratio(|rates| rates.adds_durable / rates.adds_plain),
+        ),
+    ]
+}

@@ -1,0 +1,92 @@
+//! What is measured: puts that are acknowledged when they are on disk. Clients, their keys and values, and how a run is verified.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+/// Bytes of a value.
+pub const VALUE_BYTES: usize = 64;
+/// Keys of all clients together.
+pub const KEYS: u64 = 65_536;
+/// Puts of each client that are looked for after a run.
+const LOOKED_FOR: u64 = 4;
+
+/// A value: the number of its put, and zeros.
+pub type Value = [u8; VALUE_BYTES];
+
+/// What a run is to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Work {
+    /// Puts under way at a time.
+    pub outstanding: u64,
+    /// How long it goes on.
+    pub time: Duration,
+}
+
+/// What a run has done.
+#[derive(Clone, Debug, Default)]
+pub struct Ran {
+    /// The puts of each client.
+    pub puts: Vec<u64>,
+    /// From the first to the last acknowledgement.
+    pub elapsed: Duration,
+    /// Syncs, and bytes that were written for them, where they are counted.
+    pub groups: Option<(u64, u64)>,
+}
+
+impl Ran {
+    /// Puts of all clients.
+    pub fn sum(&self) -> u64 {
+        self.puts.iter().sum()
+    }
+}
+
+/// The key of a client's put.
+pub fn key(clients: u64, client: u64, number: u64) -> u64 {
+    let own = (KEYS / clients).max(1);
+    client * own + number % own
+}
+
+/// The value of a put.
+pub fn value(number: u64) -> Value {
+    let mut value = [0; VALUE_BYTES];
+    value[..8].copy_from_slice(&number.to_le_bytes());
+    value
+}
+
+/// Who runs. Each run begins with an empty folder.
+pub trait Contender {
+    /// For tables and files.
+    fn name(&self) -> &str;
+
+    /// Puts for a while, and closes.
+    fn run(&self, folder: &Path, work: Work) -> Result<Ran>;
+
+    /// Opens again and gives the numbers of these puts' keys; `None` where nothing can be read again.
+    fn read(&self, folder: &Path, keys: &[u64]) -> Result<Option<Vec<Option<u64>>>>;
+}
+
+/// Runs it in a folder of its own, and looks for the last puts of each client.
+pub fn verified(contender: &dyn Contender, parent: &Path, work: Work) -> Result<Ran> {
+    let folder = tempfile::tempdir_in(parent)?;
+    let ran = contender.run(folder.path(), work)?;
+    let clients = ran.puts.len() as u64;
+    let last = |(client, &puts): (usize, &u64)| {
+        let own = (KEYS / clients).max(1);
+        let numbers = (1..=puts).rev().take(LOOKED_FOR.min(own) as usize);
+        numbers.map(|number| (key(clients, client as u64, number), number)).collect::<Vec<_>>()
+    };
+    let (keys, numbers): (Vec<u64>, Vec<u64>) = ran.puts.iter().enumerate().flat_map(last).unzip();
+    ensure!(!keys.is_empty(), "{} has put nothing", contender.name());
+    if let Some(found) = contender.read(folder.path(), &keys)? {
+        for ((key, number), found) in keys.iter().zip(&numbers).zip(&found) {
+            ensure!(
+                *found == Some(*number),
+                "{}: key {key} has {found:?}, and put {number} was acknowledged",
+                contender.name()
+            );
+        }
+    }
+    Ok(ran)
+}

@@ -1,0 +1,171 @@
+//! What a durable trust costs beside the disk, on a file system that is memory where there is one: reads beside those of a `Box`, many adds
+//! outstanding beside those on a plain trust, and inserts into the structures of Corundum's list.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, ensure};
+use gossamer_examples::trees::{bplus::BPlus, bst::Bst};
+use serde::Serialize;
+use trust::{Threadpool, Trust};
+use trust_durable::{Durable, PBox, PMap, PVec, Persist};
+
+/// Nodes of the lists that are read.
+const NODES: u64 = 20_000;
+/// Times that a list is read.
+const READS: u32 = 50;
+const COUNTERS: u64 = 1024;
+const OUTSTANDING: u64 = 4096;
+
+#[derive(Persist)]
+#[repr(C)]
+struct Node<'p> {
+    number: u64,
+    next: Option<PBox<'p, Node<'p>>>,
+}
+
+struct Boxed {
+    number: u64,
+    next: Option<Box<Boxed>>,
+}
+
+/// Rates of one round, in millions a second.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Rates {
+    /// Nodes of a list of `PBox`es.
+    pub deref_pbox: f64,
+    /// Of `Box`es, on a plain trust.
+    pub deref_box: f64,
+    /// Adds to counters in one `PVec`.
+    pub adds_durable: f64,
+    /// To counters in one `Vec`, on a plain trust.
+    pub adds_plain: f64,
+    /// Inserts of random keys, all on disk at the end: binary search tree of 30,000, B+ tree and map of 65,536.
+    pub bst: f64,
+    /// As above.
+    pub bplus: f64,
+    /// As above.
+    pub map: f64,
+}
+
+/// Inserts so many scattered keys, each a transaction, and waits for the disk.
+macro_rules! inserts {
+    ($root:ty, $new:expr, $folder:expr, $entries:expr, |$tree:ident, $key:ident, $tx:ident| $insert:expr) => {{
+        let pool = Threadpool::new(1);
+        let tree = Durable::<$root>::builder().limit(1 << 30).open(pool.trustees()[0], $folder, |_| $new)?;
+        let began = Instant::now();
+        for number in 0..$entries {
+            let $key = scattered(number);
+            tree.apply_then(move |$tree, $tx| _ = $insert, |()| ());
+        }
+        tree.sync()?;
+        let rate = $entries as f64 / began.elapsed().as_secs_f64() / 1e6;
+        let len = tree.apply(|tree, _| tree.len());
+        tree.close()?;
+        ensure!(len as u64 == $entries, "{} entries of {}", len, $entries);
+        rate
+    }};
+}
+
+/// A round of all of it.
+pub fn round(parent: &Path, time: Duration, entries: u64) -> Result<Rates> {
+    let folder = tempfile::tempdir_in(parent)?;
+    let (deref_pbox, deref_box) = reads(folder.path())?;
+    let (adds_durable, adds_plain) = (adds_durable(folder.path(), time)?, adds_plain(time)?);
+    let least = entries.min(30_000);
+    let bst = inserts!(Bst<'static>, Bst::default(), folder.path().join("bst"), least, |tree, key, tx| tree
+        .insert(key, key, tx));
+    let bplus = inserts!(BPlus<'static>, BPlus::default(), folder.path().join("bplus"), entries, |tree, key, tx| tree
+        .insert(key, key, tx));
+    let map = inserts!(PMap<'static, u64, u64>, PMap::new(), folder.path().join("map"), entries, |map, key, tx| map
+        .insert(key, key, tx));
+    Ok(Rates { deref_pbox, deref_box, adds_durable, adds_plain, bst, bplus, map })
+}
+
+/// Another key for each number.
+fn scattered(number: u64) -> u64 {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Nodes a second, in millions, of a list in a pool and on the heap; both in closures on a trust.
+fn reads(folder: &Path) -> Result<(f64, f64)> {
+    let pool = Threadpool::new(1);
+    let list = Durable::<Node>::open(pool.trustees()[0], folder.join("list"), |tx| {
+        let first = Node { number: 0, next: None };
+        (1..NODES).fold(first, |next, number| Node { number, next: Some(PBox::new(next, tx)) })
+    })?;
+    let boxed = pool.entrust(
+        (1..NODES).fold(Boxed { number: 0, next: None }, |next, number| Boxed { number, next: Some(Box::new(next)) }),
+    );
+    let durable = list.peek(|list| {
+        timed(|| std::iter::successors(Some(list), |node| node.next.as_deref()).map(|node| node.number).sum())
+    });
+    let plain = boxed.apply(|list| {
+        timed(|| std::iter::successors(Some(&*list), |node| node.next.as_deref()).map(|node| node.number).sum())
+    });
+    list.close()?;
+    let expected = NODES * (NODES - 1) / 2;
+    ensure!(
+        durable.0 == expected && plain.0 == expected,
+        "a list adds up to {durable:?} and {plain:?}, not {expected}"
+    );
+    Ok((durable.1, plain.1))
+}
+
+/// What it gives, and nodes a second, in millions.
+fn timed(mut sum: impl FnMut() -> u64) -> (u64, f64) {
+    let first = sum();
+    let began = Instant::now();
+    let all: u64 = (0..READS).map(|_| std::hint::black_box(sum())).fold(0, u64::wrapping_add);
+    let rate = f64::from(READS) * NODES as f64 / began.elapsed().as_secs_f64() / 1e6;
+    (if all == first * u64::from(READS) { first } else { 0 }, rate)
+}
+
+/// Adds by fibers until the time is over: how many, and the rate in millions a second.
+fn adds(time: Duration, add: impl Fn(u64) -> Result<()> + Clone + 'static) -> Result<(u64, f64)> {
+    let began = Instant::now();
+    let end = began + time;
+    let fibers: Vec<_> = (0..OUTSTANDING)
+        .map(|fiber| {
+            let add = add.clone();
+            trust::spawn(move || -> Result<u64> {
+                let mut made = 0;
+                while Instant::now() < end {
+                    add((fiber + made) % COUNTERS)?;
+                    made += 1;
+                }
+                Ok(made)
+            })
+        })
+        .collect();
+    let made = fibers.into_iter().map(|fiber| fiber.join().map_err(|_| anyhow!("a client panicked"))?);
+    let made: u64 = made.sum::<Result<u64>>()?;
+    Ok((made, made as f64 / began.elapsed().as_secs_f64() / 1e6))
+}
+
+fn adds_durable(folder: &Path, time: Duration) -> Result<f64> {
+    let pool = Threadpool::new(1);
+    let counters = Durable::<PVec<u64>>::open(pool.trustees()[0], folder.join("counters"), |tx| {
+        PVec::of((0..COUNTERS).map(|_| 0), tx)
+    })?;
+    let handle = counters.clone();
+    let (made, rate) =
+        adds(time, move |index| Ok(handle.try_apply(move |counters, _| counters[index as usize] += 1)?))?;
+    let sum = counters.apply(|counters, _| counters.iter().sum::<u64>());
+    counters.close()?;
+    ensure!(sum == made, "{made} adds come to {sum}");
+    Ok(rate)
+}
+
+fn adds_plain(time: Duration) -> Result<f64> {
+    let pool = Threadpool::new(1);
+    let counters: Trust<Vec<u64>> = pool.entrust(vec![0; COUNTERS as usize]);
+    let handle = counters.clone();
+    let (made, rate) = adds(time, move |index| {
+        handle.apply(move |counters| counters[index as usize] += 1);
+        Ok(())
+    })?;
+    let sum = counters.apply(|counters| counters.iter().sum::<u64>());
+    ensure!(sum == made, "{made} adds come to {sum}");
+    Ok(rate)
+}

@@ -1,0 +1,282 @@
+//! `transfers`: amounts moved between two accounts at a time, atomically: `together` beside launches inside launches, locks, and plain
+//! `apply`s, which are not atomic.
+//!
+//! Each contender runs the same fibers (locks: as many threads as there are workers) on the same accounts. A run is verified by the
+//! sum of all accounts, which stays, and by what each holds at last, which tells how many transfers there were.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, ensure};
+use clap::Args;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use serde::Serialize;
+use trust::{Latch, Threadpool, Trust, together};
+
+use crate::{
+    machine::Machine,
+    options::{Comparison, Strict},
+    report::median,
+    rounds::interleaved,
+    verdict::{conclude, verdict_at_least},
+};
+
+/// What each account has at first.
+const OPENING: i64 = 1_000_000;
+
+/// Options of `transfers`.
+#[derive(Clone, Debug, Args, Serialize)]
+pub struct Transfers {
+    /// Accounts, spread over the workers.
+    #[arg(long, default_value_t = 16)]
+    pub accounts: usize,
+    /// Workers of the pool; threads, where there are locks.
+    #[arg(long, default_value_t = 2)]
+    pub workers: usize,
+    /// Fibers that transfer, over all workers.
+    #[arg(long, default_value_t = 64)]
+    pub fibers: usize,
+    /// Length of a run in milliseconds.
+    #[arg(long, default_value_t = 300)]
+    pub millis: u64,
+    /// Seed of the order of contenders.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// What all measuring commands share.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub comparison: Comparison,
+    /// Whether targets have to be met.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub strict: Strict,
+}
+
+/// All runs of one contender.
+#[derive(Clone, Debug, Serialize)]
+struct Series {
+    contender: &'static str,
+    median_mops: f64,
+    samples: Vec<f64>,
+}
+
+#[derive(Serialize)]
+struct Measured {
+    series: Vec<Series>,
+}
+
+/// How many transfers a run made, and in which time.
+type Ran = Result<(u64, Duration)>;
+/// One run of a contender.
+type Contender = (&'static str, fn(&Transfers) -> Ran);
+
+/// Contenders: what they do, and whether all accounts are at one trustee.
+const CONTENDERS: [Contender; 7] = [
+    ("together", |options| latched(options, false, two_together)),
+    ("together-of-4", |options| latched(options, false, four_together)),
+    ("together-one-trustee", |options| latched(options, true, two_together)),
+    ("apply-one-trustee", apply_one),
+    ("nested-launches", |options| latched(options, false, nested_launches)),
+    ("apply-twice", |options| latched(options, false, apply_twice)),
+    ("std-mutex", std_mutex),
+];
+
+/// Runs it.
+///
+/// # Errors
+/// Accounts that do not add up; with `--strict`, a target that is missed.
+pub fn command(mut options: Transfers) -> Result<()> {
+    options.comparison.prepare()?;
+    ensure!(
+        options.accounts > 4 && options.workers > 0 && options.fibers > 0,
+        "--accounts: at least 5; one worker, one fiber"
+    );
+    if options.comparison.smoke {
+        options.millis = options.millis.min(20);
+    }
+    let machine = Machine::here();
+    println!("{machine}");
+    let mut samples = vec![Vec::new(); CONTENDERS.len()];
+    interleaved(options.comparison.rounds, CONTENDERS.len(), options.seed, |_, index| {
+        let (name, run) = CONTENDERS[index];
+        let (made, elapsed) = run(&options).map_err(|error| anyhow!("{name}: {error}"))?;
+        samples[index].push(made as f64 / elapsed.as_secs_f64() / 1e6);
+        Ok(())
+    })?;
+    let series: Vec<Series> = CONTENDERS
+        .iter()
+        .zip(samples)
+        .map(|((contender, _), samples)| Series { contender, median_mops: median(&samples), samples })
+        .collect();
+    println!(
+        "\ntransfers, {} accounts, {} workers, {} fibers\n  {:<22} {:>9} {:>9} {:>9} {:>11}",
+        options.accounts, options.workers, options.fibers, "Mops/s", "median", "min", "max", "/std-mutex"
+    );
+    let of = |name: &str| series.iter().find(|series| series.contender == name).map(|series| series.median_mops);
+    let ratio = |of_one: Option<f64>, to: Option<f64>| Some(of_one? / to?);
+    for Series { contender, median_mops, samples } in &series {
+        let (low, high) =
+            samples.iter().fold((f64::MAX, 0f64), |(low, high), &sample| (low.min(sample), high.max(sample)));
+        let to_lock = ratio(Some(*median_mops), of("std-mutex")).unwrap_or(f64::NAN);
+        println!("  {contender:<22} {median_mops:>9.3} {low:>9.3} {high:>9.3} {to_lock:>11.2}");
+    }
+    let targets = vec![
+        verdict_at_least("together over launches inside launches", 5.0, ratio(of("together"), of("nested-launches"))),
+        verdict_at_least("together over two plain applies, not atomic", 0.35, ratio(of("together"), of("apply-twice"))),
+        verdict_at_least(
+            "together on one trustee over one apply there",
+            0.7,
+            ratio(of("together-one-trustee"), of("apply-one-trustee")),
+        ),
+    ];
+    let json = options.comparison.json.as_deref();
+    conclude("transfers", &machine, &options, Measured { series }, targets, json, options.strict)
+}
+
+/// What one fiber does again and again.
+type Transfer = fn(&[Trust<Latch<i64>>], &mut SmallRng);
+
+/// Transfers between latched accounts by fibers of a pool.
+fn latched(options: &Transfers, is_at_one: bool, transfer: Transfer) -> Ran {
+    let pool = Threadpool::new(options.workers);
+    let at = |account: usize| if is_at_one { 0 } else { account % options.workers };
+    let accounts: Vec<_> =
+        (0..options.accounts).map(|account| pool.trustees()[at(account)].entrust(Latch::new(OPENING))).collect();
+    let ran = fibers(options, &pool, {
+        let accounts = accounts.clone();
+        move |rng| transfer(&accounts, rng)
+    })?;
+    verified(accounts.iter().map(|account| account.launch(|balance| *balance)), options, ran)
+}
+
+/// Runs `transfer` in all fibers until the time is over.
+fn fibers(options: &Transfers, pool: &Threadpool, transfer: impl Fn(&mut SmallRng) + Clone + Send + 'static) -> Ran {
+    let time = Duration::from_millis(options.millis);
+    let began = Instant::now();
+    let fibers: Vec<_> = (0..options.fibers)
+        .map(|fiber| {
+            let transfer = transfer.clone();
+            pool.spawn(move || {
+                let mut rng = SmallRng::seed_from_u64(fiber as u64);
+                let mut made = 0;
+                while made % 16 != 0 || began.elapsed() < time {
+                    transfer(&mut rng);
+                    made += 1;
+                }
+                made
+            })
+        })
+        .collect();
+    let made = fibers.into_iter().map(|fiber| fiber.join().map_err(|_| anyhow!("a fiber panicked")));
+    let made = made.sum::<Result<u64>>()?;
+    Ok((made, began.elapsed()))
+}
+
+/// The accounts add up.
+fn verified(balances: impl Iterator<Item = i64>, options: &Transfers, ran: (u64, Duration)) -> Ran {
+    let (sum, wanted) = (balances.sum::<i64>(), OPENING * options.accounts as i64);
+    ensure!(sum == wanted, "the accounts add up to {sum}, not {wanted}");
+    ensure!(ran.0 > 0, "there was no transfer");
+    Ok(ran)
+}
+
+/// Different accounts.
+fn pick<const N: usize>(accounts: usize, rng: &mut SmallRng) -> [usize; N] {
+    let mut picked = [usize::MAX; N];
+    for at in 0..N {
+        picked[at] = loop {
+            let account = rng.random_range(0..accounts);
+            if !picked[..at].contains(&account) {
+                break account;
+            }
+        };
+    }
+    picked
+}
+
+fn two_together(accounts: &[Trust<Latch<i64>>], rng: &mut SmallRng) {
+    let [from, to] = pick(accounts.len(), rng);
+    together((&accounts[from], &accounts[to]), |(from, to)| {
+        *from -= 1;
+        *to += 1;
+    });
+}
+
+fn four_together(accounts: &[Trust<Latch<i64>>], rng: &mut SmallRng) {
+    together(pick::<4>(accounts.len(), rng).map(|account| &accounts[account]), |[from, a, b, c]| {
+        *from -= 3;
+        *a += 1;
+        *b += 1;
+        *c += 1;
+    });
+}
+
+/// In the order of the accounts, or they would wait for each other for ever.
+fn nested_launches(accounts: &[Trust<Latch<i64>>], rng: &mut SmallRng) {
+    let [from, to] = pick(accounts.len(), rng);
+    let (first, second) = (accounts[from.min(to)].clone(), accounts[from.max(to)].clone());
+    let amount = if from < to { 1 } else { -1 };
+    first.launch(move |first| {
+        *first -= amount;
+        second.launch(move |second| *second += amount);
+    });
+}
+
+fn apply_twice(accounts: &[Trust<Latch<i64>>], rng: &mut SmallRng) {
+    let [from, to] = pick(accounts.len(), rng);
+    for (account, amount) in [(from, -1), (to, 1)] {
+        accounts[account].apply(move |latch| {
+            if let Some(mut balance) = latch.try_lock() {
+                *balance += amount;
+            }
+        });
+    }
+}
+
+/// All accounts are one property: what `together` could cost at best.
+fn apply_one(options: &Transfers) -> Ran {
+    let pool = Threadpool::new(options.workers);
+    let accounts = pool.trustees()[0].entrust(vec![OPENING; options.accounts]);
+    let (bank, count) = (accounts.clone(), options.accounts);
+    let ran = fibers(options, &pool, move |rng| {
+        let [from, to] = pick(count, rng);
+        bank.apply(move |accounts| {
+            accounts[from] -= 1;
+            accounts[to] += 1;
+        });
+    })?;
+    verified(std::iter::once(accounts.apply(|accounts| accounts.iter().sum())), options, ran)
+}
+
+fn std_mutex(options: &Transfers) -> Ran {
+    let accounts: Arc<Vec<Mutex<i64>>> = Arc::new((0..options.accounts).map(|_| Mutex::new(OPENING)).collect());
+    let is_over = Arc::new(AtomicBool::new(false));
+    let began = Instant::now();
+    let threads: Vec<_> = (0..options.workers)
+        .map(|number| {
+            let (accounts, is_over) = (Arc::clone(&accounts), Arc::clone(&is_over));
+            thread::spawn(move || {
+                let mut rng = SmallRng::seed_from_u64(number as u64);
+                let mut made = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    let [from, to] = pick(accounts.len(), &mut rng);
+                    let lock = |account: usize| accounts[account].lock().unwrap_or_else(PoisonError::into_inner);
+                    let (mut first, mut second) = (lock(from.min(to)), lock(from.max(to)));
+                    *first -= 1;
+                    *second += 1;
+                    made += 1;
+                }
+                made
+            })
+        })
+        .collect();
+    thread::sleep(Duration::from_millis(options.millis));
+    is_over.store(true, Ordering::Relaxed);
+    let made = threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked")));
+    let made = made.sum::<Result<u64>>()?;
+    let ran = (made, began.elapsed());
+    verified(accounts.iter().map(|account| *account.lock().unwrap_or_else(PoisonError::into_inner)), options, ran)
+}

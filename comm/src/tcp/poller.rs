@@ -1,0 +1,335 @@
+//! The receiving end: all incoming connections of a machine, and what is done with what they
+//! bring, so that writes arrive whatever the workers do.
+//!
+//! Here: taking over authenticated connections, storing what comes by data connections, and the end. Beside it:
+//! `poller_lock.rs` (who polls: the I/O thread or a worker), `frame.rs` (what the bytes mean), `incoming.rs`
+//! (connections until they are authenticated), `control.rs` (control connections: heartbeats, graceful close,
+//! silence).
+//!
+//! It trusts no byte: a peer that sends nonsense is dead from then on, and nobody else suffers.
+//! It waits for nobody: all its sockets are read and written without waiting.
+
+use super::Limits;
+use super::control::{self, ControlConnections, Heard};
+use super::frame::Intake;
+use super::greeting::{Claim, Use};
+use super::incoming::{Authenticated, Incoming, watch};
+use super::shared::{Order, TcpShared};
+use crate::error::Error;
+use crate::fabric::{Loss, MachineId};
+use crate::park;
+use crate::secure::Key;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use std::collections::{HashMap, HashSet};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bytes read at once.
+const READ_BYTES: usize = 256 << 10;
+/// Reads from one connection before the others get their turn.
+const READS_MAX: usize = 4;
+/// Events that a worker takes at once.
+const LOOK_EVENTS_MAX: usize = 16;
+/// How long a machine whose connection broke has for its graceful close to arrive.
+const CLOSE_WAIT: Duration = Duration::from_millis(500);
+/// How long the peers have to take note of a graceful close.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
+
+const WAKER: u64 = 0;
+/// The tokens of connections are greater.
+const LISTENER: u64 = 1;
+
+pub(super) struct Poller {
+    shared: Arc<TcpShared>,
+    epoll: Arc<OwnedFd>,
+    incoming: Incoming,
+    data: HashMap<u64, Data>,
+    control: ControlConnections,
+    /// Which workers of which machines have their connection.
+    accepted: HashSet<(MachineId, u16)>,
+    scratch: Box<[u8]>,
+    /// Until when the peers have time to take note of the graceful close.
+    leaving: Option<Instant>,
+    is_stopped: bool,
+}
+
+/// What a worker found.
+#[must_use]
+pub(super) struct Looked {
+    /// Something came, and was received.
+    pub(super) has_received: bool,
+    /// Something came that is left to the I/O thread.
+    pub(super) is_for_io_thread: bool,
+}
+
+/// A data connection.
+struct Data {
+    peer: MachineId,
+    worker: u16,
+    stream: TcpStream,
+    intake: Intake,
+}
+
+impl Poller {
+    pub(super) fn new(
+        shared: Arc<TcpShared>,
+        key: Key,
+        listener: TcpListener,
+        limits: Limits,
+    ) -> Result<Poller, Error> {
+        let doing = "preparing to receive";
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Error::system(doing))?);
+        watch(&epoll, &shared.waker, WAKER).map_err(Error::system(doing))?;
+        let incoming = Incoming::new(listener, key, shared.region.bytes(), Arc::clone(&epoll), LISTENER);
+        Ok(Poller {
+            shared,
+            epoll,
+            incoming: incoming.map_err(Error::system(doing))?,
+            data: HashMap::new(),
+            control: ControlConnections::new(limits),
+            accepted: HashSet::new(),
+            scratch: vec![0; READ_BYTES].into_boxed_slice(),
+            leaving: None,
+            is_stopped: false,
+        })
+    }
+
+    pub(super) fn epoll(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.epoll)
+    }
+
+    /// Takes one event; there may be nothing to it any more.
+    pub(super) fn handle(&mut self, token: u64) -> Result<(), Errno> {
+        match token {
+            WAKER => {
+                self.shared.waker.clear();
+                self.obey();
+            }
+            LISTENER => self.welcome()?,
+            token if self.incoming.has(token) => self.greet(token),
+            token => {
+                self.take(token);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what has come by authenticated connections.
+    pub(super) fn look(&mut self) -> Looked {
+        const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut looked = Looked { has_received: false, is_for_io_thread: false };
+        let mut events = [const { MaybeUninit::uninit() }; LOOK_EVENTS_MAX];
+        // What fails here fails for the I/O thread too, which tells.
+        if let Ok((events, _)) = epoll::wait(&*self.epoll, &mut events, Some(&AT_ONCE)) {
+            for event in events {
+                match event.data.u64() {
+                    WAKER | LISTENER => looked.is_for_io_thread = true,
+                    token if self.incoming.has(token) => looked.is_for_io_thread = true,
+                    token => looked.has_received |= self.take(token),
+                }
+            }
+        }
+        looked
+    }
+
+    /// Reads an authenticated connection. Whether there was anything.
+    fn take(&mut self, token: u64) -> bool {
+        if self.data.contains_key(&token) { self.receive(token) } else { self.hear(token) }
+    }
+
+    /// Time between two looks at the clock while nothing is about to time out.
+    pub(super) fn tick(&self) -> Duration {
+        self.control.tick()
+    }
+
+    /// Whether there is no more to do: the peers have taken note of the graceful close, or had the time to.
+    pub(super) fn is_over(&self) -> bool {
+        let has_left = self.leaving.is_some_and(|deadline| self.control.is_empty() || Instant::now() >= deadline);
+        self.is_stopped || has_left
+    }
+
+    /// Closes all connections.
+    pub(super) fn close(&mut self) {
+        self.incoming.clear();
+        self.data.clear();
+        self.control.clear();
+    }
+
+    /// Carries out orders.
+    fn obey(&mut self) {
+        for order in self.shared.take_orders() {
+            match order {
+                Order::Control(peer, stream) => self.add_control(peer, stream),
+                Order::Leave => {
+                    self.control.close_gracefully();
+                    self.leaving = Some(Instant::now() + LEAVE_TIMEOUT);
+                }
+                Order::Stop => self.is_stopped = true,
+            }
+        }
+    }
+
+    /// Whatever depends on the clock. Whether it should look again soon.
+    pub(super) fn keep_time(&mut self) -> Result<bool, Errno> {
+        let now = Instant::now();
+        self.incoming.keep_time(now)?;
+        for (peer, silence) in self.control.beat(now) {
+            self.mark_dead(
+                peer,
+                format!(
+                    "nothing was heard of it for {:.1} s: its host is cut off, or it stands still",
+                    silence.as_secs_f32()
+                ),
+            );
+        }
+        let (died, is_open) = self.shared.mark_suspects_dead(CLOSE_WAIT);
+        died.into_iter().for_each(|peer| self.forget(peer));
+        Ok(is_open || self.incoming.is_busy() || self.leaving.is_some())
+    }
+
+    /// Takes new connections.
+    fn welcome(&mut self) -> Result<(), Errno> {
+        let before = self.incoming.crowd();
+        let authenticated = self.incoming.accept(&is_wanted(&self.shared, &self.accepted, &self.control))?;
+        authenticated.into_iter().for_each(|connection| self.accept(connection));
+        let crowd = self.incoming.crowd();
+        if crowd != before {
+            self.shared.set_crowd(crowd);
+        }
+        Ok(())
+    }
+
+    /// Goes on with a handshake.
+    fn greet(&mut self, token: u64) {
+        let authenticated = self.incoming.advance(token, &is_wanted(&self.shared, &self.accepted, &self.control));
+        authenticated.into_iter().for_each(|connection| self.accept(connection));
+    }
+
+    /// Takes over an authenticated connection.
+    fn accept(&mut self, Authenticated { token, claim, stream }: Authenticated) {
+        // Again: two of a kind may have been wanted, and one be accepted by now.
+        if !is_wanted(&self.shared, &self.accepted, &self.control)(&claim) {
+            return;
+        }
+        match claim.purpose {
+            Use::Control => {
+                self.control.add(token, claim.from, stream);
+                self.shared.arrived(claim.from, claim.region_bytes as usize);
+                self.hear(token);
+            }
+            Use::Data { worker } => {
+                self.accepted.insert((claim.from, worker));
+                self.data.insert(token, Data { peer: claim.from, worker, stream, intake: Intake::default() });
+                self.receive(token);
+            }
+        }
+    }
+
+    /// Takes over a control connection that this side has made.
+    fn add_control(&mut self, peer: MachineId, stream: TcpStream) {
+        let token = self.incoming.new_token();
+        match watch(&self.epoll, &stream, token) {
+            Ok(()) => self.control.add(token, peer, stream),
+            Err(error) => self.mark_dead(peer, format!("it cannot be listened to: {}", std::io::Error::from(error))),
+        }
+    }
+
+    /// Reads a data connection. Whether there was anything.
+    fn receive(&mut self, token: u64) -> bool {
+        let Some(data) = self.data.get_mut(&token) else {
+            return false;
+        };
+        let (peer, region) = (data.peer, &self.shared.region);
+        let mut wake = |offset| {
+            // `Intake` has checked that there is such a word; a wake that fails for other reasons
+            // is made up for by the end of the worker's sleep.
+            if let Ok(word) = region.word32(offset) {
+                let _ = park::wake(word);
+            }
+        };
+        for read in 0..READS_MAX {
+            match recv(&data.stream, &mut self.scratch[..], RecvFlags::DONTWAIT) {
+                Ok((_, 0)) => {
+                    if data.intake.is_within_frame() {
+                        let cause = format!("the connection of its worker {} ended within a write", data.worker);
+                        self.shared.suspect(peer, cause);
+                    }
+                    self.data.remove(&token);
+                    return true;
+                }
+                Ok((_, bytes)) => {
+                    self.control.heard_of(peer);
+                    if let Err(violation) = data.intake.take(&self.scratch[..bytes], region, &mut wake) {
+                        let cause = format!(
+                            "its worker {} sent what no machine of this program sends: {violation}",
+                            data.worker
+                        );
+                        self.mark_dead(peer, cause);
+                        return true;
+                    }
+                    if bytes < READ_BYTES {
+                        return true;
+                    }
+                }
+                Err(Errno::AGAIN) => return read > 0,
+                Err(Errno::INTR) => {}
+                Err(error) => {
+                    self.shared.suspect(peer, control::explain(error));
+                    self.data.remove(&token);
+                    return true;
+                }
+            }
+        }
+        true
+    }
+
+    /// Reads a control connection. Whether there was anything.
+    fn hear(&mut self, token: u64) -> bool {
+        match self.control.hear(token) {
+            Heard::Nothing => return false,
+            Heard::Heartbeat => {}
+            Heard::GracefulClose(peer) => self.shared.liveness.mark_lost(peer, Loss::Left, ""),
+            Heard::End(_) if self.leaving.is_some() => {}
+            Heard::End(peer) => {
+                self.mark_dead(peer, "its connection closed without a graceful close: its process has ended".to_owned())
+            }
+            Heard::Broken(peer, reason) => self.mark_dead(peer, reason),
+        }
+        true
+    }
+
+    /// A peer is dead, for that reason.
+    fn mark_dead(&mut self, peer: MachineId, cause: String) {
+        self.shared.liveness.mark_lost(peer, Loss::Died, cause);
+        self.forget(peer);
+    }
+
+    /// Nothing more is taken from a peer.
+    fn forget(&mut self, peer: MachineId) {
+        self.control.remove(peer);
+        self.data.retain(|_, data| data.peer != peer);
+    }
+}
+
+/// Whether somebody may connect as who he claims to be: a machine of this program that has no such connection yet.
+fn is_wanted<'a>(
+    shared: &'a TcpShared,
+    accepted: &'a HashSet<(MachineId, u16)>,
+    control: &'a ControlConnections,
+) -> impl Fn(&Claim) -> bool + use<'a> {
+    move |claim| {
+        let is_here = claim.to == shared.machine && claim.machines == shared.machines();
+        let is_served = shared.is_served(claim.from);
+        let is_new = match claim.purpose {
+            Use::Control => claim.from < shared.machine && !control.has(claim.from),
+            Use::Data { worker } => !accepted.contains(&(claim.from, worker)),
+        };
+        let fits = usize::try_from(claim.region_bytes).is_ok();
+        is_here && is_served && is_new && fits
+    }
+}

@@ -1,0 +1,124 @@
+//! The trees against the standard library's map: random changes, some of them undone, and crashes in between.
+//!
+//! A crash here is a log that was cut anywhere: what is left has to be the state after some transaction. That it is not before the last one that was
+//! acknowledged is shown by the tests that kill programs.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::path::Path;
+
+use gossamer_examples::trees::{bplus::BPlus, bst::Bst};
+use proptest::prelude::*;
+use trust::Threadpool;
+use trust_durable::Durable;
+
+/// What is done with a key.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Insert(u64),
+    Remove(u64),
+    /// Inserts it, removes what is less, and is undone.
+    Undone(u64),
+    Reopen,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    // Few keys, so that there are nodes with two children to remove, and enough for three levels.
+    let key = || 0..400u64;
+    prop_oneof![
+        12 => key().prop_map(Step::Insert),
+        6 => key().prop_map(Step::Remove),
+        1 => key().prop_map(Step::Undone),
+        1 => Just(Step::Reopen),
+    ]
+}
+
+macro_rules! follows_the_standard_map {
+    ($name:ident, $Tree:ident) => {
+        mod $name {
+            use super::*;
+
+            type Handle = Durable<$Tree<'static>>;
+
+            fn open(pool: &Threadpool, folder: &Path) -> Handle {
+                let builder = Durable::<$Tree>::builder().limit(16 << 20);
+                builder.open(pool.trustees()[0], folder, |_| $Tree::default()).unwrap()
+            }
+
+            fn entries(tree: &Handle) -> Vec<(u64, u64)> {
+                tree.apply_with(
+                    |tree, _, ()| {
+                        assert_eq!(tree.len(), tree.entries().len());
+                        assert_eq!(tree.is_empty(), tree.len() == 0);
+                        assert!(tree.entries().iter().all(|&(key, value)| tree.get(key) == Some(value)));
+                        tree.entries()
+                    },
+                    (),
+                )
+            }
+
+            proptest! {
+                #![proptest_config(ProptestConfig { cases: 6, failure_persistence: None, ..ProptestConfig::default() })]
+
+                #[test]
+                fn through_crashes(steps in prop::collection::vec(step(), 100..600), cuts in prop::collection::vec(0.0..1.0, 8)) {
+                    let folder = tempfile::tempdir().unwrap();
+                    let pool = Threadpool::new(1);
+                    let mut tree = open(&pool, folder.path());
+                    let mut model = BTreeMap::new();
+                    let mut history = vec![model.clone()];
+                    for (value, step) in (0..).zip(steps) {
+                        match step {
+                            Step::Insert(key) => {
+                                let old = tree.apply(move |tree, tx| tree.insert(key, value, tx));
+                                prop_assert_eq!(old, model.insert(key, value));
+                            }
+                            Step::Remove(key) => {
+                                prop_assert_eq!(tree.apply(move |tree, _| tree.remove(key)), model.remove(&key));
+                            }
+                            Step::Undone(key) => {
+                                let undone = tree.attempt(move |tree, tx| -> Result<(), u64> {
+                                    tree.insert(key, value, tx);
+                                    (0..key).for_each(|less| _ = tree.remove(less));
+                                    Err(tree.len() as u64)
+                                });
+                                prop_assert!(undone.is_err());
+                            }
+                            Step::Reopen => {
+                                tree.close().unwrap();
+                                tree = open(&pool, folder.path());
+                                prop_assert!(entries(&tree).into_iter().eq(model.clone()));
+                            }
+                        }
+                        history.push(model.clone());
+                    }
+                    tree.close().unwrap();
+                    // Each cut a crash.
+                    let mut longest = history.len();
+                    let log = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+                    let log = log.filter(|path| path.to_string_lossy().contains("log-")).next().unwrap();
+                    let end = used(&fs::read(&log).unwrap());
+                    let mut ends: Vec<u64> = cuts.into_iter().map(|part| 4096 + ((end - 4096) as f64 * part) as u64).collect();
+                    ends.sort_unstable_by(|a, b| b.cmp(a));
+                    for end in ends {
+                        OpenOptions::new().write(true).open(&log).unwrap().set_len(end).unwrap();
+                        let tree = open(&pool, folder.path());
+                        let left: BTreeMap<u64, u64> = entries(&tree).into_iter().collect();
+                        let found = history[..longest].iter().rposition(|model| *model == left);
+                        prop_assert!(found.is_some(), "a state that never was, or a later one than before");
+                        longest = found.unwrap() + 1;
+                        tree.close().unwrap();
+                    }
+                }
+            }
+        }
+    };
+}
+
+/// Bytes up to the last that is not zero.
+fn used(bytes: &[u8]) -> usize {
+    bytes.iter().rposition(|&byte| byte != 0).unwrap_or(0) + 1
+}
+
+follows_the_standard_map!(bst, Bst);
+follows_the_standard_map!(bplus, BPlus);

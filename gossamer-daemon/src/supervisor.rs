@@ -1,0 +1,419 @@
+//! The supervisor of a program: what the events of its machines mean (who finished, who died), and so who is told to
+//! end and who is killed. Fate sharing is decided here: when one machine dies, all end.
+//!
+//! A machine *joins* when gossamer says so from inside it, by its endpoint or `Ready`. Machines that have joined need
+//! each other: the end of one before machine 0 has finished is a death. Machines that never join (any program: `ls`)
+//! do not, and each runs to its own end. Where some have joined and another has ended without it, that one is missed:
+//! it has died.
+//!
+//! [`Supervisor`] decides and does nothing itself: it is fed with events, signals and the time, and says what is to
+//! be done to all machines that live ([`Order`]). It knows nothing of processes or connections, so the machines may
+//! be on this host or on many. What it knows is a handful of facts, each set at most once:
+//!
+//! - `finished`: machine 0 has sent Finished; the others were told to end
+//! - `interrupted`: the launcher got a signal; it was passed on. So does the end of the time limit (`timed_out`) with
+//!   SIGTERM
+//! - `death`: the first machine that died; the others were told to end. After an interruption a death is no news,
+//!   only `broken` is set then
+//! - `unwritten`: the streams of the launcher that could not be written. Where that is a failure the program is ended
+//! - `suspicion`: a machine says that it has lost another one. That one's own death, should it come in time, is the
+//!   better cause; otherwise this is
+//! - `kill_at`: when all that is left gets SIGKILL; `killed`: it was ordered
+
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use gossamer::control::Message;
+use rustix::process::Signal;
+
+use crate::machines::Event;
+use crate::outcome::{Cause, Death, Ended, Outcome, Stage};
+use crate::output::Unwritten;
+use crate::signals::describe;
+
+/// How long ending may take before the rest is killed.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// After a machine has died, for the others to end by themselves. Well below a second, the promise of the whole.
+    pub after_death: Duration,
+    /// After a machine has said that it lost another one, for news of that one.
+    pub after_loss: Duration,
+    /// After a signal to the launcher.
+    pub after_signal: Duration,
+    /// After the program has finished, for the machines other than 0.
+    pub after_finish: Duration,
+}
+
+impl Default for Bounds {
+    /// 250 ms, 300 ms, 3 s, 5 s.
+    fn default() -> Self {
+        Bounds {
+            after_death: Duration::from_millis(250),
+            after_loss: Duration::from_millis(300),
+            after_signal: Duration::from_secs(3),
+            after_finish: Duration::from_secs(5),
+        }
+    }
+}
+
+/// By which rules a program ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Policy {
+    /// How long ending may take.
+    pub bounds: Bounds,
+    /// Whether a machine that ends without having joined has died, even if no other one has.
+    pub must_join: bool,
+    /// How long it may run, from the moment when its machines are started.
+    pub time_limit: Option<Duration>,
+}
+
+/// How long a killed process may take to go before the launcher gives up on it.
+const AFTER_KILL: Duration = Duration::from_secs(5);
+
+/// What is to be done, to all machines that live.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Order {
+    /// Send this signal.
+    Signal(Signal),
+    /// Tell them to end, for this reason.
+    End(String),
+    /// Kill them.
+    Kill,
+}
+
+/// State of one machine.
+#[derive(Debug)]
+struct Supervised {
+    pid: u32,
+    host: Option<String>,
+    has_exited: Option<ExitStatus>,
+    has_joined: bool,
+    is_ready: bool,
+    failed: Option<String>,
+    has_lost: bool,
+}
+
+/// State of one program, from its start to its outcome.
+#[derive(Debug)]
+pub struct Supervisor {
+    machines: Vec<Supervised>,
+    bounds: Bounds,
+    must_join: bool,
+    /// The first that ended without having joined, and the first of them that did not end well.
+    left: Option<(u16, ExitStatus)>,
+    left_badly: Option<(u16, ExitStatus)>,
+    orders: Vec<Order>,
+    finished: Option<u8>,
+    finish_by: Option<Instant>,
+    interrupted: Option<Signal>,
+    /// The time limit, and when it is over.
+    limit: Option<(Duration, Instant)>,
+    timed_out: Option<Duration>,
+    broken: bool,
+    death: Option<Death>,
+    unwritten: Vec<Unwritten>,
+    suspicion: Option<(Instant, u16, Cause)>,
+    kill_at: Option<Instant>,
+    killed: bool,
+    gave_up: bool,
+}
+
+impl Supervisor {
+    /// For a program of so many machines.
+    #[must_use]
+    pub fn new(machines: u16, policy: Policy) -> Supervisor {
+        let unknown = |_| Supervised {
+            pid: 0,
+            host: None,
+            has_exited: None,
+            has_joined: false,
+            is_ready: false,
+            failed: None,
+            has_lost: false,
+        };
+        Supervisor {
+            machines: (0..machines).map(unknown).collect(),
+            bounds: policy.bounds,
+            must_join: policy.must_join,
+            left: None,
+            left_badly: None,
+            orders: Vec::new(),
+            finished: None,
+            finish_by: None,
+            interrupted: None,
+            limit: policy.time_limit.map(|limit| (limit, Instant::now() + limit)),
+            timed_out: None,
+            broken: false,
+            death: None,
+            unwritten: Vec::new(),
+            suspicion: None,
+            kill_at: None,
+            killed: false,
+            gave_up: false,
+        }
+    }
+
+    /// Says how a machine is to be named in messages: its process, and its host where there are several.
+    pub fn introduce(&mut self, machine: u16, pid: u32, host: Option<String>) {
+        if let Some(known) = self.machines.get_mut(usize::from(machine)) {
+            (known.pid, known.host) = (pid, host);
+        }
+    }
+
+    /// A machine has joined. One that ended without will be missed.
+    pub fn on_join(&mut self, number: u16, now: Instant) {
+        let Some(machine) = self.machines.get_mut(usize::from(number)) else { return };
+        machine.has_joined = true;
+        if let Some((left, status)) = self.left_badly.or(self.left) {
+            self.on_death(left, Cause::Exited { status, stage: Stage::Outside }, now);
+        }
+    }
+
+    /// Takes in what a machine did. Endpoints are not for here ([`crate::gather`]), but that they came is
+    /// ([`Supervisor::on_join`]).
+    pub fn on_event(&mut self, event: Event, now: Instant) {
+        match event {
+            Event::Said { machine, message } => self.on_message(machine, message, now),
+            Event::Nonsense { machine, error } => self.on_death(machine, Cause::Protocol(error.to_string()), now),
+            Event::Stood { machine, signal } => self.on_death(machine, Cause::Stood(signal), now),
+            Event::Exited { machine, status } => self.on_exit(machine, status, now),
+        }
+    }
+
+    /// Takes in a signal to the launcher: the first is passed on; the second, or one while the program is being ended,
+    /// kills.
+    pub fn on_signal(&mut self, signal: Signal, now: Instant) {
+        if self.interrupted.is_some() || self.death.is_some() {
+            return self.kill(now);
+        }
+        self.interrupt(signal, now);
+    }
+
+    fn interrupt(&mut self, signal: Signal, now: Instant) {
+        self.interrupted = Some(signal);
+        self.kill_at = Some(now + self.bounds.after_signal);
+        self.orders.push(Order::Signal(signal));
+    }
+
+    /// Takes in that a stream of the launcher cannot be written. Where nobody reads it any more, the machines see that
+    /// themselves, and do as they like; where it fails, the program is ended: what it writes would be lost.
+    pub fn on_unwritten(&mut self, stream: Unwritten, now: Instant) {
+        if !stream.is_closed() && !self.is_ending() && !self.is_over() {
+            self.broken = true;
+            self.kill_at = Some(now + self.bounds.after_death);
+            self.suspicion = None;
+            self.orders.push(Order::End(format!("the launcher {stream}")));
+        }
+        self.unwritten.push(stream);
+    }
+
+    fn output_failed(&self) -> bool {
+        self.unwritten.iter().any(|stream| !stream.is_closed())
+    }
+
+    /// What is to be done now, in order.
+    pub fn orders(&mut self) -> Vec<Order> {
+        std::mem::take(&mut self.orders)
+    }
+
+    /// When [`Supervisor::on_time`] is to be called, at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        let suspicion = self.suspicion.as_ref().map(|(at, ..)| *at);
+        let limit = self.limit.map(|(_, at)| at);
+        [self.kill_at, self.finish_by, suspicion, limit].into_iter().flatten().min()
+    }
+
+    /// Whether nothing is left to wait for: all machines have exited, or cannot even be killed.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.gave_up || self.machines.iter().all(|machine| machine.has_exited.is_some())
+    }
+
+    /// Whether machines are left that cannot even be killed.
+    #[must_use]
+    pub fn has_given_up(&self) -> bool {
+        self.gave_up
+    }
+
+    /// Whether the program has broken down or finished: what breaks from here on is no news.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.broken || self.finished.is_some() || self.interrupted.is_some()
+    }
+
+    fn on_exit(&mut self, number: u16, status: ExitStatus, now: Instant) {
+        let Some(machine) = self.machines.get_mut(usize::from(number)) else { return };
+        machine.has_exited = Some(status);
+        if let Some(death) = self.death.as_mut().filter(|death| death.machine == number) {
+            death.exit = Some(status);
+            return;
+        }
+        if !machine.has_joined && self.finished.is_none() {
+            return self.on_exit_outside(number, status, now);
+        }
+        match (self.finished, status.code()) {
+            // What main does after gossamer::main may still fail: its own affair, and its own status.
+            (Some(announced), Some(code)) if number == 0 => {
+                self.finished = Some(if code == 0 { announced } else { u8::try_from(code).unwrap_or(announced) });
+            }
+            (Some(_), Some(0)) => {}
+            // It could not wait for what will be found to be the cause.
+            (_, Some(_)) if machine.has_lost && self.suspicion.is_some() => {}
+            _ => {
+                let stage = if machine.is_ready { Stage::Ready } else { Stage::Joining };
+                let cause = match machine.failed.clone() {
+                    Some(reason) => Cause::Failed(reason),
+                    None => Cause::Exited { status, stage },
+                };
+                self.on_death(number, cause, now);
+            }
+        }
+    }
+
+    /// A machine has ended that never joined: its own affair, unless it had to, or another one waits for it.
+    fn on_exit_outside(&mut self, number: u16, status: ExitStatus, now: Instant) {
+        self.left.get_or_insert((number, status));
+        if !status.success() {
+            self.left_badly.get_or_insert((number, status));
+        }
+        if self.must_join || self.machines.iter().any(|machine| machine.has_joined) {
+            self.on_death(number, Cause::Exited { status, stage: Stage::Outside }, now);
+        }
+    }
+
+    fn on_message(&mut self, number: u16, message: Message, now: Instant) {
+        self.on_join(number, now);
+        let Some(machine) = self.machines.get_mut(usize::from(number)) else { return };
+        match message {
+            Message::Ready { .. } if !machine.is_ready => machine.is_ready = true,
+            Message::Ready { pid, .. } => {
+                let second = format!("process {pid} started gossamer as this machine, but another had done so before");
+                self.on_death(number, Cause::Protocol(second), now);
+            }
+            Message::Finished { status } if number == 0 && self.finished.is_none() => {
+                self.finished = Some(status);
+                self.finish_by = Some(now + self.bounds.after_finish);
+                self.suspicion = None; // who leaves in order may be missed
+                self.orders.push(Order::End("the program has finished".to_owned()));
+            }
+            Message::Failed { reason } => {
+                machine.failed = Some(reason.clone());
+                self.on_death(number, Cause::Failed(reason), now);
+            }
+            Message::Lost { machine: peer, reason } => {
+                machine.has_lost = true;
+                let host = self.machines.get(usize::from(peer)).and_then(|peer| peer.host.clone());
+                if self.suspicion.is_none() && !self.is_ending() {
+                    self.suspicion = Some((now + self.bounds.after_loss, number, Cause::Lost { peer, host, reason }));
+                }
+            }
+            Message::Finished { .. } => {
+                self.on_death(number, Cause::Protocol("only machine 0 can finish the program, and once".into()), now);
+            }
+            Message::Endpoint { .. } | Message::End { .. } | Message::Secret { .. } | Message::Peer { .. } => {
+                self.on_death(number, Cause::Protocol("it said what is not for it to say now".into()), now);
+            }
+        }
+    }
+
+    /// The program cannot go on, because of this machine: remembers why (the first cause counts) and ends all.
+    pub fn on_death(&mut self, number: u16, cause: Cause, now: Instant) {
+        let Some(machine) = self.machines.get(usize::from(number)) else { return };
+        let soon = now + self.bounds.after_death;
+        if !self.killed {
+            self.kill_at = Some(self.kill_at.map_or(soon, |at| at.min(soon)));
+        }
+        self.suspicion = None;
+        if std::mem::replace(&mut self.broken, true) {
+            return;
+        }
+        let (pid, host) = (machine.pid, machine.host.clone());
+        let death = Death { machine: number, pid, host, cause, exit: machine.has_exited };
+        match self.interrupted {
+            Some(signal) => self.orders.push(Order::End(match self.timed_out {
+                Some(limit) => format!("the time limit of {limit:?} is over"),
+                None => format!("the launcher got {}", describe(signal.as_raw())),
+            })),
+            // It may have gone because its output was closed, which is told with the cause.
+            None if self.output_failed() => self.orders.push(Order::End(death.to_string())),
+            None => {
+                self.orders.push(Order::End(death.to_string()));
+                self.death = Some(death);
+            }
+        }
+    }
+
+    /// What the clock says.
+    pub fn on_time(&mut self, now: Instant) {
+        if let Some((_, machine, cause)) = self.suspicion.take_if(|(at, ..)| *at <= now) {
+            self.on_death(machine, cause, now);
+        }
+        if self.finish_by.is_some_and(|at| at <= now) {
+            self.finish_by = None; // machine 0 itself may take as long as it likes
+            let lingering = (0u16..).zip(&self.machines).skip(1).find(|(_, machine)| machine.has_exited.is_none());
+            if let Some((number, _)) = lingering {
+                self.on_death(number, Cause::Lingered(self.bounds.after_finish), now);
+                self.kill(now);
+            }
+        }
+        if let Some((limit, _)) = self.limit.take_if(|(_, at)| *at <= now)
+            && self.interrupted.is_none()
+            && !self.broken
+            && !self.is_over()
+        {
+            self.timed_out = Some(limit);
+            self.interrupt(Signal::TERM, now);
+        }
+        if self.kill_at.is_some_and(|at| at <= now) {
+            if self.killed {
+                self.gave_up = true;
+            } else {
+                self.kill(now);
+            }
+        }
+    }
+
+    fn kill(&mut self, now: Instant) {
+        self.orders.push(Order::Kill);
+        self.killed = true;
+        self.kill_at = Some(now + AFTER_KILL);
+    }
+
+    /// How the program ended; to be asked when [`Supervisor::is_over`].
+    pub fn ended(mut self) -> Ended {
+        let unwritten = std::mem::take(&mut self.unwritten);
+        Ended { outcome: self.outcome(), unwritten }
+    }
+
+    fn outcome(mut self) -> Outcome {
+        if let Some((now, machine, cause)) = self.suspicion.take() {
+            self.on_death(machine, cause, now); // all have gone, and nobody had a better one
+        }
+        let all_well =
+            !self.broken && self.machines.iter().all(|machine| machine.has_exited.is_some_and(|s| s.success()));
+        let left_badly = self.left_badly.filter(|_| !self.broken);
+        if let Some(limit) = self.timed_out {
+            return Outcome::TimedOut(limit);
+        }
+        match (self.death, self.interrupted, self.finished) {
+            (Some(death), ..) => Outcome::Died(death),
+            (None, _, None) if all_well => Outcome::Finished(0), // none has joined
+            (None, None, Some(status)) => Outcome::Finished(status),
+            (None, Some(_), Some(status)) if !self.broken => Outcome::Finished(status),
+            (None, Some(signal), _) => Outcome::Interrupted(signal.as_raw()),
+            (None, None, None) => match left_badly {
+                Some((number, status)) => {
+                    let Supervised { pid, host, .. } = &self.machines[usize::from(number)];
+                    let cause = Cause::Exited { status, stage: Stage::Alone };
+                    let (pid, host) = (*pid, host.clone());
+                    Outcome::Exited(Death { machine: number, pid, host, cause, exit: Some(status) })
+                }
+                None => Outcome::Unwritten, // every other end sets one of them
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,48 @@
+//! The tier that kills a program with a durable trust again and again and checks what is left.
+//!
+//! Here: which folders. Not here: the killing and the checks (`examples/src/bank/torture.rs`).
+//!
+//! Invariant: each run begins with a folder of its own, which it leaves to be looked at if it fails.
+
+use crate::command::Context;
+use crate::tier::{State, Verdict};
+use std::fs;
+use std::path::Path;
+
+/// Memory as a file system, where the machine has it: syncs cost nothing there, so other moments are hit.
+const MEMORY: &str = "/dev/shm";
+
+/// How long it goes on.
+#[derive(clap::Args, Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Torture {
+    /// 24 kills unless DURABLE_KILLS says otherwise, as `ci` does
+    #[arg(long)]
+    pub quick: bool,
+}
+
+/// The bank on the file system of the target folder and on tmpfs, each with half of the kills.
+pub fn torture(context: &Context, torture: &Torture) -> anyhow::Result<Verdict> {
+    let usual = if torture.quick { 24 } else { 200 };
+    let kills: u32 = std::env::var("DURABLE_KILLS").ok().map_or(Ok(usual), |kills| kills.parse())?;
+    let seed = std::env::var("DURABLE_SEED").unwrap_or_else(|_| "1".into());
+    let mut verdict = Verdict::passed();
+    for place in [context.target.join("durable"), Path::new(MEMORY).join("trust-durable")] {
+        if place.starts_with(MEMORY) && !Path::new(MEMORY).is_dir() {
+            println!("SKIPPED: durable: the half on tmpfs: no {MEMORY}");
+            continue;
+        }
+        let folder = place.join(std::process::id().to_string());
+        fs::create_dir_all(&place)?;
+        let folder = folder.to_string_lossy().into_owned();
+        let kills = kills.div_ceil(2).to_string();
+        let outcome = context
+            .cargo(&["run", "--quiet", "--package", "gossamer-examples", "--bin", "bank", "--", &folder])
+            .args(&["--torture", &kills, "--seed", &seed])
+            .check()?;
+        if matches!(outcome.state, State::Passed) {
+            fs::remove_dir_all(&folder)?;
+        }
+        verdict = verdict.and(outcome);
+    }
+    Ok(verdict)
+}

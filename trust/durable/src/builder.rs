@@ -1,0 +1,126 @@
+//! Opening a pool, with options.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::marker::PhantomData;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use trust::{NoRef, TrusteeReference, local_trustee, promise};
+
+use crate::error::{Error, Result};
+use crate::handle::Durable;
+use crate::layout::Layout;
+use crate::memory::alloc::ALIGN;
+use crate::memory::{LIMIT_MAX, ROOT_BYTES_MAX};
+use crate::persist::Persist;
+use crate::property::{Outcome, Service};
+use crate::service::core::{self, Core};
+use crate::service::keeper::{self, Request};
+use crate::tx::Tx;
+use crate::walk::Walk;
+
+/// How a pool is to be opened. Of [`Durable::builder`].
+pub struct Builder<T> {
+    within: Option<Duration>,
+    limit: Option<usize>,
+    root: PhantomData<fn(T)>,
+}
+
+impl<T: Persist + 'static> Builder<T> {
+    pub(crate) fn new() -> Self {
+        const {
+            assert!(
+                size_of::<T>() <= ROOT_BYTES_MAX,
+                "a root takes 512 bytes at most: put what is large behind a `PBox`"
+            );
+            assert!(align_of::<T>() <= ALIGN, "persistent values are aligned to 16 bytes at most");
+        }
+        Builder { within: None, limit: None, root: PhantomData }
+    }
+
+    /// Tells results at once, as long as what is not durable is younger than this: a crash loses whole last groups of no more than
+    /// this time. Results wait for the disk again where it lags behind.
+    pub fn within(mut self, time: Duration) -> Self {
+        self.within = Some(time);
+        self
+    }
+
+    /// Bytes of memory that the pool may take; that much address space is reserved. Half of the machine's memory, or of the cgroup's, unless
+    /// set. On disk it takes up to two images and two logs.
+    pub fn limit(mut self, bytes: usize) -> Self {
+        self.limit = Some(bytes);
+        self
+    }
+
+    /// See [`Durable::open`].
+    ///
+    /// # Errors
+    /// As of [`Durable::open`].
+    ///
+    /// # Panics
+    /// In delegated context and in callbacks, where nothing may wait.
+    pub fn open<I>(
+        self,
+        trustee: impl Borrow<TrusteeReference>,
+        folder: impl AsRef<Path>,
+        init: I,
+    ) -> Result<Durable<T>>
+    where
+        I: for<'p> FnOnce(&Tx<'p>) -> T::At<'p> + NoRef + Send + 'static,
+    {
+        let trustee = *trustee.borrow();
+        if trustee.id().machine() != local_trustee().id().machine() {
+            return Err(Error::OtherMachine);
+        }
+        let number = core::random();
+        let slot = Arc::default();
+        let (keeps, opened) = promise::<bool>();
+        let request = Request {
+            folder: folder.as_ref().to_path_buf(),
+            layout: Layout::of::<T::At<'static>>(),
+            limit: self.limit.unwrap_or_else(half_of_memory).clamp(1, LIMIT_MAX),
+            check: |memory| Walk::all::<T::At<'static>>(memory),
+            pause: self.within.map(|within| within / 2),
+            trustee,
+            number,
+        };
+        keeper::start(request, Arc::clone(&slot), keeps)?;
+        opened.wait().map_err(|_| Error::Gone)?;
+        let started = Mutex::lock(&slot).unwrap_or_else(PoisonError::into_inner).take();
+        let started = started.unwrap_or(Err(Error::Gone))?;
+        let is_new = started.is_new;
+        if is_new {
+            started.memory.set_seed(core::random());
+        }
+        let trust = trustee.entrust(Service::<T>::new(Core::new(started, number, self.within)));
+        let durable = Durable::of(trust.clone(), number);
+        if is_new {
+            let made = trust.try_apply(move |service| service.init(init)).map_err(|_| Error::Gone)?;
+            if let Outcome::Panicked(ticket) = made {
+                return Outcome::<()>::Panicked(ticket).known::<T>(number, None).map(|()| durable);
+            }
+            durable.created()?;
+        }
+        Ok(durable)
+    }
+}
+
+impl<T> fmt::Debug for Builder<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("within", &self.within).field("limit", &self.limit).finish()
+    }
+}
+
+/// Half of what this process may use of the machine's memory.
+fn half_of_memory() -> usize {
+    let number = |text: String| text.split_whitespace().find_map(|word| word.parse::<usize>().ok());
+    let read = |path: &str| std::fs::read_to_string(path).ok().and_then(number);
+    let machine = read("/proc/meminfo").map_or(2 << 30, |kibibytes| kibibytes << 10);
+    let group = std::fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| {
+        let own = text.lines().find_map(|line| line.strip_prefix("0::"))?.to_owned();
+        read(&format!("/sys/fs/cgroup{own}/memory.max"))
+    });
+    machine.min(group.unwrap_or(usize::MAX)) / 2
+}

@@ -1,0 +1,74 @@
+//! `Files`: a disk whose errors name file, offset and what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::disk::Disk;
+use crate::error::{Error, Result};
+
+/// See [`Disk`], whose methods these are.
+pub(crate) struct Files(pub(crate) Box<dyn Disk>);
+
+impl Files {
+    pub(crate) fn of(disk: impl Disk + 'static) -> Files {
+        Files(Box::new(disk))
+    }
+
+    /// For messages; that of the folder for "".
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        if name.is_empty() { self.0.path() } else { self.0.path().join(name) }
+    }
+
+    fn told<T>(&self, name: &str, offset: Option<u64>, what: &'static str, outcome: io::Result<T>) -> Result<T> {
+        outcome.map_err(|source| Error::Io { file: self.path(name), offset, what, source })
+    }
+
+    pub(crate) fn list(&mut self) -> Result<Vec<String>> {
+        let names = self.0.list();
+        self.told("", None, "list it", names)
+    }
+
+    pub(crate) fn len(&mut self, name: &str) -> Result<u64> {
+        let len = self.0.len(name);
+        self.told(name, None, "ask for its length", len)
+    }
+
+    /// Up to `len` bytes.
+    pub(crate) fn read(&mut self, name: &str, at: u64, len: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        let read = self.0.read(name, at, &mut bytes);
+        let read = self.told(name, Some(at), "read it", read)?;
+        bytes.truncate(read);
+        Ok(bytes)
+    }
+
+    pub(crate) fn create(&mut self, name: &str) -> Result<()> {
+        let created = self.0.create(name);
+        self.told(name, None, "create it", created)
+    }
+
+    pub(crate) fn write(&mut self, name: &str, at: u64, bytes: &[u8]) -> Result<()> {
+        let written = self.0.write(name, at, bytes);
+        self.told(name, Some(at), "write to it", written)
+    }
+
+    pub(crate) fn sync(&mut self, name: &str) -> Result<()> {
+        let synced = self.0.sync(name);
+        self.told(name, None, "make it durable", synced)
+    }
+
+    pub(crate) fn rename(&mut self, from: &str, to: &str) -> Result<()> {
+        let renamed = self.0.rename(from, to);
+        self.told(from, None, "give it its name", renamed)
+    }
+
+    pub(crate) fn remove(&mut self, name: &str) -> Result<()> {
+        let removed = self.0.remove(name);
+        self.told(name, None, "remove it", removed)
+    }
+
+    pub(crate) fn sync_folder(&mut self) -> Result<()> {
+        let synced = self.0.sync_folder();
+        self.told("", None, "make the names in it durable", synced)
+    }
+}

@@ -1,0 +1,283 @@
+//! Reading: the newest image, its log, the next one; then the log anew, so that what was read is durable.
+
+use std::path::Path;
+
+use super::format::{
+    HEAD, ImageHead, LogHead, PAGE, Record, RecordHead, SLICE, VERSION, checksum, generation, image_name, log_name,
+};
+use super::named::Files;
+use super::store::{Identity, Log, Store};
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::memory::Memory;
+use crate::walk::Damage;
+
+/// What opening has found.
+pub(crate) struct Opened {
+    pub(crate) memory: Memory,
+    pub(crate) store: Store,
+    pub(crate) last: u64,
+    pub(crate) replayed: u64,
+    /// Bytes of a torn record, up to the end of what was written of it.
+    pub(crate) cut: u64,
+}
+
+/// Makes a pool out of what is found, by type.
+pub(crate) type Check = fn(&Memory) -> std::result::Result<(), Damage>;
+
+struct Reader<'d> {
+    files: &'d mut Files,
+}
+
+impl Reader<'_> {
+    fn damaged(&self, name: &str, offset: u64, what: &str) -> Error {
+        Error::Damaged { file: self.files.path(name), offset, what: what.into() }
+    }
+
+    fn image_head(&mut self, name: &str, layout: &Layout) -> Result<(ImageHead, String)> {
+        let page = self.files.read(name, 0, PAGE as usize)?;
+        match ImageHead::version(&page) {
+            Some(found) if found != VERSION && found != 0 => {
+                return Err(Error::Version { file: self.files.path(name), found, known: VERSION });
+            }
+            _ => {}
+        }
+        let head = ImageHead::decode(&page).ok_or_else(|| self.damaged(name, 0, "this is not the head of an image"))?;
+        let len = self.files.len(name)?;
+        if len < head.file_len() {
+            let what = format!("its {} bytes", head.file_len());
+            return Err(Error::Truncated { file: self.files.path(name), offset: len, what });
+        }
+        let json = self.files.read(name, PAGE, head.layout_len as usize)?;
+        let sums = self.files.read(name, head.sums_at(), head.slices() as usize * 8)?;
+        if checksum([&json[..], &sums]) != head.sums {
+            return Err(self.damaged(name, PAGE, "the layout, or the sums of the slices, were changed"));
+        }
+        let json = String::from_utf8_lossy(&json).into_owned();
+        let found: Layout =
+            serde_json::from_str(&json).map_err(|_| self.damaged(name, PAGE, "this is not the layout of a type"))?;
+        match found.differs_from(layout) {
+            None => Ok((head, json)),
+            Some(difference) => {
+                let (found, wanted) = (found.name().into(), layout.name().into());
+                Err(Error::OtherType { file: self.files.path(name), found, wanted, difference })
+            }
+        }
+    }
+
+    fn image(&mut self, name: &str, head: &ImageHead, limit: usize) -> Result<Memory> {
+        if head.len > limit as u64 {
+            return Err(Error::Limit { file: self.files.path(name), bytes: head.len, limit: limit as u64 });
+        }
+        let memory = reserve(limit)?;
+        let sums = self.files.read(name, head.sums_at(), head.slices() as usize * 8)?;
+        for (index, sum) in sums.as_chunks::<8>().0.iter().enumerate() {
+            let start = index * SLICE;
+            let at = head.data_at() + start as u64;
+            let bytes = self.files.read(name, at, SLICE.min(head.len as usize - start))?;
+            if checksum([&bytes[..]]) != u64::from_le_bytes(*sum) || !memory.copy_in(start, &bytes) {
+                return Err(self.damaged(name, at, "this slice of the memory was changed"));
+            }
+        }
+        Ok(memory)
+    }
+
+    /// Calls `take` with each good record of a log, in order. Gives where the good part ends, and how many bytes of a
+    /// torn record follow.
+    fn log(
+        &mut self,
+        name: &str,
+        head: &LogHead,
+        mut take: impl FnMut(&mut Files, Record) -> Result<()>,
+    ) -> Result<(u64, u64)> {
+        let len = self.files.len(name)?;
+        let (mut at, mut group) = (PAGE, head.first);
+        while let Some(record) = self.record(name, at, head)?.filter(|record| record.group == group) {
+            at += (record.bytes.len() as u64).next_multiple_of(PAGE);
+            group += 1;
+            take(self.files, record)?;
+        }
+        // The end, or damage: nothing is written behind a record that is not whole.
+        let mut torn = 0;
+        let mut later = at;
+        while later < len {
+            if later > at && self.record(name, later, head)?.is_some_and(|record| record.group >= group) {
+                return Err(self.damaged(name, at, "a record is damaged that whole ones follow"));
+            }
+            let page = self.files.read(name, later, PAGE as usize)?;
+            if page.iter().any(|&byte| byte != 0) {
+                torn = later + PAGE - at;
+            }
+            later += PAGE;
+        }
+        Ok((at, torn))
+    }
+
+    /// `None` if there is no whole one of this log.
+    fn record(&mut self, name: &str, at: u64, log: &LogHead) -> Result<Option<Record>> {
+        let Some(head) = RecordHead::decode(&self.files.read(name, at, HEAD)?) else { return Ok(None) };
+        let left = self.files.len(name)?.saturating_sub(at);
+        if (head.pool, head.generation) != (log.pool, log.generation) || head.len() > left {
+            return Ok(None);
+        }
+        Ok(Record::decode(self.files.read(name, at, head.len() as usize)?))
+    }
+
+    /// Without an image a folder is new if there is no log, or the first one with no group in it: that is how far making a pool
+    /// may have come.
+    fn expect_new(&mut self, names: &[String]) -> Result<()> {
+        for name in names {
+            let Some(log) = generation(name, "log") else { continue };
+            if log > 0 || self.files.len(name)? > PAGE {
+                let what = format!("the image that `{name}` goes with (no such file)");
+                return Err(Error::Truncated { file: self.files.path(&image_name(log)), offset: 0, what });
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what was left half written, which nothing reads.
+    fn remove_unfinished(&mut self, names: &[String]) -> Result<()> {
+        for name in names.iter().filter(|name| is_ours(name) && name.ends_with(".tmp")) {
+            self.files.remove(name)?;
+        }
+        Ok(())
+    }
+
+    fn log_head(&mut self, name: &str, image: &ImageHead, generation: u64) -> Result<LogHead> {
+        let page = self.files.read(name, 0, PAGE as usize)?;
+        let head = LogHead::decode(&page).ok_or_else(|| self.damaged(name, 0, "this is not the head of a log"))?;
+        if (head.pool, head.generation) != (image.pool, generation) {
+            return Err(self.damaged(name, 16, "this log is of another pool, or has another one's name"));
+        }
+        Ok(head)
+    }
+}
+
+fn reserve(limit: usize) -> Result<Memory> {
+    Memory::reserve(limit).map_err(|source| Error::Reservation { bytes: limit as u64, source })
+}
+
+/// Removes those of our files that no generation needs.
+fn tidy(files: &mut Files, names: &[String], kept: u64) -> Result<()> {
+    for name in names {
+        let is_kept = *name == image_name(kept) || *name == log_name(kept);
+        if is_ours(name) && !is_kept && files.list()?.contains(name) {
+            files.remove(name)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_ours(name: &str) -> bool {
+    let base = name.strip_suffix(".tmp").unwrap_or(name);
+    generation(base, "image").is_some() || generation(base, "log").is_some()
+}
+
+/// Refuses a folder that has no pool but other files. A folder that cannot be listed is left to who opens it.
+pub(crate) fn refuse_foreign(folder: &Path) -> Result<()> {
+    let names: Vec<String> = std::fs::read_dir(folder)
+        .map(|entries| entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
+        .unwrap_or_default();
+    let has_pool = names.iter().any(|name| generation(name, "image").is_some());
+    match names.into_iter().find(|name| !is_ours(name)) {
+        Some(file) if !has_pool => Err(Error::Foreign { folder: folder.into(), file }),
+        _ => Ok(()),
+    }
+}
+
+/// Opens the pool of a folder. Gives the folder back where there is none yet.
+pub(crate) fn open(
+    mut files: Files,
+    layout: &Layout,
+    limit: usize,
+    check: Check,
+) -> Result<std::result::Result<Opened, Files>> {
+    let mut reader = Reader { files: &mut files };
+    let names = reader.files.list()?;
+    let Some(newest) = names.iter().filter_map(|name| generation(name, "image")).max() else {
+        reader.expect_new(&names)?;
+        reader.remove_unfinished(&names)?;
+        return Ok(Err(files));
+    };
+    let image = image_name(newest);
+    let (head, json) = reader.image_head(&image, layout)?;
+    if head.generation != newest {
+        return Err(reader.damaged(&image, 32, "this image has another one's name"));
+    }
+    let memory = reader.image(&image, &head, limit)?;
+    let name = log_name(newest);
+    if !names.contains(&name) {
+        return Err(Error::Truncated {
+            file: reader.files.path(&name),
+            offset: 0,
+            what: "the log of the image (no such file)".into(),
+        });
+    }
+    let log_head = reader.log_head(&name, &head, newest)?;
+    if log_head.first != head.first {
+        return Err(reader.damaged(&name, 40, "this log does not begin where its image does"));
+    }
+
+    reader.remove_unfinished(&names)?;
+    let log = Log::begin(reader.files, log_head)?;
+    let mut replay = Replay { memory, log, next: head.first, replayed: 0, pool: head.pool };
+    let (mut end, mut cut) = reader.log(&name, &log_head, |files, record| replay.take(&name, files, record))?;
+    let mut ends_in = name.clone();
+    let next = log_name(newest + 1);
+    if names.contains(&next) {
+        let next_head = reader.log_head(&next, &head, newest + 1)?;
+        if next_head.first > replay.next {
+            return Err(reader.damaged(&next, 40, &format!("this log begins after the group {}", replay.next)));
+        }
+        // One that begins earlier was taken over by an opening before, which did not come to remove it.
+        if next_head.first == replay.next {
+            (end, cut) = reader.log(&next, &next_head, |files, record| replay.take(&next, files, record))?;
+            ends_in = next;
+        }
+    }
+    if replay.next <= head.end {
+        let what = format!("the group {}, which the image needs", head.end);
+        return Err(Error::Truncated { file: reader.files.path(&ends_in), offset: end, what });
+    }
+    check(&replay.memory).map_err(|damage| Error::Damaged {
+        file: reader.files.path(&image),
+        offset: head.data_at() + damage.at,
+        what: format!("the memory is damaged there, or in the log: {}", damage.what),
+    })?;
+    let Replay { memory, mut log, next, replayed, pool } = replay;
+    // It may be a copy that was not synced, or have its name since a moment ago.
+    reader.files.sync(&image)?;
+    reader.files.sync_folder()?;
+    log.publish(reader.files)?;
+    tidy(reader.files, &names, newest)?;
+    memory.set_seed(head.seed);
+    let identity = Identity { pool, seed: head.seed, layout: json };
+    let store = Store::of(files, identity, newest, log);
+    Ok(Ok(Opened { memory, store, last: next - 1, replayed, cut }))
+}
+
+/// Records, put into the memory and into a log of their own.
+struct Replay {
+    memory: Memory,
+    log: Log,
+    /// The group that comes next.
+    next: u64,
+    replayed: u64,
+    pool: u128,
+}
+
+impl Replay {
+    fn take(&mut self, name: &str, files: &mut Files, mut record: Record) -> Result<()> {
+        for (at, bytes) in record.changes() {
+            if !self.memory.copy_in(at as usize, bytes) {
+                let limit = self.memory.limit() as u64;
+                return Err(Error::Limit { file: files.path(name), bytes: at + bytes.len() as u64, limit });
+            }
+        }
+        self.next = record.group + 1;
+        self.replayed += 1;
+        record.seal(self.pool, self.log.generation);
+        self.log.write(files, &record)
+    }
+}

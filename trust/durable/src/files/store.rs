@@ -1,0 +1,166 @@
+//! Writing: the log's next record, images slice by slice, a new generation.
+
+use super::format::{ImageHead, LogHead, PAGE, Record, SLICE, checksum, image_name, log_name};
+use super::named::Files;
+use crate::error::Result;
+
+/// The log is zeroed so far ahead, that a sync has no new blocks to note.
+const AHEAD: u64 = if cfg!(test) { 16 << 10 } else { 4 << 20 };
+
+/// What all files of a pool have in common.
+#[derive(Clone)]
+pub(crate) struct Identity {
+    pub(crate) pool: u128,
+    pub(crate) seed: u64,
+    /// The layout as JSON.
+    pub(crate) layout: String,
+}
+
+/// The end of a log.
+pub(crate) struct Log {
+    pub(crate) name: String,
+    pub(crate) generation: u64,
+    pub(crate) at: u64,
+    zeroed: u64,
+}
+
+impl Log {
+    /// Begins a log under a name that recovery does not look at.
+    pub(crate) fn begin(files: &mut Files, head: LogHead) -> Result<Log> {
+        let name = log_name(head.generation) + ".tmp";
+        files.create(&name)?;
+        files.write(&name, 0, &head.encode())?;
+        Ok(Log { name, generation: head.generation, at: PAGE, zeroed: PAGE })
+    }
+
+    /// Writes a record, which is not durable by that.
+    pub(crate) fn write(&mut self, files: &mut Files, record: &Record) -> Result<()> {
+        let end = self.at + record.bytes.len() as u64;
+        if end > self.zeroed {
+            let to = end + AHEAD;
+            let zeros = vec![0; (1 << 20).min((to - self.zeroed) as usize)];
+            while self.zeroed < to {
+                let len = zeros.len().min((to - self.zeroed) as usize);
+                files.write(&self.name, self.zeroed, &zeros[..len])?;
+                self.zeroed += len as u64;
+            }
+        }
+        files.write(&self.name, self.at, &record.bytes)?;
+        self.at = end;
+        Ok(())
+    }
+
+    /// Makes what was written durable, and gives the log its name.
+    pub(crate) fn publish(&mut self, files: &mut Files) -> Result<()> {
+        files.sync(&self.name)?;
+        let name = log_name(self.generation);
+        files.rename(&self.name, &name)?;
+        self.name = name;
+        files.sync_folder()
+    }
+}
+
+/// An image that is being written.
+pub(crate) struct Image {
+    name: String,
+    head: ImageHead,
+    sums: Vec<u8>,
+}
+
+impl Image {
+    pub(crate) fn begin(
+        files: &mut Files,
+        identity: &Identity,
+        generation: u64,
+        first: u64,
+        len: u64,
+    ) -> Result<Image> {
+        let name = image_name(generation) + ".tmp";
+        files.create(&name)?;
+        let layout_len = identity.layout.len() as u64;
+        let (pool, seed) = (identity.pool, identity.seed);
+        let head = ImageHead { pool, generation, first, end: 0, len, seed, layout_len, sums: 0 };
+        files.write(&name, PAGE, identity.layout.as_bytes())?;
+        Ok(Image { name, head, sums: Vec::new() })
+    }
+
+    /// The next slice.
+    pub(crate) fn slice(&mut self, files: &mut Files, bytes: &[u8]) -> Result<()> {
+        let index = self.sums.len() as u64 / 8;
+        files.write(&self.name, self.head.data_at() + index * SLICE as u64, bytes)?;
+        self.sums.extend_from_slice(&checksum([bytes]).to_le_bytes());
+        Ok(())
+    }
+
+    /// The header, last; then the name.
+    pub(crate) fn publish(mut self, files: &mut Files, identity: &Identity, end: u64) -> Result<()> {
+        self.head.end = end;
+        self.head.sums = checksum([identity.layout.as_bytes(), &self.sums]);
+        files.write(&self.name, self.head.sums_at(), &self.sums)?;
+        files.write(&self.name, 0, &self.head.encode())?;
+        files.sync(&self.name)?;
+        files.rename(&self.name, &image_name(self.head.generation))?;
+        files.sync_folder()
+    }
+}
+
+/// An open pool's files.
+pub(crate) struct Store {
+    pub(crate) files: Files,
+    pub(crate) identity: Identity,
+    /// That of the image.
+    pub(crate) generation: u64,
+    pub(crate) log: Log,
+    image: Option<Image>,
+}
+
+impl Store {
+    pub(crate) fn of(files: Files, identity: Identity, generation: u64, log: Log) -> Store {
+        Store { files, identity, generation, log, image: None }
+    }
+
+    /// The first files of a pool, whose memory is `bytes`.
+    pub(crate) fn create(mut files: Files, identity: Identity, bytes: &[u8]) -> Result<Store> {
+        let mut log = Log::begin(&mut files, LogHead { pool: identity.pool, generation: 0, first: 1 })?;
+        log.publish(&mut files)?;
+        let mut image = Image::begin(&mut files, &identity, 0, 1, bytes.len() as u64)?;
+        bytes.chunks(SLICE).try_for_each(|slice| image.slice(&mut files, slice))?;
+        image.publish(&mut files, &identity, 0)?;
+        Ok(Store::of(files, identity, 0, log))
+    }
+
+    /// Makes a group durable.
+    pub(crate) fn commit(&mut self, record: &mut Record) -> Result<()> {
+        record.seal(self.identity.pool, self.log.generation);
+        self.log.write(&mut self.files, record)?;
+        self.files.sync(&self.log.name)
+    }
+
+    /// From the group `first` on another log is written, which goes with an image of `len` bytes that begins here.
+    pub(crate) fn begin_generation(&mut self, first: u64, len: u64) -> Result<()> {
+        let generation = self.generation + 1;
+        let mut log = Log::begin(&mut self.files, LogHead { pool: self.identity.pool, generation, first })?;
+        log.publish(&mut self.files)?;
+        self.image = Some(Image::begin(&mut self.files, &self.identity, generation, first, len)?);
+        self.log = log;
+        Ok(())
+    }
+
+    /// The next slice of the image.
+    pub(crate) fn slice(&mut self, bytes: &[u8]) -> Result<()> {
+        match &mut self.image {
+            Some(image) => image.slice(&mut self.files, bytes),
+            None => Ok(()),
+        }
+    }
+
+    /// The image is complete, and the group `end` durable: the generation before goes.
+    pub(crate) fn end_generation(&mut self, end: u64) -> Result<()> {
+        let Some(image) = self.image.take() else { return Ok(()) };
+        image.publish(&mut self.files, &self.identity, end)?;
+        self.files.remove(&image_name(self.generation))?;
+        self.files.remove(&log_name(self.generation))?;
+        self.generation += 1;
+        Ok(())
+    }
+}

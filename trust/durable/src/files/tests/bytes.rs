@@ -1,0 +1,153 @@
+//! Files whose bytes are not what was written, or that are not there.
+
+use super::super::disk::Disk;
+use super::super::sim::Sim;
+use super::{Pool, count, open};
+use crate::error::Error;
+
+/// A pool after some work, closed in order.
+fn sample() -> (Sim, u64) {
+    let disk = Sim::default();
+    let mut pool = Pool::create(&disk).expect("it works");
+    pool.work().expect("it works");
+    (disk, pool.count)
+}
+
+#[test]
+fn c26_any_bytes_are_opened_or_refused_by_file_and_offset() {
+    let (disk, most) = sample();
+    let mut state = 99u64;
+    let mut next = move |n: u64| {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (state >> 33) % n
+    };
+    let (mut refused, mut opened) = (0, 0);
+    for _ in 0..3000 {
+        let changed = disk.copy();
+        let names: Vec<String> = changed.names();
+        let name = &names[next(names.len() as u64) as usize];
+        changed.edit(name, |bytes| {
+            let used = (bytes.len() as u64).min(80_000);
+            match next(4) {
+                0 => bytes.truncate(next(used) as usize),
+                1 => bytes.extend((0..next(9000)).map(|n| n as u8)),
+                _ => (0..1 + next(4)).for_each(|_| bytes[next(used) as usize] ^= 1 << next(8)),
+            }
+        });
+        match open(&changed) {
+            Ok(Some(pool)) => {
+                assert!(count(&pool.memory) <= most);
+                opened += 1;
+            }
+            Ok(None) => panic!("it was taken for an empty folder"),
+            Err(error) => {
+                let text = error.to_string();
+                assert!(text.contains("sim/") && (text.contains("offset") || text.contains("limit")), "{text}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 500 && opened > 100, "{refused} refused, {opened} opened");
+}
+
+#[test]
+fn c26_a_log_cut_below_what_the_image_needs_is_refused_and_above_it_is_a_torn_tail() {
+    let (disk, most) = sample();
+    let log = disk.names().into_iter().find(|name| name.starts_with("log")).expect("a log");
+    let mut verdicts = Vec::new();
+    for pages in 1..20 {
+        let cut = disk.copy();
+        cut.edit(&log, |bytes| bytes.truncate(pages * 4096));
+        verdicts.push(match open(&cut) {
+            Ok(opened) => opened.map(|opened| count(&opened.memory)),
+            Err(Error::Truncated { .. }) => None,
+            Err(other) => panic!("{other}"),
+        });
+    }
+    let first_good = verdicts.iter().position(Option::is_some).expect("at its full length it opens");
+    assert!(first_good > 0, "the image was copied while groups were open, so it needs some of the log");
+    let counts: Vec<u64> =
+        verdicts[first_good..].iter().map(|count| count.expect("longer ones open as well")).collect();
+    assert!(counts.is_sorted() && counts.last() == Some(&most));
+}
+
+#[test]
+fn c26_a_bad_record_before_a_good_one_is_damage() {
+    let (disk, _) = sample();
+    let log = disk.names().into_iter().find(|name| name.starts_with("log")).expect("a log");
+    disk.edit(&log, |bytes| bytes[4096 + 100] ^= 1);
+    let error = open(&disk).err().expect("damage");
+    assert!(matches!(&error, Error::Damaged { offset: 4096, .. }), "{error}");
+}
+
+#[test]
+fn c26_files_of_others_stay_and_what_an_opening_left_goes() {
+    let (mut disk, most) = sample();
+    for name in ["letter.txt", "letter.tmp", "image-9.tmp", "log-9.tmp"] {
+        disk.create(name).expect("it works");
+    }
+    let opened = open(&disk).expect("opens").expect("a pool");
+    assert_eq!(count(&opened.memory), most);
+    let names = disk.names();
+    assert!(names.len() == 4 && names.iter().filter(|name| name.starts_with("letter")).count() == 2, "{names:?}");
+}
+
+#[test]
+fn c26_logs_without_an_image_are_no_new_pool() {
+    let (mut disk, _) = sample();
+    let image = disk.names().into_iter().find(|name| name.starts_with("image")).expect("an image");
+    disk.remove(&image).expect("it works");
+    let before = disk.names();
+    let error = open(&disk).err().expect("the image is gone");
+    assert!(matches!(&error, Error::Truncated { file, .. } if file.ends_with(&image)), "{error}");
+    assert_eq!(disk.names(), before);
+    // The first log, with groups in it.
+    disk.rename(&image.replace("image", "log"), "log-0").expect("it works");
+    let error = open(&disk).err().expect("the image is gone");
+    assert!(matches!(&error, Error::Truncated { file, .. } if file.ends_with("image-0")), "{error}");
+}
+
+#[test]
+fn c9_what_an_opening_shows_is_durable_the_image_as_well() {
+    let (mut disk, most) = sample();
+    // A folder that was copied: nothing of it is on the disk for certain.
+    for name in disk.names() {
+        let mut bytes = vec![0; disk.len(&name).expect("it works") as usize];
+        disk.read(&name, 0, &mut bytes).expect("it works");
+        disk.create(&name).expect("it works");
+        disk.write(&name, 0, &bytes).expect("it works");
+    }
+    assert_eq!(count(&open(&disk).expect("opens").expect("a pool").memory), most);
+    let cut = disk.after_power_cut(|| false);
+    assert_eq!(count(&open(&cut).expect("opens").expect("a pool").memory), most);
+}
+
+#[test]
+fn c26_a_record_that_cannot_be_read_is_not_the_end_of_the_log() {
+    let (disk, most) = sample();
+    let mut refused = 0;
+    for operation in 1.. {
+        let failing = disk.copy();
+        failing.read_error_at(operation);
+        match open(&failing) {
+            Ok(opened) => {
+                assert_eq!(count(&opened.expect("a pool").memory), most);
+                break;
+            }
+            Err(error) => assert!(matches!(error, Error::Io { .. }), "{error}"),
+        }
+        refused += 1;
+    }
+    assert!(refused > 5);
+}
+
+#[test]
+fn c28_at_most_two_images_and_two_logs() {
+    let disk = Sim::default();
+    let mut pool = Pool::create(&disk).expect("it works");
+    for _ in 0..4 {
+        pool.work().expect("it works");
+        assert_eq!(disk.names().len(), 2, "{:?}", disk.names());
+    }
+    assert_eq!(count(&open(&disk).expect("opens").expect("a pool").memory), pool.count);
+}

@@ -1,0 +1,144 @@
+//! Cut at each operation, also of recovery, and reopened.
+
+use super::super::disk::Disk;
+use super::super::named::Files;
+use super::super::sim::Sim;
+use super::{Pool, count, open, random};
+
+/// Crash points that are tried at least.
+const POINTS: u64 = 10_000;
+
+/// Opens what is left, and cuts the power again while it is opened, at each operation and after it.
+fn recovers(disk: &Sim, told: u64, most: u64, random: &mut impl FnMut() -> bool) -> u64 {
+    let Some(opened) = open(&disk.copy()).unwrap_or_else(|error| panic!("{error}; {:?}", disk.names())) else {
+        assert_eq!(told, 0, "the pool is gone");
+        return 1;
+    };
+    let found = count(&opened.memory);
+    assert!((told..=most).contains(&found), "{found} transactions, {told} were told and {most} made");
+    let mut points = 1;
+    // Cut in the middle of recovery: what the first opening may have shown has to stay.
+    for operation in 1.. {
+        let again = disk.copy();
+        again.crash_at(operation);
+        let is_done = open(&again).is_ok();
+        let cut = again.after_power_cut(&mut *random);
+        let opened = open(&cut).unwrap_or_else(|error| panic!("after a cut at {operation} of recovery: {error}"));
+        let least = if is_done { found } else { told };
+        match opened {
+            Some(opened) => {
+                let count = count(&opened.memory);
+                assert!(
+                    (least..=most).contains(&count),
+                    "{count} of at least {least} after a cut at {operation} of recovery"
+                );
+            }
+            None => assert!(!is_done && told == 0, "the pool is gone after a cut at {operation} of recovery"),
+        }
+        points += 1;
+        if is_done {
+            break;
+        }
+    }
+    points
+}
+
+#[test]
+fn c8_every_crash_point_recovers() {
+    let whole = Sim::default();
+    Pool::create(&whole).expect("it works").work().expect("it works");
+    let operations = whole.done();
+    assert!(operations > 40);
+    let mut points = 0;
+    let mut seed = 0;
+    while points < POINTS {
+        seed += 1;
+        for operation in 1..=operations + 1 {
+            let disk = Sim::default();
+            disk.crash_at(operation);
+            let (told, most) = match Pool::create(&disk) {
+                Ok(mut pool) => {
+                    let _ = pool.work();
+                    (pool.told, pool.count)
+                }
+                Err(_) => (0, 0),
+            };
+            let mut choose = random(seed * 1000 + operation);
+            points += recovers(&disk.after_power_cut(&mut choose), told, most, &mut choose);
+            // Killed, so that all is seen, but not all is on the disk: what is shown has to stay.
+            let killed = disk.after_kill();
+            points += recovers(&killed, told, most, &mut choose);
+        }
+    }
+    println!("{points} crash points");
+}
+
+#[test]
+fn c25_after_an_error_what_was_told_is_there() {
+    let whole = Sim::default();
+    Pool::create(&whole).expect("it works").work().expect("it works");
+    for operation in 1..=whole.done() {
+        let disk = Sim::default();
+        disk.error_at(operation);
+        let Ok(mut pool) = Pool::create(&disk) else { continue };
+        // The first error is the last word: nothing is tried again.
+        let _ = pool.work();
+        let mut choose = random(operation);
+        recovers(&disk.after_power_cut(&mut choose), pool.told, pool.count, &mut choose);
+        recovers(&disk.after_kill(), pool.told, pool.count, &mut choose);
+    }
+}
+
+/// The suite notices faults: a disk whose syncs of files, or of the folder, do nothing.
+#[test]
+fn planted_faults_are_caught() {
+    struct Lying(Sim, bool);
+    impl Disk for Lying {
+        fn list(&mut self) -> std::io::Result<Vec<String>> {
+            self.0.list()
+        }
+        fn len(&mut self, name: &str) -> std::io::Result<u64> {
+            self.0.len(name)
+        }
+        fn read(&mut self, name: &str, at: u64, to: &mut [u8]) -> std::io::Result<usize> {
+            self.0.read(name, at, to)
+        }
+        fn create(&mut self, name: &str) -> std::io::Result<()> {
+            self.0.create(name)
+        }
+        fn write(&mut self, name: &str, at: u64, bytes: &[u8]) -> std::io::Result<()> {
+            self.0.write(name, at, bytes)
+        }
+        fn sync(&mut self, name: &str) -> std::io::Result<()> {
+            if self.1 { Ok(()) } else { self.0.sync(name) }
+        }
+        fn rename(&mut self, from: &str, to: &str) -> std::io::Result<()> {
+            self.0.rename(from, to)
+        }
+        fn remove(&mut self, name: &str) -> std::io::Result<()> {
+            self.0.remove(name)
+        }
+        fn sync_folder(&mut self) -> std::io::Result<()> {
+            if self.1 { self.0.sync_folder() } else { Ok(()) }
+        }
+        fn path(&self) -> std::path::PathBuf {
+            self.0.path()
+        }
+    }
+    for lies_of_files in [true, false] {
+        let caught = (1..40).any(|seed| {
+            let disk = Sim::default();
+            let mut pool = Pool::create(&disk).expect("it works");
+            pool.store.files = Files::of(Lying(disk.clone(), lies_of_files));
+            pool.work().expect("it works");
+            let mut choose = random(seed);
+            let cut = disk.after_power_cut(&mut choose);
+            !matches!(open(&cut), Ok(Some(opened)) if count(&opened.memory) == pool.told)
+        });
+        assert!(
+            caught,
+            "a disk that lies about syncs of {} passes",
+            if lies_of_files { "files" } else { "the folder" }
+        );
+    }
+}

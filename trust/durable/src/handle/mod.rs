@@ -1,0 +1,277 @@
+//! `Durable`: the handle, and the transactions that it runs. The pool as a whole: `pool.rs`. What comes back: `answer.rs`.
+
+mod answer;
+mod pool;
+#[cfg(test)]
+mod tests;
+
+use std::convert::Infallible;
+use std::fmt;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use trust::{NoRef, Trust, TrusteeReference};
+
+use crate::builder::Builder;
+use crate::error::Result;
+use crate::persist::Persist;
+use crate::property::{Answer, Service};
+use crate::service::future::{Carried, DurableFuture};
+use crate::tx::Tx;
+
+/// A handle to a value that outlives the program: a [`Trust`] whose closures are transactions on disk.
+///
+/// Each closure gets the root and a [`Tx`], which allocating takes. It runs alone, at the pool's trustee, and all that it did or nothing is found
+/// when the pool is opened again. Its result comes when it is on disk; as many as come while the disk is busy share its next
+/// write. A closure that panics is undone.
+///
+/// The pool is private memory of the process, so the value has to fit, and a log of the 64-byte lines that changed. The handle may be
+/// cloned, captured in closures, and sent to other machines of a rack; the pool is closed after the last one.
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("durable-{}", std::process::id()));
+/// use trust_durable::{Durable, PBox, PVec, Persist};
+///
+/// #[derive(Persist)]
+/// #[repr(C)]
+/// struct Transfer {
+///     from: u32,
+///     to: u32,
+///     amount: u64,
+/// }
+///
+/// #[derive(Persist)]
+/// #[repr(C)]
+/// struct Bank<'p> {
+///     accounts: PVec<'p, u64>,
+///     last: Option<PBox<'p, Transfer>>,
+/// }
+///
+/// let workers = trust::Threadpool::new(2);
+/// let bank = Durable::<Bank>::open(workers.trustees()[0], &folder, |tx| Bank { accounts: PVec::of([100, 0], tx), last: None })?;
+/// let left = bank.apply(|bank, tx| {
+///     bank.accounts[0] -= 30;
+///     bank.accounts[1] += 30;
+///     bank.last = Some(PBox::new(Transfer { from: 0, to: 1, amount: 30 }, tx));
+///     bank.accounts[0]
+/// });
+/// assert_eq!(left, 70); // on disk
+/// let no = bank.try_apply(|bank, _| {
+///     bank.accounts[0] = 0;
+///     assert!(bank.accounts[1] > 99);
+/// });
+/// assert!(no.is_err()); // and undone
+/// assert_eq!(bank.peek(|bank| bank.accounts[0]), left);
+/// bank.close()?;
+/// # std::fs::remove_dir_all(folder).unwrap();
+/// # Ok::<(), trust_durable::Error>(())
+/// ```
+#[derive(Serialize, Deserialize)]
+#[serde(bound = "")]
+pub struct Durable<T: Persist + 'static> {
+    trust: Trust<Service<T>>,
+    number: u64,
+}
+
+impl<T: Persist + 'static> Durable<T> {
+    /// Opens the pool of a folder at a trustee of this machine; where there is none, makes it, with what `init` gives as its root. Waits until
+    /// it is read, or made durable. [`builder`](Self::builder) has options.
+    ///
+    /// `T` may be written without its lifetime: `Durable::<Bank>::open(..)`.
+    ///
+    /// # Errors
+    /// All of [`Error`](crate::Error), but those of single calls. What is there is not written over.
+    ///
+    /// # Panics
+    /// In delegated context and in callbacks, where nothing may wait.
+    pub fn open<I>(
+        trustee: impl std::borrow::Borrow<TrusteeReference>,
+        folder: impl AsRef<std::path::Path>,
+        init: I,
+    ) -> Result<Self>
+    where
+        I: for<'p> FnOnce(&Tx<'p>) -> T::At<'p> + NoRef + Send + 'static,
+    {
+        Self::builder().open(trustee, folder, init)
+    }
+
+    /// Options for opening.
+    pub fn builder() -> Builder<T> {
+        Builder::new()
+    }
+
+    pub(crate) fn of(trust: Trust<Service<T>>, number: u64) -> Self {
+        Durable { trust, number }
+    }
+
+    /// Runs a transaction; returns its result when all that it has seen and done is on disk. Other fibers run meanwhile.
+    ///
+    /// # Panics
+    /// With the text of `f`'s panic, if it panics; what it did is undone. If the disk has failed, the pool is closed or its trustee
+    /// gone. In delegated context and in callbacks, where nothing may wait.
+    pub fn apply<U, F>(&self, f: F) -> U
+    where
+        F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> U + NoRef + Send + 'static,
+        U: NoRef + Send + 'static,
+    {
+        self.try_apply(f).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`apply`](Self::apply), for callers who want to handle what went wrong.
+    ///
+    /// # Errors
+    /// [`Error::Panicked`](crate::Error::Panicked), [`Error::Lost`](crate::Error::Lost), [`Error::Closed`](crate::Error::Closed), [`Error::Gone`](crate::Error::Gone).
+    ///
+    /// # Panics
+    /// In delegated context and in callbacks, where nothing may wait.
+    pub fn try_apply<U, F>(&self, f: F) -> Result<U>
+    where
+        F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> U + NoRef + Send + 'static,
+        U: NoRef + Send + 'static,
+    {
+        let call = self.begin();
+        let client = call.client;
+        let answer =
+            self.trust.try_apply(move |service| service.run(client, |root, tx| Ok::<U, Infallible>(f(root, tx))));
+        self.finish(call, answer).map(|Ok(value)| value)
+    }
+
+    /// As [`apply`](Self::apply), for closures that may say no: what one that returns `Err` did is undone.
+    ///
+    /// # Errors
+    /// What `f` returns.
+    ///
+    /// # Panics
+    /// As [`apply`](Self::apply).
+    pub fn attempt<U, E, F>(&self, f: F) -> std::result::Result<U, E>
+    where
+        F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> std::result::Result<U, E> + NoRef + Send + 'static,
+        U: NoRef + Send + 'static,
+        E: NoRef + Send + 'static,
+    {
+        let call = self.begin();
+        let client = call.client;
+        let answer = self.trust.try_apply(move |service| service.run(client, f));
+        self.finish(call, answer).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Runs a transaction and goes on at once; `then` is called on this thread with the result when that is on disk. Legal
+    /// everywhere.
+    ///
+    /// Calls of one thread run in the order in which they were made, and so do their callbacks. A thread that holds 65,536 results waits here for some
+    /// to get durable, if it may wait. If there is no result, standard error tells why and `then` is dropped; so it is if the thread ends
+    /// before: [`sync`](Self::sync) waits for all of them.
+    pub fn apply_then<U, F, H>(&self, f: F, then: H)
+    where
+        F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> U + NoRef + Send + 'static,
+        U: NoRef + Send + 'static,
+        H: FnOnce(U) + 'static,
+    {
+        self.try_apply_then(f, |outcome| match outcome {
+            Ok(value) => then(value),
+            Err(error) => eprintln!("trust-durable: an `apply_then` has no result: {error}"),
+        });
+    }
+
+    /// As [`apply_then`](Self::apply_then), but `then` is also given the error if there is no result.
+    pub fn try_apply_then<U, F, H>(&self, f: F, then: H)
+    where
+        F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> U + NoRef + Send + 'static,
+        U: NoRef + Send + 'static,
+        H: FnOnce(Result<U>) + 'static,
+    {
+        let call = self.begin_posted();
+        let (client, number) = (call.client, self.number);
+        self.trust.try_apply_then(
+            move |service| service.run(client, |root, tx| Ok::<U, Infallible>(f(root, tx))),
+            move |answer| answer::hold::<T, _>(call, number, answer, |value| then(value.map(|Ok(value)| value))),
+        );
+    }
+
+    /// As [`apply`](Self::apply), with an argument that travels serialised, as does the result: so `String`, `Vec` and all that serde knows may
+    /// pass.
+    ///
+    /// # Panics
+    /// As [`apply`](Self::apply); also if the argument or result does not serialise, or is larger than `Trust::apply_with` takes.
+    pub fn apply_with<A, U, F>(&self, f: F, argument: A) -> U
+    where
+        F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>, A) -> U + NoRef + Send + 'static,
+        A: Serialize + DeserializeOwned + 'static,
+        U: Serialize + DeserializeOwned + 'static,
+    {
+        let call = self.begin();
+        let client = call.client;
+        let answer = self.trust.apply_with(
+            move |service, argument: A| {
+                service.run(client, |root, tx| Ok::<U, Infallible>(f(root, tx, argument))).flat()
+            },
+            argument,
+        );
+        self.finish(call, Ok(answer)).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`try_apply_then`](Self::try_apply_then), with an argument that travels serialised, as does the result.
+    ///
+    /// If the argument or result does not serialise or the trustee is gone, standard error tells so and `then` is dropped.
+    pub fn try_apply_with_then<A, U, F, H>(&self, f: F, argument: A, then: H)
+    where
+        F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>, A) -> U + NoRef + Send + 'static,
+        A: Serialize + DeserializeOwned + 'static,
+        U: Serialize + DeserializeOwned + 'static,
+        H: FnOnce(Result<U>) + 'static,
+    {
+        let call = self.begin_posted();
+        let (client, number) = (call.client, self.number);
+        self.trust.apply_with_then(
+            move |service, argument: A| {
+                service.run(client, |root, tx| Ok::<U, Infallible>(f(root, tx, argument))).flat()
+            },
+            argument,
+            move |answer: Answer<U>| answer::hold::<T, _>(call, number, Ok(answer), then),
+        );
+    }
+
+    /// As [`try_apply`](Self::try_apply), for async programs of this process: gives a future, on any executor. The calling thread does not become a
+    /// trustee by it.
+    pub fn apply_async<U, F>(&self, f: F) -> DurableFuture<U>
+    where
+        F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> U + NoRef + Send + 'static,
+        U: NoRef + Send + 'static,
+    {
+        let future = DurableFuture::new(self.trust.clone());
+        let carried = Carried(future.number());
+        // The outcome goes by the table.
+        drop(self.trust.apply_async(move |service| {
+            if service.run_for_future(carried.0, f).is_some() {
+                std::mem::forget(carried);
+            }
+        }));
+        future
+    }
+
+    /// Looks at the root as it is now, at once: it may show what a power cut undoes.
+    ///
+    /// # Panics
+    /// As [`apply`](Self::apply).
+    pub fn peek<U, F>(&self, f: F) -> U
+    where
+        F: for<'a, 'p> FnOnce(&'a T::At<'p>) -> U + NoRef + Send + 'static,
+        U: NoRef + Send + 'static,
+    {
+        let call = self.begin();
+        let answer = self.trust.try_apply(move |service| service.look(f));
+        self.finish(call, answer).map(|Ok(value)| value).unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+impl<T: Persist + 'static> Clone for Durable<T> {
+    fn clone(&self) -> Self {
+        Durable { trust: self.trust.clone(), number: self.number }
+    }
+}
+
+impl<T: Persist + 'static> fmt::Debug for Durable<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Durable<{}>(pool {:x})", std::any::type_name::<T>(), self.number)
+    }
+}

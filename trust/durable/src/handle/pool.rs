@@ -1,0 +1,95 @@
+//! Calls on a pool as a whole: sync, close, copy, count.
+
+use std::path::Path;
+
+use trust::{Pending, promise};
+
+use super::Durable;
+use super::answer::call_error;
+use crate::error::{Error, Result};
+use crate::persist::Persist;
+use crate::service::snapshots;
+use crate::stats::DurableStats;
+
+impl<T: Persist + 'static> Durable<T> {
+    /// Waits until all that ran before is durable and the callbacks of this thread's earlier calls were called.
+    ///
+    /// # Errors
+    /// [`Error::Lost`], [`Error::Closed`], [`Error::Gone`].
+    ///
+    /// # Panics
+    /// In delegated context and in callbacks, where nothing may wait.
+    pub fn sync(&self) -> Result<()> {
+        let call = self.begin();
+        let client = call.client;
+        self.finish(call, self.trust.try_apply(move |service| service.sync(client))).map(|Ok(())| ())
+    }
+
+    /// Makes all durable and closes the pool, whatever other handles there are: calls on these fail from here on. The folder is free
+    /// when it returns, whoever else closes it at the same time.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if something could not be made durable; [`Error::Closed`] if it was closed before; [`Error::Gone`].
+    ///
+    /// # Panics
+    /// In delegated context and in callbacks, where nothing may wait.
+    pub fn close(self) -> Result<()> {
+        let before = self.sync();
+        let (keeps, closed) = promise::<Option<String>>();
+        self.trust.try_apply(move |service| service.close(keeps)).map_err(|error| call_error(self.number, error))?;
+        settled(closed)?;
+        before
+    }
+
+    /// Writes a copy of the pool as it is now, made durable, into another folder, which must be new or empty; it opens like any pool. Copying the
+    /// folder of a running pool by other means gives no backup.
+    ///
+    /// The memory is copied as a whole between two transactions: the pool waits for that (about 0.3 s for a GiB), and the process takes as
+    /// much memory more until it is written.
+    ///
+    /// # Errors
+    /// What keeps the copy from being written, as of [`open`](Self::open); the rest as of [`sync`](Self::sync). [`Error::Gone`] too where the
+    /// pool is on another machine: its folders are there.
+    ///
+    /// # Panics
+    /// In delegated context and in callbacks, where nothing may wait.
+    pub fn snapshot(&self, folder: impl AsRef<Path>) -> Result<()> {
+        self.sync()?;
+        let (keeps, written) = promise::<bool>();
+        let id = keeps.id();
+        snapshots::leave(id, folder.as_ref().to_path_buf());
+        let asked = self.trust.try_apply(move |service| service.snapshot(keeps));
+        let outcome = asked.map(|()| written.wait());
+        // Taken from there in any case.
+        let told = snapshots::outcome(id);
+        outcome.map_err(|error| call_error(self.number, error))?.map_err(|_| Error::Gone)?;
+        told.unwrap_or(Err(Error::Gone))
+    }
+
+    /// What it has counted since it was opened.
+    ///
+    /// # Errors
+    /// [`Error::Gone`].
+    ///
+    /// # Panics
+    /// In delegated context and in callbacks, where nothing may wait.
+    pub fn stats(&self) -> Result<DurableStats> {
+        self.trust.try_apply(|service| service.core().borrow().stats()).map_err(|error| call_error(self.number, error))
+    }
+
+    /// Waits until the first files are there.
+    pub(crate) fn created(&self) -> Result<()> {
+        let (keeps, made) = promise::<Option<String>>();
+        self.trust.try_apply(move |service| service.created(keeps)).map_err(|error| call_error(self.number, error))?;
+        settled(made)
+    }
+}
+
+/// Waits for a promise that is kept with the cause if the pool was lost.
+fn settled(pending: Pending<Option<String>>) -> Result<()> {
+    match pending.wait() {
+        Ok(None) => Ok(()),
+        Ok(Some(cause)) => Err(Error::Lost { cause }),
+        Err(_) => Err(Error::Gone),
+    }
+}

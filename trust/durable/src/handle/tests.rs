@@ -1,0 +1,49 @@
+//! What only this crate sees: records that clients keep, and handles that are not what they were.
+
+use std::time::{Duration, Instant};
+
+use trust::Threadpool;
+
+use super::Durable;
+use crate::error::Error;
+use crate::service::client;
+
+#[test]
+fn c2_no_record_of_a_pool_is_left_with_a_client() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pool = Threadpool::new(1);
+    for round in 0..10 {
+        let number = Durable::<u64>::open(pool.trustees()[0], folder.path(), |_| 0).expect("it opens");
+        assert_eq!(number.apply(|number, _| *number), round);
+        number.apply_then(|number, _| *number += 1, |()| ());
+        if round % 2 == 0 {
+            number.close().expect("it closes");
+        }
+    }
+    let end = Instant::now() + Duration::from_secs(60);
+    while client::records() > 0 {
+        assert!(Instant::now() < end, "{} records are left", client::records());
+        trust::yield_now();
+    }
+    // Of one whose trustee is gone, too.
+    let number = Durable::<u64>::open(pool.trustees()[0], folder.path(), |_| 0).expect("it opens");
+    number.apply(|_, _| ());
+    drop(pool);
+    assert!(matches!(number.sync(), Err(Error::Gone)));
+    assert_eq!(client::records(), 0);
+}
+
+#[test]
+fn c9_a_handle_with_the_number_of_another_pool_is_told_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pool = Threadpool::new(1);
+    let open = |name| Durable::<u64>::open(pool.trustees()[0], folder.path().join(name), |_| 0).expect("it opens");
+    let (one, other) = (open("one"), open("other"));
+    // The other one is far ahead, so that all of the first would count as durable.
+    (0..20).for_each(|_| other.apply(|number, _| *number += 1));
+    let changed = Durable::<u64>::of(one.trust.clone(), other.number);
+    assert!(matches!(changed.try_apply(|number, _| *number += 1), Err(Error::Call { .. })));
+    changed.try_apply_then(|number, _| *number += 1, |outcome| assert!(matches!(outcome, Err(Error::Call { .. }))));
+    assert!(matches!(changed.sync(), Err(Error::Call { .. })));
+    assert_eq!((one.apply(|number, _| *number), other.apply(|number, _| *number)), (2, 20));
+}

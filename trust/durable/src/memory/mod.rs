@@ -1,0 +1,396 @@
+//! The memory of a pool: private to the process, line by line saved before it is first written in a transaction, and put
+//! back if that is undone.
+//!
+//! Here: lines, what a transaction has saved, taken and given back. Not here: entering a transaction (`tx.rs`), what the values
+//! are (`types/`), files.
+//!
+//! Invariants:
+//! - M1: a line is touched (its bit is set) before a `&mut` to a byte of it is handed out, and stays so to the end of the transaction. So a line is
+//!   read for saving only while no `&mut` to it is in use.
+//! - M2: a line in which anything was live when the transaction began was saved when it was touched; what was not saved held nothing.
+//! - M3: a line that is not in the group is on the disk, or in a group before, as it is here: `commit` leaves out what is as it was saved.
+//! - M4: rooms given back in a transaction are free after it, not in it.
+//! - M5: one thread at a time has a pool's memory, and no code of users runs while `State` is borrowed.
+
+#![allow(unsafe_code)]
+
+pub(crate) mod alloc;
+mod bits;
+pub(crate) mod copy;
+mod region;
+mod tickets;
+
+use std::cell::{Cell, RefCell};
+use std::io;
+
+use alloc::{Alloc, Misplaced, PAGE};
+use bits::{Bit, Bits};
+use copy::{LINE, Line};
+use region::Region;
+use tickets::Tickets;
+
+/// Where the root is: behind an empty line, as an address of 0 means none.
+pub(crate) const ROOT_AT: u64 = LINE as u64;
+/// The largest root: it is saved at the start of each transaction.
+pub(crate) const ROOT_BYTES_MAX: usize = 512;
+/// Pools have fewer lines than a `u32` counts.
+pub(crate) const LIMIT_MAX: usize = (1 << 31) * LINE;
+
+/// What is to be dropped at the end of the transaction: `count` values from `at` on.
+pub(crate) struct Dropping {
+    pub(crate) at: u64,
+    pub(crate) count: u64,
+    /// # Safety
+    /// Called once, for values that nobody can reach any more.
+    pub(crate) run: unsafe fn(&Memory, at: u64, count: u64),
+}
+
+#[derive(Default)]
+struct Counts {
+    saved: u64,
+    changed: u64,
+}
+
+struct State {
+    alloc: Alloc,
+    saved_lines: Vec<u32>,
+    saved: Vec<Line>,
+    /// Lines that held nothing: the first and how many.
+    fresh: Vec<(u32, u32)>,
+    taken: Vec<(u64, usize)>,
+    given: Vec<(u64, usize)>,
+    queue: Vec<Dropping>,
+    /// Lines that changed in this group.
+    changed: Vec<u32>,
+    tickets: Tickets,
+    counts: Counts,
+}
+
+/// See the file's documentation.
+pub(crate) struct Memory {
+    heap: Region,
+    bits: Bits,
+    /// In a transaction, not only looked at.
+    is_writable: Cell<bool>,
+    /// Key of the hashes of its maps.
+    seed: Cell<u64>,
+    /// Another one each time that a pool is opened, anywhere.
+    number: Cell<u64>,
+    state: RefCell<State>,
+}
+
+impl Memory {
+    /// An empty pool for `limit` bytes.
+    pub(crate) fn reserve(limit: usize) -> io::Result<Memory> {
+        let limit = limit.clamp(2 * PAGE, LIMIT_MAX).next_multiple_of(PAGE);
+        let heap = Region::reserve(limit)?;
+        let bits = Bits::of(limit / LINE)?;
+        let state = State {
+            alloc: Alloc::new(limit, 1),
+            saved_lines: Vec::new(),
+            saved: Vec::new(),
+            fresh: Vec::new(),
+            taken: Vec::new(),
+            given: Vec::new(),
+            queue: Vec::new(),
+            changed: Vec::new(),
+            tickets: Tickets::default(),
+            counts: Counts::default(),
+        };
+        Ok(Memory {
+            heap,
+            bits,
+            is_writable: Cell::new(false),
+            seed: Cell::new(0),
+            number: Cell::new(0),
+            state: RefCell::new(state),
+        })
+    }
+
+    #[inline(always)]
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.heap.base()
+    }
+
+    pub(crate) fn limit(&self) -> usize {
+        self.heap.len()
+    }
+
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed.get()
+    }
+
+    pub(crate) fn set_seed(&self, seed: u64) {
+        self.seed.set(seed);
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number.get()
+    }
+
+    pub(crate) fn set_number(&self, number: u64) {
+        self.number.set(number);
+    }
+
+    /// The place `at`.
+    #[inline(always)]
+    pub(crate) fn at(&self, at: u64) -> *mut u8 {
+        debug_assert!(at < self.heap.len() as u64);
+        // SAFETY: places come from the allocator or were checked when the pool was opened: within the heap.
+        unsafe { self.heap.base().add(at as usize) }
+    }
+
+    /// Bytes from the start up to which anything was ever stored.
+    pub(crate) fn high_water(&self) -> usize {
+        self.state.borrow().alloc.high_water()
+    }
+
+    /// Bytes of the rooms that are taken.
+    pub(crate) fn taken_bytes(&self) -> usize {
+        self.state.borrow().alloc.taken_bytes()
+    }
+
+    /// Lines saved, and of these changed, since it was opened.
+    pub(crate) fn lines(&self) -> (u64, u64) {
+        let state = self.state.borrow();
+        (state.counts.saved, state.counts.changed)
+    }
+
+    /// Has anything changed in this group?
+    pub(crate) fn has_changes(&self) -> bool {
+        !self.state.borrow().changed.is_empty()
+    }
+
+    pub(crate) fn changed_lines(&self) -> usize {
+        self.state.borrow().changed.len()
+    }
+
+    /// Sees to it that these bytes may be written in this transaction. Those outside of the pool (a value on the stack) are
+    /// nobody's concern.
+    #[inline(always)]
+    pub(crate) fn touch(&self, at: *const u8, bytes: usize) {
+        let start = (at as usize).wrapping_sub(self.heap.base() as usize);
+        if start >= self.heap.len() || bytes == 0 {
+            return;
+        }
+        for line in start / LINE..=(start + bytes - 1) / LINE {
+            if !self.bits.has(line, Bit::Touched) {
+                self.save(line);
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn save(&self, line: usize) {
+        assert!(self.is_writable.get(), "a persistent value was to be changed outside of a transaction");
+        let mut state = self.state.borrow_mut();
+        self.bits.set(line, Bit::Touched);
+        state.saved_lines.push(line as u32);
+        // SAFETY: a line of the heap; it was not touched, so no `&mut` to it is in use (M1).
+        state.saved.push(unsafe { Line::read(self.at((line * LINE) as u64)) });
+    }
+
+    /// Takes room for `bytes`, of which nothing is touched yet; `None` if there is none.
+    pub(crate) fn take(&self, bytes: usize) -> Option<u64> {
+        debug_assert!(self.is_writable.get());
+        let mut state = self.state.borrow_mut();
+        let at = state.alloc.take(bytes)?;
+        state.taken.push((at, bytes));
+        Some(at)
+    }
+
+    /// Sees to it that the first `bytes` may be written of the room at `at`, taken in this transaction for `room` bytes.
+    pub(crate) fn touch_fresh(&self, at: u64, bytes: usize, room: usize) {
+        if bytes == 0 {
+            return;
+        }
+        let (first, last) = (at as usize / LINE, (at as usize + bytes - 1) / LINE);
+        let has_own_lines = Alloc::room_bytes(room).is_multiple_of(LINE);
+        for line in first..=last {
+            if self.bits.has(line, Bit::Touched) {
+                continue;
+            }
+            if !has_own_lines && self.state.borrow().alloc.is_line_shared(line, at) {
+                self.save(line);
+                continue;
+            }
+            self.bits.set(line, Bit::Touched);
+            let mut state = self.state.borrow_mut();
+            match state.fresh.last_mut() {
+                Some((start, count)) if *start + *count == line as u32 => *count += 1,
+                _ => state.fresh.push((line as u32, 1)),
+            }
+        }
+    }
+
+    /// Gives a room back at the end of the transaction.
+    pub(crate) fn give(&self, at: u64, bytes: usize) {
+        self.state.borrow_mut().given.push((at, bytes));
+    }
+
+    /// Has these values dropped at the end of the transaction.
+    pub(crate) fn drop_later(&self, dropping: Dropping) {
+        self.state.borrow_mut().queue.push(dropping);
+    }
+
+    pub(crate) fn with_tickets<R>(&self, f: impl FnOnce(&mut Tickets) -> R) -> R {
+        f(&mut self.state.borrow_mut().tickets)
+    }
+
+    /// From here on lines may be touched.
+    pub(crate) fn begin(&self) {
+        self.is_writable.set(true);
+    }
+
+    /// Drops what was put off, and what that puts off.
+    ///
+    /// # Panics
+    /// As the destructors of users do.
+    pub(crate) fn run_queue(&self) {
+        loop {
+            let Some(next) = self.state.borrow_mut().queue.pop() else { return };
+            // SAFETY: put there once, by the destructor of the one owner.
+            unsafe { (next.run)(self, next.at, next.count) };
+        }
+    }
+
+    /// Ends the transaction: what has changed belongs to the group.
+    pub(crate) fn commit(&self) {
+        self.is_writable.set(false);
+        let state = &mut *self.state.borrow_mut();
+        for (line, saved) in state.saved_lines.drain(..).zip(state.saved.drain(..)) {
+            let line = line as usize;
+            self.bits.clear(line, Bit::Touched);
+            state.counts.saved += 1;
+            // SAFETY: a line of the heap; the transaction's code has returned, so no reference to it is in use.
+            if unsafe { saved.is_at(self.at((line * LINE) as u64)) } {
+                continue;
+            }
+            state.counts.changed += 1;
+            if self.bits.set(line, Bit::Changed) {
+                state.changed.push(line as u32);
+            }
+        }
+        for (start, count) in state.fresh.drain(..) {
+            for line in start as usize..(start + count) as usize {
+                self.bits.clear(line, Bit::Touched);
+                state.counts.changed += 1;
+                if self.bits.set(line, Bit::Changed) {
+                    state.changed.push(line as u32);
+                }
+            }
+        }
+        state.taken.clear();
+        for (at, bytes) in state.given.drain(..) {
+            state.alloc.give(at, bytes);
+        }
+        state.tickets.commit();
+        state.shrink();
+    }
+
+    /// Ends the transaction as if it had not been.
+    pub(crate) fn undo(&self) {
+        self.is_writable.set(false);
+        let state = &mut *self.state.borrow_mut();
+        for (line, saved) in state.saved_lines.drain(..).zip(state.saved.drain(..)).rev() {
+            self.bits.clear(line as usize, Bit::Touched);
+            // SAFETY: as in `commit`.
+            unsafe { saved.write(self.at(u64::from(line) * LINE as u64)) };
+        }
+        for (start, count) in state.fresh.drain(..) {
+            for line in start as usize..(start + count) as usize {
+                self.bits.clear(line, Bit::Touched);
+                // What it held is not put back. So the disk gets what is there now, or the next transaction would compare with
+                // bytes that the disk does not have.
+                if self.bits.set(line, Bit::Changed) {
+                    state.changed.push(line as u32);
+                }
+            }
+        }
+        for (at, bytes) in state.taken.drain(..).rev() {
+            state.alloc.give(at, bytes);
+        }
+        state.given.clear();
+        state.queue.clear();
+        state.tickets.undo();
+        state.shrink();
+    }
+
+    /// Closes the group: the runs of its lines, first and how many.
+    pub(crate) fn take_changes(&self) -> Vec<(u32, u32)> {
+        let mut state = self.state.borrow_mut();
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for line in state.changed.drain(..) {
+            self.bits.clear(line as usize, Bit::Changed);
+            match runs.last_mut() {
+                Some((start, count)) if *start + *count == line => *count += 1,
+                _ => runs.push((line, 1)),
+            }
+        }
+        state.changed.shrink_to(1 << 16);
+        runs
+    }
+
+    /// Appends a copy of `len` bytes from `at` on. No transaction runs.
+    pub(crate) fn copy_out(&self, at: usize, len: usize, to: &mut Vec<u8>) {
+        assert!(at.checked_add(len).is_some_and(|end| end <= self.heap.len()), "a slice beyond the pool");
+        assert!(!self.is_writable.get(), "a copy in the middle of a transaction");
+        // SAFETY: in range, and no reference is in use.
+        unsafe { copy::append(to, self.at(at as u64), len) };
+    }
+
+    /// Puts bytes of a file into a pool that is being opened. False if they do not fit.
+    #[must_use]
+    pub(crate) fn copy_in(&self, at: usize, bytes: &[u8]) -> bool {
+        if at.checked_add(bytes.len()).is_none_or(|end| end > self.heap.len()) {
+            return false;
+        }
+        if !bytes.is_empty() {
+            // SAFETY: in range, and no reference is in use.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(at as u64), bytes.len()) };
+        }
+        true
+    }
+
+    /// Bytes of a pool that is being opened: all of them were copied in, or are zeros of the system.
+    pub(crate) fn opened_bytes<const N: usize>(&self, at: u64) -> Option<[u8; N]> {
+        let start = usize::try_from(at).ok()?;
+        if start.checked_add(N).is_none_or(|end| end > self.heap.len()) {
+            return None;
+        }
+        // SAFETY: in range, and written, or never touched and so zero.
+        Some(unsafe { self.at(at).cast::<[u8; N]>().read_unaligned() })
+    }
+
+    /// As [`opened_bytes`](Self::opened_bytes), any number.
+    pub(crate) fn opened_slice(&self, at: u64, len: usize) -> Option<&[u8]> {
+        let start = usize::try_from(at).ok()?;
+        if start.checked_add(len).is_none_or(|end| end > self.heap.len()) {
+            return None;
+        }
+        // SAFETY: as above; nobody writes while the pool is being opened but the walk, which holds no slice then.
+        Some(unsafe { std::slice::from_raw_parts(self.heap.base().add(start), len) })
+    }
+
+    pub(crate) fn claim(&self, at: u64, bytes: usize) -> Result<(), Misplaced> {
+        self.state.borrow_mut().alloc.claim(at, bytes)
+    }
+
+    pub(crate) fn claimed(&self) {
+        self.state.borrow_mut().alloc.claimed();
+    }
+}
+
+impl State {
+    /// One large transaction does not keep its memory for ever.
+    fn shrink(&mut self) {
+        const KEPT: usize = 1 << 16;
+        self.saved.shrink_to(KEPT);
+        self.saved_lines.shrink_to(KEPT);
+        self.fresh.shrink_to(KEPT);
+        self.taken.shrink_to(KEPT);
+        self.given.shrink_to(KEPT);
+        self.queue.shrink_to(KEPT);
+    }
+}

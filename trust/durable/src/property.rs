@@ -1,0 +1,200 @@
+//! The property behind a `Durable`: the core of its pool, and the type of its root.
+
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::marker::PhantomData;
+use std::rc::Rc;
+
+use serde::{Deserialize, Serialize};
+use trust::Promise;
+
+use crate::error::Error;
+use crate::persist::Persist;
+use crate::service::core::Core;
+use crate::service::future;
+use crate::service::texts;
+use crate::tx::{Ended, Tx};
+
+/// What a request came to.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Answer<V> {
+    /// The number of the pool, whatever the handle says.
+    pub(crate) pool: u64,
+    /// The group that has to be durable before it is told; 0 for none.
+    pub(crate) mark: u64,
+    pub(crate) outcome: Outcome<V>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Outcome<V> {
+    Value(V),
+    /// The ticket for the panic's text.
+    Panicked(u64),
+    /// The pool is lost; the cause is told with the group, which never gets durable.
+    Lost,
+    Closed,
+}
+
+impl<V> Outcome<V> {
+    pub(crate) fn map<W>(self, f: impl FnOnce(V) -> W) -> Outcome<W> {
+        match self {
+            Outcome::Value(value) => Outcome::Value(f(value)),
+            Outcome::Panicked(ticket) => Outcome::Panicked(ticket),
+            Outcome::Lost => Outcome::Lost,
+            Outcome::Closed => Outcome::Closed,
+        }
+    }
+
+    /// As a result, with what this process knows. `cause` is that of a loss.
+    pub(crate) fn known<T>(self, pool: u64, cause: Option<&str>) -> Result<V, Error> {
+        match self {
+            Outcome::Value(value) => Ok(value),
+            Outcome::Panicked(ticket) => Err(panicked::<T>(texts::text(pool, ticket))),
+            Outcome::Lost => Err(Error::Lost { cause: cause.unwrap_or("its disk failed").into() }),
+            Outcome::Closed => Err(Error::Closed),
+        }
+    }
+}
+
+/// What a client gets of a panic, with its text where that is known.
+pub(crate) fn panicked<T>(text: Option<String>) -> Error {
+    let panic = text.unwrap_or_else(|| "(its text is on the trustee's machine, or not kept any more)".into());
+    Error::Panicked { property: std::any::type_name::<T>(), panic }
+}
+
+impl<V> Answer<Result<V, Infallible>> {
+    /// Without the error that cannot be.
+    pub(crate) fn flat(self) -> Answer<V> {
+        Answer { pool: self.pool, mark: self.mark, outcome: self.outcome.map(|Ok(value)| value) }
+    }
+}
+
+/// What stays on the trustee's thread.
+struct Here(Rc<RefCell<Core>>);
+
+// SAFETY: made by a closure on the property, at its trustee, and never taken out of it: closures on a property, and its
+// destructor, run on that one thread.
+unsafe impl Send for Here {}
+
+/// The property. Its core gets to its trustee in a box, and is put into its place by the first closure.
+pub(crate) struct Service<T> {
+    arriving: Option<Box<Core>>,
+    here: Option<Here>,
+    root: PhantomData<fn(T)>,
+}
+
+impl<T: Persist + 'static> Service<T> {
+    /// Of a pool that was opened for a root of type `T`, or will get one by `init` before anything else.
+    pub(crate) fn new(core: Core) -> Self {
+        Service { arriving: Some(Box::new(core)), here: None, root: PhantomData }
+    }
+
+    pub(crate) fn core(&mut self) -> &RefCell<Core> {
+        let arriving = &mut self.arriving;
+        let here = self.here.get_or_insert_with(|| {
+            let Some(core) = arriving.take() else { unreachable!("a core arrives once") };
+            let core = Rc::new(RefCell::new(*core));
+            Core::register(&core);
+            Here(core)
+        });
+        &here.0
+    }
+
+    /// Makes the root and has the first files made. The text of the panic if that fails.
+    pub(crate) fn init(&mut self, f: impl for<'p> FnOnce(&Tx<'p>) -> T::At<'p>) -> Outcome<()> {
+        let mut core = self.core().borrow_mut();
+        match core.memory.init::<T>(f) {
+            Ok(()) => {
+                core.create();
+                Outcome::Value(())
+            }
+            Err(panic) => {
+                core.is_closed = true;
+                Outcome::Panicked(core.keep_text(panic))
+            }
+        }
+    }
+
+    pub(crate) fn run<U, E>(
+        &mut self,
+        client: u64,
+        f: impl for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> Result<U, E>,
+    ) -> Answer<Result<U, E>> {
+        let mut core = self.core().borrow_mut();
+        let pool = core.number();
+        if let Some((mark, outcome)) = core.refuses(client) {
+            return Answer { pool, mark, outcome };
+        }
+        // SAFETY: `new` was told so.
+        let (outcome, is_undone) = match unsafe { core.memory.run::<T, U, E>(f) } {
+            Ended::Done(value) => (Outcome::Value(Ok(value)), false),
+            Ended::Refused(error) => (Outcome::Value(Err(error)), true),
+            Ended::Panicked(panic) => (Outcome::Panicked(core.keep_text(panic)), true),
+        };
+        Answer { pool, mark: core.after(is_undone, client), outcome }
+    }
+
+    pub(crate) fn look<U>(&mut self, f: impl for<'a, 'p> FnOnce(&'a T::At<'p>) -> U) -> Answer<Result<U, Infallible>> {
+        let mut core = self.core().borrow_mut();
+        let pool = core.number();
+        if core.is_closed {
+            return Answer { pool, mark: 0, outcome: Outcome::Closed };
+        }
+        // SAFETY: as above.
+        let outcome = match unsafe { core.memory.look::<T, U>(f) } {
+            Ok(value) => Outcome::Value(Ok(value)),
+            Err(panic) => Outcome::Panicked(core.keep_text(panic)),
+        };
+        Answer { pool, mark: 0, outcome }
+    }
+
+    pub(crate) fn sync(&mut self, client: u64) -> Answer<Result<(), Infallible>> {
+        let mut core = self.core().borrow_mut();
+        let pool = core.number();
+        match core.refuses(client) {
+            Some((mark, outcome)) => Answer { pool, mark, outcome },
+            None => Answer { pool, mark: core.sync(client), outcome: Outcome::Value(Ok(())) },
+        }
+    }
+
+    /// Runs a transaction for a future of this process, whose outcome is left in the table; the group that it waits for, if any.
+    pub(crate) fn run_for_future<U: Send + 'static>(
+        &mut self,
+        future: u64,
+        f: impl for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> U,
+    ) -> Option<u64> {
+        let Answer { pool, mark, outcome } = self.run(0, |root, tx| Ok::<U, Infallible>(f(root, tx))).flat();
+        let mut core = self.core().borrow_mut();
+        let lost = core.lost.clone();
+        let waits = mark > 0 && lost.is_none();
+        if waits {
+            core.note_future(mark, future);
+        }
+        drop(core);
+        future::put(future, outcome.known::<T>(pool, lost.as_deref()));
+        waits.then_some(mark)
+    }
+
+    pub(crate) fn close(&mut self, promise: Promise<Option<String>>) {
+        self.core().borrow_mut().close_pool(promise);
+    }
+
+    pub(crate) fn created(&mut self, promise: Promise<Option<String>>) {
+        self.core().borrow_mut().created(promise);
+    }
+
+    pub(crate) fn snapshot(&mut self, promise: Promise<bool>) {
+        self.core().borrow_mut().snapshot(promise);
+    }
+}
+
+impl<T> Drop for Service<T> {
+    fn drop(&mut self) {
+        if let Some(here) = &self.here {
+            let number = here.0.borrow().number();
+            Core::forget(number);
+        }
+    }
+}

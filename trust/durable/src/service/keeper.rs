@@ -1,0 +1,362 @@
+//! The disk thread of a pool: opens it, makes one group after the other durable, and says so to the core.
+//!
+//! Invariants: it owns files, lock and the bytes that it writes, so it can finish after the core is gone. The first error is the last
+//! word: nothing is written after it, and no sync is tried again.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use trust::{Promise, TrusteeReference, spawn_on};
+
+use super::closers::Closers;
+use super::core::{self, Report};
+use super::lock::Lock;
+use super::slice;
+use super::snapshots;
+use crate::error::{Error, Result};
+use crate::files::disk::Folder;
+use crate::files::format::Record;
+use crate::files::named::Files;
+use crate::files::recover::{self, Check, Opened};
+use crate::files::store::{Identity, Store};
+use crate::layout::Layout;
+use crate::memory::Memory;
+
+/// What the disk thread is asked for.
+pub(crate) enum Job {
+    /// The first files, of this memory.
+    Create {
+        bytes: Vec<u8>,
+        seed: u64,
+    },
+    Group(Record),
+    /// From this group on there is a new generation, whose image has so many bytes.
+    Generation {
+        first: u64,
+        len: u64,
+    },
+    Slice(Vec<u8>),
+    /// The image is complete; so is the log up to this group.
+    Image {
+        end: u64,
+    },
+    /// A copy of the memory, for the folder that was left with the promise's name.
+    Snapshot {
+        bytes: Vec<u8>,
+        seed: u64,
+        promise: Promise<bool>,
+    },
+    /// Somebody waits: no pause before the next group.
+    Hurry,
+    /// Ends it.
+    Close,
+}
+
+/// What is to be opened.
+pub(crate) struct Request {
+    pub(crate) folder: PathBuf,
+    pub(crate) layout: Layout,
+    pub(crate) limit: usize,
+    pub(crate) check: Check,
+    /// Pause between a sync and the next group.
+    pub(crate) pause: Option<Duration>,
+    pub(crate) trustee: TrusteeReference,
+    /// The pool's number in this process.
+    pub(crate) number: u64,
+}
+
+/// A pool as it was opened.
+pub(crate) struct Started {
+    pub(crate) memory: Memory,
+    /// Was there no pool?
+    pub(crate) is_new: bool,
+    pub(crate) last: u64,
+    pub(crate) replayed: u64,
+    pub(crate) cut: u64,
+    pub(crate) log_bytes: u64,
+    pub(crate) jobs: Sender<Job>,
+    pub(crate) lock: (u64, u64),
+    pub(crate) closers: Arc<Closers>,
+}
+
+pub(crate) type Slot = Arc<Mutex<Option<Result<Started>>>>;
+
+/// Starts the thread. What it opened is in the slot when the promise is kept.
+pub(crate) fn start(request: Request, slot: Slot, opened: Promise<bool>) -> Result<()> {
+    let name = format!("durable-{}", request.number);
+    let folder = request.folder.clone();
+    let run = move || {
+        slice::shorten();
+        let (jobs, queue) = channel();
+        let (number, trustee, pause) = (request.number, request.trustee, request.pause);
+        let closers = Arc::<Closers>::default();
+        let (outcome, opened_files) = match open(&request, jobs, Arc::clone(&closers)) {
+            Ok((started, stage, lock)) => (Ok(started), Some((stage, lock))),
+            Err(error) => (Err(error), None),
+        };
+        *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        drop(slot);
+        opened.keep(true);
+        let Some((stage, lock)) = opened_files else { return };
+        let mut keeper = Keeper { stage, trustee, number, pause, layout: request.layout };
+        keeper.serve(&queue);
+        let lost = keeper.lost();
+        // Files before the lock, and both before who waits for it.
+        drop(keeper);
+        drop(lock);
+        closers.end(lost);
+    };
+    match thread::Builder::new().name(name).spawn(run) {
+        Ok(_) => Ok(()),
+        Err(source) => Err(Error::Io { file: folder, offset: None, what: "start its disk thread", source }),
+    }
+}
+
+/// What has become of the files.
+enum Stage {
+    /// There is no pool yet.
+    New(Files),
+    Open(Box<Store>),
+    /// Nothing is written any more, for this cause.
+    Lost(String),
+}
+
+/// The folder with its lock; made if it is not there.
+fn open_folder(folder: &Path) -> Result<(Files, Lock)> {
+    let io = |what| move |source| Error::Io { file: folder.into(), offset: None, what, source };
+    let disk = Folder::open(folder).map_err(io("open the folder"))?;
+    let lock = Lock::take(folder).map_err(io("lock it"))?.ok_or_else(|| Error::InUse { folder: folder.into() })?;
+    match lock.shared().map_err(io("ask for its file system"))? {
+        Some(kind) => Err(Error::Network { folder: folder.into(), kind }),
+        None => Ok((Files::of(disk), lock)),
+    }
+}
+
+fn open(request: &Request, jobs: Sender<Job>, closers: Arc<Closers>) -> Result<(Started, Stage, Lock)> {
+    refuse_foreign(&request.folder)?;
+    let (files, lock) = open_folder(&request.folder)?;
+    let id = lock.id();
+    let started = |memory, is_new, last, replayed, cut, log_bytes| Started {
+        memory,
+        is_new,
+        last,
+        replayed,
+        cut,
+        log_bytes,
+        jobs,
+        lock: id,
+        closers,
+    };
+    match recover::open(files, &request.layout, request.limit, request.check)? {
+        Ok(Opened { memory, store, last, replayed, cut }) => {
+            let log_bytes = store.log.at;
+            Ok((started(memory, false, last, replayed, cut, log_bytes), Stage::Open(Box::new(store)), lock))
+        }
+        Err(files) => {
+            let memory = Memory::reserve(request.limit)
+                .map_err(|source| Error::Reservation { bytes: request.limit as u64, source })?;
+            Ok((started(memory, true, 0, 0, 0, 0), Stage::New(files), lock))
+        }
+    }
+}
+
+/// Before anything is made there.
+fn refuse_foreign(folder: &Path) -> Result<()> {
+    match std::fs::metadata(folder) {
+        Ok(metadata) if !metadata.is_dir() => {
+            let file = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            Err(Error::Foreign { folder: folder.parent().unwrap_or(Path::new("")).into(), file })
+        }
+        _ => recover::refuse_foreign(folder),
+    }
+}
+
+struct Keeper {
+    stage: Stage,
+    trustee: TrusteeReference,
+    number: u64,
+    pause: Option<Duration>,
+    layout: Layout,
+}
+
+impl Keeper {
+    /// Why nothing is written any more, if so.
+    fn lost(&self) -> Option<String> {
+        match &self.stage {
+            Stage::Lost(cause) => Some(cause.clone()),
+            Stage::New(_) | Stage::Open(_) => None,
+        }
+    }
+
+    fn serve(&mut self, queue: &Receiver<Job>) {
+        // When the pause that the core waits for ends.
+        let mut pause: Option<Instant> = None;
+        loop {
+            let job = match pause.map(|end| end.saturating_duration_since(Instant::now())) {
+                None => queue.recv().ok(),
+                Some(left) => match queue.recv_timeout(left) {
+                    Ok(job) => Some(job),
+                    Err(RecvTimeoutError::Timeout) => Some(Job::Hurry),
+                    Err(RecvTimeoutError::Disconnected) => None,
+                },
+            };
+            let report = match job {
+                None | Some(Job::Close) => return,
+                Some(Job::Snapshot { bytes, seed, promise }) => {
+                    // A panic drops the promise, which tells who waits.
+                    let _ = catch_unwind(AssertUnwindSafe(|| self.snapshot(&bytes, seed, promise)));
+                    continue;
+                }
+                Some(Job::Hurry) => {
+                    if pause.take().is_some() {
+                        self.report(Report::Free);
+                    }
+                    continue;
+                }
+                Some(job) => self.work(job),
+            };
+            // The core does not wait after the first files.
+            if matches!(report, Report::Durable { group, .. } if group > 0) {
+                pause = self.pause.map(|pause| Instant::now() + pause);
+            }
+            self.report(report);
+        }
+    }
+
+    fn report(&self, report: Report) {
+        let number = self.number;
+        drop(spawn_on(&self.trustee, move || core::report(number, report)));
+    }
+
+    fn work(&mut self, job: Job) -> Report {
+        // The thread's end would be heard of by the next call only, not by those that wait.
+        let worked = catch_unwind(AssertUnwindSafe(|| self.try_work(job)));
+        let cause = match worked {
+            Ok(Ok(report)) => return report,
+            // The first one is the cause of all.
+            Ok(Err(error)) => self.lost().unwrap_or_else(|| error.to_string()),
+            Err(_) => "the disk thread panicked".into(),
+        };
+        self.stage = Stage::Lost(cause.clone());
+        Report::Lost(cause)
+    }
+
+    fn try_work(&mut self, job: Job) -> Result<Report> {
+        let store = match (&mut self.stage, job) {
+            (Stage::New(_), Job::Create { bytes, seed }) => return self.create(&bytes, seed),
+            (Stage::Open(store), job) => (store, job),
+            (Stage::New(_) | Stage::Lost(_), _) => return Err(self.out_of_order()),
+        };
+        match store {
+            (store, Job::Group(mut record)) => {
+                let began = Instant::now();
+                store.commit(&mut record)?;
+                let (group, bytes) = (record.group, record.bytes.len() as u64);
+                Ok(Report::Durable { group, bytes, log_bytes: store.log.at, began, ended: Instant::now() })
+            }
+            (store, Job::Generation { first, len }) => store.begin_generation(first, len).map(|()| Report::Copied),
+            (store, Job::Slice(bytes)) => store.slice(&bytes).map(|()| Report::Copied),
+            (store, Job::Image { end }) => store.end_generation(end).map(|()| Report::Image),
+            (_, Job::Create { .. } | Job::Hurry | Job::Close | Job::Snapshot { .. }) => Err(self.out_of_order()),
+        }
+    }
+
+    /// Of a job that is none for files in this stage.
+    fn out_of_order(&self) -> Error {
+        Error::Lost { cause: self.lost().unwrap_or_else(|| "its disk thread was given work out of order".into()) }
+    }
+
+    fn snapshot(&self, bytes: &[u8], seed: u64, promise: Promise<bool>) {
+        let Some(folder) = snapshots::wanted(promise.id()) else { return };
+        let written = match self.lost() {
+            Some(cause) => Err(Error::Lost { cause }),
+            None => self.write_copy(&folder, bytes, seed),
+        };
+        let is_written = written.is_ok();
+        snapshots::done(promise.id(), written);
+        promise.keep(is_written);
+    }
+
+    fn write_copy(&self, folder: &Path, bytes: &[u8], seed: u64) -> Result<()> {
+        let (mut files, _lock) = open_folder(folder)?;
+        if let Some(file) = files.list()?.into_iter().next() {
+            return Err(Error::Foreign { folder: folder.into(), file });
+        }
+        Store::create(files, self.identity(seed)?, bytes).map(drop)
+    }
+
+    fn create(&mut self, bytes: &[u8], seed: u64) -> Result<Report> {
+        let identity = self.identity(seed)?;
+        let Stage::New(files) = std::mem::replace(&mut self.stage, Stage::Lost("its files could not be made".into()))
+        else {
+            return Err(self.out_of_order());
+        };
+        // If that fails the cause is the error's.
+        match Store::create(files, identity, bytes) {
+            Ok(store) => self.stage = Stage::Open(Box::new(store)),
+            Err(error) => {
+                self.stage = Stage::Lost(error.to_string());
+                return Err(error);
+            }
+        }
+        let now = Instant::now();
+        Ok(Report::Durable { group: 0, bytes: 0, log_bytes: 0, began: now, ended: now })
+    }
+
+    /// Of a new pool.
+    fn identity(&self, seed: u64) -> Result<Identity> {
+        let layout = serde_json::to_string(&self.layout)
+            .map_err(|error| Error::Lost { cause: format!("its layout cannot be written: {error}") })?;
+        Ok(Identity { pool: pool_id(), seed, layout })
+    }
+}
+
+fn pool_id() -> u128 {
+    u128::from(core::random()) << 64 | u128::from(core::random())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::sim::Sim;
+
+    fn keeper(sim: Sim) -> Keeper {
+        let (stage, layout) = (Stage::New(Files::of(sim)), Layout::of::<u64>());
+        Keeper { stage, trustee: trust::local_trustee(), number: 0, pause: None, layout }
+    }
+
+    const CREATE: Job = Job::Create { bytes: Vec::new(), seed: 0 };
+
+    #[test]
+    fn c25_a_panic_of_the_disk_thread_is_told() {
+        let sim = Sim::default();
+        // Its mutex is poisoned by this, so that each operation panics.
+        assert!(catch_unwind(AssertUnwindSafe(|| sim.edit("no such file", |_| ()))).is_err());
+        let mut keeper = keeper(sim);
+        assert!(matches!(keeper.work(CREATE), Report::Lost(_)));
+        assert!(matches!(keeper.work(Job::Slice(Vec::new())), Report::Lost(_)), "and is the last word");
+    }
+
+    #[test]
+    fn c25_a_full_disk_is_told_with_file_offset_and_cure_and_stays_the_cause() {
+        let whole = Sim::default();
+        assert!(matches!(keeper(whole.clone()).work(CREATE), Report::Durable { .. }));
+        let mut seen = std::collections::BTreeSet::new();
+        for operation in 1..=whole.done() {
+            let sim = Sim::default();
+            sim.full_at(operation);
+            let mut keeper = keeper(sim);
+            let Report::Lost(cause) = keeper.work(CREATE) else { panic!("operation {operation} failed") };
+            assert!(cause.starts_with("sim") && cause.contains("make room"), "{cause}");
+            assert!(!cause.contains("write to it") || cause.contains(", offset "), "{cause}");
+            let Report::Lost(again) = keeper.work(Job::Slice(Vec::new())) else { panic!("it was lost") };
+            assert_eq!(again, cause);
+            seen.extend(cause.split(": ").nth(1).map(str::to_owned));
+        }
+        assert!(seen.len() > 3, "writing, making, syncing, renaming: {seen:?}");
+    }
+}

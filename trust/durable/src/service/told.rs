@@ -1,0 +1,104 @@
+//! Who is told what after something has changed in a pool: clients that wait, futures, who waits for the first files.
+//!
+//! Invariant: nobody is told while a core is borrowed, for who is told may call it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use trust::{Error, Promise, Trust};
+
+use super::client::{self, Ear, News, Why};
+use super::core::{CORES, Core};
+use super::future;
+
+/// Changes the pool with this number, if it is there, and tells whom that concerns. On its trustee's thread.
+pub(super) fn update(number: u64, change: impl FnOnce(&mut Core)) {
+    let told = with_core(number, |core| {
+        change(core);
+        core.told()
+    });
+    if let Some(told) = told {
+        told.tell();
+    }
+}
+
+fn with_core<R>(number: u64, f: impl FnOnce(&mut Core) -> R) -> Option<R> {
+    let core = CORES.try_with(|cores| cores.borrow().get(&number).cloned()).ok().flatten()?;
+    let outcome = f(&mut core.borrow_mut());
+    Some(outcome)
+}
+
+/// Says something of the pool to a client's thread. `then` is told whether that is still there.
+pub(super) fn tell_ear(ear: &Trust<Ear>, number: u64, news: News, then: impl FnOnce(Result<(), Error>) + 'static) {
+    ear.try_apply_then(move |_| client::hear(number, news), then);
+}
+
+/// Who is to be told what.
+pub(super) struct Told {
+    number: u64,
+    durable: u64,
+    lost: Option<String>,
+    ears: Vec<(u64, Arc<Trust<Ear>>)>,
+    futures: Vec<u64>,
+    created: Option<Promise<Option<String>>>,
+}
+
+impl Core {
+    fn told(&mut self) -> Told {
+        let limit = if self.lost.is_some() { u64::MAX } else { self.durable };
+        let mut told = Told {
+            number: self.number(),
+            durable: self.durable,
+            lost: self.lost.clone(),
+            ears: Vec::new(),
+            futures: Vec::new(),
+            created: self.creating.take_if(|_| self.is_created || self.lost.is_some()),
+        };
+        let mut seen = HashSet::new();
+        while let Some(&(mark, client)) = self.waiting.front().filter(|(mark, _)| *mark <= limit) {
+            self.waiting.pop_front();
+            if let Some(found) = self.clients.get_mut(&client) {
+                // It may be noted for the same group again, of another answer.
+                if found.noted == mark {
+                    found.noted = 0;
+                }
+                if seen.insert(client) {
+                    told.ears.push((client, Arc::clone(&found.ear)));
+                }
+            }
+        }
+        while let Some(&(_, future)) = self.futures.front().filter(|(mark, _)| *mark <= limit) {
+            self.futures.pop_front();
+            told.futures.push(future);
+        }
+        told
+    }
+}
+
+impl Told {
+    fn tell(self) {
+        if let Some(promise) = self.created {
+            promise.keep_with(self.lost.clone());
+        }
+        let why = self.lost.clone().map(Why::Lost);
+        for future in &self.futures {
+            future::settle(*future, why.as_ref());
+        }
+        for (client, ear) in self.ears {
+            let (number, durable) = (self.number, self.durable);
+            match &self.lost {
+                Some(cause) => ear.apply_with_then(client::hear_lost, (number, durable, cause.clone()), |()| ()),
+                None => tell_ear(&ear, number, News::Durable(durable), move |heard| {
+                    if heard.is_err() {
+                        with_core(number, |core| core.clients.remove(&client));
+                    }
+                }),
+            }
+        }
+    }
+
+    /// These futures are told that the pool is gone.
+    pub(super) fn gone(futures: impl Iterator<Item = u64>) {
+        futures.for_each(|future| future::settle(future, Some(&Why::Gone)));
+    }
+}

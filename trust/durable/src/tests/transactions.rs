@@ -1,0 +1,147 @@
+//! Transactions: what is undone, what is logged, when room comes back, when destructors run.
+
+use std::cell::Cell;
+
+use super::{Pool, list};
+use crate::*;
+
+#[test]
+fn c7_an_undone_transaction_leaves_bytes_allocations_and_frees_as_they_were() {
+    let pool = list();
+    pool.apply(|list, tx| (0..5).for_each(|key| list.push(key, tx)));
+    let before = (pool.taken(), pool.apply(|list, _| list.keys()));
+    pool.undone(|list, tx| {
+        list.push(9, tx);
+        list.head.as_mut().unwrap().next.as_mut().unwrap().key = 77;
+        drop(list.head.take());
+        (0..100).for_each(|key| list.push(key, tx));
+    });
+    pool.panics(|list, tx| {
+        list.push(10, tx);
+        list.head = None;
+        panic!("no");
+    });
+    assert_eq!((pool.taken(), pool.apply(|list, _| list.keys())), before);
+    assert_eq!(pool.apply(|list, _| list.len), 5);
+}
+
+#[test]
+fn c17_what_does_not_change_is_not_logged() {
+    if cfg!(miri) {
+        return; // There every touched line counts as changed.
+    }
+    let pool = Pool::<PVec<u64>>::new(|tx| PVec::of(0..1000, tx));
+    assert!(pool.changed() > 125);
+    pool.apply(|vec, _| {
+        vec[0] += 1;
+        vec[0] -= 1;
+        vec[500] = 500;
+        vec.as_mut_slice();
+    });
+    assert_eq!(pool.changed(), 0);
+    pool.apply(|vec, _| vec[1] = 7);
+    pool.apply(|vec, _| vec[2] = 7);
+    assert_eq!(pool.changed(), 1, "a line that changes twice in a group is in it once");
+}
+
+#[test]
+fn c18_freed_room_is_reused_after_its_transaction_and_not_in_it() {
+    let pool = list();
+    pool.apply(|list, tx| (0..50).for_each(|key| list.push(key, tx)));
+    let taken = pool.taken();
+    pool.apply(|list, tx| {
+        list.head = None;
+        list.len = 0;
+        (0..50).for_each(|key| list.push(key + 100, tx));
+    });
+    assert_eq!(pool.taken(), taken);
+    pool.undone(|list, _| list.head = None);
+    assert_eq!(pool.apply(|list, _| list.keys()[0]), 149);
+}
+
+#[test]
+fn c19_c20_long_lists_and_cycles() {
+    let nodes = if cfg!(miri) { 200 } else { 20_000 };
+    let pool = list();
+    pool.apply(|list, tx| (0..nodes).for_each(|key| list.push(key, tx)));
+    // Forgotten: not reachable, and so free once it is opened again.
+    pool.apply(|_, tx| std::mem::forget(PBox::new(1u64, tx)));
+    if !cfg!(miri) {
+        let taken = pool.taken();
+        let pool = pool.reopened().expect("sound");
+        assert_eq!(taken - pool.taken(), 16);
+        pool.apply(|list, _| list.head = None);
+        assert_eq!(pool.taken(), 0);
+    }
+    pool.apply(|list, _| list.head = None);
+    assert_eq!(pool.taken(), 16);
+}
+
+thread_local!(static DROPPED: Cell<u64> = const { Cell::new(0) });
+
+#[derive(Persist)]
+#[persist(crate = crate)]
+#[repr(C)]
+struct Loud {
+    value: u64,
+}
+
+impl Drop for Loud {
+    fn drop(&mut self) {
+        self.value += 1;
+        DROPPED.set(DROPPED.get() + 1);
+        assert!(self.value != 14, "a destructor panics");
+    }
+}
+
+#[test]
+fn trap_destructors_run_at_the_end_and_their_panics_undo() {
+    let pool = Pool::<PVec<PBox<Loud>>>::new(|tx| PVec::of((11..14).map(|value| PBox::new(Loud { value }, tx)), tx));
+    let taken = pool.taken();
+    DROPPED.set(0);
+    pool.panics(|vec, _| {
+        vec.clear();
+        assert_eq!(DROPPED.get(), 0, "not before the end");
+    });
+    assert_eq!(pool.taken(), taken);
+    // What the destructors wrote is undone as well.
+    assert_eq!(pool.apply(|vec, _| vec.iter().map(|loud| loud.value).collect::<Vec<_>>()), [11, 12, 13]);
+    DROPPED.set(0);
+    pool.apply(|vec, _| drop((vec.swap_remove(0), vec.pop().map(|_| ()), ())));
+    assert!(DROPPED.get() > 0);
+}
+
+#[test]
+fn trap_fresh_and_old_room_in_one_line() {
+    let pool = Pool::<PVec<PBox<u64>>>::new(|tx| PVec::of([PBox::new(1, tx)], tx));
+    // In the line of the one that is there.
+    pool.undone(|vec, tx| {
+        let fresh = PBox::new(2, tx);
+        *vec[0] = 9;
+        drop(fresh);
+    });
+    assert_eq!(pool.apply(|vec, _| *vec[0]), 1);
+    pool.apply(|vec, tx| {
+        vec.push(PBox::new(3, tx), tx);
+        *vec[0] = 4;
+    });
+    assert_eq!(pool.apply(|vec, _| (*vec[0], *vec[1])), (4, 3));
+}
+
+#[test]
+fn trap_room_freed_reused_undone() {
+    let pool = Pool::<PVec<PBox<u64>>>::new(|tx| PVec::of((0..4).map(|key| PBox::new(key, tx)), tx));
+    for _ in 0..3 {
+        pool.undone(|vec, tx| {
+            vec.truncate(1);
+            (10..14).for_each(|key| vec.push(PBox::new(key, tx), tx));
+            vec.clear();
+        });
+        pool.apply(|vec, tx| {
+            vec.truncate(2);
+            vec.push(PBox::new(2, tx), tx);
+            vec.push(PBox::new(3, tx), tx);
+        });
+    }
+    assert_eq!(pool.apply(|vec, _| vec.iter().map(|key| **key).collect::<Vec<_>>()), [0, 1, 2, 3]);
+}

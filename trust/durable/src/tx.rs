@@ -1,0 +1,200 @@
+//! Entering a pool: which memory the calling thread works on, and what tells a transaction from a look.
+//!
+//! Invariants:
+//! - B1: a value with the brand `'p` exists only while the pool of `'p` is entered on this thread. Closures are given for every `'p`, so
+//!   none can be named outside; nothing with a brand is `Send`, `NoRef` or `'static`.
+//! - B2: a thread is in one pool at a time.
+
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+use crate::memory::{Memory, ROOT_AT};
+use crate::persist::Persist;
+use crate::types::flags;
+
+/// The mark of a pool: invariant in `'p`, and of no other thread.
+pub(crate) type Brand<'p> = PhantomData<(Cell<&'p ()>, *mut ())>;
+
+thread_local! {
+    static MEMORY: Cell<*const Memory> = const { Cell::new(ptr::null()) };
+    /// Its base. Outside of a pool not null, so that an empty slice may begin there.
+    static BASE: Cell<*mut u8> = const { Cell::new(NOWHERE) };
+}
+
+const NOWHERE: *mut u8 = ptr::without_provenance_mut(64);
+
+/// The place `at` in the pool that this thread is in.
+#[inline(always)]
+pub(crate) fn place(at: u64) -> *mut u8 {
+    // An offset of a live value (B1), so within the heap.
+    BASE.get().wrapping_add(at as usize)
+}
+
+/// See [`Memory::touch`]; outside of a pool there is nothing to touch.
+#[inline(always)]
+pub(crate) fn touch<T: ?Sized>(value: *const T, bytes: usize) {
+    // SAFETY: null, or entered by a frame below.
+    if let Some(memory) = unsafe { MEMORY.get().as_ref() } {
+        memory.touch(value.cast(), bytes);
+    }
+}
+
+/// The pool that this thread is in. For destructors of values that own something in it.
+#[inline(always)]
+pub(crate) fn with_memory<R>(f: impl FnOnce(&Memory) -> R) -> R {
+    // SAFETY: as above.
+    match unsafe { MEMORY.get().as_ref() } {
+        Some(memory) => f(memory),
+        None => unreachable!("a persistent value outside of its pool (B1)"),
+    }
+}
+
+/// A transaction: what is needed to change a pool and to allocate in it. See [`Durable::apply`](crate::Durable::apply).
+///
+/// It is lent to a closure and cannot leave it.
+pub struct Tx<'p> {
+    memory: *const Memory,
+    brand: Brand<'p>,
+}
+
+impl Tx<'_> {
+    #[inline(always)]
+    pub(crate) fn memory(&self) -> &Memory {
+        // SAFETY: made by `Memory::run` and lent to its closure only.
+        unsafe { &*self.memory }
+    }
+
+    /// Bytes that values may still take, at most: rounding, and room in pages of other sizes, come off.
+    pub fn free_bytes(&self) -> usize {
+        self.memory().limit() - self.memory().taken_bytes()
+    }
+}
+
+impl fmt::Debug for Tx<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tx")
+    }
+}
+
+/// Leaves the pool when it is dropped.
+struct Entered;
+
+impl Entered {
+    fn enter(memory: &Memory) -> Entered {
+        assert!(MEMORY.get().is_null(), "a closure on a durable trust inside another one on the same thread");
+        MEMORY.set(memory);
+        BASE.set(memory.base());
+        Entered
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        flags::clear();
+        MEMORY.set(ptr::null());
+        BASE.set(NOWHERE);
+    }
+}
+
+/// The payload of a panic.
+pub(crate) type Panic = Box<dyn Any + Send>;
+
+/// What a transaction came to.
+pub(crate) enum Ended<U, E> {
+    /// It stands.
+    Done(U),
+    /// Undone, because the closure said so.
+    Refused(E),
+    /// Undone, because of a panic.
+    Panicked(Panic),
+}
+
+impl Memory {
+    /// Runs a transaction whose root takes so many bytes.
+    #[inline]
+    fn transact<U, E>(&self, root_bytes: usize, f: impl for<'p> FnOnce(&Tx<'p>) -> Result<U, E>) -> Ended<U, E> {
+        let entered = Entered::enter(self);
+        self.begin();
+        self.touch(self.at(ROOT_AT), root_bytes);
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            let value = f(&Tx { memory: self, brand: PhantomData })?;
+            self.run_queue();
+            Ok(value)
+        }));
+        let ended = match outcome {
+            Ok(Ok(value)) => {
+                self.commit();
+                Ended::Done(value)
+            }
+            Ok(Err(error)) => {
+                self.undo();
+                Ended::Refused(error)
+            }
+            Err(panic) => {
+                self.undo();
+                Ended::Panicked(panic)
+            }
+        };
+        drop(entered);
+        ended
+    }
+
+    /// Runs a transaction on the root, which is a live `T`.
+    ///
+    /// # Safety
+    /// `T` is the type with which the pool was opened, and its root is there.
+    #[inline]
+    pub(crate) unsafe fn run<T, U, E>(
+        &self,
+        f: impl for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> Result<U, E>,
+    ) -> Ended<U, E>
+    where
+        T: Persist + 'static,
+    {
+        self.transact(size_of::<T::At<'static>>(), |tx| {
+            // SAFETY: the caller's promise; its lines were touched; no other reference to it is in use (D1).
+            f(unsafe { &mut *self.at(ROOT_AT).cast::<T::At<'_>>() }, tx)
+        })
+    }
+
+    /// Makes the root of a new pool. If the closure panics there is none.
+    pub(crate) fn init<T>(&self, f: impl for<'p> FnOnce(&Tx<'p>) -> T::At<'p>) -> Result<(), Panic>
+    where
+        T: Persist + 'static,
+    {
+        let ended = self.transact(size_of::<T::At<'static>>(), |tx| {
+            let root = f(tx);
+            // SAFETY: room of its own, aligned (as `Place::fits` asserts) and touched.
+            unsafe { self.at(ROOT_AT).cast::<T::At<'_>>().write(root) };
+            Ok::<(), Infallible>(())
+        });
+        match ended {
+            Ended::Done(()) => Ok(()),
+            Ended::Panicked(panic) => Err(panic),
+            Ended::Refused(never) => match never {},
+        }
+    }
+
+    /// Looks at the root.
+    ///
+    /// # Safety
+    /// As [`run`](Self::run).
+    #[inline]
+    pub(crate) unsafe fn look<T, U>(&self, f: impl for<'a, 'p> FnOnce(&'a T::At<'p>) -> U) -> Result<U, Panic>
+    where
+        T: Persist + 'static,
+    {
+        let entered = Entered::enter(self);
+        // SAFETY: the caller's promise; nothing changes it meanwhile.
+        let outcome = catch_unwind(AssertUnwindSafe(|| f(unsafe { &*self.at(ROOT_AT).cast::<T::At<'_>>() })));
+        drop(entered);
+        outcome
+    }
+}

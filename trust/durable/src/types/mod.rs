@@ -1,0 +1,26 @@
+//! The values that a pool holds.
+//!
+//! Invariant: whatever hands out a `&mut` to a persistent byte touches it before (M1).
+
+#[macro_use]
+mod cell;
+pub(crate) mod flags;
+pub(crate) mod maybe;
+pub(crate) mod pbox;
+pub(crate) mod pcell;
+pub(crate) mod pmap;
+pub(crate) mod prc;
+pub(crate) mod prefcell;
+pub(crate) mod pstring;
+pub(crate) mod pvec;
+pub(crate) mod vweak;
+
+/// A pool has no more room: `new` and its like panic with this, `try_new` gives the value back.
+#[cold]
+pub(crate) fn full(tx: &crate::Tx<'_>, bytes: usize) -> ! {
+    panic!(
+        "the pool is full: no room for {bytes} bytes more of its {}; open it with a greater `limit`, or free something in an earlier \
+         transaction",
+        tx.memory().limit()
+    )
+}

@@ -1,0 +1,74 @@
+//! `VWeak`: a name for a shared value, for outside of its pool.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use trust::Trust;
+
+use super::prc::Prc;
+use crate::persist::Persist;
+use crate::tx::Tx;
+
+/// Names a shared value of a pool from outside: made by [`Prc::demote`], it may be kept anywhere and sent to any thread.
+///
+/// It is two numbers: no address, and nothing is kept alive by it. Once the value is gone, or the pool was closed (also if it is open again), it
+/// names nothing.
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("vweak-{}", std::process::id()));
+/// use trust_durable::{Durable, Persist, Prc};
+///
+/// #[derive(Persist)]
+/// #[repr(C)]
+/// struct Root<'p> {
+///     shared: Option<Prc<'p, u64>>,
+/// }
+///
+/// let pool = trust::Threadpool::new(1);
+/// let root = Durable::<Root>::open(pool.trustees()[0], &folder, |tx| Root { shared: Some(Prc::new(7, tx)) })?;
+/// let name = root.apply(|root, tx| root.shared.as_ref().unwrap().demote(tx));
+/// assert_eq!(root.apply(move |_, tx| name.promote(tx).map(|shared| *shared)), Some(7));
+/// root.apply(|root, _| root.shared = None);
+/// assert_eq!(root.apply(move |_, tx| name.promote(tx).map(|shared| *shared)), None);
+/// # root.close()?;
+/// # std::fs::remove_dir_all(folder).unwrap();
+/// # Ok::<(), trust_durable::Error>(())
+/// ```
+pub struct VWeak<T> {
+    pool: u64,
+    ticket: u64,
+    value: PhantomData<Trust<T>>,
+}
+
+impl<T> VWeak<T> {
+    pub(crate) fn of(tx: &Tx<'_>, at: u64) -> Self {
+        let memory = tx.memory();
+        VWeak { pool: memory.number(), ticket: memory.with_tickets(|tickets| tickets.of(at)), value: PhantomData }
+    }
+}
+
+impl<T: Persist + 'static> VWeak<T> {
+    /// The value, if it still lives and `tx` is of its pool.
+    pub fn promote<'p>(&self, tx: &Tx<'p>) -> Option<Prc<'p, T::At<'p>>> {
+        let memory = tx.memory();
+        if memory.number() != self.pool {
+            return None;
+        }
+        let at = memory.with_tickets(|tickets| tickets.find(self.ticket))?;
+        Prc::at(at, tx)
+    }
+}
+
+impl<T> Clone for VWeak<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for VWeak<T> {}
+
+impl<T> fmt::Debug for VWeak<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VWeak({} of pool {:x})", self.ticket, self.pool)
+    }
+}

@@ -1,0 +1,296 @@
+//! Calls: what each returns, when, and in which order.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use trust::Threadpool;
+use trust_durable::{Durable, Error, PBox, PMap, PString, PVec, Persist};
+
+use super::{Bank, Transfer, accounts, open};
+
+#[test]
+fn c1_c23_the_example_of_the_design() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = Threadpool::new(2);
+    let bank = open(&pool, folder.path()).unwrap();
+    let left = bank.apply(|bank, tx| {
+        bank.accounts[0] -= 30;
+        bank.accounts[1] += 30;
+        bank.last = Some(PBox::new(Transfer { from: 0, to: 1, amount: 30 }, tx));
+        bank.accounts[0]
+    });
+    assert_eq!(left, 70);
+    let no = bank.try_apply(|bank, _| {
+        bank.accounts[0] = 0;
+        assert!(bank.accounts[1] > 99, "too poor");
+    });
+    assert!(matches!(no, Err(Error::Panicked { panic, .. }) if panic.contains("too poor")), "C7: the text is told");
+    assert_eq!(accounts(&bank), (70, 30), "undone, not poisoned");
+    let refused = bank.attempt(|bank, _| {
+        bank.accounts[0] = 1;
+        if bank.accounts[1] < 1000 { Err(bank.accounts[1]) } else { Ok(()) }
+    });
+    assert_eq!(refused, Err(30));
+    assert_eq!(bank.peek(|bank| bank.accounts[0]), left);
+    let stats = bank.stats().unwrap();
+    assert_eq!((stats.undone, stats.groups), (2, 1), "C31");
+    bank.close().unwrap();
+
+    let bank = open(&pool, folder.path()).unwrap();
+    assert_eq!(accounts(&bank), (70, 30));
+    let last = bank.apply(|bank, _| bank.last.as_ref().map(|last| (last.from, last.to, last.amount)));
+    assert_eq!(last, Some((0, 1, 30)));
+    assert_eq!(bank.stats().unwrap().groups_replayed, 1);
+}
+
+#[test]
+fn c22_what_comes_while_the_disk_is_busy_shares_a_group() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = Threadpool::new(1);
+    let bank = open(&pool, folder.path()).unwrap();
+    let done = Rc::new(Cell::new(0));
+    for n in 1..=20_000u64 {
+        let done = Rc::clone(&done);
+        bank.apply_then(
+            move |bank, _| {
+                bank.accounts[0] += 1;
+                n
+            },
+            move |number| {
+                assert_eq!(done.replace(number) + 1, number, "C23: callbacks come in order");
+            },
+        );
+    }
+    bank.sync().unwrap();
+    assert_eq!(done.get(), 20_000);
+    let stats = bank.stats().unwrap();
+    assert!(stats.groups < 10_000, "{stats:?}");
+    assert!(stats.written_bytes <= stats.groups * 4096 + stats.lines * 64 * 13 / 10, "{stats:?}");
+    assert_eq!(accounts(&bank).0, 20_100);
+}
+
+#[test]
+fn c9_no_result_before_it_is_durable() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = Threadpool::new(1);
+    let bank = open(&pool, folder.path()).unwrap();
+    for n in 1..=50 {
+        bank.apply_then(|bank, _| bank.accounts[0] += 1, |()| ());
+        // A read, which sees what is not durable yet.
+        let seen = bank.apply(|bank, _| bank.accounts[0]);
+        assert_eq!(seen, 100 + n);
+        // What a crash now would leave.
+        let copy = tempfile::tempdir().unwrap();
+        for entry in std::fs::read_dir(folder.path()).unwrap().flatten() {
+            std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+        }
+        let left = open(&pool, copy.path()).unwrap();
+        assert!(left.peek(|bank| bank.accounts[0]) >= seen);
+        left.close().unwrap();
+    }
+}
+
+#[test]
+fn c23_callbacks_may_not_wait_and_one_that_panics_stops_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = Threadpool::new(1);
+    let bank = open(&pool, folder.path()).unwrap();
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let note = |what: &'static str| {
+        let seen = Rc::clone(&seen);
+        move |()| seen.borrow_mut().push(what)
+    };
+    bank.apply_then(|bank, _| bank.accounts[0] += 1, note("first"));
+    let again = bank.clone();
+    bank.apply_then(|bank, _| bank.accounts[0] += 1, move |()| again.apply(|bank, _| bank.accounts[0] += 1000));
+    let (again, last) = (bank.clone(), note("from a callback"));
+    bank.apply_then(|bank, _| bank.accounts[0] += 1, move |()| again.apply_then(|bank, _| bank.accounts[1] = 7, last));
+    bank.apply_then(|bank, _| bank.accounts[0] += 1, note("last"));
+    bank.sync().unwrap();
+    bank.sync().unwrap();
+    assert_eq!(*seen.borrow(), ["first", "last", "from a callback"]);
+    assert_eq!(accounts(&bank), (104, 7));
+}
+
+#[test]
+fn c10_waiting_or_nesting_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = Threadpool::new(1);
+    let bank = open(&pool, folder.path()).unwrap();
+    let inner = bank.clone();
+    let nested = bank.try_apply(move |_, _| inner.apply(|bank, _| bank.accounts[0]));
+    assert!(matches!(nested, Err(Error::Panicked { .. })));
+    // Posted from inside, it runs after.
+    let inner = bank.clone();
+    bank.apply(move |bank, _| {
+        inner.apply_then(|bank, _| bank.accounts[1] += bank.accounts[0], |()| ());
+        bank.accounts[0] = 5;
+    });
+    bank.sync().unwrap();
+    assert_eq!(accounts(&bank), (5, 5));
+}
+
+#[test]
+fn c23_at_the_calling_threads_own_trustee() {
+    let folder = tempfile::tempdir().unwrap();
+    let bank = Durable::<Bank>::open(trust::local_trustee(), folder.path(), |tx| Bank {
+        accounts: PVec::of([0, 0], tx),
+        last: None,
+    });
+    let bank = bank.unwrap();
+    let seen = Rc::new(Cell::new(0));
+    let see = Rc::clone(&seen);
+    bank.apply_then(
+        |bank, _| {
+            bank.accounts[0] += 1;
+            bank.accounts[0]
+        },
+        move |value| see.set(value),
+    );
+    assert_eq!(seen.get(), 0, "C9: not yet durable");
+    assert_eq!(bank.apply(|bank, _| bank.accounts[0]), 1);
+    assert_eq!(seen.get(), 1);
+    bank.close().unwrap();
+}
+
+#[test]
+fn c23_serialised_arguments() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = Threadpool::new(1);
+    let map = Durable::<PMap<PString, PString>>::open(pool.trustees()[0], folder.path(), |_| PMap::new()).unwrap();
+    let put = |key: &str, value: &str| {
+        map.apply_with(
+            |map, tx, (key, value): (String, String)| {
+                map.insert(PString::of(&key, tx), PString::of(&value, tx), tx).map(|old| old.as_str().to_owned())
+            },
+            (key.to_owned(), value.to_owned()),
+        )
+    };
+    assert_eq!((put("one", "1"), put("one", "2")), (None, Some("1".into())));
+    // C34: export, and import into another pool.
+    let all: Vec<(String, String)> =
+        map.apply_with(|map, _, ()| map.iter().map(|(k, v)| (k.as_str().into(), v.as_str().into())).collect(), ());
+    assert_eq!(all, [("one".into(), "2".into())]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c23_futures() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_path_buf();
+    let (pool, bank) = tokio::task::spawn_blocking(move || {
+        let pool = Threadpool::new(1);
+        let bank = open(&pool, &path).unwrap();
+        (pool, bank)
+    })
+    .await
+    .unwrap();
+    let mut futures: Vec<_> = (0..100)
+        .map(|_| {
+            bank.apply_async(|bank, _| {
+                bank.accounts[1] += 1;
+                bank.accounts[1]
+            })
+        })
+        .collect();
+    for (n, future) in futures.drain(..).enumerate() {
+        assert_eq!(future.await.unwrap(), n as u64 + 1);
+    }
+    let panicked = bank.apply_async(|_, _| assert!(std::hint::black_box(false), "no")).await;
+    assert!(matches!(panicked, Err(Error::Panicked { panic, .. }) if panic == "no"));
+    drop(bank.apply_async(|bank, _| bank.accounts[1] = 7));
+    assert_eq!(bank.apply_async(|bank, _| bank.accounts[1]).await.unwrap(), 7);
+    tokio::task::spawn_blocking(move || drop((bank, pool))).await.unwrap();
+}
+
+#[test]
+fn c24_within_tells_at_once_and_makes_durable_soon() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = Threadpool::new(1);
+    let builder = Durable::<Bank>::builder().within(Duration::from_millis(50));
+    let bank = builder
+        .open(pool.trustees()[0], folder.path(), |tx| Bank { accounts: PVec::of([0, 0], tx), last: None })
+        .unwrap();
+    let began = Instant::now();
+    for _ in 0..3000 {
+        bank.apply(|bank, _| bank.accounts[0] += 1);
+    }
+    let stats = bank.stats().unwrap();
+    assert!(stats.groups < 40 + began.elapsed().as_millis() as u64 / 10, "{stats:?}");
+    bank.sync().unwrap();
+    let stats = bank.stats().unwrap();
+    assert!(stats.groups > 0);
+    bank.close().unwrap();
+    assert_eq!(accounts(&open(&pool, folder.path()).unwrap()).0, 3000);
+}
+
+#[test]
+fn c17_what_an_undone_transaction_left_in_free_room_is_not_taken_for_what_the_disk_has() {
+    #[derive(Persist)]
+    #[repr(C)]
+    struct Root<'p> {
+        boxed: Option<PBox<'p, [u64; 8]>>,
+        list: PVec<'p, u64>,
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let pool = Threadpool::new(1);
+    let open = || {
+        Durable::<Root>::open(pool.trustees()[0], folder.path(), |_| Root { boxed: None, list: PVec::new() }).unwrap()
+    };
+    let root = open();
+    let refused: Result<(), u8> = root.attempt(|root, tx| {
+        root.boxed = Some(PBox::new([7; 8], tx));
+        Err(1)
+    });
+    assert_eq!(refused, Err(1));
+    root.apply(|root, tx| {
+        root.list = PVec::with_capacity(8, tx);
+        (0..8).for_each(|_| root.list.push(7, tx));
+    });
+    root.close().unwrap();
+    assert!(open().apply(|root, _| root.list.iter().eq(&[7; 8])));
+}
+
+#[test]
+fn c24_who_waits_does_not_wait_for_the_pause_of_within() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let pool = Threadpool::new(1);
+    let bank = Durable::<Bank>::builder().within(Duration::from_secs(120));
+    let bank =
+        bank.open(pool.trustees()[0], folder.path(), |tx| Bank { accounts: PVec::of([0, 0], tx), last: None }).unwrap();
+    let began = Instant::now();
+    for _ in 0..3 {
+        // The first one goes out at once, those behind it in its pause.
+        bank.apply(|bank, _| bank.accounts[0] += 1);
+        bank.sync().unwrap();
+        bank.apply(|bank, _| bank.accounts[0] += 1);
+    }
+    bank.snapshot(other.path()).unwrap();
+    bank.close().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    assert_eq!(accounts(&open(&pool, folder.path()).unwrap()).0, 6);
+}
+
+#[test]
+fn c23_a_future_keeps_its_pool() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = Threadpool::new(1);
+    for round in 1..=20 {
+        let bank = open(&pool, folder.path()).unwrap();
+        let future = bank.apply_async(|bank, _| {
+            bank.accounts[1] += 1;
+            bank.accounts[1]
+        });
+        drop(bank);
+        let mut future = std::pin::pin!(future);
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let value = loop {
+            match future.as_mut().poll(&mut context) {
+                std::task::Poll::Ready(value) => break value,
+                std::task::Poll::Pending => trust::yield_now(),
+            }
+        };
+        assert_eq!(value.unwrap(), round);
+    }
+}

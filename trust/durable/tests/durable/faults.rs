@@ -1,0 +1,270 @@
+//! What bad disks and bad folders get: errors that name file, offset and cure. What was acknowledged is there, nothing is written over.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use trust::Threadpool;
+use trust_durable::{Durable, Error, PVec};
+
+use super::open as open_bank;
+
+/// The folder of a test that runs again in a process of its own.
+const CHILD: &str = "DURABLE_TEST_FOLDER";
+
+type Numbers = Durable<PVec<'static, u64>>;
+
+fn open(pool: &Threadpool, folder: &Path) -> Result<Numbers, Error> {
+    Durable::<PVec<u64>>::open(pool.trustees()[0], folder, |_| PVec::new())
+}
+
+fn child_folder() -> Option<PathBuf> {
+    std::env::var_os(CHILD).map(PathBuf::from)
+}
+
+/// Runs a test of this file again in a process of its own, which finds its folder in the environment. `sh` reads the line before.
+fn child(test: &str, before: &str, folder: &Path) -> Option<String> {
+    let line = format!("{before} exec \"$0\" \"$@\"");
+    let program = std::env::current_exe().expect("this program");
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(line).arg(program).args(["--exact", &format!("faults::{test}"), "--nocapture"]);
+    let output = command.env(CHILD, folder).output().expect("a shell");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    if said.contains("CANNOT") {
+        println!("SKIPPED: {test}: {said}");
+        return None;
+    }
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    Some(said)
+}
+
+fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let files = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    files.map(|path| (path.clone(), fs::read(path).expect("a file"))).collect()
+}
+
+fn limit_files(bytes: Option<u64>) {
+    let maximum = getrlimit(Resource::Fsize).maximum;
+    setrlimit(Resource::Fsize, Rlimit { current: bytes.or(maximum), maximum }).expect("a lower limit may be set");
+}
+
+/// Adds numbers until the pool is lost: how many were acknowledged, and why no more.
+fn fill(numbers: &Numbers) -> (usize, String) {
+    let mut acknowledged = 0;
+    loop {
+        let added = numbers.try_apply(|numbers, tx| {
+            let len = numbers.len() as u64;
+            numbers.extend(len..len + 5000, tx);
+            numbers.len()
+        });
+        match added {
+            Ok(len) => acknowledged = len,
+            Err(Error::Lost { cause }) => return (acknowledged, cause),
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+/// The cause that each later call is told.
+fn causes(numbers: &Numbers) -> Vec<String> {
+    let cause = |outcome: Result<(), Error>| match outcome {
+        Err(Error::Lost { cause }) => cause,
+        other => panic!("{other:?}"),
+    };
+    let told = Rc::new(RefCell::new(None));
+    let tell = Rc::clone(&told);
+    numbers.try_apply_then(|_, _| (), move |outcome| *tell.borrow_mut() = Some(outcome));
+    let mut causes = vec![cause(numbers.try_apply(|_, _| ())), cause(numbers.sync())];
+    causes.push(cause(told.borrow_mut().take().expect("in order before `sync`")));
+    let mut future = std::pin::pin!(numbers.apply_async(|_, _| ()));
+    let outcome = loop {
+        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(outcome) => break outcome,
+            Poll::Pending => trust::yield_now(),
+        }
+    };
+    causes.push(cause(outcome));
+    causes.push(cause(numbers.clone().close()));
+    causes
+}
+
+#[test]
+fn c25_files_that_may_not_grow() {
+    const TEST: &str = "c25_files_that_may_not_grow";
+    let Some(folder) = child_folder() else {
+        let folder = tempfile::tempdir().unwrap();
+        child(TEST, "trap '' XFSZ;", folder.path());
+        return;
+    };
+    let pool = Threadpool::new(1);
+    let numbers = open(&pool, &folder).unwrap();
+    limit_files(Some(6 << 20));
+    let (acknowledged, cause) = fill(&numbers);
+    assert!(acknowledged > 0);
+    let names_it = cause.starts_with(folder.canonicalize().unwrap().to_str().unwrap());
+    assert!(names_it && cause.contains(", offset ") && cause.contains("`ulimit -f`"), "{cause}");
+    for told in causes(&numbers) {
+        assert_eq!(told, cause, "each lost call has the cause");
+    }
+    drop(numbers);
+    limit_files(None);
+    let numbers = open(&pool, &folder).unwrap();
+    let found = numbers.apply_with(|numbers, _, ()| numbers.to_vec(), ());
+    assert!(found.len() >= acknowledged && found.iter().copied().eq(0..found.len() as u64));
+}
+
+#[test]
+fn c25_a_full_disk() {
+    const TEST: &str = "c25_a_full_disk";
+    let Some(folder) = child_folder() else {
+        let folder = tempfile::tempdir().unwrap();
+        let mount = "mount -t tmpfs -o size=14m none \"$DURABLE_TEST_FOLDER\" || { echo CANNOT mount; exit 1; };";
+        let whole = format!("command -v unshare >/dev/null || {{ echo CANNOT unshare; exit 1; }}; {mount}");
+        in_namespace(TEST, &whole, folder.path());
+        return;
+    };
+    let (ballast, folder) = (folder.join("ballast"), folder.join("pool"));
+    let pool = Threadpool::new(1);
+    fs::write(&ballast, vec![1; 4 << 20]).unwrap();
+    let numbers = open(&pool, &folder).unwrap();
+    let (acknowledged, cause) = fill(&numbers);
+    assert!(cause.contains("No space left") && cause.contains("make room on its file system"), "{cause}");
+    assert!(cause.contains("/log-") || cause.contains("/image-"), "{cause}");
+    numbers.close().unwrap_err();
+    // As full as it is: what is there stays as it is, whether it opens or not.
+    let before = contents(&folder);
+    match open(&pool, &folder) {
+        Ok(numbers) => numbers.close().unwrap(),
+        Err(error) => {
+            let text = error.to_string();
+            assert!(text.contains("make room on its file system"), "{text}");
+            let after = contents(&folder);
+            assert!(before.iter().all(|(path, bytes)| path.extension().is_some() || after.get(path) == Some(bytes)));
+        }
+    }
+    fs::remove_file(ballast).unwrap();
+    let numbers = open(&pool, &folder).unwrap();
+    let found = numbers.apply_with(|numbers, _, ()| numbers.to_vec(), ());
+    assert!(found.len() >= acknowledged && found.iter().copied().eq(0..found.len() as u64));
+    numbers.close().unwrap();
+}
+
+#[test]
+fn c26_a_folder_that_may_only_be_read() {
+    const TEST: &str = "c26_a_folder_that_may_only_be_read";
+    let Some(folder) = child_folder() else {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = Threadpool::new(1);
+        let numbers = open(&pool, &folder.path().join("pool")).unwrap();
+        fill_some(&numbers);
+        numbers.close().unwrap();
+        let mount = "mount --bind \"$DURABLE_TEST_FOLDER\" \"$DURABLE_TEST_FOLDER\" && \
+                     mount -o remount,bind,ro \"$DURABLE_TEST_FOLDER\" || { echo CANNOT mount; exit 1; };";
+        in_namespace(TEST, mount, folder.path());
+        assert_eq!(open(&pool, &folder.path().join("pool")).unwrap().apply(|numbers, _| numbers.len()), 1000);
+        return;
+    };
+    let pool = Threadpool::new(1);
+    let before = contents(&folder.join("pool"));
+    let text = open(&pool, &folder.join("pool")).unwrap_err().to_string();
+    assert!(
+        text.contains("pool/log-0.tmp: cannot create it") && text.contains("let this program write there"),
+        "{text}"
+    );
+    assert_eq!(contents(&folder.join("pool")), before);
+    let text = open(&pool, &folder.join("new")).unwrap_err().to_string();
+    assert!(text.contains("new: cannot open the folder") && text.contains("let this program write there"), "{text}");
+}
+
+/// As [`child`], with mounts of its own.
+fn in_namespace(test: &str, before: &str, folder: &Path) {
+    let inner = before.replace('\'', "'\\''");
+    let line = format!(
+        "exec unshare --user --map-root-user --mount sh -c '{inner} exec \"$0\" \"$@\"' \"$0\" \"$@\" || echo CANNOT unshare; #"
+    );
+    if !Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "true"])
+        .status()
+        .is_ok_and(|it| it.success())
+    {
+        return println!("SKIPPED: {test}: no namespaces of users and mounts here");
+    }
+    child(test, &line, folder);
+}
+
+fn fill_some(numbers: &Numbers) {
+    for _ in 0..10 {
+        numbers.apply(|numbers, tx| {
+            let len = numbers.len() as u64;
+            numbers.extend(len..len + 100, tx);
+        });
+    }
+}
+
+#[test]
+fn c26_files_that_were_cut_or_changed_are_refused_as_they_are() {
+    let original = tempfile::tempdir().unwrap();
+    let pool = Threadpool::new(1);
+    let numbers = open(&pool, original.path()).unwrap();
+    fill_some(&numbers);
+    numbers.close().unwrap();
+    let original = contents(original.path());
+    assert_eq!(original.len(), 2, "an image and a log, and no other file");
+    let (mut refused, mut opened) = (0, 0);
+    for (path, bytes) in &original {
+        let used = bytes.len() - bytes.iter().rev().take_while(|&&byte| byte == 0).count();
+        let changes = (0..24).flat_map(|step| {
+            let at = step * used / 24 + step;
+            let cut = bytes[..at.min(used)].to_vec();
+            let mut flipped = bytes.clone();
+            flipped[at.min(used - 1)] ^= 1 << (step % 8);
+            [cut, flipped]
+        });
+        for changed in changes {
+            let folder = tempfile::tempdir().unwrap();
+            for (other, bytes) in &original {
+                let bytes = if other == path { &changed } else { bytes };
+                fs::write(folder.path().join(other.file_name().unwrap()), bytes).unwrap();
+            }
+            let before = contents(folder.path());
+            match open(&pool, folder.path()) {
+                Ok(numbers) => {
+                    let found = numbers.apply_with(|numbers, _, ()| numbers.to_vec(), ());
+                    assert!(found.len() % 100 == 0 && found.iter().copied().eq(0..found.len() as u64));
+                    opened += 1;
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    let name = path.file_name().unwrap().to_str().unwrap();
+                    assert!(text.contains(name) && text.contains("offset"), "{text}");
+                    assert!(text.contains("restore the folder") || text.contains("open it with"), "{text}");
+                    let after = contents(folder.path());
+                    assert!(before.iter().all(|(path, bytes)| after.get(path) == Some(bytes)), "{text}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > 40 && opened > 2, "{refused} refused, {opened} opened");
+}
+
+#[test]
+fn c2_a_folder_in_use_is_in_use_whatever_is_removed_from_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = Threadpool::new(1);
+    let bank = open_bank(&pool, folder.path()).unwrap();
+    let link = folder.path().with_extension("link");
+    std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+    let refused = open_bank(&pool, &link);
+    fs::remove_file(&link).unwrap();
+    assert!(matches!(refused, Err(Error::InUse { .. })), "by another name");
+    let refused = bank.snapshot(folder.path());
+    assert!(matches!(refused, Err(Error::InUse { .. })), "{refused:?}");
+    bank.close().unwrap();
+}

@@ -1,0 +1,16 @@
+//! C5: a change in , which has no transaction.
+
+use trust_durable::*;
+
+#[derive(Persist)]
+#[repr(C)]
+struct Root<'p> {
+    one: Option<PBox<'p, u64>>,
+    cell: PCell<'p, u64>,
+}
+
+fn main_with(root: Durable<Root<'static>>) {
+    root.peek(|root| root.one = None);
+}
+
+fn main() {}

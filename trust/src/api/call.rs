@@ -1,0 +1,315 @@
+//! Every call in every form: how a closure goes to its property ([`Call`]: the rows of the table in the documentation of
+//! [`Trust`]), and how its result comes back (`calls!`: the columns).
+//!
+//! Each public method is one line of a row: `calls!` writes its signature and has its one statement. What a form costs where the
+//! trustee is this very thread, or how a request is encoded, is not here.
+
+use std::marker::PhantomData;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::api::apply::Apply;
+use crate::api::trust::Trust;
+use crate::fiber::record::Awaited;
+use crate::ids::TrusteeId;
+use crate::request::{Fault, Host, Then};
+use crate::runtime::worker::{self, Context, Worker};
+use crate::serial;
+use crate::serial::parcel::Parcel;
+use crate::tasks::deliver::call_back;
+use crate::tasks::held::Held;
+use crate::tasks::job::{Plain, Serialised};
+use crate::tasks::latch::Latch;
+use crate::tasks::launch::launch;
+use crate::tasks::reply::Reply;
+
+/// A closure on its way to a property of type `P`.
+pub(crate) trait Call<P: 'static>: Sized {
+    type Output: 'static;
+
+    /// At the trustee's own worker: does `send` run it, rather than start something that may have to wait?
+    const RUNS_HERE: bool;
+
+    /// Sends it from this worker, or runs it where that is the trustee's. `then` is called on this thread with the outcome.
+    /// Returns what a fiber that waits for it waits for, if it may wait for long.
+    fn send(
+        self,
+        trust: &Trust<P>,
+        worker: &Worker,
+        then: impl FnOnce(Result<Self::Output, Fault>) + 'static,
+    ) -> Option<Awaited>;
+
+    /// For a call that another thread of this machine will send: what is to be done on the caller's.
+    fn prepare(&mut self, _trustee: TrusteeId) {}
+
+    /// Sends it, waits for the outcome, and makes of it what the caller returns.
+    #[inline(always)]
+    fn wait<R>(self, trust: &Trust<P>, call: &str, finish: impl FnOnce(Result<Self::Output, Fault>) -> R) -> R {
+        let outcome = worker::with(|worker| {
+            worker.assert_may_wait(call);
+            let reply = Reply::new();
+            match self.send(trust, worker, reply.answer()) {
+                Some(awaited) => worker.scheduler.waiting(awaited, || reply.wait(worker)),
+                None => reply.wait(worker),
+            }
+        });
+        finish(outcome)
+    }
+
+    /// Sends it; `then` is called with the outcome.
+    #[inline(always)]
+    fn then(self, trust: &Trust<P>, then: impl FnOnce(Result<Self::Output, Fault>) + 'static) {
+        worker::with(|worker| {
+            self.send(trust, worker, then);
+        });
+    }
+}
+
+/// `apply`.
+pub(crate) struct Closure<F>(pub(crate) F);
+
+impl<T, U, F> Call<T> for Closure<F>
+where
+    T: 'static,
+    U: 'static,
+    F: FnOnce(&mut T) -> U + 'static,
+{
+    type Output = U;
+    const RUNS_HERE: bool = true;
+
+    fn send(self, trust: &Trust<T>, worker: &Worker, then: impl FnOnce(Result<U, Fault>) + 'static) -> Option<Awaited> {
+        if trust.is_at(worker) {
+            trust.post_here(worker, self.0, then);
+        } else {
+            let (property, trustee) = trust.parts();
+            let may_wait = worker.context() == Context::Free;
+            worker.submit(trustee, property, Apply::new(self.0), Then::new(then), may_wait);
+        }
+        None
+    }
+    #[inline(always)]
+    fn wait<R>(self, trust: &Trust<T>, call: &str, finish: impl FnOnce(Result<U, Fault>) -> R) -> R {
+        trust.request(call, self.0, finish)
+    }
+    #[inline(always)]
+    fn then(self, trust: &Trust<T>, then: impl FnOnce(Result<U, Fault>) + 'static) {
+        trust.post(self.0, then);
+    }
+}
+
+/// `apply_with`.
+pub(crate) struct ClosureWith<A, U, F> {
+    f: F,
+    argument: A,
+    result: PhantomData<fn() -> U>,
+}
+
+impl<A, U, F> ClosureWith<A, U, F> {
+    pub(crate) fn new(f: F, argument: A) -> Self {
+        ClosureWith { f, argument, result: PhantomData }
+    }
+}
+
+impl<T, A, U, F> Call<T> for ClosureWith<A, U, F>
+where
+    T: 'static,
+    A: Serialize + DeserializeOwned + 'static,
+    U: Serialize + DeserializeOwned + 'static,
+    F: FnOnce(&mut T, A) -> U + 'static,
+{
+    type Output = U;
+    const RUNS_HERE: bool = true;
+
+    fn send(self, trust: &Trust<T>, worker: &Worker, then: impl FnOnce(Result<U, Fault>) + 'static) -> Option<Awaited> {
+        let ClosureWith { f, argument, .. } = self;
+        if trust.is_at(worker) {
+            trust.post_here(worker, move |value: &mut T| f(value, argument), then);
+        } else {
+            let (property, trustee) = trust.parts();
+            serial::submit(worker, trustee, property, f, &argument, then);
+        }
+        None
+    }
+}
+
+/// `launch` and `launch_held`.
+pub(crate) struct Launched<F>(pub(crate) F);
+
+impl<T, U, F> Call<Latch<T>> for Launched<F>
+where
+    T: 'static,
+    U: Send + 'static,
+    F: FnOnce(&mut Held<'_, T>) -> U + Send + 'static,
+{
+    type Output = U;
+    const RUNS_HERE: bool = false;
+
+    fn send(
+        self,
+        trust: &Trust<Latch<T>>,
+        worker: &Worker,
+        then: impl FnOnce(Result<U, Fault>) + 'static,
+    ) -> Option<Awaited> {
+        let (property, trustee) = trust.parts();
+        Some(Awaited::Result(launch(worker, trustee, property, Plain(self.0), Box::new(then))))
+    }
+}
+
+/// `launch_with` and `launch_held_with`.
+pub(crate) struct LaunchedWith<A, U, F> {
+    f: F,
+    argument: Argument<A>,
+    result: PhantomData<fn() -> U>,
+}
+
+/// What a launched closure is given, serialised here or on the thread that sends it.
+enum Argument<A> {
+    Value(A),
+    Parcel(Result<Parcel, Fault>),
+}
+
+impl<A: Serialize> Argument<A> {
+    fn into_parcel(self, trustee: TrusteeId) -> Result<Parcel, Fault> {
+        match self {
+            Argument::Value(value) => serial::encode(&value, serial::limit_bytes(trustee)),
+            Argument::Parcel(parcel) => parcel,
+        }
+    }
+}
+
+impl<A, U, F> LaunchedWith<A, U, F> {
+    pub(crate) fn new(f: F, argument: A) -> Self {
+        LaunchedWith { f, argument: Argument::Value(argument), result: PhantomData }
+    }
+}
+
+impl<T, A, U, F> Call<Latch<T>> for LaunchedWith<A, U, F>
+where
+    T: 'static,
+    A: Serialize + DeserializeOwned + 'static,
+    U: Serialize + DeserializeOwned + 'static,
+    F: FnOnce(&mut Held<'_, T>, A) -> U + Send + 'static,
+{
+    type Output = U;
+    const RUNS_HERE: bool = false;
+
+    fn prepare(&mut self, trustee: TrusteeId) {
+        if let Argument::Value(value) = &self.argument {
+            self.argument = Argument::Parcel(serial::encode(value, serial::limit_bytes(trustee)));
+        }
+    }
+
+    fn send(
+        self,
+        trust: &Trust<Latch<T>>,
+        worker: &Worker,
+        then: impl FnOnce(Result<U, Fault>) + 'static,
+    ) -> Option<Awaited> {
+        let (property, trustee) = trust.parts();
+        let LaunchedWith { f, argument, .. } = self;
+        match argument.into_parcel(trustee) {
+            Ok(argument) => {
+                let job = Serialised::<A, U, F> { f, argument, types: PhantomData };
+                let then = |outcome: Result<Result<Parcel, Fault>, Fault>| {
+                    then(outcome.and_then(|parcel| parcel.and_then(serial::decode_guarded)));
+                };
+                Some(Awaited::Result(launch::<T, _>(worker, trustee, property, job, Box::new(then))))
+            }
+            Err(fault) => {
+                call_back(worker, || then(Err(fault)));
+                None
+            }
+        }
+    }
+}
+
+/// Sends a call from the loop of a worker that can reach its property, where nothing may wait.
+pub(super) fn send_from_loop<P: 'static, C: Call<P>>(
+    call: C,
+    trust: &Trust<P>,
+    worker: &Worker,
+    then: impl FnOnce(Result<C::Output, Fault>) + 'static,
+) {
+    if C::RUNS_HERE && trust.is_at(worker) {
+        call.send(trust, worker, then);
+    } else {
+        // In a callback's context a request is queued rather than waited for.
+        worker.call_back(|| {
+            call.send(trust, worker, then);
+        });
+    }
+}
+
+/// The methods of one row of the table of calls. First what they are given, under which bounds (`async` the further ones of the
+/// futures, which another thread completes), and which [`Call`] that makes; then, each with its documentation, the columns.
+macro_rules! calls {
+    (
+        $generics:tt $arguments:tt where $bounds:tt async where $more:tt => $call:expr;
+        $($(#[$attribute:meta])* $column:ident $name:ident;)+
+    ) => {
+        $(calls! { @$column $generics $arguments $bounds $more ($call) $name $(#[$attribute])* })+
+    };
+    (@wait [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {
+        $(#[$attribute])*
+        pub fn $name<$($generic),+>(&self, $($argument: $of),+) -> U
+        where
+            $($bound)+
+        {
+            $call.wait(self, stringify!($name), |outcome| outcome.unwrap_or_else(|fault| fault.resume::<T>()))
+        }
+    };
+    (@try_wait [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {
+        $(#[$attribute])*
+        pub fn $name<$($generic),+>(&self, $($argument: $of),+) -> Result<U, Error>
+        where
+            $($bound)+
+        {
+            $call.wait(self, stringify!($name), |outcome| outcome.map_err(Fault::into_error::<T>))
+        }
+    };
+    (@then [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {
+        $(#[$attribute])*
+        pub fn $name<$($generic,)+ H>(&self, $($argument: $of,)+ then: H)
+        where
+            $($bound)+
+            H: FnOnce(U) + 'static,
+        {
+            $call.then(self, move |outcome: Result<U, Fault>| match outcome {
+                Ok(value) => then(value),
+                Err(fault) => fault.report::<T>(stringify!($name)),
+            });
+        }
+    };
+    (@try_then [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {
+        $(#[$attribute])*
+        pub fn $name<$($generic,)+ H>(&self, $($argument: $of,)+ then: H)
+        where
+            $($bound)+
+            H: FnOnce(Result<U, Error>) + 'static,
+        {
+            $call.then(self, move |outcome: Result<U, Fault>| then(outcome.map_err(Fault::into_error::<T>)));
+        }
+    };
+    (@future [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} {$($more:tt)*} ($call:expr) $name:ident $(#[$attribute:meta])*) => {
+        $(#[$attribute])*
+        pub fn $name<$($generic),+>(&self, $($argument: $of),+) -> ApplyFuture<U>
+        where
+            $($bound)+
+            $($more)*
+        {
+            ApplyFuture::new(self, $call, |fault| fault.resume::<T>())
+        }
+    };
+    (@try_future [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} {$($more:tt)*} ($call:expr) $name:ident $(#[$attribute:meta])*) => {
+        $(#[$attribute])*
+        pub fn $name<$($generic),+>(&self, $($argument: $of),+) -> TryApplyFuture<U>
+        where
+            $($bound)+
+            $($more)*
+        {
+            TryApplyFuture::new(self, $call, Fault::into_error::<T>)
+        }
+    };
+}
+pub(super) use calls;

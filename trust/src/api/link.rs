@@ -1,0 +1,45 @@
+//! What takes batches to workers of other machines and back, for the crate `gossamer`; not for programs.
+//!
+//! Going remote changes only how a full batch travels: `gossamer` gives each worker a [`Carrier`], over which it is a
+//! client of every worker of the other machines and a trustee for each. Who suspends, serves and wakes stays as it is
+//! (`remote/`).
+//!
+//! Each machine has a *service thread*: one more worker, on which no code of the program computes or blocks, so that it answers
+//! whatever the others do. It is asked what concerns a machine rather than one of its workers (how many requests they have made:
+//! `reclaim.rs`), and it sends what threads without links have for other machines.
+//!
+//! What a carrier brings is run as what it says it is, so [`Carrier`] is an unsafe trait: safe code can neither write one nor,
+//! without one, make anything of this module that touches memory it does not own.
+
+use crate::runtime::worker;
+
+pub use crate::api::place::{call, call_then, entrust_remote};
+pub use crate::api::reference::entrust_here;
+pub use crate::buffer::Buffer;
+pub use crate::config::REMOTE_MESSAGE_BYTES_MAX;
+pub use crate::cores::quota as cpu_quota;
+pub use crate::error::panic_text;
+pub use crate::ids::worker_id;
+pub use crate::park::Waker;
+pub use crate::registry::set_machine;
+pub use crate::remote::Carrier;
+pub use crate::request::Operation;
+
+/// Bytes that a client and a trustee of one process share.
+pub const PAIR_BYTES: usize = size_of::<crate::request::Pair>();
+
+/// Gives the calling worker its carrier, if there are other machines, and its waker. Once, before it serves anyone, and after
+/// [`set_machine`]. The first worker of a machine to have a carrier is its service thread: before any other can be sent a trust.
+///
+/// # Panics
+/// If the worker has them already.
+pub fn attach(carrier: Option<Box<dyn Carrier>>, waker: Option<Box<dyn Waker>>) {
+    worker::with(|worker| {
+        let fresh = waker.is_none_or(|waker| worker.shared.parker.set_waker(waker));
+        assert!(fresh && !worker.remote.is_attached(), "a worker is attached once");
+        if let Some(carrier) = carrier {
+            worker.property_table().know_all();
+            worker.remote.attach(worker.id, carrier);
+        }
+    });
+}

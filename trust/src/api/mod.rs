@@ -1,0 +1,23 @@
+//! What programs name: trusts and what is called on them, trustees, pools, futures.
+//!
+//! Owns the public types and their documentation, and no state of a worker. Called by programs, by the crate `gossamer`
+//! (`link`, `place`) and by the C API (`ffi`); nothing else in this crate names it.
+
+mod answer;
+mod apply;
+mod call;
+pub(crate) mod dump;
+pub(crate) mod future;
+pub(crate) mod latched;
+pub mod link;
+pub(crate) mod place;
+mod plain;
+pub(crate) mod pool;
+pub(crate) mod reference;
+pub(crate) mod settings;
+pub(crate) mod shared;
+pub(crate) mod signal;
+pub(crate) mod stats;
+pub(crate) mod together;
+mod travel;
+pub(crate) mod trust;

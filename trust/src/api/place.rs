@@ -1,0 +1,182 @@
+//! Making things at a trustee of any machine: a property, a fiber. For the crate `gossamer`.
+
+#![allow(unsafe_code)]
+
+use std::any::type_name;
+
+use crate::error::Error;
+use crate::fiber::Origin;
+use crate::fiber::record::{Awaited, Whom};
+use crate::ids::TrusteeId;
+use crate::noref::NoRef;
+use crate::property::{Header, Property};
+use crate::request::{Fault, Request, Serving, Target, Then, pack_flat, unpack_flat};
+use crate::runtime::worker::{self, Context, Worker};
+use crate::tasks::deliver::{call_back, deliver_fault};
+use crate::tasks::job::Plain;
+use crate::tasks::launch::{Accepted, deliver, refused};
+use crate::tasks::reply::Reply;
+use crate::unwind::quietly;
+use crate::{Trust, TrusteeReference};
+
+/// Entrusts what `make` makes at the trustee, of whatever machine, and waits for the trust.
+///
+/// # Errors
+/// [`Error::Panicked`] if `make` panics, [`Error::Gone`] or [`Error::Refused`] if the trustee cannot be reached.
+///
+/// # Panics
+/// In delegated context and in callbacks, where nothing may wait.
+pub fn entrust_remote<T, F>(trustee: TrusteeReference, make: F) -> Result<Trust<T>, Error>
+where
+    T: 'static,
+    F: FnOnce() -> T + NoRef + Send + 'static,
+{
+    let trustee = trustee.id();
+    let outcome = worker::with(|worker| {
+        worker.assert_may_wait("entrust");
+        if worker.home.get() == trustee {
+            let property = Property::allocate(&worker.shared.slab, make());
+            worker.adopt(property);
+            return Ok(property.expose_provenance());
+        }
+        let reply = Reply::new();
+        worker.submit(trustee, std::ptr::null_mut(), Make { make }, Then::new(reply.answer()), true);
+        reply.wait(worker)
+    });
+    let property = outcome.map_err(Fault::into_error::<T>)?;
+    Ok(Trust::of(std::ptr::with_exposed_provenance_mut(property), trustee))
+}
+
+struct Make<F> {
+    make: F,
+}
+
+impl<T: 'static, F: FnOnce() -> T> Request for Make<F> {
+    const TARGET: Target = Target::Nothing;
+
+    unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
+        let value = (self.make)();
+        let property = worker::with(|worker| {
+            let property = Property::allocate(&worker.shared.slab, value);
+            worker.adopt(property);
+            property
+        });
+        serving.out.put(property.expose_provenance());
+    }
+}
+
+/// Runs `f` in a fiber at a trustee of any machine and waits for its result.
+///
+/// # Errors
+/// [`Error::Panicked`] if `f` panics, [`Error::Gone`] or [`Error::Refused`] if the trustee cannot be reached.
+///
+/// # Panics
+/// In delegated context and in callbacks, where nothing may wait.
+pub fn call<R, F>(trustee: TrusteeReference, f: F) -> Result<R, Error>
+where
+    R: NoRef + Send + 'static,
+    F: FnOnce() -> R + NoRef + Send + 'static,
+{
+    worker::with(|worker| {
+        worker.assert_may_wait("call");
+        let reply = Reply::new();
+        let token = start(worker, trustee.id(), f, Box::new(reply.answer()));
+        worker.scheduler.waiting(Awaited::Result(token), || reply.wait(worker))
+    })
+    .map_err(Fault::into_error::<F>)
+}
+
+/// Runs `f` in a fiber at a trustee of any machine; `then` is called on this thread with the outcome.
+pub fn call_then<R, F, H>(trustee: TrusteeReference, f: F, then: H)
+where
+    R: NoRef + Send + 'static,
+    F: FnOnce() -> R + NoRef + Send + 'static,
+    H: FnOnce(Result<R, Error>) + 'static,
+{
+    let then = move |outcome: Result<R, Fault>| then(outcome.map_err(Fault::into_error::<F>));
+    worker::with(|worker| {
+        start(worker, trustee.id(), f, Box::new(then));
+    });
+}
+
+fn start<R, F>(worker: &Worker, trustee: TrusteeId, f: F, then: Box<dyn FnOnce(Result<R, Fault>)>) -> u64
+where
+    R: Send + 'static,
+    F: FnOnce() -> R + Send + 'static,
+{
+    worker.launches.wait_for_place(worker);
+    let token = worker.launches.expect(then);
+    let call = Call { f, token };
+    if trustee == worker.id {
+        if let Err(fault) = call.start(worker, worker.id) {
+            call_back(worker, || worker.launches.fail(token, fault));
+        }
+    } else {
+        let may_wait = worker.context() == Context::Free;
+        worker.submit(trustee, std::ptr::null_mut(), call, Accepted { token }, may_wait);
+    }
+    token
+}
+
+/// A closure that is to run in a fiber.
+struct Call<F> {
+    f: F,
+    token: u64,
+}
+
+impl<R, F> Call<F>
+where
+    R: Send + 'static,
+    F: FnOnce() -> R + Send + 'static,
+{
+    fn start(self, worker: &Worker, client: TrusteeId) -> Result<(), Fault> {
+        let (f, token) = (self.f, self.token);
+        worker.launches.note_running(client, token, deliver_fault);
+        let run = Box::new(move || {
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).map_err(Fault::Panicked);
+            worker::with(|worker| {
+                quietly(|| deliver::<(), Plain<Ended<R>>>(worker, client, token, outcome));
+                worker.launches.note_ended(client, token);
+            });
+        });
+        worker.shared.counters.fibers_spawned.add(1);
+        worker.scheduler.spawn(run, None, Origin::Spawned(type_name::<F>()), Whom::Client(client, token)).map_err(
+            |not_started| {
+                worker.launches.note_ended(client, token);
+                refused(not_started)
+            },
+        )
+    }
+}
+
+/// The type of job that delivers an `R`; there is no such job.
+type Ended<R> = fn(&mut crate::tasks::held::Held<'_, ()>) -> R;
+
+impl<R, F> Request for Call<F>
+where
+    R: Send + 'static,
+    F: FnOnce() -> R + Send + 'static,
+{
+    const TARGET: Target = Target::Nothing;
+    const PACKED_BYTES: Option<usize> = Some(size_of::<F>() + 8);
+
+    fn pack(self, to: &mut Vec<u8>) {
+        pack_flat(self.f, to);
+        to.extend_from_slice(&self.token.to_ne_bytes());
+    }
+
+    // SAFETY: as the trait says.
+    unsafe fn unpack(from: &[u8]) -> Option<Self> {
+        let (f, token) = from.split_last_chunk::<8>()?;
+        // SAFETY: the caller's promise.
+        (f.len() == size_of::<F>()).then(|| Call { f: unsafe { unpack_flat(f) }, token: u64::from_ne_bytes(*token) })
+    }
+
+    // SAFETY: as the trait says.
+    unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
+        match worker::with(|worker| self.start(worker, serving.client)) {
+            Ok(()) => serving.out.put(()),
+            Err(fault) => serving.fault(fault),
+        }
+    }
+}

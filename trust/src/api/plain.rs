@@ -1,0 +1,246 @@
+//! `apply` and its kin: the calls on any property. The forms: `call.rs`; how a request is made: `trust.rs`.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::api::call::{Call, Closure, ClosureWith, calls};
+use crate::api::future::{ApplyFuture, TryApplyFuture};
+use crate::api::trust::Trust;
+use crate::error::Error;
+use crate::noref::NoRef;
+use crate::request::Fault;
+
+impl<T: 'static> Trust<T> {
+    calls! {
+        [U F] (f: F) where {
+            F: FnOnce(&mut T) -> U + NoRef + Send + 'static,
+            U: NoRef + Send + 'static,
+        } async where {} => Closure(f);
+
+        /// Applies `f` to the property and returns its result. Other fibers run meanwhile; on a thread's own stack
+        /// the thread serves its trustee and runs its fibers meanwhile.
+        ///
+        /// # Panics
+        /// With the panic of `f` if `f` panics; if the property is poisoned or its trustee gone (see
+        /// [`try_apply`](Self::try_apply)); inside a delegated closure or a callback, where nothing may wait.
+        ///
+        /// ```
+        /// let pool = trust::Threadpool::new(1);
+        /// let list = pool.entrust(Vec::new());
+        /// list.apply(|l| l.push(3));
+        /// assert_eq!(list.apply(|l| l.len()), 1);
+        /// ```
+        ///
+        /// Source: thesis 2.4.1.
+        #[inline]
+        wait apply;
+
+        /// As [`apply`](Self::apply), for callers who want to handle poison, a gone trustee or a panic of `f`.
+        ///
+        /// # Errors
+        /// [`Error::Panicked`], [`Error::Poisoned`], [`Error::Gone`].
+        ///
+        /// # Panics
+        /// Inside a delegated closure or a callback, where nothing may wait.
+        ///
+        /// ```
+        /// let t = trust::local_trustee().entrust(1);
+        /// assert!(t.try_apply(|_| { if true { panic!("no") } }).is_err());
+        /// assert!(matches!(t.try_apply(|v| *v), Err(trust::Error::Poisoned { .. })));
+        /// t.clear_poison();
+        /// assert_eq!(t.try_apply(|v| *v), Ok(1));
+        /// ```
+        #[inline]
+        try_wait try_apply;
+
+        /// Applies `f` to the property and goes on at once; `then` is called with the result, on this thread, when
+        /// this thread next takes responses. Legal everywhere, also inside delegated closures and callbacks.
+        ///
+        /// Requests of one thread to one trustee run in the order they were made, those of `apply` included. While
+        /// every slot to the trustee is full, a caller that may wait does so (memory stays bounded); inside
+        /// delegated closures and callbacks the request is queued instead. While an earlier batch is unanswered, requests
+        /// gather to the next one, which is sent when this thread takes the answer: so before it blocks outside the library (in a
+        /// channel of the standard library, say) on the effect of a request, a thread waits for it with
+        /// [`apply`](Self::apply). If there is no result (the closure
+        /// panicked, the property is poisoned, the trustee gone) that is reported on standard error and `then` is
+        /// dropped; [`try_apply_then`](Self::try_apply_then) gives it to `then`. Nothing may wait inside `then`.
+        /// Where the trustee is this thread both run at once, inside closures and callbacks as soon as those return.
+        ///
+        /// ```
+        /// # use std::{cell::Cell, rc::Rc};
+        /// let pool = trust::Threadpool::new(1);
+        /// let number = pool.entrust(17);
+        /// let seen = Rc::new(Cell::new(0));
+        /// let see = Rc::clone(&seen);
+        /// number.apply_then(|n| { *n += 1; *n }, move |n| see.set(n));
+        /// number.apply(|_| ());                       // in order, so the callback has run
+        /// assert_eq!(seen.get(), 18);
+        /// ```
+        ///
+        /// Source: thesis 2.4.2.
+        #[inline]
+        then apply_then;
+
+        /// As [`apply_then`](Self::apply_then), but `then` is also given the error if there is no result.
+        ///
+        /// ```
+        /// # use std::{cell::Cell, rc::Rc};
+        /// let pool = trust::Threadpool::new(1);
+        /// let number = pool.entrust(0u32);
+        /// let failed = Rc::new(Cell::new(false));
+        /// let told = Rc::clone(&failed);
+        /// number.try_apply_then(|n| 10 / *n, move |outcome| told.set(outcome.is_err()));
+        /// trust::wait_all();
+        /// assert!(failed.get());
+        /// ```
+        #[inline]
+        try_then try_apply_then;
+
+        /// As [`apply`](Trust::apply), for async programs: gives a future of the result, on any executor. The closure is sent
+        /// at once, not when the future is first polled, and then runs even if the future is dropped.
+        ///
+        /// Back-pressure: at most 1,024 calls of async programs are under way at one worker (for properties of other machines: at this
+        /// machine's service thread). A call beyond that is not sent yet. Its future is pending: polled, it waits for room, and
+        /// sends the closure then; dropped before, it drops the closure unrun. Those that wait are woken in the order in which they came; a
+        /// new call may take the room before one that was woken has been polled. So memory is bounded however many calls nobody awaits.
+        ///
+        /// Callable on any thread, which does not become a trustee by it, and the future may go from thread to thread. The
+        /// closures that one thread sends to one trustee run in the order in which they were sent, those that waited for room
+        /// when they were; against those it sends by `apply` and `apply_then` they have no order. The property's trustee has to
+        /// be a thread that serves, as the workers of a [`Threadpool`](crate::Threadpool) do: one that an async runtime occupies
+        /// does not. A task whose call is the only one looks for the result for about a microsecond before it is pending, as long
+        /// as that is of use.
+        ///
+        /// Clone a trust for each task rather than for each call: its count is a message to the trustee too.
+        ///
+        /// # Panics
+        /// When it is awaited, as `apply` does: with the panic of `f`, or if the property is poisoned or its trustee gone.
+        ///
+        /// ```
+        /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        /// let pool = trust::Threadpool::new(1);
+        /// let counter = pool.entrust(41);
+        /// # runtime.block_on(async {
+        /// assert_eq!(counter.apply_async(|c| { *c += 1; *c }).await, 42);
+        /// # });
+        /// ```
+        future apply_async;
+
+        /// As [`apply_async`](Self::apply_async), for callers who want to handle poison, a gone trustee or a panic of `f`.
+        ///
+        /// # Errors
+        /// When it is awaited, as [`try_apply`](Trust::try_apply).
+        ///
+        /// ```
+        /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        /// let pool = trust::Threadpool::new(1);
+        /// let number = pool.entrust(0u32);
+        /// # runtime.block_on(async {
+        /// assert!(matches!(number.try_apply_async(|n| 10 / *n).await, Err(trust::Error::Panicked { .. })));
+        /// # });
+        /// ```
+        try_future try_apply_async;
+    }
+
+    calls! {
+        [A U F] (f: F, argument: A) where {
+            F: FnOnce(&mut T, A) -> U + NoRef + Send + 'static,
+            A: Serialize + DeserializeOwned + 'static,
+            U: Serialize + DeserializeOwned + 'static,
+        } async where { A: Send, U: Send, } => ClosureWith::new(f, argument);
+
+        /// As [`apply`](Self::apply), with an argument that travels serialised, as does the result: so `String`,
+        /// `Vec`, maps and all that serde knows may pass, trusts inside them too. Nothing may wait while a value is written or
+        /// read.
+        ///
+        /// # Panics
+        /// As [`apply`](Self::apply); also if the argument or result does not serialise, or is larger than
+        /// 1 GiB, or 64 MiB to or from another machine.
+        ///
+        /// ```
+        /// use std::collections::HashMap;
+        /// let table = trust::local_trustee().entrust(HashMap::new());
+        /// table.apply_with(|t, (key, value): (String, u32)| { t.insert(key, value); }, ("one".into(), 1));
+        /// assert_eq!(table.apply_with(|t, key: String| t.get(&key).copied(), "one".into()), Some(1));
+        /// ```
+        ///
+        /// Source: thesis 2.4.3.3.
+        wait apply_with;
+
+        /// As [`apply_with`](Self::apply_with), for callers who want to handle errors.
+        ///
+        /// # Errors
+        /// Those of [`try_apply`](Self::try_apply), [`Error::Codec`], [`Error::TooLarge`].
+        ///
+        /// # Panics
+        /// Inside a delegated closure or a callback, where nothing may wait.
+        ///
+        /// ```
+        /// let pool = trust::Threadpool::new(1);
+        /// let names = pool.entrust(vec!["Ada".to_owned()]);
+        /// let find = |names: &mut Vec<String>, name: String| names.iter().position(|n| *n == name).expect("unknown");
+        /// assert_eq!(names.try_apply_with(find, "Ada".to_owned()), Ok(0));
+        /// assert!(matches!(names.try_apply_with(find, "Bob".to_owned()), Err(trust::Error::Panicked { .. })));
+        /// ```
+        try_wait try_apply_with;
+
+        /// As [`apply_then`](Self::apply_then), with argument and result as in [`apply_with`](Self::apply_with).
+        ///
+        /// ```
+        /// let pool = trust::Threadpool::new(1);
+        /// let names = pool.entrust(Vec::<String>::new());
+        /// let add = |names: &mut Vec<String>, name| { names.push(name); names.join(" and ") };
+        /// names.apply_with_then(add, "Ada".to_owned(), |all| assert_eq!(all, "Ada"));
+        /// names.apply_with_then(add, "Charles".to_owned(), |all| assert_eq!(all, "Ada and Charles"));
+        /// trust::wait_all();
+        /// ```
+        then apply_with_then;
+
+        /// As [`apply_with_then`](Self::apply_with_then), but `then` is also given the error if there is no result.
+        ///
+        /// ```
+        /// let pool = trust::Threadpool::new(1);
+        /// let names = pool.entrust(Vec::<String>::new());
+        /// names.try_apply_with_then(
+        ///     |names, name: String| names.push(name),
+        ///     "Ada".to_owned(),
+        ///     |outcome| assert_eq!(outcome, Ok(())),
+        /// );
+        /// trust::wait_all();
+        /// ```
+        try_then try_apply_with_then;
+
+        /// As [`apply_async`](Self::apply_async), with an argument and a result that may hold pointers, as in
+        /// [`apply_with`](Trust::apply_with). They travel serialised to other machines, within the process as they are.
+        ///
+        /// # Panics
+        /// When it is awaited, as `apply_with`.
+        ///
+        /// ```
+        /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        /// let pool = trust::Threadpool::new(1);
+        /// let names = pool.entrust(Vec::new());
+        /// # runtime.block_on(async {
+        /// let first = names.apply_with_async(|n, name| { n.push(name); n[0].clone() }, String::from("Ada"));
+        /// assert_eq!(first.await, "Ada");
+        /// # });
+        /// ```
+        future apply_with_async;
+
+        /// As [`apply_with_async`](Self::apply_with_async), for callers who want to handle errors.
+        ///
+        /// # Errors
+        /// When it is awaited: those of [`try_apply`](Trust::try_apply), [`Error::Codec`], [`Error::TooLarge`].
+        ///
+        /// ```
+        /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        /// let pool = trust::Threadpool::new(1);
+        /// let names = pool.entrust(Vec::new());
+        /// # runtime.block_on(async {
+        /// let added = names.try_apply_with_async(|n, name| n.push(name), String::from("Ada")).await;
+        /// assert_eq!(added, Ok(()));
+        /// # });
+        /// ```
+        try_future try_apply_with_async;
+    }
+}

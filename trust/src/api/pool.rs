@@ -1,0 +1,560 @@
+//! `Threadpool`: workers with nothing else to do (T10), and how it comes to an end with nothing lost.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::api::dump::Dump;
+use crate::api::settings::PoolSettings;
+use crate::config::{DROP_TELL_MS, STACK_BYTES, UNWINDING_WAIT_MS};
+use crate::cores::{Cores, pin_to};
+use crate::fiber::stack::round_stack_bytes;
+use crate::ids::TrusteeId;
+use crate::park::learn_wake_up;
+use crate::registry::{Message, Shared};
+use crate::runtime::worker::current;
+use crate::runtime::worker::{self, Settings, Worker};
+use crate::{JoinHandle, Trust, TrusteeReference, spawn_on};
+
+/// A number of worker threads, each client and trustee at once unless it is dedicated to serving.
+///
+/// Dropping it waits until every fiber has ended and every request is answered, then ends the workers; each
+/// drops its properties. After five seconds, and ever more rarely, it says on standard error what it waits for. Dropped by a panic it waits
+/// two seconds, says what is left, and lets that run on. [`shutdown_timeout`](Threadpool::shutdown_timeout) waits for as long as one likes. Trusts that outlive the pool give [`Error::Gone`](crate::Error::Gone).
+///
+/// ```
+/// let pool = trust::Threadpool::new(2);
+/// let counter = pool.entrust(0);
+/// let fibers: Vec<_> = (0..10)
+///     .map(|_| { let counter = counter.clone(); pool.spawn(move || counter.apply(|c| *c += 1)) })
+///     .collect();
+/// for fiber in fibers { fiber.join().unwrap(); }
+/// assert_eq!(counter.apply(|c| *c), 10);
+/// ```
+///
+/// Source: thesis 2.3.2, 3.2.2.
+pub struct Threadpool {
+    workers: Vec<PoolWorker>,
+    trustees: Vec<TrusteeReference>,
+    dedicated: usize,
+    settings: PoolSettings,
+    next_entrust: AtomicUsize,
+    next_spawn: AtomicUsize,
+    stop: Arc<AtomicBool>,
+}
+
+struct PoolWorker {
+    shared: Arc<Shared>,
+    thread: thread::JoinHandle<()>,
+}
+
+/// How a [`Threadpool`] is to be.
+///
+/// Cores, here, are those that the affinity of the thread that builds the pool and the CPU quota of its cgroups (v1 or v2, rounded
+/// down to whole cores) leave. A quota counts where it pays for fewer cores than there are; it is read once by a process.
+/// [`Threadpool::settings`] tells what has come of the settings.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    workers: usize,
+    dedicated: usize,
+    stack_bytes: usize,
+    spin: Option<Duration>,
+    pin: Option<bool>,
+    name: String,
+}
+
+/// Why a pool could not be built.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A number is out of range; the text says which and what to give instead.
+    Setting(String),
+    /// The operating system did not start a thread.
+    Thread(std::io::Error),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BuildError::Setting(text) => f.write_str(text),
+            BuildError::Thread(error) => write!(f, "a worker thread could not be started: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+impl Builder {
+    /// Number of workers; as many as there are cores unless set.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::builder().workers(3).build();
+    /// assert_eq!(pool.trustees().len(), 3);
+    /// ```
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers;
+        self
+    }
+    /// How many of the workers, the last ones, only serve: [`Threadpool::spawn`] starts no fibers there, and
+    /// [`Threadpool::entrust`] entrusts to them alone. None unless set.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::builder().workers(2).dedicated(1).build();
+    /// assert_eq!(pool.entrust(0).trustee(), pool.trustees()[1]);
+    /// assert_eq!(pool.spawn(trust::local_trustee).join().unwrap(), pool.trustees()[0]);
+    /// ```
+    pub fn dedicated(mut self, dedicated: usize) -> Self {
+        self.dedicated = dedicated;
+        self
+    }
+    /// Bytes of each fiber's stack, rounded up to pages; 256 KiB unless set. Only touched pages cost memory.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::builder().workers(1).stack_bytes(4 << 20).build();
+    /// let deep = pool.spawn(|| std::hint::black_box([1u8; 2 << 20]).len());
+    /// assert_eq!(deep.join().unwrap(), 2 << 20);
+    /// ```
+    pub fn stack_bytes(mut self, stack_bytes: usize) -> Self {
+        self.stack_bytes = stack_bytes;
+        self
+    }
+    /// How long an idle worker polls at most before it sleeps; 500 us unless set, and under a CPU quota nothing unless set.
+    /// Nothing in any case if there are more workers than cores. How long it does poll follows from what a wake-up takes on this
+    /// machine, and from how often polling was of use: polling that finds nothing takes less than an eighth of the time, but for two
+    /// wake-ups each time. Where another thread of this process that waits in this library, or works for a pool, wants the core,
+    /// the worker gives it away instead.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let pool = trust::Threadpool::builder().workers(1).spin(Duration::ZERO).build(); // sleeps at once
+    /// assert_eq!(pool.entrust(1).apply(|one| *one), 1);
+    /// ```
+    pub fn spin(mut self, spin: Duration) -> Self {
+        self.spin = Some(spin);
+        self
+    }
+    /// Pins worker `i` to core `i` of those that this thread may use, if there is a core for each. Set unless told otherwise;
+    /// under a CPU quota not set unless told otherwise. Pinned workers lose less to another program's thread than those that float,
+    /// which may end on one core.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::builder().workers(1).pin(false).build();
+    /// assert!(!pool.settings().pinned);
+    /// ```
+    pub fn pin(mut self, pin: bool) -> Self {
+        self.pin = Some(pin);
+        self
+    }
+    /// Name of the threads, followed by a number; `trust` unless set.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::builder().workers(1).name("table").build();
+    /// let named = pool.spawn(|| std::thread::current().name() == Some("table-0"));
+    /// assert!(named.join().unwrap());
+    /// ```
+    pub fn name(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self
+    }
+
+    /// Starts the workers.
+    ///
+    /// # Errors
+    /// [`BuildError`], if a setting is out of range or a thread cannot be started.
+    ///
+    /// ```
+    /// let error = trust::Threadpool::builder().workers(0).try_build().map(drop).unwrap_err();
+    /// assert!(error.to_string().contains("at least one worker"));
+    /// ```
+    pub fn try_build(self) -> Result<Threadpool, BuildError> {
+        if self.workers == 0 || self.dedicated > self.workers {
+            return Err(BuildError::Setting(format!(
+                "a pool of {} workers, {} of them dedicated: give at least one worker, and no more dedicated ones",
+                self.workers, self.dedicated
+            )));
+        }
+        round_stack_bytes(self.stack_bytes).map_err(|error| BuildError::Setting(error.to_string()))?;
+        let cores = Cores::here();
+        let settings = PoolSettings::new(self.workers, &cores, self.spin, self.pin);
+        let pinned = if settings.pinned { &cores.allowed[..] } else { &[] };
+        let spin_ns = settings.spin.as_nanos().try_into().unwrap_or(u64::MAX);
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut pool = Threadpool {
+            workers: Vec::with_capacity(self.workers),
+            trustees: Vec::with_capacity(self.workers),
+            dedicated: self.dedicated,
+            settings,
+            next_entrust: AtomicUsize::new(0),
+            next_spawn: AtomicUsize::new(0),
+            stop: Arc::clone(&stop),
+        };
+        for index in 0..self.workers {
+            let core = pinned.get(index).copied();
+            let settings = Settings { stack_bytes: self.stack_bytes, spin_ns };
+            let stop = Arc::clone(&stop);
+            let (started, start) = mpsc::channel();
+            let run = move || {
+                if let Some(core) = core {
+                    pin_to(core);
+                }
+                let _ = current::start(settings);
+                worker::with(|worker| {
+                    let _ = started.send((Arc::clone(&worker.shared), Instant::now()));
+                    work(worker, &stop);
+                });
+                // Not by the thread's destructors, in which no fiber could go on.
+                let _ = current::end(true);
+            };
+            let thread = thread::Builder::new().name(format!("{}-{index}", self.name));
+            let thread = thread.spawn(run).map_err(BuildError::Thread)?;
+            let Ok((shared, told)) = start.recv() else {
+                return Err(BuildError::Setting(format!("worker {index} ended before it began; its panic says why")));
+            };
+            learn_wake_up(told.elapsed());
+            pool.trustees.push(TrusteeReference::from_id(shared.id));
+            pool.workers.push(PoolWorker { shared, thread });
+        }
+        Ok(pool)
+    }
+
+    /// As [`try_build`](Self::try_build).
+    ///
+    /// # Panics
+    /// With the text of the [`BuildError`].
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::builder().workers(1).build();
+    /// assert_eq!(pool.spawn(|| 6 * 7).join().unwrap(), 42);
+    /// ```
+    pub fn build(self) -> Threadpool {
+        self.try_build().unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+/// The loop of a pool's worker.
+fn work(worker: &Worker, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        if worker.turn() {
+            worker.idle.reset();
+        } else {
+            worker.idle.rest(worker);
+        }
+    }
+}
+
+impl Threadpool {
+    /// A pool of this many workers.
+    ///
+    /// # Panics
+    /// If `workers` is 0, or a thread cannot be started.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::new(2);
+    /// assert_eq!(pool.trustees().len(), 2);
+    /// ```
+    pub fn new(workers: usize) -> Threadpool {
+        Threadpool::builder().workers(workers).build()
+    }
+
+    /// A pool with other settings.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::builder().workers(2).dedicated(1).stack_bytes(64 * 1024).build();
+    /// assert_eq!(pool.entrust(1).trustee(), pool.trustees()[1]);
+    /// ```
+    pub fn builder() -> Builder {
+        Builder {
+            workers: Cores::here().usable(),
+            dedicated: 0,
+            stack_bytes: STACK_BYTES,
+            spin: None,
+            pin: None,
+            name: "trust".to_owned(),
+        }
+    }
+
+    /// Entrusts a value to the next trustee in turn. See [`TrusteeReference::entrust`].
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::new(2);
+    /// let (one, other) = (pool.entrust(1), pool.entrust(2));
+    /// assert_ne!(one.trustee(), other.trustee());
+    /// ```
+    pub fn entrust<T: Send + 'static>(&self, value: T) -> Trust<T> {
+        let trustees = if self.dedicated > 0 { self.dedicated } else { self.trustees.len() };
+        let turn = self.next_entrust.fetch_add(1, Ordering::Relaxed) % trustees;
+        self.trustees[self.trustees.len() - trustees + turn].entrust(value)
+    }
+
+    /// Starts a fiber on the next worker in turn. Callable from anywhere.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::new(2);
+    /// let fibers: Vec<_> = (0..4).map(|number| pool.spawn(move || number * number)).collect();
+    /// let sum: i32 = fibers.into_iter().map(|fiber| fiber.join().unwrap()).sum();
+    /// assert_eq!(sum, 14);
+    /// ```
+    pub fn spawn<F, R>(&self, f: F) -> JoinHandle<R>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let serving = self.trustees.len() - self.dedicated;
+        // A pool that only serves still takes fibers, rather than lose them.
+        let places = if serving == 0 { self.trustees.len() } else { serving };
+        let turn = self.next_spawn.fetch_add(1, Ordering::Relaxed) % places;
+        self.spawn_on(turn, f)
+    }
+
+    /// Starts a fiber on the worker with this index.
+    ///
+    /// # Panics
+    /// If there is no such worker.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::new(2);
+    /// let there = pool.spawn_on(1, trust::local_trustee);
+    /// assert_eq!(there.join().unwrap(), pool.trustees()[1]);
+    /// ```
+    pub fn spawn_on<F, R>(&self, worker: usize, f: F) -> JoinHandle<R>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let trustees = self.trustees.len();
+        assert!(worker < trustees, "there is no worker {worker}: the pool has {trustees}, from 0 on");
+        spawn_on(&self.trustees[worker], f)
+    }
+
+    /// Ends the pool as dropping it does, but waits no longer than `time`. What has not come to its end by then runs on, and the
+    /// workers end when it has; nothing is lost or cut off.
+    ///
+    /// # Errors
+    /// [`StillRunning`], which names the fibers and what each waits for.
+    ///
+    /// # Panics
+    /// In one of the pool's own fibers, and in delegated closures and callbacks, where nothing may wait.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let pool = trust::Threadpool::new(1);
+    /// pool.spawn(|| 6 * 7);
+    /// assert!(pool.shutdown_timeout(Duration::from_secs(30)).is_ok());
+    ///
+    /// let pool = trust::Threadpool::new(1);
+    /// pool.spawn(|| trust::sleep(Duration::MAX));
+    /// let left = pool.shutdown_timeout(Duration::from_millis(50)).unwrap_err();
+    /// assert!(left.to_string().contains("waits for a time"), "{left}");
+    /// ```
+    pub fn shutdown_timeout(mut self, time: Duration) -> Result<(), StillRunning> {
+        worker::with(|here| {
+            here.assert_may_wait("shutdown_timeout");
+            let is_own = self.workers.iter().any(|worker| worker.shared.id == here.id);
+            assert!(!is_own, "`shutdown_timeout` waits for all fibers of the pool, so none of them may call it");
+        });
+        let end = Instant::now().checked_add(time);
+        self.ending().run(end).map_err(|ending| {
+            let left = ending.dump();
+            ending.run_elsewhere();
+            StillRunning(left)
+        })
+    }
+
+    fn ending(&mut self) -> Ending {
+        Ending { workers: std::mem::take(&mut self.workers), stop: Arc::clone(&self.stop) }
+    }
+
+    /// The trustees of the workers, in order; dedicated ones are last.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::new(2);
+    /// let counters: Vec<_> = pool.trustees().iter().map(|trustee| trustee.entrust(0)).collect(); // one on each worker
+    /// assert_eq!(counters.len(), 2);
+    /// ```
+    pub fn trustees(&self) -> &[TrusteeReference] {
+        &self.trustees
+    }
+
+    /// What the builder's settings have come to on this machine: how many cores it found, whether workers are pinned and poll,
+    /// and which settings it could not follow.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::builder().workers(2).pin(false).build();
+    /// assert!(!pool.settings().pinned);
+    /// println!("{}", pool.settings()); // workers: 2, cores: 16, not pinned, polling for 500µs
+    /// ```
+    pub fn settings(&self) -> &PoolSettings {
+        &self.settings
+    }
+}
+
+impl Drop for Threadpool {
+    fn drop(&mut self) {
+        if self.workers.is_empty() {
+            return; // Shut down, or never begun.
+        }
+        let ending = self.ending();
+        let here = worker::try_with(|here| (ending.includes(here.id), here.context() == worker::Context::Free));
+        match here {
+            Some((true, _)) => {
+                crate::unwind::tell(format_args!("a pool was dropped by one of its own fibers; its workers run on"));
+            }
+            // Nothing may wait here, so another thread does.
+            Some((false, false)) => ending.run_elsewhere(),
+            // A failing test, say. What it leaves behind may wait for what it would have done.
+            _ if thread::panicking() => {
+                let end = Instant::now() + Duration::from_millis(UNWINDING_WAIT_MS);
+                if let Err(ending) = ending.run(Some(end)) {
+                    let left = ending.dump();
+                    crate::unwind::tell(format_args!(
+                        "a pool was dropped by a panic, and did not come to its end in {UNWINDING_WAIT_MS} ms; its workers run on:\n{left}"
+                    ));
+                    ending.run_elsewhere();
+                }
+            }
+            _ => {
+                let ended = ending.run(None);
+                debug_assert!(ended.is_ok(), "it waits for as long as it takes");
+            }
+        }
+    }
+}
+
+/// What is left of a pool that is being dropped.
+struct Ending {
+    workers: Vec<PoolWorker>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Ending {
+    fn includes(&self, id: TrusteeId) -> bool {
+        self.workers.iter().any(|worker| worker.shared.id == id)
+    }
+
+    fn dump(&self) -> Dump {
+        let workers: Vec<_> = self.workers.iter().map(|worker| Arc::clone(&worker.shared)).collect();
+        Dump::of(&workers)
+    }
+
+    /// Has another thread wait.
+    fn run_elsewhere(self) {
+        let run = move || drop(self.run(None));
+        if let Err(error) = thread::Builder::new().name("trust-end".to_owned()).spawn(run) {
+            crate::unwind::tell(format_args!("a pool's workers run on: no thread to end them: {error}"));
+        }
+    }
+
+    /// Waits until the pool is quiet and ends its workers. This thread's own trustee, which the pool's fibers may
+    /// need, serves meanwhile.
+    ///
+    /// # Errors
+    /// What is left, if it is not over at that time.
+    fn run(mut self, end: Option<Instant>) -> Result<(), Ending> {
+        let mut tell = Tell::new(end);
+        // Once told to stop they come to their ends, and are never quiet again.
+        if !self.stop.load(Ordering::Relaxed) {
+            if !tell.wait(&self, |here| !here.is_outstanding_at(|id| self.includes(id)) && self.is_quiet()) {
+                return Err(self);
+            }
+            self.stop.store(true, Ordering::Relaxed);
+            for worker in &self.workers {
+                let _ = worker.shared.send(Message::Nudge);
+            }
+        }
+        while let Some(worker) = self.workers.last() {
+            if !tell.wait(&self, |_| worker.thread.is_finished()) {
+                return Err(self);
+            }
+            if self.workers.pop().is_some_and(|worker| worker.thread.join().is_err()) {
+                crate::unwind::tell(format_args!("a worker of a pool panicked; please report this"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every worker has nothing to do, at one and the same moment: each was in the same quiet spell when asked
+    /// a first and a second time, and no first question came after a second one. Nothing is on its way then,
+    /// for a worker with an unanswered request is not quiet.
+    fn is_quiet(&self) -> bool {
+        let spells = || self.workers.iter().map(|worker| worker.shared.quiet.spell()).collect::<Vec<_>>();
+        let first = spells();
+        let messages = self.workers.iter().any(|worker| worker.shared.has_messages());
+        first.iter().all(Option::is_some) && !messages && first == spells()
+    }
+}
+
+/// Who waits for the end of a pool: until when, and when it says what it waits for.
+struct Tell {
+    end: Option<Instant>,
+    start: Instant,
+    /// So long after the start.
+    next: Duration,
+}
+
+impl Tell {
+    fn new(end: Option<Instant>) -> Tell {
+        Tell { end, start: Instant::now(), next: Duration::from_millis(DROP_TELL_MS) }
+    }
+
+    /// Serves until `done`. False if the time for it is over.
+    fn wait(&mut self, ending: &Ending, done: impl Fn(&Worker) -> bool) -> bool {
+        let is_over = || self.end.is_some_and(|end| Instant::now() >= end);
+        loop {
+            let is_late = || self.start.elapsed() >= self.next;
+            let came = worker::try_with(|here| {
+                here.serve_until(|| done(here) || is_over() || is_late());
+                done(here)
+            });
+            // Where the thread ends and has no worker any more, the workers are ended as they are.
+            if came != Some(false) {
+                return true;
+            }
+            if is_over() {
+                return false;
+            }
+            let (waited, left) = (self.start.elapsed().as_secs(), ending.dump());
+            crate::unwind::tell(format_args!("the end of a pool has waited for {waited} s, for this:\n{left}"));
+            self.next = 2 * self.start.elapsed();
+        }
+    }
+}
+
+/// Fibers of a pool that did not come to an end in time: what [`Threadpool::shutdown_timeout`] gives back. `Display` names them, and what
+/// each waits for.
+#[derive(Debug)]
+pub struct StillRunning(Dump);
+
+impl StillRunning {
+    /// What the pool's fibers wait for.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::new(1);
+    /// pool.spawn(|| trust::sleep(std::time::Duration::MAX));
+    /// let left = pool.shutdown_timeout(std::time::Duration::from_millis(10)).unwrap_err();
+    /// assert_eq!(left.dump().fibers(), 1);
+    /// ```
+    pub fn dump(&self) -> &Dump {
+        &self.0
+    }
+}
+
+impl fmt::Display for StillRunning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a pool did not come to its end in time:\n{}", self.0)
+    }
+}
+
+impl std::error::Error for StillRunning {}
+
+impl fmt::Debug for Threadpool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Threadpool")
+            .field("trustees", &self.trustees)
+            .field("dedicated", &self.dedicated)
+            .field("settings", &self.settings)
+            .finish()
+    }
+}

@@ -1,0 +1,195 @@
+//! `TrusteeReference`: a trustee by name, entrusting to it, and fibers on its thread.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::api::trust::Trust;
+use crate::ids::{self, TrusteeId};
+use crate::property::slab::PropertySlab;
+use crate::property::{self, Header, Property};
+use crate::registry;
+use crate::request::{Fault, Response, Resuming};
+use crate::runtime::worker::reclaim::Adopt;
+use crate::runtime::worker::{self, Worker};
+use crate::tasks::join::{self, JoinHandle};
+
+/// A trustee: the part of a thread that holds properties and runs closures on them.
+///
+/// Every OS thread has one, from the first time that it uses this library until it ends.
+///
+/// Source: thesis 2.3.2.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TrusteeReference {
+    id: TrusteeId,
+}
+
+impl TrusteeReference {
+    /// Entrusts a value to this trustee. Does not wait, and is legal everywhere.
+    ///
+    /// If the trustee is gone the value is dropped here, and requests through the trust fail with
+    /// [`Error::Gone`](crate::Error::Gone). To a trustee of another machine of a rack program a value cannot go this way, as it
+    /// may hold pointers: then it is as if the trustee were gone, and standard error tells (`gossamer::entrust_with` makes
+    /// the value there).
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::new(2);
+    /// let here = trust::local_trustee().entrust(1);
+    /// let there = pool.trustees()[1].entrust(2);
+    /// assert_eq!(here.apply(|v| *v) + there.apply(|v| *v), 3);
+    /// ```
+    pub fn entrust<T: Send + 'static>(&self, value: T) -> Trust<T> {
+        self.try_entrust(value).unwrap_or_else(|value| {
+            drop(value);
+            Trust::of(std::ptr::null_mut(), TrusteeId::vacant())
+        })
+    }
+
+    /// As [`entrust`](Self::entrust); gives the value back where this trustee is known to be gone, or of another machine.
+    pub(crate) fn try_entrust<T: Send + 'static>(&self, value: T) -> Result<Trust<T>, T> {
+        worker::with(|worker| {
+            if worker.home.get() == self.id {
+                let property = Property::allocate(&worker.shared.slab, value);
+                worker.adopt(property);
+                return Ok(Trust::of(property, self.id));
+            }
+            let Some(slab) = self.slab(worker) else {
+                return Err(value);
+            };
+            let property = Property::allocate(&slab, value);
+            if ids::is_in_rack() {
+                slab.announce(property);
+            }
+            worker.submit(self.id, property, Adopt, AdoptRefused(property), false);
+            Ok(Trust::of(property, self.id))
+        })
+    }
+
+    /// The slab of this trustee, if it is on this machine, or was. A trust that names another one, with a property that only
+    /// this machine has, would be followed there, or by whoever gets that id later.
+    fn slab(&self, worker: &Worker) -> Option<Arc<PropertySlab>> {
+        if self.id.machine() != ids::machine() {
+            crate::unwind::tell(format_args!(
+                "a value cannot be entrusted to {:?} of another machine, for it may hold pointers: it was dropped; \
+                 use `gossamer::entrust_with` to make it there",
+                self.id
+            ));
+            return None;
+        }
+        let known = worker.pairs.find(self.id);
+        known
+            .map(|outgoing| Arc::clone(outgoing.slab()))
+            .or_else(|| registry::find(self.id).map(|trustee| Arc::clone(&trustee.slab)))
+    }
+
+    /// Its id.
+    ///
+    /// ```
+    /// let here = trust::local_trustee();
+    /// assert_eq!(trust::TrusteeReference::from_id(here.id()), here);
+    /// ```
+    pub fn id(&self) -> TrusteeId {
+        self.id
+    }
+
+    /// Is it the trustee of the calling thread?
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::new(1);
+    /// assert!(trust::local_trustee().is_local());
+    /// assert!(!pool.trustees()[0].is_local());
+    /// ```
+    pub fn is_local(&self) -> bool {
+        worker::try_with(|worker| worker.id == self.id).unwrap_or(false)
+    }
+
+    /// The trustee with this id.
+    ///
+    /// ```
+    /// use trust::{TrusteeId, TrusteeReference};
+    /// let here = trust::local_trustee();
+    /// let kept: u64 = here.id().to_bits(); // as a number, in a message say
+    /// assert_eq!(TrusteeReference::from_id(TrusteeId::from_bits(kept)), here);
+    /// ```
+    pub fn from_id(id: TrusteeId) -> Self {
+        TrusteeReference { id }
+    }
+}
+
+impl fmt::Debug for TrusteeReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TrusteeReference({:?})", self.id)
+    }
+}
+
+/// The trustee of the calling thread.
+///
+/// # Panics
+/// In a destructor of a thread-local that runs after the thread's trustee has ended.
+///
+/// ```
+/// let counter = trust::local_trustee().entrust(0);
+/// let other = counter.clone();
+/// let thread = std::thread::spawn(move || other.apply(|c| *c += 1));
+/// while !thread.is_finished() {
+///     trust::yield_now(); // serves
+/// }
+/// assert_eq!(counter.apply(|c| *c), 1);
+/// ```
+pub fn local_trustee() -> TrusteeReference {
+    worker::with(|worker| TrusteeReference { id: worker.id })
+}
+
+/// Entrusts a value to the calling thread's trustee; it never leaves the thread, so it need not be `Send`. Legal everywhere.
+pub fn entrust_here<T: 'static>(value: T) -> Trust<T> {
+    worker::with(|worker| {
+        let property = Property::allocate(&worker.shared.slab, value);
+        worker.adopt(property);
+        Trust::of(property, worker.id)
+    })
+}
+
+/// Starts a fiber on the thread of a trustee. Legal everywhere; does not wait.
+///
+/// If the trustee is gone, the handle's `join` says so.
+///
+/// ```
+/// let pool = trust::Threadpool::new(2);
+/// let fiber = trust::spawn_on(&pool.trustees()[1], trust::local_trustee);
+/// assert_eq!(fiber.join().unwrap(), pool.trustees()[1]);
+/// ```
+pub fn spawn_on<F, R>(trustee: &TrusteeReference, f: F) -> JoinHandle<R>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
+    join::spawn_at(trustee.id(), f)
+}
+
+impl<T> Trust<T> {
+    /// The trustee of the property.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::new(2);
+    /// let (number, text) = (pool.trustees()[1].entrust(1), pool.trustees()[1].entrust("one"));
+    /// assert_eq!(number.trustee(), text.trustee());
+    /// ```
+    pub fn trustee(&self) -> TrusteeReference {
+        TrusteeReference::from_id(self.parts().1)
+    }
+}
+
+/// A property that its trustee did not take: it is dropped here.
+struct AdoptRefused(*mut Header);
+
+impl Response for AdoptRefused {
+    unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
+        match fault {
+            // SAFETY: `Adopt` puts `()`.
+            None => unsafe { resuming.responses.take::<()>() },
+            // SAFETY: the trustee has never known it, and as it is gone no request will reach it.
+            Some(_) => unsafe { property::destroy(self.0) },
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The statistics of a worker, for who asks from whatever thread. What the kernel counts for the worker's thread is asked of the
+//! kernel then.
+
+use rustix::thread::{Pid, RawPid};
+
+use crate::api::reference::TrusteeReference;
+use crate::registry;
+use crate::stats::Stats;
+
+/// The counters of a worker, or `None` if its thread has ended. The values are each right at some recent
+/// moment, not all at the same one.
+///
+/// The worker is not disturbed. The caller reads a file of `/proc`, which takes some 10 us.
+///
+/// ```
+/// let me = trust::local_trustee();
+/// let before = trust::stats(me).unwrap();
+/// assert_eq!(before.requests_served, 0);
+/// trust::spawn(|| ()).join().unwrap();
+/// let work = trust::stats(me).unwrap().since(&before);
+/// assert_eq!(work.fibers_spawned, 1);
+/// println!("{work}");
+/// ```
+pub fn stats(trustee: TrusteeReference) -> Option<Stats> {
+    registry::find(trustee.id()).map(|worker| worker.counters.read(involuntary_switches(worker.thread).unwrap_or(0)))
+}
+
+/// How often the kernel has taken the core from this thread of this process.
+fn involuntary_switches(thread: Pid) -> Option<u64> {
+    let thread: RawPid = thread.as_raw_nonzero().get();
+    let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?.trim().parse().ok()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn t18_the_kernel_says_how_often_a_thread_lost_its_core() {
+        assert!(involuntary_switches(rustix::thread::gettid()).is_some());
+        // The largest number of a process is far below.
+        assert_eq!(involuntary_switches(Pid::from_raw(RawPid::MAX).expect("it is not 0")), None);
+    }
+}

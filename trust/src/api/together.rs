@@ -1,0 +1,330 @@
+//! `together`: the calls that have one closure act on several latched values at once.
+//!
+//! Here: which trusts may be named, and the client's side. Not here: how the values are brought together (`tasks/together.rs`).
+
+#![allow(unsafe_code)]
+
+use std::borrow::Borrow;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use crate::api::trust::Trust;
+use crate::error::Error;
+use crate::noref::NoRef;
+use crate::request::Fault;
+use crate::runtime::worker::lines::LatchKind;
+use crate::runtime::worker::{self, Context, Worker};
+use crate::tasks::deliver::call_back;
+use crate::tasks::latch::Latch;
+use crate::tasks::together::{
+    Failure, Job, Outcome, Part, Parts, Route, kind_of, together_and_call_back, together_and_wait,
+};
+
+/// Trusts that can be named in one call of [`together`]: a tuple of two to eight `&Trust<Latch<_>>`, an array or a slice of
+/// `&Trust<Latch<T>>`, or a slice of `Trust<Latch<T>>`.
+///
+/// Sealed: it cannot be implemented outside of this crate.
+#[diagnostic::on_unimplemented(
+    message = "`together` takes trusts of latches, not `{Self}`",
+    note = "give it `(&a, &b)`, up to eight, or a slice, of `&Trust<Latch<T>>` where `T: Send`: entrust `Latch::new(value)`"
+)]
+pub trait Several: sealed::Several {}
+
+/// Which closure arguments the values of a set of trusts are.
+pub(crate) mod sealed {
+    use super::{LatchKind, NonNull, Parts};
+
+    pub trait Several {
+        /// The types of the values.
+        type Values: Values;
+        /// As many as there are trusts.
+        #[expect(private_bounds, reason = "nobody outside can name it, nor has to")]
+        type Parts: Parts;
+        /// The properties, in the order of the arguments.
+        fn parts(&self) -> Self::Parts;
+    }
+
+    pub trait Values: 'static {
+        /// What the closure is given.
+        type Refs<'a>;
+        /// Of the latch whose value is this argument.
+        #[expect(private_interfaces, reason = "nobody outside can name it, nor has to")]
+        fn kind(argument: usize) -> &'static LatchKind;
+        /// # Safety
+        /// The values are of these types, in this order, and nobody else has them for as long as `'a`.
+        unsafe fn refs<'a>(values: &[NonNull<()>]) -> Self::Refs<'a>;
+    }
+}
+
+/// What the closure of a call with these trusts is given: `(&mut A, &mut B)`, `[&mut T; N]` or `Vec<&mut T>`.
+pub type Refs<'a, S> = <<S as sealed::Several>::Values as sealed::Values>::Refs<'a>;
+
+macro_rules! tuples {
+    ($($name:ident $at:tt),+) => {
+        impl<$($name: Send + 'static),+> Several for ($(&Trust<Latch<$name>>,)+) {}
+        impl<$($name: Send + 'static),+> sealed::Several for ($(&Trust<Latch<$name>>,)+) {
+            type Values = ($($name,)+);
+            type Parts = [Part; [$($at),+].len()];
+            fn parts(&self) -> Self::Parts {
+                [$(Part::new::<$name>(self.$at.parts(), $at)),+]
+            }
+        }
+        impl<$($name: 'static),+> sealed::Values for ($($name,)+) {
+            type Refs<'a> = ($(&'a mut $name,)+);
+            #[expect(private_interfaces, reason = "as in the trait")]
+            fn kind(argument: usize) -> &'static LatchKind {
+                [$(kind_of::<$name>()),+][argument]
+            }
+            unsafe fn refs<'a>(values: &[NonNull<()>]) -> Self::Refs<'a> {
+                // SAFETY: the caller's promise.
+                unsafe { ($(values[$at].cast::<$name>().as_mut(),)+) }
+            }
+        }
+    };
+}
+tuples!(A 0, B 1);
+tuples!(A 0, B 1, C 2);
+tuples!(A 0, B 1, C 2, D 3);
+tuples!(A 0, B 1, C 2, D 3, E 4);
+tuples!(A 0, B 1, C 2, D 3, E 4, G 5);
+tuples!(A 0, B 1, C 2, D 3, E 4, G 5, H 6);
+tuples!(A 0, B 1, C 2, D 3, E 4, G 5, H 6, I 7);
+
+impl<T: 'static, const N: usize> sealed::Values for [T; N] {
+    type Refs<'a> = [&'a mut T; N];
+    #[expect(private_interfaces, reason = "as in the trait")]
+    fn kind(_argument: usize) -> &'static LatchKind {
+        kind_of::<T>()
+    }
+    unsafe fn refs<'a>(values: &[NonNull<()>]) -> Self::Refs<'a> {
+        // SAFETY: the caller's promise; they are N.
+        std::array::from_fn(|at| unsafe { values[at].cast::<T>().as_mut() })
+    }
+}
+
+impl<T: 'static> sealed::Values for Vec<T> {
+    type Refs<'a> = Vec<&'a mut T>;
+    #[expect(private_interfaces, reason = "as in the trait")]
+    fn kind(_argument: usize) -> &'static LatchKind {
+        kind_of::<T>()
+    }
+    unsafe fn refs<'a>(values: &[NonNull<()>]) -> Self::Refs<'a> {
+        // SAFETY: the caller's promise.
+        values.iter().map(|value| unsafe { value.cast::<T>().as_mut() }).collect()
+    }
+}
+
+/// Of the trust at this place of a list.
+fn part_of<T: Send + 'static>(at: usize, trust: &impl Borrow<Trust<Latch<T>>>) -> Part {
+    Part::new::<T>(trust.borrow().parts(), at)
+}
+
+macro_rules! lists {
+    ($([$($generic:tt)*] $list:ty, $values:ty, $parts:ty, $of:expr;)+) => {$(
+        impl<T: Send + 'static, $($generic)*> Several for $list {}
+        impl<T: Send + 'static, $($generic)*> sealed::Several for $list {
+            type Values = $values;
+            type Parts = $parts;
+            fn parts(&self) -> Self::Parts {
+                let of: fn(&Self) -> Self::Parts = $of;
+                of(self)
+            }
+        }
+    )+};
+}
+lists! {
+    [const N: usize] [&Trust<Latch<T>>; N], [T; N], [Part; N], |all| std::array::from_fn(|at| part_of::<T>(at, &all[at]));
+    [] &[&Trust<Latch<T>>], Vec<T>, Vec<Part>, |all| all.iter().enumerate().map(|(at, one)| part_of::<T>(at, one)).collect();
+    [] &[Trust<Latch<T>>], Vec<T>, Vec<Part>, |all| all.iter().enumerate().map(|(at, one)| part_of::<T>(at, one)).collect();
+}
+
+/// The closure, and which values it is given.
+struct OnValues<V, F, U> {
+    f: F,
+    types: PhantomData<fn(V) -> U>,
+}
+
+impl<V, F, U> Job for OnValues<V, F, U>
+where
+    V: sealed::Values,
+    F: for<'a> FnOnce(V::Refs<'a>) -> U + Send + 'static,
+    U: Send + 'static,
+{
+    type Output = U;
+    fn kind(argument: usize) -> &'static LatchKind {
+        V::kind(argument)
+    }
+    unsafe fn run(self, values: &[NonNull<()>]) -> U {
+        // SAFETY: the caller's promise; the references end with the call, for whatever the closure returns is `'static`.
+        (self.f)(unsafe { V::refs(values) })
+    }
+}
+
+/// Has `f` act on the values of several latched properties at once, of one or several trustees of this process, and returns its
+/// result. While it runs nobody else has any of them; either all of it happens or, where `f` panics or a trustee is gone,
+/// nothing of it is taken for done: then all the properties are poisoned, or `f` has not run.
+///
+/// The order in which the trusts are named does not matter: calls that overlap never wait for each other in a circle, and those
+/// that wait for a value, launched closures among them, get it in turn (those that run at the same trustee together). `f` runs at one of the trustees and
+/// cannot wait, as a closure of [`apply`](Trust::apply) cannot; what it captures and returns is [`NoRef`]. Costs one request
+/// where all values are at one trustee, else two messages for each; none for the values of this very thread's trustee.
+///
+/// `f` runs after the closures of [`apply_then`](Trust::apply_then) and its kin that the same thread has sent to these trustees
+/// before. [`apply`](Trust::apply) on the property itself, the [`Latch`], finds the latch empty while a call has its value, as
+/// while a launched closure has it.
+///
+/// ```
+/// use trust::{Latch, Threadpool, together};
+///
+/// let pool = Threadpool::new(2);
+/// let (mine, yours) = (pool.entrust(Latch::new(100)), pool.entrust(Latch::new(0)));
+/// let left = together((&mine, &yours), |(mine, yours)| {
+///     *mine -= 30;
+///     *yours += 30;
+///     *mine
+/// });
+/// assert_eq!(left, 70);
+///
+/// let all = [mine, yours];
+/// assert_eq!(together(&all[..], |all| all.iter().map(|one| **one).sum::<i32>()), 100);
+/// ```
+///
+/// # Panics
+/// With the panic of `f`; where [`try_together`] gives an error, with its text; inside a delegated closure or a callback, where
+/// nothing may wait; in a closure that was [launched](Trust::launch), which holds a value already.
+pub fn together<S, U, F>(trusts: S, f: F) -> U
+where
+    S: Several,
+    F: for<'a> FnOnce(Refs<'a, S>) -> U + NoRef + Send + 'static,
+    U: NoRef + Send + 'static,
+{
+    match act::<S, U, F>("together", &trusts, f) {
+        Ok(Ok(value)) => value,
+        Ok(Err(failure)) => match *failure {
+            Failure { fault: Fault::Panicked(payload), .. } => std::panic::resume_unwind(payload),
+            failure => panic!("{}", failure.into_error()),
+        },
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// As [`together`], for callers who want to handle what goes wrong.
+///
+/// # Errors
+/// [`Error::Panicked`]; [`Error::Poisoned`] and [`Error::Gone`] of any of the properties, when `f` has not run;
+/// [`Error::Twice`] where two of the trusts are of one property, [`Error::Apart`] where one is of another machine.
+///
+/// ```
+/// use trust::{Error, Latch, local_trustee, try_together};
+/// let a = local_trustee().entrust(Latch::new(1));
+/// assert!(matches!(try_together((&a, &a.clone()), |_| ()), Err(Error::Twice { .. })));
+/// ```
+///
+/// # Panics
+/// Inside a delegated closure or a callback, and in a launched closure.
+pub fn try_together<S, U, F>(trusts: S, f: F) -> Result<U, Error>
+where
+    S: Several,
+    F: for<'a> FnOnce(Refs<'a, S>) -> U + NoRef + Send + 'static,
+    U: NoRef + Send + 'static,
+{
+    act::<S, U, F>("try_together", &trusts, f)?.map_err(|failure| failure.into_error())
+}
+
+/// As [`together`], without waiting: `then` is called with the result, on this thread, as by
+/// [`apply_then`](Trust::apply_then). Legal everywhere but in a launched closure. Called in a delegated closure or a callback, `f`
+/// may run before requests that the thread has sent earlier to other trustees than the first.
+///
+/// ```
+/// use std::{cell::Cell, rc::Rc};
+/// use trust::{Latch, Threadpool, together_then};
+///
+/// let pool = Threadpool::new(2);
+/// let (a, b) = (pool.entrust(Latch::new(1)), pool.entrust(Latch::new(2)));
+/// let sum = Rc::new(Cell::new(0));
+/// let seen = Rc::clone(&sum);
+/// together_then((&a, &b), |(a, b)| *a + *b, move |both| seen.set(both));
+/// trust::wait_all();
+/// assert_eq!(sum.get(), 3);
+/// ```
+///
+/// # Panics
+/// In a launched closure. What else goes wrong is told on standard error, and `then` dropped.
+pub fn together_then<S, U, F, H>(trusts: S, f: F, then: H)
+where
+    S: Several,
+    F: for<'a> FnOnce(Refs<'a, S>) -> U + NoRef + Send + 'static,
+    U: NoRef + Send + 'static,
+    H: FnOnce(U) + 'static,
+{
+    try_together_then(trusts, f, |outcome| match outcome {
+        Ok(value) => then(value),
+        Err(error) => {
+            crate::unwind::tell(format_args!("the callback of a `together_then` does not run: {error}"));
+        }
+    });
+}
+
+/// As [`together_then`], but `then` is also given the error if there is no result.
+///
+/// # Panics
+/// In a launched closure.
+///
+/// ```
+/// use trust::{Latch, Threadpool, try_together_then, wait_all};
+/// let pool = Threadpool::new(2);
+/// let (a, b) = (pool.entrust(Latch::new(10)), pool.entrust(Latch::new(0)));
+/// try_together_then((&a, &b), |(a, b)| { *b += *a; *a = 0; *b }, |sum| assert_eq!(sum, Ok(10)));
+/// try_together_then((&a, &a), |_| (), |outcome| assert!(outcome.is_err())); // the same one twice
+/// wait_all();
+/// assert_eq!((a.launch(|a| *a), b.launch(|b| *b)), (0, 10));
+/// ```
+pub fn try_together_then<S, U, F, H>(trusts: S, f: F, then: H)
+where
+    S: Several,
+    F: for<'a> FnOnce(Refs<'a, S>) -> U + NoRef + Send + 'static,
+    U: NoRef + Send + 'static,
+    H: FnOnce(Result<U, Error>) + 'static,
+{
+    worker::with(|worker| {
+        refuse_holder(worker, "together_then");
+        let route = match Route::new(worker, trusts.parts()) {
+            Ok(route) => route,
+            Err(error) => return call_back(worker, || then(Err(error))),
+        };
+        let job = OnValues::<S::Values, F, U> { f, types: PhantomData };
+        let answer =
+            move |outcome: Result<Outcome<U>, Fault>| then(flatten(outcome).map_err(|failure| failure.into_error()));
+        // SAFETY: trusts of these latches, which live as long as this call; `Several` asks for `Send`.
+        unsafe { together_and_call_back(worker, route, job, Box::new(answer)) };
+    });
+}
+
+fn flatten<U>(outcome: Result<Outcome<U>, Fault>) -> Outcome<U> {
+    outcome.unwrap_or_else(|fault| Err(Box::new(Failure::lost(fault))))
+}
+
+fn act<S, U, F>(call: &str, trusts: &S, f: F) -> Result<Outcome<U>, Error>
+where
+    S: Several,
+    F: for<'a> FnOnce(Refs<'a, S>) -> U + Send + 'static,
+    U: Send + 'static,
+{
+    worker::with(|worker| {
+        worker.assert_may_wait(call);
+        refuse_holder(worker, call);
+        let route = Route::new(worker, trusts.parts())?;
+        let job = OnValues::<S::Values, F, U> { f, types: PhantomData };
+        // SAFETY: trusts of these latches, which the caller lends for as long as this waits; `Several` asks for `Send`.
+        Ok(unsafe { together_and_wait(worker, route, job) })
+    })
+}
+
+/// A fiber that has a value could wait for one that has another and waits for this: a circle that no order prevents.
+fn refuse_holder(worker: &Worker, call: &str) {
+    assert!(
+        worker.context() != Context::Free || !worker.scheduler.is_holding(),
+        "`{call}` in a closure that was launched, which holds the value of a latch already: name all of them in one call, \
+         without `launch`, or give the value up for the call (`Held::released`)"
+    );
+}

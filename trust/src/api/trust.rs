@@ -1,0 +1,259 @@
+//! `Trust<T>`: the handle, and the client's side of a plain request, start to finish.
+//!
+//! There are two ways in: `request` waits for the outcome, `post` hands it to a callback. Each
+//! takes the local shortcut where the trustee is this thread (T7), else submits one request (`request/mod.rs`
+//! says what a request is, `client.rs` where it goes). What programs call: `plain.rs`, `latched.rs`, in the forms of `call.rs`.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+
+use super::apply::Apply;
+use crate::ids::TrusteeId;
+use crate::property::Header;
+use crate::request::{Fault, Host, Ignore, Request, Serving, Target, Then};
+use crate::runtime::worker::reclaim::count;
+use crate::runtime::worker::{self, Context, Worker};
+use crate::tasks::reply::Reply;
+use crate::unwind::quietly;
+
+/// A counted handle to a property of type `T`, which lives on its trustee's thread.
+///
+/// Clone it for each thread or fiber that needs the property, capture it in delegated closures, keep it in
+/// other properties. The property is dropped on its trustee's thread after the last trust. Neither cloning nor
+/// dropping waits, wherever it happens. A trust is 16 bytes.
+///
+/// When the property is dropped: as soon as its trustee knows that the last trust is gone and has run all requests
+/// for it. Only a request for this very property that is not sent yet delays it: at most for the longest stretch in which no
+/// fiber of the requesting thread, nor that thread's own code, waits (what a thread's own code clones, drops or entrusts is
+/// sent at once). What others compute or wait for meanwhile does not matter. On a rack it may also have to wait for a worker
+/// of another machine that computes with requests to the same trustee unsent.
+///
+/// A delegated closure runs while nothing else touches the property. It may do anything but wait; it may
+/// capture plain values and other trusts, but no references or pointers ([`NoRef`](crate::NoRef)): what has those travels
+/// serialised, with [`apply_with`](Trust::apply_with).
+///
+/// # Calls
+///
+/// A row says what the closure is given and where it runs, a column how its result comes back. All of them reach properties of
+/// this process and, on a rack, of other machines.
+///
+/// | the caller waits | `try_`: for an error too | `_then`: a callback | and with errors | `_async`: a future | and with errors |
+/// |---|---|---|---|---|---|
+/// | [`apply`](Trust::apply) | [`try_apply`](Trust::try_apply) | [`apply_then`](Trust::apply_then) | [`try_apply_then`](Trust::try_apply_then) | [`apply_async`](Trust::apply_async) | [`try_apply_async`](Trust::try_apply_async) |
+/// | [`apply_with`](Trust::apply_with) | [`try_apply_with`](Trust::try_apply_with) | [`apply_with_then`](Trust::apply_with_then) | [`try_apply_with_then`](Trust::try_apply_with_then) | [`apply_with_async`](Trust::apply_with_async) | [`try_apply_with_async`](Trust::try_apply_with_async) |
+/// | [`launch`](Trust::launch) | [`try_launch`](Trust::try_launch) | [`launch_then`](Trust::launch_then) | [`try_launch_then`](Trust::try_launch_then) | [`launch_async`](Trust::launch_async) | [`try_launch_async`](Trust::try_launch_async) |
+/// | [`launch_with`](Trust::launch_with) | [`try_launch_with`](Trust::try_launch_with) | [`launch_with_then`](Trust::launch_with_then) | [`try_launch_with_then`](Trust::try_launch_with_then) | [`launch_with_async`](Trust::launch_with_async) | [`try_launch_with_async`](Trust::try_launch_with_async) |
+/// | [`launch_held`](Trust::launch_held) | [`try_launch_held`](Trust::try_launch_held) | [`launch_held_then`](Trust::launch_held_then) | [`try_launch_held_then`](Trust::try_launch_held_then) | [`launch_held_async`](Trust::launch_held_async) | [`try_launch_held_async`](Trust::try_launch_held_async) |
+/// | [`launch_held_with`](Trust::launch_held_with) | [`try_launch_held_with`](Trust::try_launch_held_with) | [`launch_held_with_then`](Trust::launch_held_with_then) | [`try_launch_held_with_then`](Trust::try_launch_held_with_then) | [`launch_held_with_async`](Trust::launch_held_with_async) | [`try_launch_held_with_async`](Trust::try_launch_held_with_async) |
+///
+/// - `apply`: the closure runs at the trustee, where it may not wait; what it captures and returns travels as it lies in memory.
+/// - `launch`: on a [`Latch`](crate::Latch), in a fiber of the trustee, where it may wait with the value in hand. `launch_held`:
+///   it may also give the value up for a while ([`Held`](crate::Held)).
+/// - `_with`: with one more argument, which travels serialised, as does the result: what holds pointers may pass.
+/// - On several latched values at once: [`together`](crate::together), which has forms of its own.
+///
+/// ```
+/// let counter = trust::local_trustee().entrust(17);
+/// counter.apply(|c| *c += 1);
+/// assert_eq!(counter.apply(|c| *c), 18);
+/// ```
+///
+/// Source: thesis 2.3.1, 2.4.
+pub struct Trust<T> {
+    property: *mut Header,
+    trustee: TrusteeId,
+    kind: PhantomData<fn(T) -> T>,
+}
+
+const _: () = assert!(size_of::<Trust<String>>() == 16);
+
+// SAFETY: a trust is an address that only the trustee follows, and an id. `entrust` asks for `T: Send`, and
+// closures on the property run on its trustee's thread alone, so a shared trust shares nothing of `T`.
+unsafe impl<T> Send for Trust<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Trust<T> {}
+#[cfg(noref_auto)]
+// SAFETY: the address is only ever followed by the trustee that it belongs to, which the id names.
+unsafe impl<T> crate::noref::NoRef for Trust<T> {}
+impl<T> UnwindSafe for Trust<T> {}
+impl<T> RefUnwindSafe for Trust<T> {}
+impl<T> Unpin for Trust<T> {}
+
+impl<T: 'static> Trust<T> {
+    /// Accepts a poisoned property as it is: later requests run again. Does not wait; takes effect in the order
+    /// of this thread's requests to the trustee, or, on a thread that has no worker, in that of its futures
+    /// ([`apply_async`](Self::apply_async)).
+    ///
+    /// ```
+    /// let number = trust::local_trustee().entrust(7);
+    /// assert!(number.try_apply(|n| assert!(*n > 9)).is_err());
+    /// number.clear_poison();
+    /// assert_eq!(number.apply(|n| *n), 7);
+    /// ```
+    pub fn clear_poison(&self) {
+        let cleared = worker::existing(|worker| {
+            if self.is_at(worker) {
+                // SAFETY: live: `self` is a trust of it.
+                unsafe { clear_poison(worker, self.property) };
+            } else {
+                worker.submit(self.trustee, self.property, ClearPoison, Ignore, false);
+            }
+        });
+        if cleared.is_none() {
+            self.clear_poison_elsewhere();
+        }
+    }
+
+    /// What it is a trust of, and where that is.
+    #[inline(always)]
+    pub(crate) fn is_at(&self, worker: &Worker) -> bool {
+        worker.home.get() == self.trustee
+    }
+
+    /// `finish` makes of the outcome what the caller returns; in each branch for itself, for where they joined the outcome would go
+    /// through memory, in pieces and back as a whole, for which a processor waits longer than all else takes.
+    #[inline(always)]
+    pub(super) fn request<U, F, R>(&self, call: &str, f: F, finish: impl FnOnce(Result<U, Fault>) -> R) -> R
+    where
+        F: FnOnce(&mut T) -> U + 'static,
+        U: 'static,
+    {
+        worker::with(|worker| {
+            worker.assert_may_wait(call);
+            if self.is_at(worker) {
+                // SAFETY: a trust of this trustee; the context is free.
+                return match unsafe { worker.run_alone(self.property, f) } {
+                    Ok(value) => {
+                        worker.after_run_here();
+                        finish(Ok(value))
+                    }
+                    Err(fault) => {
+                        worker.after_run_here();
+                        finish(Err(fault))
+                    }
+                };
+            }
+            finish(self.request_there(worker, f))
+        })
+    }
+
+    /// The part of `request` that waits. A function of its own, so that the local shortcut stays small and is inlined.
+    #[inline(never)]
+    fn request_there<U, F>(&self, worker: &Worker, f: F) -> Result<U, Fault>
+    where
+        F: FnOnce(&mut T) -> U + 'static,
+        U: 'static,
+    {
+        let reply = Reply::new();
+        worker.submit(self.trustee, self.property, Apply::new(f), Then::new(reply.answer()), true);
+        reply.wait(worker)
+    }
+
+    #[inline(always)]
+    pub(super) fn post<U, F, H>(&self, f: F, then: H)
+    where
+        F: FnOnce(&mut T) -> U + 'static,
+        U: 'static,
+        H: FnOnce(Result<U, Fault>) + 'static,
+    {
+        worker::with(|worker| {
+            if self.is_at(worker) {
+                self.post_here(worker, f, then);
+            } else {
+                let may_wait = worker.context() == Context::Free;
+                worker.submit(self.trustee, self.property, Apply::new(f), Then::new(then), may_wait);
+            }
+        });
+    }
+
+    #[inline(always)]
+    pub(crate) fn post_here<U, F, H>(&self, worker: &Worker, f: F, then: H)
+    where
+        F: FnOnce(&mut T) -> U + 'static,
+        U: 'static,
+        H: FnOnce(Result<U, Fault>) + 'static,
+    {
+        if worker.context() == Context::Free {
+            // SAFETY: a trust of this trustee; the context is free.
+            unsafe { run_and_call_back(worker, self.property, f, then) };
+        } else {
+            // The clone keeps the property until the call has run.
+            let kept = self.clone();
+            worker.defer(Box::new(move || {
+                // SAFETY: as above; deferred calls run in free context.
+                worker::with(|worker| unsafe { run_and_call_back(worker, kept.property, f, then) });
+            }));
+        }
+    }
+}
+
+/// # Safety
+/// As [`Worker::run_alone`].
+#[inline(always)]
+unsafe fn run_and_call_back<T, U>(
+    worker: &Worker,
+    property: *mut Header,
+    f: impl FnOnce(&mut T) -> U,
+    then: impl FnOnce(Result<U, Fault>),
+) {
+    // Each branch for itself, as in `request`. A callback that panics has said so through the panic hook, as when the response
+    // came by a slot.
+    // SAFETY: the caller's promise.
+    match unsafe { worker.run_alone(property, f) } {
+        Ok(value) => drop(worker.call_back(|| quietly(|| then(Ok(value))))),
+        Err(fault) => drop(worker.call_back(|| quietly(|| then(Err(fault))))),
+    }
+    worker.after_run_here();
+}
+
+impl<T> Trust<T> {
+    /// A trust of a property that was made for it.
+    pub(crate) fn of(property: *mut Header, trustee: TrusteeId) -> Self {
+        Trust { property, trustee, kind: PhantomData }
+    }
+
+    pub(crate) fn parts(&self) -> (*mut Header, TrusteeId) {
+        (self.property, self.trustee)
+    }
+}
+
+impl<T> Clone for Trust<T> {
+    fn clone(&self) -> Self {
+        count(self.trustee, self.property, 1);
+        Trust { property: self.property, trustee: self.trustee, kind: PhantomData }
+    }
+}
+
+impl<T> Drop for Trust<T> {
+    fn drop(&mut self) {
+        count(self.trustee, self.property, -1);
+    }
+}
+
+impl<T> fmt::Debug for Trust<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Trust<{}>({:?} at {:?})", std::any::type_name::<T>(), self.property, self.trustee)
+    }
+}
+
+/// Accepts a poisoned property.
+struct ClearPoison;
+
+impl Request for ClearPoison {
+    const TARGET: Target = Target::AnyProperty;
+
+    unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
+        // SAFETY: C1.
+        worker::with(|worker| unsafe { clear_poison(worker, property) });
+        serving.out.put(());
+    }
+}
+
+unsafe fn clear_poison(worker: &Worker, property: *mut Header) {
+    // SAFETY: the caller has a trust of it, or a request for it.
+    unsafe { (*property).set_poisoned(false) };
+    worker.forget_poison(property);
+}

@@ -1,0 +1,98 @@
+//! Threads of a C program: made clients and trustees, with a loop of their own (`park/outside.rs`) or without, and made strangers again.
+
+use std::os::fd::RawFd;
+
+use super::types::{Failure, Result, Status};
+use super::{may_wait, with_worker};
+use crate::park::outside::EventWaker;
+use crate::runtime::worker::current::{self, NotEnded};
+use crate::runtime::worker::{self, Worker};
+
+/// Turns of the worker's loop in one poll, after which the program's own loop has its turn.
+const TURNS_PER_POLL: usize = 32;
+
+/// Makes the calling thread a client and a trustee. With `is_polled` it gets a descriptor, and is to call [`poll`] when that is
+/// readable.
+///
+/// # Errors
+/// If it is attached already, is ending, or the system has no memory or descriptor left.
+pub fn attach(is_polled: bool) -> Result<Option<RawFd>> {
+    if worker::existing(|_| ()).is_some() {
+        let text = "this thread is attached already (workers of a pool are so from their start)";
+        return Err(Failure::new(Status::TRUST_ATTACHED, text));
+    }
+    let refused = |text: String| Failure::new(Status::TRUST_REFUSED, text);
+    let no_eventfd = |error| {
+        refused(format!("no eventfd for this thread (`ulimit -n` says how many files the process may have): {error}"))
+    };
+    let waker = if is_polled { Some(EventWaker::new().map_err(no_eventfd)?) } else { None };
+    worker::try_with(|worker| {
+        let descriptor = worker.outside.open(&worker.shared.parker, waker?);
+        worker.enter_outside();
+        Some(descriptor)
+    })
+    .ok_or_else(|| refused("this thread is ending and its trustee is gone".to_owned()))
+}
+
+/// Ends what [`attach`] began: finishes what the thread has asked for, serves what it was sent, drops its properties.
+///
+/// # Errors
+/// If it is not attached, or inside a delegated function, a callback or a fiber.
+///
+/// # Safety
+/// No frame of this thread is inside the crate, and no object of the thread keeps one of its fibers: the thread's worker is freed.
+pub unsafe fn detach() -> Result<()> {
+    with_worker(|worker| {
+        may_wait(worker)?;
+        outside_loop(worker, "trust_detach")
+    })?;
+    match current::end(false) {
+        Ok(()) => Ok(()),
+        Err(NotEnded::Fibers) => {
+            let names = worker::existing(|worker| worker.scheduler.names_of_begun()).unwrap_or_default();
+            let text = format!(
+                "fibers of this thread are in the middle of their code: {names}; wait for them, and detach then"
+            );
+            Err(Failure::new(Status::TRUST_REFUSED, text))
+        }
+        Err(NotEnded::None | NotEnded::InUse) => {
+            Err(Failure::new(Status::TRUST_INTERNAL, "the thread's trustee is in use"))
+        }
+    }
+}
+
+/// The end of a call that did not wait: fibers that it has made ready are work that nobody wakes the thread for.
+#[inline(always)]
+pub(super) fn look(worker: &Worker) {
+    if worker.outside.is_polled() && worker.scheduler.has_ready() && worker.is_outside_loop() {
+        worker.enter_outside();
+    }
+}
+
+pub(super) fn outside_loop(worker: &Worker, call: &str) -> Result<()> {
+    if worker.is_outside_loop() {
+        return Ok(());
+    }
+    Err(Failure::new(Status::TRUST_MAY_NOT_WAIT, format!("{call} is for the thread's own code, not for fibers")))
+}
+
+/// Takes responses, serves requests, runs fibers and sends what is pending; then announces that the thread may sleep. True if
+/// there was anything to do.
+///
+/// # Errors
+/// If the thread is not attached, or inside a delegated function, a callback or a fiber.
+pub fn poll() -> Result<bool> {
+    with_worker(|worker| {
+        may_wait(worker)?;
+        outside_loop(worker, "trust_poll")?;
+        worker.leave_outside();
+        worker.reactor.look_next();
+        let mut turns = 0;
+        while turns < TURNS_PER_POLL && worker.turn() {
+            turns += 1;
+        }
+        worker.leave_loop();
+        worker.enter_outside();
+        Ok(turns > 0)
+    })
+}

@@ -1,0 +1,110 @@
+//! What a fiber runs for and what it waits for, noted where it suspends for long: for messages, and for who looks for circles of
+//! fibers that wait for each other (`runtime/watch`).
+//!
+//! Not noted: waits for the answer to a request, or for room to send one. They end by themselves while the trustee's thread
+//! runs, and nothing may be added to their path.
+
+use std::fmt;
+
+use crate::ids::TrusteeId;
+
+/// For whom a fiber runs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Whom {
+    /// Nobody waits for its end.
+    Nobody,
+    /// The handle with this number.
+    Handle(u64),
+    /// The client that awaits this token.
+    Client(TrusteeId, u64),
+}
+
+/// What is waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Awaited {
+    /// The result of a closure that was launched; its token.
+    Result(u64),
+    /// The result of a `together`; its token.
+    Together(u64),
+    /// The value of this latched property of the fiber's own trustee.
+    Value { property: usize, on: &'static str },
+    /// The end of the fiber that runs for this handle.
+    End(u64),
+    /// A `Latch` that somebody has locked.
+    Latch(&'static str),
+    /// A promise.
+    Promise(&'static str),
+    /// A time.
+    Time,
+    /// A socket.
+    #[cfg(feature = "net")]
+    Socket,
+}
+
+impl Awaited {
+    /// Can it be a part of a circle?
+    pub(crate) fn is_of_circles(self) -> bool {
+        matches!(self, Awaited::Result(_) | Awaited::Together(_) | Awaited::Value { .. } | Awaited::End(_))
+    }
+}
+
+/// One wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Wait {
+    pub(crate) awaited: Awaited,
+    /// No other wait of the thread has it.
+    pub(crate) number: u64,
+    /// On the clock of [`now_ms`].
+    pub(crate) since_ms: u64,
+}
+
+/// Takes the pointer of a waiting fiber back from the one who would make it ready. False if that one has done so, or will.
+pub(crate) type Revoke = unsafe fn(*const (), super::FiberRef) -> bool;
+
+/// What a fiber is doing.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Doing {
+    Waits,
+    Runs,
+    /// It may go on as soon as it is its turn.
+    Ready,
+    /// It has not begun.
+    New,
+}
+
+/// A fiber, as others may see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Seen {
+    /// No other fiber of its thread ever has it.
+    pub(crate) id: u64,
+    pub(crate) whom: Whom,
+    pub(crate) doing: Doing,
+    /// `None` while it waits for something that is not noted.
+    pub(crate) wait: Option<Wait>,
+    /// Address of the property whose latched value it has; 0 for none.
+    pub(crate) holds: usize,
+    /// Its name and what it is, where that was asked for.
+    pub(crate) name: String,
+}
+
+/// Milliseconds of a clock that is cheap to read and some milliseconds behind.
+pub(crate) fn now_ms() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000
+}
+
+impl fmt::Display for Awaited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Awaited::Result(_) => f.write_str("the result of a closure that it launched"),
+            Awaited::Together(_) => f.write_str("the result of a `together`"),
+            Awaited::Value { on, .. } => write!(f, "the value of a `Latch<{on}>`"),
+            Awaited::End(_) => f.write_str("the end of a fiber (`join`)"),
+            Awaited::Latch(of) => write!(f, "a locked `Latch<{of}>`"),
+            Awaited::Promise(of) => write!(f, "a promised `{of}`"),
+            Awaited::Time => f.write_str("a time (`sleep`)"),
+            #[cfg(feature = "net")]
+            Awaited::Socket => f.write_str("a socket"),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! A property in memory: an 8-byte header, then the value, or a box of it where it is large. Where that lies, and what its
+//! type is, is in `slab.rs`; what counts its trusts in `reclaim.rs`.
+//!
+//! A property is touched by its trustee's thread alone, from the moment its trust is first used there. The
+//! thread that entrusts it to another trustee writes it before, and hands it over with the request or the
+//! trust (whichever reaches the trustee first carries the writes along).
+
+#![allow(unsafe_code)]
+
+use std::alloc::Layout;
+use std::any::TypeId;
+use std::cell::UnsafeCell;
+use std::ptr;
+use std::sync::Arc;
+
+use super::header::{Header, PropertyType};
+use super::slab::{self, PropertySlab, SLOT_BYTES_MAX};
+
+/// A property of type `T`, or of type `Box<T>` where [`IS_BOXED`](Property::IS_BOXED).
+#[repr(C, align(8))]
+pub(crate) struct Property<T> {
+    header: Header,
+    value: UnsafeCell<T>,
+}
+
+impl<T: 'static> Property<T> {
+    const KIND: &'static PropertyType = &PropertyType { drop: Self::drop, slot: Self::SLOT, value: TypeId::of::<T>() };
+    /// A power of two up to a cache line: then a property lies in one line.
+    const SLOT: Layout = {
+        let (size, align) = if Self::IS_BOXED { (16, 8) } else { (size_of::<Self>(), align_of::<Self>()) };
+        match Layout::from_size_align(if size <= 64 { size.next_power_of_two() } else { size }, align) {
+            Ok(slot) => slot,
+            Err(_) => panic!("slot layout"),
+        }
+    };
+
+    /// A new property with one trust, in this slab.
+    pub(crate) fn allocate(slab: &Arc<PropertySlab>, value: T) -> *mut Header {
+        let property = slab.allocate(Self::KIND);
+        let header = Header::new();
+        // SAFETY: the room is for this type (`SLOT`), and ours.
+        unsafe {
+            if const { Self::IS_BOXED } {
+                property.cast::<Property<Box<T>>>().write(Property { header, value: UnsafeCell::new(Box::new(value)) });
+            } else {
+                property.cast::<Property<T>>().write(Property { header, value: UnsafeCell::new(value) });
+            }
+        }
+        property
+    }
+
+    unsafe fn drop(header: *mut Header) {
+        // SAFETY: the caller's promise; `allocate` made it so.
+        unsafe {
+            if const { Self::IS_BOXED } {
+                ptr::drop_in_place(header.cast::<Property<Box<T>>>());
+            } else {
+                ptr::drop_in_place(header.cast::<Property<T>>());
+            }
+        }
+    }
+}
+
+impl<T> Property<T> {
+    /// Does a property of this type not fit a slot?
+    const IS_BOXED: bool = size_of::<Self>() > SLOT_BYTES_MAX || align_of::<Self>() > SLOT_BYTES_MAX;
+
+    /// The value.
+    ///
+    /// # Safety
+    /// `header` is a live `Property<T>` of the calling thread's trustee, and nothing else borrows its value.
+    #[inline(always)]
+    pub(crate) unsafe fn value<'a>(header: *mut Header) -> &'a mut T {
+        // SAFETY: the caller's promise; the header is the first field.
+        unsafe {
+            if const { Self::IS_BOXED } {
+                &mut *(*header.cast::<Property<Box<T>>>()).value.get()
+            } else {
+                &mut *(*header.cast::<Property<T>>()).value.get()
+            }
+        }
+    }
+}
+
+/// Drops a property and frees it.
+///
+/// # Safety
+/// It is live, no trust or request refers to it any more, and this is its trustee's thread (or the trustee
+/// never came to know of it).
+pub(crate) unsafe fn destroy(header: *mut Header) {
+    struct Free(*mut Header);
+    impl Drop for Free {
+        fn drop(&mut self) {
+            // SAFETY: the value has been dropped, and nobody knows the property any more.
+            unsafe { slab::free(self.0) }
+        }
+    }
+    // The destructor of the value may panic.
+    let _free = Free(header);
+    // SAFETY: live; the kind is of the type it was allocated with.
+    unsafe { (slab::kind_of(header).drop)(header) }
+}

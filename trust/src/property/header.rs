@@ -1,0 +1,109 @@
+//! What is known of a property whatever its type is: the header before its value, and what its trustee knows of its type.
+
+use std::alloc::Layout;
+use std::any::TypeId;
+use std::cell::Cell;
+
+use crate::unwind::tell;
+
+/// What a trustee must know of a property's type.
+pub(crate) struct PropertyType {
+    /// Drops the value.
+    pub(super) drop: unsafe fn(*mut Header),
+    pub(super) slot: Layout,
+    pub(super) value: TypeId,
+}
+
+impl PropertyType {
+    pub(crate) fn slot_bytes(&self) -> usize {
+        self.slot.size()
+    }
+    pub(crate) fn slot_align(&self) -> usize {
+        self.slot.align()
+    }
+    /// The type of the value.
+    pub(crate) fn value(&self) -> TypeId {
+        self.value
+    }
+}
+
+const POISONED: u32 = 1;
+const UNREFERENCED: u32 = 2;
+const COUNTED: u32 = 4;
+const HAS_LINE: u32 = 8;
+const MARK_BITS: u32 = 4;
+/// The last place that a property can know. It stands for no place in the list: see `reclaim.rs`.
+pub(crate) const PLACE_MAX: u32 = (1 << (32 - MARK_BITS)) - 1;
+
+/// The part of a property that does not depend on its type.
+#[repr(C)]
+pub(crate) struct Header {
+    /// Marks in the low bits, place in the trustee's list above them.
+    marks: Cell<u32>,
+    /// Trusts that the trustee knows of. May be negative for a while: see `reclaim.rs`.
+    count: Cell<i32>,
+}
+
+const _: () = assert!(size_of::<Header>() == 8);
+
+impl Header {
+    /// Of a property with one trust.
+    pub(super) fn new() -> Self {
+        Header { marks: Cell::new(0), count: Cell::new(1) }
+    }
+    #[inline(always)]
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.marks.get() & POISONED != 0
+    }
+    pub(crate) fn set_poisoned(&self, poisoned: bool) {
+        self.set_mark(POISONED, poisoned);
+    }
+    /// Waits to be reclaimed.
+    pub(crate) fn is_unreferenced(&self) -> bool {
+        self.marks.get() & UNREFERENCED != 0
+    }
+    pub(crate) fn set_unreferenced(&self, unreferenced: bool) {
+        self.set_mark(UNREFERENCED, unreferenced);
+    }
+    /// Its count has changed since the mark was cleared.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.marks.get() & COUNTED != 0
+    }
+    pub(crate) fn set_counted(&self, counted: bool) {
+        self.set_mark(COUNTED, counted);
+    }
+    /// Somebody waits for its latched value, or the value is lent.
+    #[inline(always)]
+    pub(crate) fn has_line(&self) -> bool {
+        self.marks.get() & HAS_LINE != 0
+    }
+    pub(crate) fn set_line(&self, has_line: bool) {
+        self.set_mark(HAS_LINE, has_line);
+    }
+    fn set_mark(&self, mark: u32, on: bool) {
+        let marks = self.marks.get();
+        self.marks.set(if on { marks | mark } else { marks & !mark });
+    }
+
+    pub(crate) fn place(&self) -> u32 {
+        self.marks.get() >> MARK_BITS
+    }
+    pub(crate) fn set_place(&self, place: u32) {
+        assert!(place <= PLACE_MAX, "a place that the marks leave no room for");
+        self.marks.set((place << MARK_BITS) | (self.marks.get() & ((1 << MARK_BITS) - 1)));
+    }
+
+    pub(crate) fn count(&self) -> i32 {
+        self.count.get()
+    }
+    /// Adds to the count; aborts rather than wrap, as `Arc` does.
+    pub(crate) fn add_count(&self, delta: i32) -> i32 {
+        let Some(count) = self.count.get().checked_add(delta) else {
+            tell(format_args!("more than {} trusts of one property", i32::MAX));
+            std::process::abort();
+        };
+        self.count.set(count);
+        self.set_counted(true);
+        count
+    }
+}

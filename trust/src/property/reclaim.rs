@@ -1,0 +1,417 @@
+//! Who still holds a trust (T2), and when a property may be reclaimed.
+//!
+//! A trust is counted where its property is: cloning sends +1 to the trustee, dropping sends -1, as requests
+//! without a response, or as plain additions on the trustee's own thread. Nobody waits, there is no atomic
+//! read-modify-write. The messages of different clients arrive in any order, so a count of 0 alone proves
+//! nothing: a clone's +1 may be on its way while the -1 of the trust it was cloned from has arrived, and so
+//! may an `apply_then` made through a trust that was dropped elsewhere since. (The thesis' set of ids,
+//! 2.5.4, has the same gap: an original that is dropped on a third thread empties the set while its clone's
+//! id is still on its way.)
+//!
+//! Reclamation. Each client keeps, in memory that the trustee can read, how many requests it has published
+//! (`Pair::published`), and for each request of its open batch, which it has not published, the property that it is for
+//! (`Pair::marks`), and likewise for those that found no slot (`Pair::queued`). When a count reaches 0 the trustee
+//! (1) empties its inbox, and clears the property's `counted` mark; looks at the queue and the marks of each of its clients,
+//!     and sets the property aside if it finds it there, to begin anew when it has served that batch, or the next;
+//!     then notes the number of each client,
+//! (2) waits, serving as ever, until it has served that many of each, and
+//! (3) reclaims the property if its count is 0 and did not change since (1); if it changed and is 0 again it
+//!     begins anew at (1); if it is not 0 the property lives.
+//!
+//! Lemma. A request for the property whose making => (1) has been served at (3). Where it was made it was put into the open batch,
+//! queued (from where it goes into a later open batch), or given to the inbox or pushed on the stack of calls, before the client did anything else.
+//! - In the inbox or the stack (`registry/calls.rs`): (1) has seen it, for the lock of the inbox, and the word of the stack by coherence, order
+//!   them; a call that was taken and has not run has a count of its own.
+//! - In the queue: (1) has found it there, by coherence of the flag and by the lock, and not come to (3); or it was taken out,
+//!   after it had been marked in the open batch, and the lock or the flag (Release, Acquire) makes that mark => (1):
+//! - In the open batch: (1) has found its mark, by coherence, and not come to (3); or it has found the mark of a later batch in
+//!   its place. That mark is stored with Release after the number of the earlier batch, and read with Acquire
+//!   before the number is noted: so the number includes the request. Reading marks up to the first of a served batch misses none: marks
+//!   before this one in the batch were stored before it.
+//!
+//! A number is a number of requests in the order in which they are served, so (2) has served it.
+//!
+//! Proof. Write a => b for "happens before". Let D be the set of trusts whose -1 the trustee had processed at
+//! (1), and S those whose +1 it had (the first trust counts as processed). No count changed up to (3).
+//! - For each X in D: making X (its +1) => moving X to where it was dropped => its -1 => (1). So the +1 has been served
+//!   (lemma). As no count changed, it had been at (1): D is a subset of S. The count is |S| - |D| = 0, hence D = S.
+//! - Suppose some trust is alive or a request through one is unserved at (3). Trusts come from trusts: take
+//!   an X not in S, cloned from a P in S = D (the first trust is in S, and every trust in S has been dropped).
+//!   `clone` borrows P, so X's +1 => P's drop => P's -1 => (1), and X's +1 has been served: X is in S. Contradiction.
+//!   So all trusts are in D. A request through P borrows P likewise, so it => (1), and has been served. QED.
+//!
+//! Counts and properties for which a client has no free slot, trusts dropped by threads that have no slots, and new clients,
+//! reach the trustee by its inbox. There counts of one property are added up: they are read together, and by the
+//! lemma it does not matter when. `reclaim/model.rs` checks the scheme.
+//!
+//! How long a drop may be delayed. By a client that has an unsent request for that very property: until it sends it, which its
+//! worker's loop does in its first turn after the batch before was answered. So it takes at most the longest stretch in which no
+//! fiber of that thread, nor the thread's own code, waits. A thread that computes or blocks delays the properties that it has
+//! just used, and no others. (What a thread's own code counts or entrusts goes at once, if need be by the inbox.)
+//!
+//! Across machines the trustee cannot read the clients' numbers, so in (1) it asks the service thread of each other machine, which
+//! always answers, and goes on to (2) when each has told the numbers of all workers of its machine (`remote/numbers.rs`). It answers
+//! after (1) began, so whatever happened before (1) is in the numbers, which count all requests, sent or not, and the
+//! proof stands. So a drop may be delayed by a worker of another machine that has unsent requests to the trustee, until its next turn.
+//!
+//! A request of another machine may come before the word of the thread that entrusted the property (`Adopt`): on a machine of a
+//! rack the slab knows of it from the start (`announced`). Where a count reaches 0 before that word has come, (2) waits for it,
+//! for it is a request that was made before (1).
+//!
+//! Invariant C1: a request that runs finds its property live.
+
+#![allow(unsafe_code)]
+
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(all(test, not(loom), not(miri)))]
+mod steps;
+
+use std::cell::{Cell, Ref, RefCell};
+use std::collections::HashSet;
+use std::rc::Rc;
+
+use super::{Header, PLACE_MAX};
+use crate::config::SPREAD_FROM;
+use crate::ids::TrusteeId;
+use crate::slot::Pair;
+
+/// What a reclamation needs to know of a client on this machine.
+pub(crate) trait Client {
+    /// What its requests name.
+    type Operation: 'static;
+    /// What it and the trustee share.
+    fn pair(&self) -> &Pair<Self::Operation>;
+    /// How many requests, and batches, of it have been served.
+    fn served(&self) -> u64;
+    fn batches(&self) -> u64;
+    /// It is gone, and nothing of it is left to serve.
+    fn has_left(&self) -> bool;
+}
+
+/// And of one on another machine.
+pub(crate) trait RemoteClient {
+    fn id(&self) -> TrusteeId;
+    /// How many requests of it have been served.
+    fn served(&self) -> u64;
+}
+
+/// What a property table asks of the trustee it belongs to: the worker, or the one in `reclaim/model.rs`.
+pub(crate) trait Trustee<C, F> {
+    /// Handles what has come by the inbox.
+    fn read_messages(&self);
+    fn clients(&self) -> Ref<'_, Vec<Rc<C>>>;
+    /// Clients on other machines.
+    fn remote_clients(&self) -> Vec<Rc<F>>;
+    /// Service threads of other machines, and a question to one of them, for the reclamation of this number, which ends in
+    /// [`PropertyTable::note_numbers`].
+    fn services(&self) -> Vec<TrusteeId>;
+    fn ask(&self, service: TrusteeId, reclamation: u64);
+    /// Drops a property that is in no list any more.
+    fn destroy(&self, property: *mut Header);
+}
+
+/// Properties of one trustee, and those among them that may have to go.
+pub(crate) struct PropertyTable<C, F> {
+    /// All properties; a property knows its place in the list.
+    owned: RefCell<Vec<*mut Header>>,
+    /// More properties than there are places.
+    beyond: RefCell<HashSet<*mut Header>>,
+    places: u32,
+    /// Count reached 0; step (1) is to come.
+    unreferenced: RefCell<Vec<*mut Header>>,
+    /// Set aside in (1) until a batch of a client has been served.
+    aside: RefCell<Vec<Aside<C>>>,
+    /// Between (1) and (3).
+    reclamation: RefCell<Option<Reclamation<C, F>>>,
+    /// Times that step (1) was taken.
+    rounds: Cell<u64>,
+    /// The addresses of all properties, where requests of other machines name them.
+    known: RefCell<Option<HashSet<*mut Header>>>,
+}
+
+/// A property for which a client has an unserved request in this batch.
+struct Aside<C> {
+    property: *mut Header,
+    client: Rc<C>,
+    batch: u64,
+}
+
+struct Reclamation<C, F> {
+    properties: Vec<*mut Header>,
+    /// Clients that have yet to be served up to a number of requests.
+    awaited: Vec<(Rc<C>, u64)>,
+    /// Clients on other machines likewise, and the service threads that have yet to tell the numbers of their machines.
+    awaited_remote: Vec<(Rc<F>, u64)>,
+    asked: Vec<TrusteeId>,
+}
+
+impl<C, F> Default for PropertyTable<C, F> {
+    fn default() -> Self {
+        PropertyTable {
+            owned: RefCell::default(),
+            beyond: RefCell::default(),
+            places: PLACE_MAX,
+            unreferenced: RefCell::default(),
+            aside: RefCell::default(),
+            reclamation: RefCell::default(),
+            rounds: Cell::new(0),
+            known: RefCell::default(),
+        }
+    }
+}
+
+impl<C: Client, F: RemoteClient> PropertyTable<C, F> {
+    /// Takes a property into the list.
+    pub(crate) fn adopt(&self, property: *mut Header) {
+        let mut owned = self.owned.borrow_mut();
+        let place = u32::try_from(owned.len()).map_or(self.places, |place| place.min(self.places));
+        // SAFETY: live: its trust or this very request keeps it.
+        unsafe { (*property).set_place(place) };
+        if place < self.places {
+            owned.push(property);
+        } else {
+            self.beyond.borrow_mut().insert(property);
+        }
+        if let Some(known) = &mut *self.known.borrow_mut() {
+            known.insert(property);
+        }
+    }
+
+    /// Other machines will name properties by their addresses: from now on each is checked.
+    pub(crate) fn know_all(&self) {
+        *self.known.borrow_mut() = Some(self.owned.borrow().iter().chain(&*self.beyond.borrow()).copied().collect());
+    }
+
+    /// Is this the address of a property that has arrived here?
+    pub(crate) fn knows(&self, property: *mut Header) -> bool {
+        self.known.borrow().as_ref().is_some_and(|known| known.contains(&property))
+    }
+
+    /// Counts trusts of a property of this trustee.
+    ///
+    /// # Safety
+    /// The property is live (C1), and this is its trustee's thread.
+    pub(crate) unsafe fn count(&self, property: *mut Header, delta: i32) {
+        // SAFETY: the caller's promise.
+        let header = unsafe { &*property };
+        if header.add_count(delta) == 0 && !header.is_unreferenced() {
+            header.set_unreferenced(true);
+            self.unreferenced.borrow_mut().push(property);
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn has_unreferenced(&self) -> bool {
+        !self.unreferenced.borrow().is_empty() || self.reclamation.borrow().is_some() || !self.aside.borrow().is_empty()
+    }
+
+    /// Does what can be done now of steps (1) to (3). True if a property was reclaimed.
+    pub(crate) fn reclaim(&self, trustee: &impl Trustee<C, F>) -> bool {
+        self.take_back();
+        let mut any = false;
+        loop {
+            if self.reclamation.borrow().is_none() {
+                let properties = std::mem::take(&mut *self.unreferenced.borrow_mut());
+                if properties.is_empty() {
+                    return any;
+                }
+                self.begin(trustee, properties);
+                continue;
+            }
+            if !self.awaited_are_served() {
+                return any;
+            }
+            let reclamation = self.reclamation.borrow_mut().take();
+            any |= reclamation.is_some_and(|reclamation| self.end(trustee, reclamation.properties));
+        }
+    }
+
+    /// Step (1).
+    fn begin(&self, trustee: &impl Trustee<C, F>, mut properties: Vec<*mut Header>) {
+        trustee.read_messages();
+        for &property in &properties {
+            // SAFETY: live: it is reclaimed in step (3) at the earliest.
+            unsafe { (*property).set_counted(false) };
+        }
+        self.set_aside(&trustee.clients(), &mut properties);
+        if properties.is_empty() {
+            return;
+        }
+        let behind = |client: &Rc<C>| {
+            let published = client.pair().published();
+            (published > client.served()).then(|| (Rc::clone(client), published))
+        };
+        let awaited = trustee.clients().iter().filter_map(behind).collect();
+        let asked = trustee.services();
+        let number = self.rounds.get() + 1;
+        self.rounds.set(number);
+        *self.reclamation.borrow_mut() =
+            Some(Reclamation { properties, awaited, awaited_remote: Vec::new(), asked: asked.clone() });
+        asked.into_iter().for_each(|service| trustee.ask(service, number));
+    }
+
+    /// Sets those of the properties aside for which a client has a request that is queued, or in a batch that is not served.
+    fn set_aside(&self, clients: &[Rc<C>], properties: &mut Vec<*mut Header>) {
+        properties.sort_unstable();
+        let mut unserved = Vec::new();
+        for client in clients {
+            let mut note = |address: usize, batch| {
+                if let Ok(at) = properties.binary_search_by_key(&address, |property| property.addr()) {
+                    unserved.push((at, client, batch));
+                }
+            };
+            // In the order in which a request goes: to the queue, to the open batch, to the trustee.
+            client.pair().queued(|address| note(address, client.batches()));
+            client.pair().marks(client.batches()).for_each(|(batch, address)| note(address, batch));
+        }
+        unserved.sort_unstable_by_key(|(at, ..)| *at);
+        unserved.dedup_by_key(|(at, ..)| *at);
+        let mut aside = self.aside.borrow_mut();
+        // From behind, so that the places before stay what they are.
+        for (at, client, batch) in unserved.into_iter().rev() {
+            aside.push(Aside { property: properties.swap_remove(at), client: Rc::clone(client), batch });
+        }
+    }
+
+    /// Those whose batch has been served begin anew.
+    fn take_back(&self) {
+        let mut aside = self.aside.borrow_mut();
+        let served = aside.extract_if(.., |aside| aside.client.batches() > aside.batch || aside.client.has_left());
+        self.unreferenced.borrow_mut().extend(served.map(|aside| aside.property));
+    }
+
+    /// A service thread has told the numbers of all workers of its machine, when it was asked for this reclamation.
+    pub(crate) fn note_numbers(
+        &self,
+        trustee: &impl Trustee<C, F>,
+        service: TrusteeId,
+        reclamation: u64,
+        numbers: &[(u16, u64)],
+    ) {
+        let mut current = self.reclamation.borrow_mut();
+        // Another one may have begun only where the trustee ends: it drops its properties without waiting.
+        let Some(current) = current.as_mut().filter(|_| reclamation == self.rounds.get()) else { return };
+        current.asked.retain(|asked| *asked != service);
+        let clients = trustee.remote_clients();
+        let of_machine = clients.into_iter().filter(|client| client.id().machine() == service.machine());
+        current.awaited_remote.extend(of_machine.filter_map(|client| {
+            let (_, number) = numbers.iter().find(|(worker, _)| usize::from(*worker) == client.id().index())?;
+            Some((client, *number))
+        }));
+    }
+
+    /// Step (2).
+    fn awaited_are_served(&self) -> bool {
+        let mut reclamation = self.reclamation.borrow_mut();
+        let Some(reclamation) = reclamation.as_mut() else {
+            return false;
+        };
+        reclamation.awaited.retain(|(client, published)| client.served() < *published && !client.has_left());
+        reclamation.awaited_remote.retain(|(client, submitted)| client.served() < *submitted);
+        reclamation.awaited.is_empty() && reclamation.asked.is_empty() && reclamation.awaited_remote.is_empty()
+    }
+
+    /// Step (3).
+    fn end(&self, trustee: &impl Trustee<C, F>, properties: Vec<*mut Header>) -> bool {
+        let mut any = false;
+        for property in properties {
+            // SAFETY: live: nothing else reclaims it.
+            let header = unsafe { &*property };
+            if header.count() != 0 {
+                header.set_unreferenced(false);
+            } else if header.is_counted() {
+                self.unreferenced.borrow_mut().push(property);
+            } else {
+                any = true;
+                self.forget(property);
+                trustee.destroy(property);
+            }
+        }
+        any
+    }
+
+    fn forget(&self, property: *mut Header) {
+        let mut owned = self.owned.borrow_mut();
+        // SAFETY: live, and in the list: whoever entrusted it did so before it dropped the trust.
+        let place = unsafe { (*property).place() };
+        if place < self.places {
+            debug_assert_eq!(owned.get(place as usize), Some(&property), "a property knows its place");
+            owned.swap_remove(place as usize);
+            if let Some(&moved) = owned.get(place as usize) {
+                // SAFETY: in the list, so live.
+                unsafe { (*moved).set_place(place) };
+            }
+        } else {
+            self.beyond.borrow_mut().remove(&property);
+        }
+        if let Some(known) = &mut *self.known.borrow_mut() {
+            known.remove(&property);
+        }
+    }
+
+    /// The trustee ends: drops every property, also those whose trusts are alive (their requests will fail).
+    pub(crate) fn close(&self, destroy: impl Fn(*mut Header)) {
+        self.unreferenced.borrow_mut().clear();
+        self.aside.borrow_mut().clear();
+        *self.reclamation.borrow_mut() = None;
+        while let Some(property) = { self.owned.borrow_mut().pop() } {
+            destroy(property);
+        }
+        let beyond = std::mem::take(&mut *self.beyond.borrow_mut());
+        beyond.into_iter().for_each(destroy);
+    }
+
+    /// Are there more properties than the caches near the core hold?
+    pub(crate) fn is_large(&self) -> bool {
+        self.owned.borrow().len() >= SPREAD_FROM
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.owned.borrow().is_empty() && self.beyond.borrow().is_empty()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::local::trustee::Incoming;
+    use crate::property::{Property, destroy};
+    use crate::remote::PeerClient;
+
+    #[test]
+    fn more_properties_than_places() {
+        let property_table: PropertyTable<Incoming, PeerClient> =
+            PropertyTable { places: 3, ..PropertyTable::default() };
+        let value = Rc::new(());
+        let slab = Arc::default();
+        let all: Vec<_> = (0..7).map(|_| Property::allocate(&slab, Rc::clone(&value))).collect();
+        all.iter().for_each(|&property| property_table.adopt(property));
+        property_table.know_all();
+        assert_eq!((property_table.owned.borrow().len(), property_table.beyond.borrow().len()), (3, 4));
+        assert!(all.iter().all(|&property| property_table.knows(property)));
+        // From the list, where the last one takes its place, from beyond, and one that is adopted later.
+        for gone in [0, 5] {
+            property_table.forget(all[gone]);
+            assert!(!property_table.knows(all[gone]));
+            // SAFETY: in no list any more.
+            unsafe { destroy(all[gone]) };
+        }
+        let later = Property::allocate(&slab, Rc::clone(&value));
+        property_table.adopt(later);
+        assert_eq!((property_table.owned.borrow().len(), property_table.beyond.borrow().len()), (3, 3));
+        property_table.forget(later);
+        // SAFETY: as above.
+        unsafe { destroy(later) };
+        property_table.forget(all[2]);
+        // SAFETY: as above.
+        unsafe { destroy(all[2]) };
+        assert_eq!(Rc::strong_count(&value), 1 + 4);
+        // SAFETY: each is taken out of its list.
+        property_table.close(|property| unsafe { destroy(property) });
+        assert!(property_table.is_empty());
+        assert_eq!(Rc::strong_count(&value), 1, "each is dropped once");
+    }
+}

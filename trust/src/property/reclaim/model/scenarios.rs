@@ -1,0 +1,348 @@
+//! The loom models of counting and reclamation: who clones, moves and drops which trust, on which thread. Each client
+//! makes its requests in one or two batches, so that some wait to be sent while others overtake them.
+
+use std::sync::Arc;
+
+use super::{Digit, Held, Keeper, Member, Message, Next, Rule};
+use crate::request::Pair;
+use crate::slot::model::{explore, spawn};
+
+/// A trustee, and a property of it with one trust.
+fn keeper(rule: Rule) -> (Keeper, Held) {
+    let trust = Held::first();
+    let keeper = Keeper::new(rule, &trust);
+    keeper.property_table.adopt(trust.property);
+    (keeper, trust)
+}
+
+/// The original is dropped on a second thread while its clone's +1 has not been sent.
+fn original_dropped_elsewhere(rule: Rule) {
+    explore(move || {
+        let (keeper, trust) = keeper(rule);
+        let (a, b) = (keeper.member(), keeper.member());
+        let thread = spawn(move || {
+            let clone = a.clone_of(&trust);
+            let other = spawn(move || {
+                b.let_go(trust);
+                b.flush();
+                Next(None)
+            });
+            a.flush();
+            a.apply(&clone);
+            a.let_go(clone);
+            a.flush();
+            Next(Some(other))
+        });
+        keeper.run(3, thread);
+    });
+}
+
+#[test]
+fn loom_count_original_dropped_elsewhere() {
+    original_dropped_elsewhere(Rule::Reclamation);
+}
+
+#[test]
+#[should_panic(expected = "reclaimed while")]
+fn loom_count_without_reclamation_a_living_trust_loses_its_property() {
+    original_dropped_elsewhere(Rule::NoWait);
+}
+
+/// A request waits to be sent while the trust that it was made through is dropped on a second thread.
+fn request_outlives_its_trust(rule: Rule) {
+    explore(move || {
+        let (keeper, trust) = keeper(rule);
+        let (a, b) = (keeper.member(), keeper.member());
+        let thread = spawn(move || {
+            a.apply(&trust);
+            a.flush();
+            a.apply(&trust);
+            let other = spawn(move || {
+                b.let_go(trust);
+                b.flush();
+                Next(None)
+            });
+            a.flush();
+            Next(Some(other))
+        });
+        keeper.run(3, thread);
+    });
+}
+
+#[test]
+fn loom_count_request_outlives_its_trust() {
+    request_outlives_its_trust(Rule::Reclamation);
+}
+
+#[test]
+#[should_panic(expected = "reclaimed while")]
+fn loom_count_without_reclamation_a_request_loses_its_property() {
+    request_outlives_its_trust(Rule::NoWait);
+}
+
+/// Three clients. While the trustee waits for the first one's +1, the second clones anew and the third drops:
+/// the count is 0 again, though a trust is alive that step (1) knew nothing of.
+#[test]
+fn loom_count_changes_while_it_waits() {
+    explore(|| {
+        let (keeper, trust) = keeper(Rule::Reclamation);
+        let (a, b, c) = (keeper.member(), keeper.member(), keeper.member());
+        let thread = spawn(move || {
+            let second = a.clone_of(&trust);
+            let other = spawn(move || {
+                b.let_go(trust);
+                b.flush();
+                let third = b.clone_of(&second);
+                let other = spawn(move || {
+                    c.let_go(second);
+                    c.flush();
+                    Next(None)
+                });
+                b.let_go(third);
+                b.flush();
+                Next(Some(other))
+            });
+            a.flush();
+            Next(Some(other))
+        });
+        keeper.run(2, thread);
+    });
+}
+
+/// A trust travels through three clients, each of which clones it, passes the clone on and drops its own.
+#[test]
+fn loom_count_chain_of_clones() {
+    explore(|| {
+        let (keeper, trust) = keeper(Rule::Reclamation);
+        let (a, b, c) = (keeper.member(), keeper.member(), keeper.member());
+        let thread = spawn(move || {
+            let second = a.clone_of(&trust);
+            let other = spawn(move || {
+                let third = b.clone_of(&second);
+                let other = spawn(move || {
+                    c.apply(&third);
+                    c.let_go(third);
+                    c.flush();
+                    Next(None)
+                });
+                b.let_go(second);
+                b.flush();
+                Next(Some(other))
+            });
+            a.let_go(trust);
+            a.flush();
+            Next(Some(other))
+        });
+        keeper.run(3, thread);
+    });
+}
+
+/// A trust comes back to the trustee in a closure and is dropped there, ahead of its clone's +1.
+#[test]
+fn loom_count_dropped_by_the_trustee_itself() {
+    explore(|| {
+        let (keeper, trust) = keeper(Rule::Reclamation);
+        let (a, b) = (keeper.member(), keeper.member());
+        let second = keeper.clone_of(&trust);
+        let thread = spawn(move || {
+            let third = a.clone_of(&second);
+            let other = spawn(move || {
+                b.bring(second);
+                b.flush();
+                Next(None)
+            });
+            a.flush();
+            a.let_go(third);
+            a.flush();
+            Next(Some(other))
+        });
+        keeper.turn();
+        keeper.let_go(trust);
+        keeper.run(2, thread);
+    });
+}
+
+/// A property that its owner has entrusted from elsewhere: its trust is dropped ahead of the request that tells
+/// the trustee of it.
+#[test]
+fn loom_count_entrusted_from_another_thread() {
+    explore(|| {
+        let pairs = [Pair::new(), Pair::new()];
+        let (a, b) = (Member::new(Arc::clone(&pairs[0])), Member::new(Arc::clone(&pairs[1])));
+        let trust = a.entrust();
+        let keeper = Keeper::new(Rule::Reclamation, &trust);
+        pairs.into_iter().for_each(|pair| keeper.accept(pair));
+        let thread = spawn(move || {
+            let other = spawn(move || {
+                b.let_go(trust);
+                b.flush();
+                Next(None)
+            });
+            a.flush();
+            Next(Some(other))
+        });
+        keeper.run(3, thread);
+    });
+}
+
+/// A client without a free slot clones, and drops the original: its counts go to the inbox, where they are added up. The
+/// clone is dropped elsewhere, by a slot.
+#[test]
+fn loom_count_added_up_in_the_inbox() {
+    explore(|| {
+        let (keeper, trust) = keeper(Rule::Reclamation);
+        let (inbox, b) = (Arc::clone(&keeper.inbox), keeper.member());
+        let thread = spawn(move || {
+            let second = inbox.clone_of(&trust);
+            let other = spawn(move || {
+                b.let_go(second);
+                b.flush();
+                Next(None)
+            });
+            inbox.let_go(trust);
+            Next(Some(other))
+        });
+        keeper.run(3, thread);
+    });
+}
+
+/// As `request_outlives_its_trust`, with a drop that overtakes the request by the inbox, on the same thread.
+#[test]
+fn loom_count_drop_overtakes_a_request() {
+    explore(|| {
+        let (keeper, trust) = keeper(Rule::Reclamation);
+        let (inbox, a) = (Arc::clone(&keeper.inbox), keeper.member());
+        let thread = spawn(move || {
+            a.apply(&trust);
+            inbox.let_go(trust);
+            a.flush();
+            Next(None)
+        });
+        keeper.run(3, thread);
+    });
+}
+
+/// A client has no free slot, so a clone's +1 is queued, while the original is dropped on a second thread.
+#[test]
+fn loom_count_queued() {
+    explore(|| {
+        let (keeper, trust) = keeper(Rule::Reclamation);
+        let (a, b) = (keeper.member(), keeper.member());
+        let thread = spawn(move || {
+            a.apply(&trust);
+            a.flush();
+            let clone = trust.again();
+            a.enqueue(&trust, Digit::Clone);
+            let other = spawn(move || {
+                b.let_go(trust);
+                b.flush();
+                Next(None)
+            });
+            a.drain();
+            a.let_go(clone);
+            a.flush();
+            Next(Some(other))
+        });
+        keeper.run(3, thread);
+    });
+}
+
+/// As `original_dropped_elsewhere`; and the mark of the +1 gives way to one of a later batch, for another property.
+#[test]
+fn loom_count_mark_overwritten() {
+    explore(|| {
+        let (keeper, trust) = keeper(Rule::Reclamation);
+        let (a, b) = (keeper.member(), keeper.member());
+        let thread = spawn(move || {
+            let clone = a.clone_of(&trust);
+            let other = spawn(move || {
+                b.let_go(trust);
+                b.flush();
+                b.let_go(clone);
+                b.flush();
+                Next(None)
+            });
+            a.flush();
+            a.apply_to_another();
+            a.flush();
+            Next(Some(other))
+        });
+        keeper.run(3, thread);
+    });
+}
+
+/// A client that keeps a request to itself does not keep other properties from being reclaimed.
+#[test]
+fn loom_count_waits_for_nobody_else() {
+    explore(|| {
+        let (keeper, trust) = keeper(Rule::Reclamation);
+        let (a, b) = (keeper.member(), keeper.member());
+        a.apply_to_another();
+        let thread = spawn(move || {
+            b.let_go(trust);
+            b.flush();
+            Next(None)
+        });
+        keeper.run(2, thread);
+        drop(a);
+    });
+}
+
+/// A client of which the trustee first hears by its inbox clones; a thread that has no slots drops.
+fn newcomers(rule: Rule) {
+    explore(move || {
+        let (keeper, trust) = keeper(rule);
+        let (inbox, inbox_too) = (Arc::clone(&keeper.inbox), Arc::clone(&keeper.inbox));
+        let b = keeper.member();
+        let thread = spawn(move || {
+            let pair = Pair::new();
+            let a = Member::new(Arc::clone(&pair));
+            inbox.send(Message::Client(pair));
+            let second = a.clone_of(&trust);
+            let other = spawn(move || {
+                b.let_go(trust);
+                b.flush();
+                inbox_too.let_go(second);
+                Next(None)
+            });
+            a.flush();
+            Next(Some(other))
+        });
+        keeper.run(3, thread);
+    });
+}
+
+#[test]
+fn loom_count_newcomers() {
+    newcomers(Rule::Reclamation);
+}
+
+#[test]
+#[should_panic(expected = "reclaimed while")]
+fn loom_count_with_messages_unread_a_newcomer_is_overlooked() {
+    newcomers(Rule::InboxUnread);
+}
+
+/// A client that has been served leaves, and the trustee forgets it or stops to wait for it.
+#[test]
+fn loom_count_client_leaves() {
+    explore(|| {
+        let (keeper, trust) = keeper(Rule::Reclamation);
+        let (a, b) = (keeper.member(), keeper.member());
+        let thread = spawn(move || {
+            let second = a.clone_of(&trust);
+            a.apply(&second);
+            let other = spawn(move || {
+                b.let_go(trust);
+                b.flush();
+                b.let_go(second);
+                b.flush();
+                Next(None)
+            });
+            a.flush();
+            a.try_leave();
+            Next(Some(other))
+        });
+        keeper.run(3, thread);
+    });
+}

@@ -1,0 +1,317 @@
+//! The steps of a reclamation one by one, on one thread: what a trustee does when a client is ahead, has queued, has marked, or has left.
+//! The interleavings are in `model.rs`.
+
+use std::cell::{Cell, Ref, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::{Client, PropertyTable, Trustee};
+use crate::config::{SLOTS, SPREAD_FROM};
+use crate::ids::TrusteeId;
+use crate::local::client::Outgoing;
+use crate::local::trustee::Incoming;
+use crate::property::{self, Header, Property};
+use crate::registry::{self, Message, PropertyRef};
+use crate::remote::PeerClient;
+use crate::request::{ClientSide, Pair};
+use crate::request::{Ignore, Request, Serving, Target};
+use crate::runtime::worker;
+
+/// A client whose numbers the tests set.
+struct Played {
+    side: ClientSide,
+    pair: Arc<Pair>,
+    served: Cell<u64>,
+    batches: Cell<u64>,
+    has_left: Cell<bool>,
+}
+
+impl Client for Played {
+    type Operation = crate::request::Operation;
+    fn pair(&self) -> &Pair {
+        &self.pair
+    }
+    fn served(&self) -> u64 {
+        self.served.get()
+    }
+    fn batches(&self) -> u64 {
+        self.batches.get()
+    }
+    fn has_left(&self) -> bool {
+        self.has_left.get()
+    }
+}
+
+/// A trustee with clients on this machine alone. Counts that have come by the inbox are counted when it is read.
+struct Keeper {
+    property_table: PropertyTable<Played, PeerClient>,
+    clients: RefCell<Vec<Rc<Played>>>,
+    inbox: RefCell<Vec<(*mut Header, i32)>>,
+    /// Reclamations that have begun.
+    begun: Cell<u32>,
+    destroyed: RefCell<Vec<*mut Header>>,
+}
+
+impl Trustee<Played, PeerClient> for Keeper {
+    fn read_messages(&self) {
+        self.begun.set(self.begun.get() + 1);
+        for (property, delta) in self.inbox.take() {
+            self.count(property, delta);
+        }
+    }
+    fn clients(&self) -> Ref<'_, Vec<Rc<Played>>> {
+        self.clients.borrow()
+    }
+    fn remote_clients(&self) -> Vec<Rc<PeerClient>> {
+        Vec::new()
+    }
+    fn services(&self) -> Vec<TrusteeId> {
+        Vec::new()
+    }
+    fn ask(&self, _: TrusteeId, _: u64) {
+        unreachable!("there is no other machine");
+    }
+    fn destroy(&self, property: *mut Header) {
+        self.destroyed.borrow_mut().push(property);
+        // SAFETY: no test refers to it any more.
+        unsafe { property::destroy(property) }
+    }
+}
+
+impl Keeper {
+    fn new(clients: usize) -> Keeper {
+        let client = || {
+            let pair = Pair::new();
+            let side = ClientSide::new(Arc::clone(&pair));
+            let (served, batches, has_left) = (Cell::new(0), Cell::new(0), Cell::new(false));
+            Rc::new(Played { side, pair, served, batches, has_left })
+        };
+        Keeper {
+            property_table: PropertyTable::default(),
+            clients: RefCell::new((0..clients).map(|_| client()).collect()),
+            inbox: RefCell::default(),
+            begun: Cell::new(0),
+            destroyed: RefCell::default(),
+        }
+    }
+    /// A new property, of one trust.
+    fn entrust(&self) -> *mut Header {
+        let property = Property::allocate(&Arc::default(), 7u64);
+        self.property_table.adopt(property);
+        property
+    }
+    fn count(&self, property: *mut Header, delta: i32) {
+        // SAFETY: the tests count trusts of properties that have not been destroyed.
+        unsafe { self.property_table.count(property, delta) }
+    }
+    fn client(&self, at: usize) -> Rc<Played> {
+        Rc::clone(&self.clients.borrow()[at])
+    }
+    /// Reclaims what can be reclaimed: the properties that have gone, in the order of the argument.
+    fn reclaim(&self, properties: &[*mut Header]) -> Vec<bool> {
+        let any = self.property_table.reclaim(self);
+        let gone = self.destroyed.take();
+        assert_eq!(any, !gone.is_empty());
+        assert!(gone.iter().all(|property| properties.contains(property)));
+        properties.iter().map(|property| gone.contains(property)).collect()
+    }
+}
+
+#[test]
+fn what_nobody_can_ask_is_reclaimed_at_once() {
+    let keeper = Keeper::new(2);
+    assert_eq!((keeper.reclaim(&[]), keeper.property_table.has_unreferenced()), (vec![], false));
+    let (one, two) = (keeper.entrust(), keeper.entrust());
+    keeper.count(one, 1);
+    keeper.count(one, -1);
+    assert!(!keeper.property_table.has_unreferenced());
+    keeper.count(one, -1);
+    assert!(keeper.property_table.has_unreferenced());
+    assert_eq!(keeper.reclaim(&[one, two]), [true, false]);
+    assert!(!keeper.property_table.has_unreferenced() && !keeper.property_table.is_empty());
+    keeper.count(two, -1);
+    assert_eq!(keeper.reclaim(&[one, two]), [false, true]);
+    assert!(keeper.property_table.is_empty());
+}
+
+#[test]
+fn a_reclamation_waits_until_what_was_published_is_served() {
+    let keeper = Keeper::new(3);
+    keeper.client(0).side.note_published(5);
+    keeper.client(0).served.set(3);
+    keeper.client(1).side.note_published(2);
+    keeper.client(1).served.set(2);
+    keeper.client(2).side.note_published(1);
+    let property = keeper.entrust();
+    keeper.count(property, -1);
+    assert_eq!(keeper.reclaim(&[property]), [false]);
+    // Whatever comes later is of no account.
+    keeper.client(0).side.note_published(9);
+    keeper.client(1).side.note_published(9);
+    keeper.client(0).served.set(4);
+    assert_eq!(keeper.reclaim(&[property]), [false]);
+    keeper.client(0).served.set(5);
+    assert_eq!(keeper.reclaim(&[property]), [false], "one is behind");
+    assert!(keeper.property_table.has_unreferenced());
+    // It will not be served any more.
+    keeper.client(2).has_left.set(true);
+    assert_eq!(keeper.reclaim(&[property]), [true]);
+    assert!(!keeper.property_table.has_unreferenced());
+}
+
+#[test]
+fn a_property_whose_count_changed_meanwhile_lives_or_begins_anew() {
+    let keeper = Keeper::new(1);
+    let client = keeper.client(0);
+    let (alive, anew) = (keeper.entrust(), keeper.entrust());
+    client.side.note_published(1);
+    keeper.count(alive, -1);
+    keeper.count(anew, -1);
+    assert_eq!(keeper.reclaim(&[alive, anew]), [false, false]);
+    keeper.count(alive, 1);
+    keeper.count(anew, 1);
+    keeper.count(anew, -1);
+    // The second reclamation waits for this.
+    client.side.note_published(2);
+    client.served.set(1);
+    assert_eq!(keeper.reclaim(&[alive, anew]), [false, false]);
+    client.served.set(2);
+    assert_eq!(keeper.reclaim(&[alive, anew]), [false, true]);
+    assert!(!keeper.property_table.has_unreferenced());
+    keeper.count(alive, -1);
+    assert_eq!(keeper.reclaim(&[alive, anew]), [true, false]);
+}
+
+#[test]
+fn a_reclamation_begins_with_what_has_come_by_the_inbox() {
+    let keeper = Keeper::new(0);
+    let property = keeper.entrust();
+    keeper.count(property, -1);
+    keeper.inbox.borrow_mut().push((property, 1));
+    assert_eq!(keeper.reclaim(&[property]), [false]);
+    assert!(!keeper.property_table.has_unreferenced());
+    keeper.count(property, -1);
+    assert_eq!(keeper.reclaim(&[property]), [true]);
+}
+
+/// A mark in an open batch, or in one that is not served, sets its property aside, and no other.
+#[test]
+fn a_property_is_aside_until_the_batch_that_marks_it_is_served() {
+    let keeper = Keeper::new(2);
+    let (client, other) = (keeper.client(0), keeper.client(1));
+    let properties: Vec<_> = (0..4).map(|_| keeper.entrust()).collect();
+    // SAFETY: a place of few requests.
+    let mark = |client: &Played, place, property: *mut Header| unsafe { client.side.mark(place, property.addr()) };
+    mark(&client, 0, properties[2]);
+    mark(&client, 1, properties[0]);
+    client.side.publish();
+    mark(&client, 0, properties[2]);
+    mark(&other, 0, properties[2]);
+    properties.iter().for_each(|&property| keeper.count(property, -1));
+    assert_eq!(keeper.reclaim(&properties), [false, true, false, true]);
+    let begun = keeper.begun.get();
+    assert_eq!(keeper.reclaim(&properties), [false; 4], "nothing has been served");
+    assert_eq!(keeper.begun.get(), begun, "nobody looks at marks that must be the same");
+    assert!(keeper.property_table.has_unreferenced());
+    client.batches.set(1);
+    assert_eq!(keeper.reclaim(&properties), [true, false, false, false], "one is in the open batch");
+    other.batches.set(1);
+    assert_eq!(keeper.reclaim(&properties), [false; 4], "of the first client");
+    client.batches.set(2);
+    assert_eq!(keeper.reclaim(&properties), [false, false, true, false]);
+    assert!(!keeper.property_table.has_unreferenced());
+}
+
+#[test]
+fn a_property_is_aside_while_a_request_for_it_is_queued() {
+    let keeper = Keeper::new(1);
+    let client = keeper.client(0);
+    let (queued, other) = (keeper.entrust(), keeper.entrust());
+    (0..SLOTS).for_each(|_| client.side.publish());
+    client.side.note_queued(queued.addr());
+    keeper.count(queued, -1);
+    keeper.count(other, -1);
+    assert_eq!(keeper.reclaim(&[queued, other]), [false, true]);
+    client.batches.set(1);
+    assert_eq!(keeper.reclaim(&[queued, other]), [false, false], "it is still queued");
+    client.side.note_drained();
+    client.batches.set(2);
+    assert_eq!(keeper.reclaim(&[queued, other]), [true, false]);
+}
+
+#[test]
+fn a_client_that_left_holds_nothing_up() {
+    let keeper = Keeper::new(1);
+    let client = keeper.client(0);
+    let property = keeper.entrust();
+    // SAFETY: a place of few requests.
+    unsafe { client.side.mark(0, property.addr()) };
+    keeper.count(property, -1);
+    assert_eq!(keeper.reclaim(&[property]), [false]);
+    client.has_left.set(true);
+    // Its mark is of no account once it is off the list.
+    keeper.clients.borrow_mut().clear();
+    assert_eq!(keeper.reclaim(&[property]), [true]);
+}
+
+#[test]
+fn many_properties_are_spread_over_more_memory_than_a_cache() {
+    let keeper = Keeper::new(0);
+    let properties: Vec<_> = (0..SPREAD_FROM).map(|_| keeper.entrust()).collect();
+    assert!(keeper.property_table.is_large());
+    keeper.count(properties[0], -1);
+    assert!(keeper.reclaim(&properties)[0] && !keeper.property_table.is_large());
+    properties[1..].iter().for_each(|&property| keeper.count(property, -1));
+    assert_eq!(keeper.reclaim(&properties).into_iter().filter(|gone| *gone).count(), SPREAD_FROM - 1);
+}
+
+/// What a real client's half says of itself.
+#[test]
+fn a_pair_tells_what_was_served_and_who_has_left() {
+    struct Nothing;
+    impl Request for Nothing {
+        const TARGET: Target = Target::Nothing;
+        unsafe fn run(self, _: *mut Header, serving: &mut Serving) {
+            serving.out.put(());
+        }
+    }
+    let (peer, pair) = (registry::register(), Pair::new());
+    let client = Outgoing::new(Arc::clone(&peer), Arc::clone(&pair));
+    let incoming = worker::with(|worker| Incoming::new(Arc::clone(&worker.shared), Arc::clone(&pair)));
+    let told = || (Client::served(&incoming), Client::batches(&incoming), Client::has_left(&incoming));
+    assert!(std::ptr::eq(Client::pair(&incoming), &*pair));
+    assert_eq!(told(), (0, 0, false));
+    for round in 1..4 {
+        for _ in 0..5 {
+            let (mut request, mut response) = (Nothing, Ignore);
+            let _ = client.make_room::<Nothing, Ignore>();
+            // SAFETY: neither is used again, nor has a destructor.
+            assert!(unsafe { client.try_push(std::ptr::null_mut(), &raw mut request, &raw mut response) });
+        }
+        client.send_open();
+        assert!(worker::with(|worker| incoming.serve(worker)) && client.collect());
+        assert_eq!(told(), (5 * round, round, false));
+    }
+    client.leave();
+    assert_eq!(told(), (15, 3, true));
+    registry::unregister(peer.id);
+}
+
+/// The worker's own inbox is read too.
+#[test]
+fn a_worker_begins_a_reclamation_with_its_inbox() {
+    let value = Arc::new(());
+    let trust = crate::local_trustee().entrust(Arc::clone(&value));
+    let property = trust.parts().0;
+    std::mem::forget(trust);
+    let is_there = || Arc::strong_count(&value) == 2;
+    worker::with(|worker| {
+        // SAFETY: live: one trust is counted.
+        unsafe { worker.property_table().count(property, -1) };
+        let sent = worker.shared.send(Message::Count(PropertyRef(property), 1));
+        assert!(sent.is_ok() && !worker.property_table().reclaim(worker) && is_there());
+        // SAFETY: live: the message was counted.
+        unsafe { worker.property_table().count(property, -1) };
+        assert!(worker.property_table().reclaim(worker) && !is_there());
+    });
+}

@@ -1,0 +1,295 @@
+//! Where properties lie. Each trustee has pages of its own, so no cache line holds properties of two trustees, and small
+//! properties of a type lie close together.
+//!
+//! A page is aligned to its size, so a property's address tells its page, and the page tells the property's type. A
+//! page goes back to the allocator when its last property has gone and another page of the type has room, or its
+//! trustee has ended; so it may outlive its trustee, and keeps the trustee's `PropertySlab` alive as long.
+//!
+//! Invariants: (H1) a page has a share of its `PropertySlab`, whose lock guards all fields of the page that change; (H2) a page is
+//! in the list of its type exactly while it has a free slot, at the place that it knows; (H3) a slot is given out once until
+//! it is given back.
+
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::header::{Header, PropertyType};
+use crate::config::ADDRESS_BITS;
+
+/// Bytes of a page, and what it is aligned to.
+const PAGE_BYTES: usize = 16 << 10;
+/// The largest slot, and the strictest alignment of one.
+pub(crate) const SLOT_BYTES_MAX: usize = 1 << 10;
+
+/// The pages of one trustee's properties.
+#[derive(Default)]
+pub(crate) struct PropertySlab(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// Pages with room, by type.
+    open: HashMap<*const PropertyType, Vec<*mut Page>>,
+    /// Properties that other threads have made, and of which the trustee has not heard yet. Another machine may send requests
+    /// for one before the entrusting thread's own word arrives.
+    announced: HashSet<*mut Header>,
+    /// The trustee has ended.
+    closed: bool,
+}
+
+// SAFETY: the pages belong to the state, by H1 and H2; no thread is special to them.
+unsafe impl Send for State {}
+
+/// The beginning of a page; its slots follow. It is only ever borrowed shared: other threads read `kind` and `slab` while the
+/// one with the lock changes the rest.
+struct Page {
+    kind: &'static PropertyType,
+    slab: Arc<PropertySlab>,
+    /// Slots that were given back, linked through their first word.
+    free: Cell<*mut u8>,
+    /// Slots from here on have never been given out.
+    fresh: Cell<*mut u8>,
+    used: Cell<u32>,
+    place: Cell<u32>,
+}
+
+impl Page {
+    const LAYOUT: Layout = match Layout::from_size_align(PAGE_BYTES, PAGE_BYTES) {
+        Ok(layout) => layout,
+        Err(_) => panic!("page layout"),
+    };
+
+    fn new(slab: &Arc<PropertySlab>, kind: &'static PropertyType, place: u32) -> *mut Page {
+        // SAFETY: the layout has a size.
+        let page = unsafe { alloc(Self::LAYOUT) };
+        if page.is_null() {
+            handle_alloc_error(Self::LAYOUT);
+        }
+        assert!(page.addr() >> ADDRESS_BITS == 0, "this platform's addresses are longer than 48 bits");
+        let first = page.wrapping_add(size_of::<Page>().next_multiple_of(kind.slot_align().max(64)));
+        let slab = Arc::clone(slab);
+        let (free, fresh, used) = (Cell::new(ptr::null_mut()), Cell::new(first), Cell::new(0));
+        // SAFETY: the memory is that of a page, which is larger than its beginning, and aligned to more.
+        unsafe { page.cast::<Page>().write(Page { kind, slab, free, fresh, used, place: Cell::new(place) }) };
+        page.cast()
+    }
+
+    /// The page of a property.
+    fn of(property: *mut Header) -> *mut Page {
+        property.map_addr(|address| address & !(PAGE_BYTES - 1)).cast()
+    }
+
+    fn is_full(&self) -> bool {
+        let end = ptr::from_ref(self).addr() + PAGE_BYTES;
+        self.free.get().is_null() && self.fresh.get().addr() + self.kind.slot_bytes() > end
+    }
+}
+
+impl PropertySlab {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Room for a property of this type.
+    pub(crate) fn allocate(self: &Arc<Self>, kind: &'static PropertyType) -> *mut Header {
+        let mut state = self.lock();
+        let open = state.open.entry(kind).or_default();
+        if open.is_empty() {
+            open.push(Page::new(self, kind, 0));
+        }
+        let at = open[open.len() - 1];
+        // SAFETY: pages in the list live, and the lock is held (H1). A slot that was given back holds the link.
+        unsafe {
+            let page = &*at;
+            let slot = if page.free.get().is_null() {
+                page.fresh.replace(page.fresh.get().wrapping_add(kind.slot_bytes()))
+            } else {
+                page.free.replace(page.free.get().cast::<*mut u8>().read())
+            };
+            page.used.set(page.used.get() + 1);
+            if page.is_full() {
+                open.pop();
+            }
+            slot.cast()
+        }
+    }
+
+    /// Another thread has made this property, and will tell the trustee.
+    pub(crate) fn announce(&self, property: *mut Header) {
+        self.lock().announced.insert(property);
+    }
+
+    /// The trustee has heard of it.
+    pub(crate) fn arrived(&self, property: *mut Header) {
+        self.lock().announced.remove(&property);
+    }
+
+    /// Is this the address of a property of which the trustee is yet to hear?
+    pub(crate) fn is_announced(&self, property: *mut Header) -> bool {
+        self.lock().announced.contains(&property)
+    }
+
+    /// The trustee has ended: no page is kept for what may come.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        let pages: Vec<*mut Page> = state.open.values().flatten().copied().collect();
+        // SAFETY: as in `allocate`.
+        let empty = pages.into_iter().filter(|&page| unsafe { (*page).used.get() == 0 });
+        // SAFETY: in the list and empty; the caller has a share of `self`, so these are not the last.
+        empty.for_each(|page| drop(unsafe { state.remove(page) }));
+    }
+}
+
+impl State {
+    /// Frees an empty page. What it returns is to be dropped after the lock has been released.
+    ///
+    /// # Safety
+    /// The page is in the list of its type and has no property.
+    unsafe fn remove(&mut self, page: *mut Page) -> Arc<PropertySlab> {
+        // SAFETY: the caller's promise, H1, H2; nobody else knows the page.
+        unsafe {
+            if let Some(open) = self.open.get_mut(&ptr::from_ref((*page).kind)) {
+                let place = (*page).place.get();
+                open.swap_remove(place as usize);
+                if let Some(&moved) = open.get(place as usize) {
+                    (*moved).place.set(place);
+                }
+            }
+            let Page { slab, .. } = page.read();
+            dealloc(page.cast(), Page::LAYOUT);
+            slab
+        }
+    }
+}
+
+/// The type of a property.
+///
+/// # Safety
+/// It is live.
+pub(crate) unsafe fn kind_of(property: *mut Header) -> &'static PropertyType {
+    // SAFETY: the page of a live property lives; this field never changes.
+    unsafe { (*Page::of(property)).kind }
+}
+
+/// Gives a property's room back.
+///
+/// # Safety
+/// [`PropertySlab::allocate`] gave it out; nobody uses it any more.
+pub(crate) unsafe fn free(property: *mut Header) {
+    let at = Page::of(property);
+    // SAFETY: the page lives as long as it has properties (H1); once the lock is released others may end it.
+    unsafe {
+        // Kept until the lock has been released for good: another thread may free the page and its share meanwhile.
+        let slab = Arc::clone(&(*at).slab);
+        let mut state = slab.lock();
+        let closed = state.closed;
+        if !state.announced.is_empty() {
+            state.announced.remove(&property);
+        }
+        let page = &*at;
+        let open = state.open.entry(page.kind).or_default();
+        if page.is_full() {
+            page.place.set(open.len() as u32);
+            open.push(at);
+        }
+        property.cast::<*mut u8>().write(page.free.replace(property.cast()));
+        page.used.set(page.used.get() - 1);
+        let last = (page.used.get() == 0 && (closed || open.len() > 1)).then(|| state.remove(at));
+        drop(state);
+        drop(last);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::property::{self, Property};
+
+    fn pages(slab: &PropertySlab) -> usize {
+        slab.lock().open.values().map(Vec::len).sum()
+    }
+
+    fn page_of(property: *mut Header) -> usize {
+        Page::of(property).addr()
+    }
+
+    #[test]
+    fn slots_are_used_again_and_pages_given_back() {
+        let slab = Arc::new(PropertySlab::default());
+        // Under miri just more than one page, of larger ones.
+        const WORDS: usize = if cfg!(miri) { 15 } else { 1 };
+        let count: u64 = if cfg!(miri) { 150 } else { 10_000 };
+        let many: Vec<_> = (0..count).map(|n| Property::allocate(&slab, [n; WORDS])).collect();
+        assert_eq!(many.iter().collect::<HashSet<_>>().len(), many.len());
+        for (n, &property) in many.iter().enumerate() {
+            // SAFETY: live, and used here alone.
+            assert_eq!(unsafe { (*Property::<[u64; WORDS]>::value(property))[0] }, n as u64);
+            assert_eq!(property.addr() % 16, 0, "header and value share a line");
+        }
+        let pages_used = many.iter().map(|&property| page_of(property)).collect::<HashSet<_>>().len();
+        assert!((2..=10).contains(&pages_used), "{pages_used}");
+        // SAFETY: each is destroyed once.
+        many.iter().for_each(|&property| unsafe { property::destroy(property) });
+        assert_eq!(pages(&slab), 1, "one page is kept");
+        let again = Property::allocate(&slab, [1u64; WORDS]);
+        assert!(many.contains(&again));
+        slab.close();
+        assert_eq!(pages(&slab), 1, "a page with a property stays");
+        // SAFETY: as above.
+        unsafe { property::destroy(again) };
+        assert_eq!((pages(&slab), Arc::strong_count(&slab)), (0, 1));
+    }
+
+    #[test]
+    fn slots_of_two_trustees_and_two_types_are_apart() {
+        let (one, two) = (Arc::new(PropertySlab::default()), Arc::new(PropertySlab::default()));
+        let all =
+            [Property::allocate(&one, 1u64), Property::allocate(&one, Box::new(2u64)), Property::allocate(&two, 3u64)];
+        assert_eq!(all.iter().map(|&property| page_of(property)).collect::<HashSet<_>>().len(), 3);
+        // A property outlives its trustee.
+        one.close();
+        two.close();
+        drop((one, two));
+        // SAFETY: each is destroyed once.
+        all.iter().for_each(|&property| unsafe { property::destroy(property) });
+    }
+
+    #[test]
+    fn slots_fit_every_size_and_alignment() {
+        #[repr(align(4096))]
+        struct Strict(u8);
+        #[repr(align(256))]
+        struct Line(u8);
+        thread_local!(static DROPPED: Cell<u32> = const { Cell::new(0) });
+        struct Large([u8; 100_000]);
+        impl Drop for Large {
+            fn drop(&mut self) {
+                DROPPED.set(DROPPED.get() + 1);
+            }
+        }
+        let slab = Arc::new(PropertySlab::default());
+        for _ in 0..3 {
+            let (strict, line) = (Property::allocate(&slab, Strict(1)), Property::allocate(&slab, Line(2)));
+            let (large, nothing) = (Property::allocate(&slab, Large([3; 100_000])), Property::allocate(&slab, ()));
+            // SAFETY: live, of these types, each destroyed once.
+            unsafe {
+                let strict_value = Property::<Strict>::value(strict);
+                assert_eq!((ptr::from_ref(strict_value).addr() % 4096, strict_value.0), (0, 1));
+                let line_value = Property::<Line>::value(line);
+                assert_eq!((ptr::from_ref(line_value).addr() % 256, line_value.0), (0, 2));
+                assert!(Property::<Large>::value(large).0.iter().step_by(999).all(|&byte| byte == 3));
+                let () = Property::<()>::value(nothing);
+                [strict, line, large, nothing].into_iter().for_each(|property| property::destroy(property));
+            }
+        }
+        slab.close();
+        assert_eq!(DROPPED.get(), 3);
+    }
+}

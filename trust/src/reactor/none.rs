@@ -1,0 +1,23 @@
+//! The reactor of a build without the feature `net`: there are no sockets, so no worker waits for any.
+
+use crate::fiber::Scheduler;
+
+/// What a worker knows of its sockets: nothing.
+#[derive(Default)]
+pub(crate) struct Reactor(());
+
+impl Reactor {
+    pub(crate) fn is_active(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn turn(&self, _scheduler: &Scheduler, _must_look: bool) -> bool {
+        false
+    }
+
+    pub(crate) fn look_next(&self) {}
+
+    pub(crate) fn cannot_sleep(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,359 @@
+//! Calls of threads that have no slots, as those of an async runtime: how they reach a worker, and how many may be under way.
+//!
+//! A call is a node that its sender allocates. Senders push nodes onto a stack, the worker takes all of it at once and turns it
+//! round: so calls of one thread are taken in the order in which they were pushed, and nobody waits for a lock. The word of the
+//! stack also tells that there is a message in the inbox: one node, which belongs to the inbox, stands for all its messages.
+//!
+//! ```text
+//! push:  node.next = head, head = node (compare-and-swap, Release)      worker:  head = null (swap, Acquire)
+//! close: head = CLOSED (swap): what was pushed before is the worker's, what comes after is given back
+//! ```
+//!
+//! Only the worker removes, and it removes all: there is no ABA problem. Each change of the word is a read-modify-write, so whoever
+//! takes the stack sees what lies behind each node that was pushed.
+//!
+//! The window. `entered` calls less `left` ones are under way; beyond [`CALLS_MAX`] a call must wait ([`Window::wait`]).
+//! A waiter puts its waker down, says so, and looks again by a read-modify-write; who leaves counts itself by another one of the same
+//! word, and then looks for waiters. One of the two comes later, and sees what the other did before.
+
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::mem;
+use std::ptr::{self, NonNull};
+use std::sync::PoisonError;
+use std::task::Waker;
+
+use crate::config::CALLS_MAX;
+use crate::property::Header;
+use crate::sync::{AtomicBool, AtomicPtr, AtomicUsize, Mutex, Ordering};
+use crate::unwind::quietly;
+
+/// What is to be done with a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The worker that has taken it runs it.
+    Run,
+    /// Nobody will run it.
+    Refuse,
+}
+
+/// The start of a call's allocation.
+pub(crate) struct CallHead {
+    next: Cell<*mut CallHead>,
+    /// Of the worker that will take it, which alone looks behind the pointer; or null, where the call has a trust of its own.
+    property: *mut Header,
+    /// Does with the call what is to be done; takes over the queue's share in the allocation.
+    act: unsafe fn(NonNull<CallHead>, Verdict),
+}
+
+impl CallHead {
+    pub(crate) fn new(property: *mut Header, act: unsafe fn(NonNull<CallHead>, Verdict)) -> Self {
+        CallHead { next: Cell::new(ptr::null_mut()), property, act }
+    }
+}
+
+/// A call on its way. Dropped, it is refused.
+pub(crate) struct QueuedCall(NonNull<CallHead>);
+
+// SAFETY: as `new` asks for.
+unsafe impl Send for QueuedCall {}
+
+impl QueuedCall {
+    /// # Safety
+    /// `act` of this head may be called once, on any thread, and up to then the head is nobody else's to touch.
+    pub(crate) unsafe fn new(head: NonNull<CallHead>) -> Self {
+        QueuedCall(head)
+    }
+
+    /// What the worker has to keep until it has run, or null.
+    pub(crate) fn property(&self) -> *mut Header {
+        // SAFETY: `new`'s promise.
+        unsafe { self.0.as_ref() }.property
+    }
+
+    /// On the thread of the worker that has taken it.
+    pub(crate) fn run(self) {
+        self.act(Verdict::Run);
+    }
+
+    fn act(self, verdict: Verdict) {
+        let head = mem::ManuallyDrop::new(self).0;
+        // SAFETY: `new`'s promise, and that of `act`: it is called once, for `self` is gone.
+        unsafe { (head.as_ref().act)(head, verdict) }
+    }
+}
+
+impl Drop for QueuedCall {
+    fn drop(&mut self) {
+        let this = QueuedCall(self.0);
+        // The captures are the user's.
+        quietly(|| this.act(Verdict::Refuse));
+    }
+}
+
+/// Calls that were taken, in the order in which they were pushed. Those that are left when it is dropped are refused.
+pub(crate) struct Calls(*mut CallHead);
+
+impl Iterator for Calls {
+    type Item = QueuedCall;
+
+    fn next(&mut self) -> Option<QueuedCall> {
+        let head = NonNull::new(self.0)?;
+        // SAFETY: a node that was taken from the stack is this list's alone.
+        self.0 = unsafe { head.as_ref() }.next.get();
+        Some(QueuedCall(head))
+    }
+}
+
+impl Drop for Calls {
+    fn drop(&mut self) {
+        self.for_each(drop);
+    }
+}
+
+/// What a worker has taken.
+pub(crate) struct Taken {
+    pub(crate) calls: Calls,
+    /// There are messages in the inbox.
+    pub(crate) has_mail: bool,
+}
+
+/// The stack of one worker.
+pub(crate) struct CallQueue {
+    head: AtomicPtr<CallHead>,
+    /// Says that there are messages in the inbox.
+    mail: CallHead,
+    /// How many calls are under way.
+    pub(crate) window: Window,
+}
+
+// SAFETY: the nodes of the stack are `QueuedCall`s, which are `Send`; `mail.next` is written by who has set the inbox's mark, under
+// its lock, before the push, and read by the worker that has taken it, before the mark is cleared.
+unsafe impl Send for CallQueue {}
+// SAFETY: as above.
+unsafe impl Sync for CallQueue {}
+
+/// In the place of a stack: nothing is taken any more.
+const CLOSED: *mut CallHead = ptr::without_provenance_mut(1);
+
+impl CallQueue {
+    pub(crate) fn new() -> Self {
+        CallQueue {
+            head: AtomicPtr::new(ptr::null_mut()),
+            mail: CallHead::new(ptr::null_mut(), |_, _| ()),
+            window: Window::new(),
+        }
+    }
+
+    /// Is there a call, or a message?
+    #[inline(always)]
+    pub(crate) fn has_any(&self) -> bool {
+        // Pairs with the Release in `push`.
+        self.head.load(Ordering::Acquire).addr() > CLOSED.addr()
+    }
+
+    /// Gives the call back if the worker takes no more.
+    pub(crate) fn push(&self, call: QueuedCall) -> Result<(), QueuedCall> {
+        // SAFETY: the queue has the call from here on; it has not if it is closed.
+        if unsafe { self.push_node(call.0) } {
+            mem::forget(call);
+            return Ok(());
+        }
+        Err(call)
+    }
+
+    /// There are messages in the inbox. To be called under its lock, and again only when [`Taken::has_mail`] has said so.
+    pub(crate) fn push_mail(&self) {
+        // SAFETY: the caller's promise: it is not in the stack.
+        let _ = unsafe { self.push_node(NonNull::from(&self.mail)) };
+    }
+
+    /// # Safety
+    /// The node is the caller's to give away, and in no stack.
+    unsafe fn push_node(&self, node: NonNull<CallHead>) -> bool {
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            if head == CLOSED {
+                return false;
+            }
+            // SAFETY: the caller's promise.
+            unsafe { node.as_ref() }.next.set(head);
+            // Release: pairs with the Acquire in `take`.
+            match self.head.compare_exchange_weak(head, node.as_ptr(), Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Worker: all that there is.
+    pub(crate) fn take(&self) -> Taken {
+        if !self.has_any() {
+            return Taken { calls: Calls(ptr::null_mut()), has_mail: false };
+        }
+        self.take_leaving(ptr::null_mut())
+    }
+
+    /// Worker: all that there is, and no more.
+    pub(crate) fn close(&self) -> Taken {
+        let taken = self.take_leaving(CLOSED);
+        self.window.close();
+        taken
+    }
+
+    fn take_leaving(&self, left: *mut CallHead) -> Taken {
+        // AcqRel: each push before is seen.
+        let mut newest = self.head.swap(left, Ordering::AcqRel);
+        if newest == CLOSED {
+            newest = ptr::null_mut();
+        }
+        let (mut oldest, mut has_mail) = (ptr::null_mut(), false);
+        while let Some(node) = NonNull::new(newest) {
+            // SAFETY: what was in the stack is this worker's alone from here on.
+            let next = unsafe { node.as_ref() }.next.replace(oldest);
+            if ptr::eq(node.as_ptr(), &raw const self.mail) {
+                has_mail = true;
+            } else {
+                oldest = node.as_ptr();
+            }
+            newest = next;
+        }
+        Taken { calls: Calls(oldest), has_mail }
+    }
+}
+
+/// How many calls may be under way, and who waits for that.
+pub(crate) struct Window {
+    entered: Counter,
+    left: Counter,
+    /// As many have left at least: who enters looks at `left`, which the worker writes all the time, only when it has to.
+    known_to_have_left: AtomicUsize,
+    has_waiters: AtomicBool,
+    is_closed: AtomicBool,
+    waiters: Mutex<Waiters>,
+}
+
+#[repr(align(128))]
+struct Counter(AtomicUsize);
+
+#[derive(Default)]
+struct Waiters {
+    next: u64,
+    by_number: BTreeMap<u64, Waker>,
+}
+
+impl Window {
+    fn new() -> Self {
+        let counter = || Counter(AtomicUsize::new(0));
+        Window {
+            entered: counter(),
+            left: counter(),
+            known_to_have_left: AtomicUsize::new(0),
+            has_waiters: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            waiters: Mutex::new(Waiters::default()),
+        }
+    }
+
+    /// Calls under way. While others enter and leave it may be told too large or too small by those.
+    fn under_way(&self) -> usize {
+        // In this order: it is not negative.
+        let left = self.left.0.load(Ordering::SeqCst);
+        self.entered.0.load(Ordering::SeqCst).wrapping_sub(left)
+    }
+
+    fn has_room(&self) -> bool {
+        let (entered, known) = (self.entered.0.load(Ordering::SeqCst), self.known_to_have_left.load(Ordering::Relaxed));
+        // What is known may be old, even older than what another thread knew.
+        entered.wrapping_sub(known) < CALLS_MAX || self.has_room_now()
+    }
+
+    #[cold]
+    fn has_room_now(&self) -> bool {
+        self.known_to_have_left.store(self.left.0.load(Ordering::SeqCst), Ordering::Relaxed);
+        self.under_way() < CALLS_MAX || self.is_closed.load(Ordering::SeqCst)
+    }
+
+    /// One more call is under way, if there is room. A few threads may find the last place at the same time: then it is as many
+    /// calls more.
+    #[must_use]
+    pub(crate) fn try_enter(&self) -> bool {
+        let has_room = self.has_room();
+        if has_room {
+            self.enter();
+        }
+        has_room
+    }
+
+    /// As `try_enter`, for a call that must not wait.
+    pub(crate) fn enter(&self) {
+        self.entered.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A call is at its end.
+    pub(crate) fn leave(&self) {
+        self.left.0.fetch_add(1, Ordering::SeqCst);
+        if self.has_waiters.load(Ordering::SeqCst) {
+            self.wake_waiters();
+        }
+    }
+
+    /// No call has to wait any more: each will be refused.
+    fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.wake_waiters();
+    }
+
+    /// Leaves a waker to be woken when there may be room, in the place of that of this number, if it still waits. `None` if there is
+    /// room.
+    pub(crate) fn wait(&self, number: Option<u64>, waker: &Waker) -> Option<u64> {
+        // The executor's code: not under the lock.
+        let waker = waker.clone();
+        let mut waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = number.filter(|number| waiters.by_number.contains_key(number)).unwrap_or(waiters.next);
+        waiters.next = waiters.next.max(number + 1);
+        let replaced = waiters.by_number.insert(number, waker);
+        self.has_waiters.store(true, Ordering::SeqCst);
+        // Comes before each `leave` that it does not see, which sees the line above.
+        self.left.0.fetch_add(0, Ordering::SeqCst);
+        let has_room = self.has_room_now();
+        let removed = if has_room { waiters.by_number.remove(&number) } else { None };
+        drop(waiters);
+        // As above.
+        drop((replaced, removed));
+        (!has_room).then_some(number)
+    }
+
+    /// Who waits under this number does not any more. False if it was woken.
+    pub(crate) fn forget(&self, number: u64) -> bool {
+        let removed = self.waiters.lock().unwrap_or_else(PoisonError::into_inner).by_number.remove(&number);
+        removed.is_some()
+    }
+
+    /// Who was woken has not sent its call: another is to have its turn.
+    pub(crate) fn pass_on(&self) {
+        self.wake_waiters();
+    }
+
+    /// Wakes as many as there is room for. While there is none, calls are under way that will leave.
+    #[cold]
+    fn wake_waiters(&self) {
+        let mut woken = Vec::new();
+        let mut waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_closed = self.is_closed.load(Ordering::SeqCst);
+        let room = if is_closed { usize::MAX } else { CALLS_MAX.saturating_sub(self.under_way()) };
+        while woken.len() < room
+            && let Some((_, waker)) = waiters.by_number.pop_first()
+        {
+            woken.push(waker);
+        }
+        self.has_waiters.store(!waiters.by_number.is_empty(), Ordering::SeqCst);
+        drop(waiters);
+        // The executors' code, on the worker's thread or in a destructor.
+        for waker in woken {
+            quietly(|| waker.wake());
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Who is there: trustees by id, and the inbox through which a stranger reaches a worker for the first time.
+//!
+//! Nothing here is on the path of a request. Locks are short and never held across user code.
+
+mod calls;
+mod quiet;
+pub(crate) mod report;
+
+use std::cell::Cell;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::thread::Pid;
+
+use self::calls::CallQueue;
+pub(crate) use self::calls::{CallHead, Calls, QueuedCall, Verdict};
+use self::quiet::Quiet;
+use self::report::Collection;
+use crate::fiber::record::Whom;
+use crate::fiber::{Entry as NewFiber, FiberRef};
+use crate::ids::{self, TrusteeId};
+use crate::park::Parker;
+use crate::park::occupancy;
+use crate::property::Header;
+use crate::property::slab::PropertySlab;
+use crate::request::{Notice, Pair};
+use crate::stats::Counters;
+use crate::sync;
+
+/// What others know of a worker.
+pub(crate) struct Shared {
+    pub(crate) id: TrusteeId,
+    /// As the kernel names it.
+    pub(crate) thread: Pid,
+    pub(crate) parker: Parker,
+    pub(crate) counters: Counters,
+    pub(crate) quiet: Quiet,
+    pub(crate) slab: Arc<PropertySlab>,
+    /// Who waits for a report. The worker has a message for it if there is anybody.
+    report_to: Mutex<Vec<Arc<Collection>>>,
+    inbox: sync::Mutex<Inbox>,
+    /// Calls, and the word that there are messages in the inbox.
+    pub(crate) calls: CallQueue,
+}
+
+#[derive(Default)]
+struct Inbox {
+    messages: VecDeque<Message>,
+    /// Counts, one for each property: they are bounded by the number of properties, however long the worker does not look.
+    counts: HashMap<*mut Header, i64>,
+    /// The word that there are messages is on its way to the worker, or with it.
+    told: bool,
+    closed: bool,
+}
+
+#[expect(unsafe_code, reason = "the pointers are only used by the properties' own thread")]
+// SAFETY: as for `PropertyRef`.
+unsafe impl Send for Inbox {}
+
+impl Inbox {
+    fn put(&mut self, message: Message) {
+        match message {
+            Message::Count(property, delta) => *self.counts.entry(property.0).or_insert(0) += i64::from(delta),
+            message => self.messages.push_back(message),
+        }
+    }
+
+    /// All of it.
+    fn take(&mut self) -> VecDeque<Message> {
+        let mut messages = std::mem::take(&mut self.messages);
+        for (property, sum) in std::mem::take(&mut self.counts) {
+            messages.extend(parts_of(sum).map(|part| Message::Count(PropertyRef(property), part)));
+        }
+        messages
+    }
+}
+
+/// What reaches a worker other than by a slot.
+pub(crate) enum Message {
+    /// A new client, with the slots it will use.
+    Client(Arc<Shared>, Arc<Pair>),
+    /// The fiber may go on.
+    Ready(FiberRef),
+    /// Runs in a new fiber.
+    Spawn(NewFiber),
+    /// Trusts were cloned or dropped by a thread that has no slots, or none that is free.
+    Count(PropertyRef, i32),
+    /// A thread without a free slot has entrusted this property to the worker.
+    Adopt(PropertyRef),
+    /// For the service thread: one without a link has cloned or dropped a trust of a property on another machine (`remote::forward`).
+    Forward,
+    /// Somebody wants to know of the fibers ([`Shared::ask_for_report`]).
+    Report,
+    /// Takes the fiber with this number out of the wait with that number, for this reason.
+    Interrupt(u64, u64, Box<str>),
+    /// The fiber that runs for this is to unwind at its next wait.
+    Abort(Whom),
+    /// Look around: something that you wait for has changed.
+    Nudge,
+}
+
+/// A sum of counts, in parts that are one count each.
+pub(crate) fn parts_of(sum: i64) -> impl Iterator<Item = i32> {
+    let mut left = Some(sum);
+    std::iter::from_fn(move || {
+        let sum = left?;
+        let part = sum.clamp(i64::from(i32::MIN), i64::from(i32::MAX));
+        left = Some(sum - part).filter(|left| *left != 0);
+        Some(part as i32)
+    })
+}
+
+impl From<Notice> for Message {
+    fn from(notice: Notice) -> Self {
+        match notice {
+            Notice::Count(property, delta) => Message::Count(PropertyRef(property), delta),
+            Notice::Adopt(property) => Message::Adopt(PropertyRef(property)),
+        }
+    }
+}
+
+/// A property on its way to its trustee.
+pub(crate) struct PropertyRef(pub(crate) *mut Header);
+#[expect(unsafe_code, reason = "the pointer is only used by the property's own thread")]
+// SAFETY: only the trustee that receives it looks behind the pointer.
+unsafe impl Send for PropertyRef {}
+
+impl Shared {
+    /// What others know of the worker of the calling thread.
+    fn new(id: TrusteeId) -> Self {
+        Shared {
+            id,
+            thread: rustix::thread::gettid(),
+            parker: Parker::new(id.index()),
+            counters: Counters::default(),
+            quiet: Quiet::default(),
+            slab: Arc::default(),
+            report_to: Mutex::default(),
+            inbox: sync::Mutex::new(Inbox::default()),
+            calls: CallQueue::new(),
+        }
+    }
+
+    /// Delivers a message and wakes the worker; gives it back if the worker takes no more.
+    pub(crate) fn send(&self, message: Message) -> Result<(), Message> {
+        let mut refused = None;
+        let _ = self.parker.publish_if(|| {
+            let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+            if inbox.closed {
+                refused = Some(message);
+                return false;
+            }
+            inbox.put(message);
+            if !std::mem::replace(&mut inbox.told, true) {
+                self.calls.push_mail();
+            }
+            true
+        });
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Sends a call and wakes the worker; gives it back if the worker takes no more.
+    pub(crate) fn send_call(&self, call: QueuedCall) -> Result<(), QueuedCall> {
+        let mut refused = None;
+        let _ = self.parker.publish_if(|| {
+            refused = self.calls.push(call).err();
+            refused.is_none()
+        });
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Worker: is there a message, or a call?
+    #[inline(always)]
+    pub(crate) fn has_messages(&self) -> bool {
+        self.calls.has_any()
+    }
+
+    /// Worker: all calls and messages that have arrived. Who sees that there are no more sees that the worker has marked itself
+    /// busy before (`Threadpool::is_quiet`).
+    pub(crate) fn take_messages(&self) -> (Calls, VecDeque<Message>) {
+        let taken = self.calls.take();
+        let messages = if taken.has_mail { self.take_mail(false) } else { VecDeque::new() };
+        (taken.calls, messages)
+    }
+
+    /// The messages of which there was word.
+    fn take_mail(&self, closes: bool) -> VecDeque<Message> {
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        inbox.told = closes;
+        inbox.closed |= closes;
+        inbox.take()
+    }
+
+    /// Worker: takes no more calls and messages; those that came are returned.
+    pub(crate) fn close_inbox(&self) -> (Calls, VecDeque<Message>) {
+        // First the inbox: nobody gives word of a message after this.
+        let messages = self.take_mail(true);
+        (self.calls.close().calls, messages)
+    }
+}
+
+#[derive(Default)]
+struct Table {
+    entries: Vec<Entry>,
+    /// Indices that may be used, again. One whose generations are used up is retired.
+    free: Vec<u16>,
+}
+
+impl Table {
+    /// An index, and which thread it is at that index.
+    fn take(&mut self) -> (u16, u32) {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(Entry::default());
+            u16::try_from(self.entries.len() - 1).expect("at most 65,536 threads of a process can have a trustee")
+        });
+        (index, self.entries[usize::from(index)].generation)
+    }
+
+    fn give_back(&mut self, index: u16) {
+        let entry = &mut self.entries[usize::from(index)];
+        entry.worker = None;
+        // The last one is nobody's (`TrusteeId::vacant`). No id is ever used again: a trust may be older than any of these threads.
+        if entry.generation < u32::MAX - 1 {
+            entry.generation += 1;
+            self.free.push(index);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Entry {
+    generation: u32,
+    worker: Option<Arc<Shared>>,
+}
+
+static TABLE: Mutex<Table> = Mutex::new(Table { entries: Vec::new(), free: Vec::new() });
+/// Says which machine of a rack program this process is.
+///
+/// # Errors
+/// The number of threads that have a trustee already: to be called before any has.
+pub fn set_machine(machine: u16) -> Result<(), usize> {
+    let table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !table.entries.is_empty() {
+        return Err(table.entries.len());
+    }
+    // Threads that have trustees come later, and take the lock.
+    ids::set_machine(machine);
+    Ok(())
+}
+
+/// Gives the calling thread an id.
+///
+/// # Panics
+/// If 65,536 threads of this process have a trustee at the same time.
+pub(crate) fn register() -> Arc<Shared> {
+    let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (index, generation) = table.take();
+    let shared = Arc::new(Shared::new(TrusteeId::new(ids::machine(), index, generation)));
+    table.entries[usize::from(index)].worker = Some(Arc::clone(&shared));
+    shared
+}
+
+/// Takes back the id of a worker that has ended.
+pub(crate) fn unregister(id: TrusteeId) {
+    let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    table.give_back(id.index() as u16);
+    occupancy::leave(id.index());
+}
+
+/// All that are there.
+pub(crate) fn all() -> Vec<Arc<Shared>> {
+    let table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    table.entries.iter().filter_map(|entry| entry.worker.clone()).collect()
+}
+
+/// The worker with this id, if it is still there.
+pub(crate) fn find(id: TrusteeId) -> Option<Arc<Shared>> {
+    let table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let worker = table.entries.get(id.index())?.worker.as_ref()?;
+    (worker.id == id).then(|| Arc::clone(worker))
+}
+
+/// Runs `f` with what others know of this worker, if it is still there, or was lately: one that has ended takes nothing.
+pub(crate) fn with<R>(id: TrusteeId, f: impl FnOnce(&Arc<Shared>) -> R) -> Option<R> {
+    const PLACES: usize = 8;
+    thread_local! {
+        /// Those that this thread has asked last, so that it finds them without a lock.
+        static KNOWN: [Cell<Option<Arc<Shared>>>; PLACES] = const { [const { Cell::new(None) }; PLACES] };
+    }
+    let place = id.index() % PLACES;
+    let known = KNOWN.try_with(|known| known[place].take()).ok().flatten().filter(|worker| worker.id == id);
+    let worker = known.or_else(|| find(id))?;
+    let result = f(&worker);
+    // A thread that ends keeps none.
+    let _ = KNOWN.try_with(|known| known[place].set(Some(worker)));
+    Some(result)
+}
+
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_is_used_again_until_its_generations_are_used_up() {
+        let mut table = Table::default();
+        assert_eq!((table.take(), table.take()), ((0, 0), (1, 0)));
+        table.give_back(0);
+        assert_eq!(table.take(), (0, 1));
+        table.entries[0].generation = u32::MAX - 2;
+        table.give_back(0);
+        assert_eq!(table.take(), (0, u32::MAX - 1), "the last thread at this index");
+        table.give_back(0);
+        assert_eq!(table.take(), (2, 0), "it is retired");
+        table.give_back(1);
+        assert_eq!(table.take(), (1, 1));
+    }
+
+    #[test]
+    fn counts_of_one_property_are_one_message() {
+        let mut inbox = Inbox::default();
+        let (one, two) = (std::ptr::without_provenance_mut(16), std::ptr::without_provenance_mut(32));
+        for _ in 0..1000 {
+            inbox.put(Message::Count(PropertyRef(one), 1));
+            inbox.put(Message::Count(PropertyRef(two), 1));
+            inbox.put(Message::Count(PropertyRef(two), -1));
+        }
+        // More than one count can be.
+        for _ in 0..3 {
+            inbox.put(Message::Count(PropertyRef(one), i32::MAX));
+        }
+        let messages = inbox.take();
+        assert_eq!(messages.len(), 5);
+        let sum = |of| {
+            let counts = messages.iter().filter_map(|message| match message {
+                Message::Count(property, delta) if property.0 == of => Some(i64::from(*delta)),
+                _ => None,
+            });
+            counts.sum::<i64>()
+        };
+        assert_eq!((sum(one), sum(two)), (1000 + 3 * i64::from(i32::MAX), 0));
+        assert!(inbox.take().is_empty());
+    }
+
+    #[test]
+    fn a_sum_of_counts_is_in_parts_that_fit() {
+        let most = i64::from(i32::MAX);
+        assert_eq!(parts_of(0).collect::<Vec<_>>(), [0]);
+        assert_eq!(parts_of(-5).collect::<Vec<_>>(), [-5]);
+        assert_eq!(parts_of(2 * most + 1).collect::<Vec<_>>(), [i32::MAX, i32::MAX, 1]);
+        assert_eq!(parts_of(i64::from(i32::MIN) - 1).collect::<Vec<_>>(), [i32::MIN, -1]);
+    }
+}

@@ -1,0 +1,26 @@
+//! Whether a worker has anything of its own to do: asked from other threads, which end its pool when none has.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Whether a worker has anything of its own to do, for the end of a pool.
+#[derive(Default)]
+pub(crate) struct Quiet {
+    idle: AtomicBool,
+    /// How often it has had something to do again.
+    woken: AtomicU64,
+}
+
+impl Quiet {
+    pub(crate) fn enter(&self) {
+        self.idle.store(true, Ordering::SeqCst);
+    }
+    pub(crate) fn leave(&self) {
+        self.woken.store(self.woken.load(Ordering::Relaxed) + 1, Ordering::SeqCst);
+        self.idle.store(false, Ordering::SeqCst);
+    }
+    /// The number of its quiet spell, if it is in one.
+    pub(crate) fn spell(&self) -> Option<u64> {
+        let woken = self.woken.load(Ordering::SeqCst);
+        self.idle.load(Ordering::SeqCst).then_some(woken)
+    }
+}

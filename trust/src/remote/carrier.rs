@@ -1,0 +1,59 @@
+//! What takes batches to workers of other machines and back: the crate `gossamer` has it.
+
+#![allow(unsafe_code)] // a promise
+
+use crate::buffer::Buffer;
+use crate::ids::TrusteeId;
+use crate::request::Operation;
+
+/// The ways of one worker to those of other machines, as client and as trustee. Used by one thread.
+///
+/// Batches of one client to one trustee arrive in the order in which they were sent, and are answered in that order. What
+/// cannot go on (a peer that is lost, bytes that make no sense) ends the program.
+///
+/// # Safety
+/// - What [`operation_at`](Self::operation_at) returns is the operation that the peer named by its
+///   [`position`](Self::position), in a program of the same build.
+/// - The bytes of [`receive_requests`](Self::receive_requests) are those that a worker of that program gave to
+///   [`send`](Self::send), and those of [`receive_answer`](Self::receive_answer) those that it gave to
+///   [`answer`](Self::answer) for the oldest batch without an answer; each is received once. The captures in them are run as
+///   what they were.
+///
+/// How long frames are, where requests lie in them and which property they name is checked all the same.
+pub unsafe trait Carrier {
+    /// The workers of other machines, service threads included. All other calls name them by their place in this list.
+    fn peers(&self) -> &[TrusteeId];
+    /// The service thread of each other machine.
+    fn services(&self) -> &[TrusteeId];
+    /// Bytes of a batch that goes in one piece. Longer ones go as well.
+    fn room_bytes(&self) -> usize;
+
+    /// What an operation is called on all machines.
+    fn position(&self, operation: &'static Operation) -> u64;
+    /// The operation that another machine has named.
+    fn operation_at(&self, position: u64) -> Option<&'static Operation>;
+
+    /// Client: would [`send`](Self::send) take a batch?
+    fn can_send(&mut self, place: usize) -> bool;
+    /// Client: sends a batch of so many requests. What the buffer holds afterwards is not said.
+    fn send(&mut self, place: usize, batch: &mut Buffer, requests: u32);
+    /// Client: the answer to the oldest batch that has none, once the whole of it has come: into the buffer go the
+    /// responses and then the faults, of which the bytes are returned.
+    fn receive_answer(&mut self, place: usize, into: &mut Buffer) -> Option<u32>;
+
+    /// Trustee: the first peer at or behind this place that has sent something.
+    fn find_requests(&self, from: usize) -> Option<usize>;
+    /// Trustee: the next batch, once the whole of it has come and the answer to the one before has gone: number of requests.
+    fn receive_requests(&mut self, place: usize, into: &mut Buffer) -> Option<u32>;
+    /// Trustee: answers the batch that was received last. What the buffer holds afterwards is not said.
+    fn answer(&mut self, place: usize, answer: &mut Buffer, faults_bytes: u32);
+
+    /// Moves along what is under way. Once a turn.
+    fn turn(&mut self);
+    /// Sends what was held back. At the end of each turn, and so before the worker sleeps.
+    fn flush(&mut self);
+    /// Has something come, or can something go on? Asked before the worker sleeps.
+    fn has_news(&self) -> bool;
+    /// Ends the program: what came from this peer makes no sense.
+    fn end(&self, place: usize, what: &str) -> !;
+}

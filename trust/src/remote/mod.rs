@@ -1,0 +1,291 @@
+//! What a worker knows of other machines: as a client of their workers (`client`), as a trustee of theirs (`server`), and
+//! the carrier (`carrier`) that takes batches there and back. What a batch looks like: `frame`; what went wrong with
+//! requests: `fault`.
+//!
+//! Invariant: the carrier is not borrowed while closures or callbacks run, for they may send.
+
+#![allow(unsafe_code)]
+
+mod carrier;
+mod client;
+mod fault;
+mod frame;
+mod numbers;
+mod server;
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests;
+
+pub use carrier::Carrier;
+pub(crate) use fault::RemoteFault;
+pub(crate) use numbers::{forward, numbers_for, service, take_forwarded};
+pub(crate) use server::PeerClient;
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::buffer::Buffer;
+use crate::config::REMOTE_KEPT_BYTES_MAX;
+use crate::fiber::Waits;
+use crate::ids::TrusteeId;
+use crate::property::Header;
+use crate::request::{Fault, Host, OperationOf, Request, Response};
+use client::{Continuations, PeerTrustee};
+use frame::{Malformed, Writer};
+use numbers::Numbers;
+
+/// Bytes that a carrier may put behind a batch without having it moved.
+pub(crate) const BEHIND_BYTES: usize = 64;
+
+/// The worker that all of this belongs to.
+pub(crate) trait Local: Host + Waits {}
+impl<W: Host + Waits> Local for W {}
+
+/// All that a worker knows of other machines: nothing, or its peers.
+#[derive(Default)]
+pub(crate) struct Remote {
+    peers: OnceCell<Box<Peers>>,
+}
+
+/// The workers of other machines, each a trustee and a client, named by their place at the carrier.
+struct Peers {
+    carrier: RefCell<Box<dyn Carrier>>,
+    room_bytes: usize,
+    trustees: Box<[PeerTrustee]>,
+    clients: Box<[Rc<PeerClient>]>,
+    /// The service thread of each machine.
+    services: Box<[TrusteeId]>,
+    /// Of requests made to each trustee.
+    numbers: Arc<Numbers>,
+    /// By machine and worker: the place.
+    places: Vec<Vec<usize>>,
+    /// Places of trustees with something outstanding.
+    active: RefCell<Vec<usize>>,
+    /// Memory to be used again.
+    writers: RefCell<Vec<Writer>>,
+    continuations: RefCell<Vec<Continuations>>,
+    incoming: Cell<Buffer>,
+    answer: Cell<Buffer>,
+    scratch: Cell<Vec<u8>>,
+}
+
+impl Peers {
+    fn new(worker: TrusteeId, carrier: Box<dyn Carrier>) -> Peers {
+        let ids = carrier.peers();
+        let mut places: Vec<Vec<usize>> = Vec::new();
+        for (place, id) in ids.iter().enumerate() {
+            let machine = usize::from(id.machine());
+            places.resize_with(places.len().max(machine + 1), Vec::new);
+            let row = &mut places[machine];
+            row.resize(row.len().max(id.index() + 1), usize::MAX);
+            row[id.index()] = place;
+        }
+        Peers {
+            room_bytes: carrier.room_bytes(),
+            trustees: ids.iter().enumerate().map(|(place, &id)| PeerTrustee::new(id, place)).collect(),
+            clients: ids.iter().map(|&id| Rc::new(PeerClient::new(id))).collect(),
+            services: carrier.services().into(),
+            numbers: Numbers::new(worker, ids),
+            places,
+            active: RefCell::default(),
+            writers: RefCell::default(),
+            continuations: RefCell::default(),
+            incoming: Cell::default(),
+            answer: Cell::default(),
+            scratch: Cell::default(),
+            carrier: RefCell::new(carrier),
+        }
+    }
+
+    #[inline(always)]
+    fn trustee(&self, id: TrusteeId) -> Option<&PeerTrustee> {
+        let place = *self.places.get(usize::from(id.machine()))?.get(id.index())?;
+        self.trustees.get(place).filter(|peer| peer.trustee == id)
+    }
+
+    /// Puts a trustee among those with something outstanding.
+    #[inline(always)]
+    fn list(&self, peer: &PeerTrustee) {
+        if !peer.listed.replace(true) {
+            self.active.borrow_mut().push(peer.place);
+        }
+    }
+
+    /// What came from this peer makes no sense: the program ends.
+    #[cold]
+    fn end(&self, place: usize, Malformed(what): Malformed) -> ! {
+        self.carrier.borrow().end(place, what)
+    }
+}
+
+impl Remote {
+    /// Gives this worker its carrier. Once.
+    pub(crate) fn attach(&self, worker: TrusteeId, carrier: Box<dyn Carrier>) {
+        let _ = self.peers.set(Box::new(Peers::new(worker, carrier)));
+        numbers::attached(worker);
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_attached(&self) -> bool {
+        self.peers.get().is_some()
+    }
+
+    pub(crate) fn clients(&self) -> Vec<Rc<PeerClient>> {
+        self.peers.get().map_or_else(Vec::new, |peers| peers.clients.to_vec())
+    }
+
+    /// The service threads of the other machines.
+    pub(crate) fn services(&self) -> Vec<TrusteeId> {
+        self.peers.get().map_or_else(Vec::new, |peers| peers.services.to_vec())
+    }
+
+    pub(crate) fn is_outstanding(&self) -> bool {
+        self.peers.get().is_some_and(|peers| peers.trustees.iter().any(PeerTrustee::is_outstanding))
+    }
+
+    /// For each trustee with something outstanding its place, and how many batches have been made for it so far.
+    pub(crate) fn written_in_all(&self) -> Vec<(usize, u64)> {
+        let Some(peers) = self.peers.get() else { return Vec::new() };
+        peers.active.borrow().iter().map(|&place| (place, peers.trustees[place].written_in_all())).collect()
+    }
+
+    /// Waits until so many batches have been answered, and their continuations have run.
+    pub(crate) fn wait_for_answers(&self, worker: &impl Local, written: &[(usize, u64)]) {
+        let Some(peers) = self.peers.get() else { return };
+        written.iter().for_each(|&(place, batches)| peers.trustees[place].wait_for_answers(worker, batches));
+    }
+
+    /// Is there anything to collect or to serve?
+    pub(crate) fn has_work(&self) -> bool {
+        self.peers.get().is_some_and(|peers| peers.carrier.borrow().has_news())
+    }
+
+    /// Takes responses.
+    pub(crate) fn collect(&self, worker: &impl Local) -> bool {
+        let Some(peers) = self.peers.get() else { return false };
+        peers.carrier.borrow_mut().turn();
+        let (mut any, mut at) = (false, 0);
+        loop {
+            let Some(place) = peers.active.borrow().get(at).copied() else { return any };
+            let peer = &peers.trustees[place];
+            any |= peer.collect(worker, peers);
+            if peer.is_outstanding() {
+                at += 1;
+            } else {
+                peer.listed.set(false);
+                peers.active.borrow_mut().swap_remove(at);
+            }
+        }
+    }
+
+    /// Serves requests.
+    pub(crate) fn serve(&self, worker: &impl Local) -> bool {
+        let Some(peers) = self.peers.get() else { return false };
+        let (mut any, mut from) = (false, 0);
+        loop {
+            let next = peers.carrier.borrow().find_requests(from);
+            let Some(place) = next else { return any };
+            any |= server::serve(worker, peers, place);
+            from = place + 1;
+        }
+    }
+
+    /// Sends what is pending, and what the carrier held back.
+    pub(crate) fn flush(&self, worker: &impl Local) {
+        let Some(peers) = self.peers.get() else { return };
+        for &place in &*peers.active.borrow() {
+            peers.trustees[place].flush(worker, peers);
+        }
+        peers.carrier.borrow_mut().flush();
+    }
+
+    /// Adds a request for a trustee of another machine, or says why it cannot be sent.
+    ///
+    /// # Safety
+    /// If it is sent the values behind `request` and `response` have been moved out. The response must fit what the request
+    /// puts (see [`Response`]).
+    #[inline(never)]
+    pub(crate) unsafe fn submit<C: Request, R: Response + 'static>(
+        &self,
+        worker: &impl Local,
+        trustee: TrusteeId,
+        property: *mut Header,
+        request: *mut C,
+        response: *mut R,
+        may_wait: bool,
+    ) -> Result<(), Fault> {
+        let Some((peers, peer)) = self.peers.get().and_then(|peers| Some((peers, peers.trustee(trustee)?))) else {
+            return Err(Fault::Refused(self.why_not(trustee)));
+        };
+        if may_wait {
+            peer.wait_for_place(worker);
+        }
+        if const { C::IS_FLAT } {
+            // SAFETY: the caller's promise; nothing is moved as long as it does not fit.
+            while !unsafe { peer.try_push(peers, property, request, response) } {
+                peer.close(worker, peers);
+            }
+        } else {
+            let mut packed = peers.scratch.take();
+            packed.clear();
+            // SAFETY: the caller's promise; each is read once.
+            let (request, response) = unsafe { (request.read(), response.read()) };
+            request.pack(&mut packed);
+            peer.push_packed(worker, peers, property, OperationOf::<C>::INLINE, &packed, response);
+            peers.put_back(packed);
+        }
+        peer.note_submitted(worker, peers);
+        Ok(())
+    }
+
+    /// As [`submit`](Self::submit), with a request that `pack` writes in its packed form.
+    pub(crate) fn submit_packed<C: Request, R: Response + 'static>(
+        &self,
+        worker: &impl Local,
+        trustee: TrusteeId,
+        property: *mut Header,
+        pack: impl FnOnce(&mut Vec<u8>) -> Result<(), Fault>,
+        response: R,
+        may_wait: bool,
+    ) -> Result<(), (R, Fault)> {
+        let Some((peers, peer)) = self.peers.get().and_then(|peers| Some((peers, peers.trustee(trustee)?))) else {
+            return Err((response, Fault::Refused(self.why_not(trustee))));
+        };
+        let mut packed = peers.scratch.take();
+        packed.clear();
+        let outcome = pack(&mut packed);
+        let outcome = match outcome {
+            Ok(()) => {
+                if may_wait {
+                    peer.wait_for_place(worker);
+                }
+                peer.push_packed(worker, peers, property, OperationOf::<C>::INLINE, &packed, response);
+                peer.note_submitted(worker, peers);
+                Ok(())
+            }
+            Err(fault) => Err((response, fault)),
+        };
+        peers.put_back(packed);
+        outcome
+    }
+
+    #[cold]
+    fn why_not(&self, trustee: TrusteeId) -> String {
+        if self.is_attached() {
+            format!("{trustee:?} is not a worker of this rack program")
+        } else {
+            format!(
+                "{trustee:?} is on another machine, which only the workers of a rack program can reach: \
+                 do this in a fiber (`gossamer::spawn`) rather than in a thread of your own"
+            )
+        }
+    }
+}
+
+impl Peers {
+    fn put_back(&self, scratch: Vec<u8>) {
+        if scratch.capacity() <= REMOTE_KEPT_BYTES_MAX {
+            self.scratch.set(scratch);
+        }
+    }
+}

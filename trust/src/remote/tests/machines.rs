@@ -1,0 +1,179 @@
+//! A worker with peers on several machines, which these tests play: whom a trustee awaits before it drops a property.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::{NONE, Probe, frame};
+use crate::api::link::{Buffer, Carrier, Operation, attach};
+use crate::ids::{TrusteeId, worker_id};
+use crate::request::OperationOf;
+use crate::runtime::worker;
+use crate::yield_now;
+
+/// Machine and index of each peer, by its place.
+type Peers = &'static [(u16, u16)];
+/// Two machines, of two workers and of one.
+const TWO: Peers = &[(7, 0), (7, 1), (8, 0)];
+
+/// What one peer has been asked and has not answered, its answers, and the batches that it sends.
+#[derive(Default)]
+struct Peer {
+    asked: u32,
+    answers: VecDeque<Vec<u8>>,
+    requests: VecDeque<(Vec<u8>, u32)>,
+}
+
+struct Played {
+    ids: Vec<TrusteeId>,
+    services: Vec<TrusteeId>,
+    peers: Rc<RefCell<Vec<Peer>>>,
+}
+
+// SAFETY: the answers are what the closures of each test would give; only probes of no property are asked for.
+unsafe impl Carrier for Played {
+    fn peers(&self) -> &[TrusteeId] {
+        &self.ids
+    }
+    fn services(&self) -> &[TrusteeId] {
+        &self.services
+    }
+    fn room_bytes(&self) -> usize {
+        400
+    }
+    fn position(&self, operation: &'static Operation) -> u64 {
+        operation.position() as u64
+    }
+    fn operation_at(&self, position: u64) -> Option<&'static Operation> {
+        (position == NONE).then_some(OperationOf::<Probe<NONE>>::INLINE)
+    }
+    fn can_send(&mut self, _: usize) -> bool {
+        true
+    }
+    fn send(&mut self, place: usize, _: &mut Buffer, requests: u32) {
+        assert_eq!(requests, 1, "a question is sent at once");
+        self.peers.borrow_mut()[place].asked += 1;
+    }
+    fn receive_answer(&mut self, place: usize, into: &mut Buffer) -> Option<u32> {
+        let bytes = self.peers.borrow_mut()[place].answers.pop_front()?;
+        into.set_len(bytes.len());
+        into.bytes_mut().copy_from_slice(&bytes);
+        Some(0)
+    }
+    fn find_requests(&self, from: usize) -> Option<usize> {
+        (from..self.ids.len()).find(|&place| !self.peers.borrow()[place].requests.is_empty())
+    }
+    fn receive_requests(&mut self, place: usize, into: &mut Buffer) -> Option<u32> {
+        let (bytes, requests) = self.peers.borrow_mut()[place].requests.pop_front()?;
+        into.set_len(bytes.len());
+        into.bytes_mut().copy_from_slice(&bytes);
+        Some(requests)
+    }
+    fn answer(&mut self, _: usize, _: &mut Buffer, _: u32) {}
+    fn turn(&mut self) {}
+    fn flush(&mut self) {}
+    fn has_news(&self) -> bool {
+        self.peers.borrow().iter().any(|peer| !peer.answers.is_empty())
+    }
+    fn end(&self, _: usize, what: &str) -> ! {
+        panic!("{what}")
+    }
+}
+
+/// The machines, as the tests play them.
+struct Machines {
+    ids: Peers,
+    peers: Rc<RefCell<Vec<Peer>>>,
+}
+
+impl Machines {
+    /// Of these machines, each in a place of its own: those that have been asked for their numbers.
+    fn asked(&self) -> Vec<u16> {
+        let peers = self.peers.borrow();
+        let mut machines: Vec<_> =
+            self.ids.iter().zip(&*peers).filter(|(_, peer)| peer.asked > 0).map(|((machine, _), _)| *machine).collect();
+        machines.dedup();
+        machines
+    }
+
+    /// All who were asked on this machine tell how many requests each of its workers has made.
+    fn tell(&self, machine: u16, numbers: &[(u64, u64)]) {
+        let words: Vec<u64> = numbers.iter().flat_map(|&(worker, made)| [worker, made]).collect();
+        let bytes: Vec<u8> = std::iter::once(words.len() as u64 * 8).chain(words).flat_map(u64::to_ne_bytes).collect();
+        let mut told = 0;
+        for (_, peer) in self.ids.iter().zip(&mut *self.peers.borrow_mut()).filter(|(peer, _)| peer.0 == machine) {
+            told += peer.asked;
+            (0..std::mem::take(&mut peer.asked)).for_each(|_| peer.answers.push_back(bytes.clone()));
+        }
+        assert!(told > 0, "machine {machine} was not asked");
+        yield_now();
+    }
+
+    /// So many requests come from a peer, and are served.
+    fn serve(&self, place: usize, requests: usize) {
+        let batch = (frame::<NONE>(&vec![0; requests]), requests as u32);
+        self.peers.borrow_mut()[place].requests.push_back(batch);
+        yield_now();
+        assert!(self.peers.borrow()[place].requests.is_empty());
+    }
+}
+
+/// Runs `test` on a worker with such peers. The second argument says whether the property, whose only trust is gone, is there.
+fn play(ids: Peers, test: impl FnOnce(&Machines, &dyn Fn() -> bool) + Send + 'static) {
+    let thread = std::thread::spawn(move || {
+        let peers = Rc::new(RefCell::new(ids.iter().map(|_| Peer::default()).collect::<Vec<_>>()));
+        let workers: Vec<_> = ids.iter().map(|&(machine, index)| worker_id(machine, index)).collect();
+        let mut services = workers.clone();
+        services.dedup_by_key(|service| service.machine());
+        attach(Some(Box::new(Played { ids: workers, services, peers: Rc::clone(&peers) })), None);
+        let value = Arc::new(());
+        drop(crate::local_trustee().entrust(Arc::clone(&value)));
+        yield_now();
+        test(&Machines { ids, peers }, &|| Arc::strong_count(&value) == 2);
+        assert_eq!(Arc::strong_count(&value), 1);
+        assert!(!worker::with(|worker| worker.remote.is_outstanding()));
+    });
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_drop_waits_for_what_each_worker_of_each_machine_has_asked() {
+    play(TWO, |machines, is_there| {
+        assert_eq!(machines.asked(), [7, 8]);
+        // Worker 1 of machine 7 has asked once, worker 0 twice. The worker of machine 8 has never asked.
+        machines.tell(7, &[(1, 1), (0, 2)]);
+        machines.serve(0, 1);
+        machines.serve(1, 1);
+        assert!(is_there());
+        machines.tell(8, &[]);
+        assert!(is_there());
+        machines.serve(2, 9);
+        assert!(is_there(), "that is another machine");
+        machines.serve(0, 1);
+        assert!(!is_there());
+    });
+}
+
+#[test]
+fn a_drop_waits_for_the_numbers_of_each_machine() {
+    play(TWO, |machines, is_there| {
+        (0..TWO.len()).for_each(|place| machines.serve(place, 3));
+        assert!(is_there());
+        machines.tell(8, &[(0, 3)]);
+        assert!(is_there());
+        machines.tell(7, &[(0, 1), (1, 3)]);
+        assert!(!is_there(), "all that they had asked had been served");
+    });
+}
+
+#[test]
+fn a_drop_waits_for_the_only_other_machine() {
+    play(&[(9, 3)], |machines, is_there| {
+        assert_eq!(machines.asked(), [9]);
+        machines.tell(9, &[(0, 7), (3, 1)]);
+        assert!(is_there());
+        machines.serve(0, 1);
+        assert!(!is_there(), "worker 0 of that machine has no link to this one");
+    });
+}

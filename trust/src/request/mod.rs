@@ -1,0 +1,347 @@
+//! A closure into bytes and back: the only type erasure of the crate.
+//!
+//! A request is `[head][captures]`, padded to 8; the head (`slot/dictionary.rs`) tells operation and property. The [`Operation`] is one static
+//! per closure type; it knows how to run the captured bytes and how to drop them unrun. On the client's side
+//! each request leaves `[continuation: 8 bytes][captures of what to do with the response]`, in the same order.
+//!
+//! What is captured implements [`Request`] or [`Response`]; each such type has two forms, itself inline or a
+//! pointer to its own allocation (too large, too aligned, or no slot was free).
+//!
+//! Invariants: (E1) bytes written for an operation are read once, by `run` or by `refuse` of that operation;
+//! (E2) likewise for continuations and `resume`; (E3) `next` is set before anything that may panic, so that a
+//! batch goes on behind a request that panicked.
+
+#![allow(unsafe_code)]
+
+mod host;
+
+use std::any::TypeId;
+
+pub(crate) use self::host::Host;
+use crate::buffer::fix_padding;
+pub(crate) use crate::fault::Fault;
+use crate::ids::TrusteeId;
+use crate::property::Header;
+use crate::slot::{self, Reader, Writer, align_up, is_inline};
+use crate::unwind::quietly;
+
+/// Bytes of a continuation before its captures.
+pub(crate) const CONTINUATION_HEAD: usize = 8;
+
+/// What a kind of request runs on: checked where another machine has named the request and the property.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Target {
+    /// No property.
+    Nothing,
+    /// A property of whatever type.
+    AnyProperty,
+    /// A property whose value is of this type.
+    Property(TypeId),
+}
+
+impl Target {
+    pub(crate) const fn property_of<T: 'static>() -> Self {
+        Target::Property(TypeId::of::<T>())
+    }
+}
+
+/// What a client asks of a trustee: the captured part of a request.
+pub(crate) trait Request: Sized {
+    /// Runs it at the trustee and puts exactly one response or fault into `serving`.
+    ///
+    /// # Safety
+    /// `property` is the live property that the request was made for (C1 in `reclaim.rs`), or null where the
+    /// request has none; no other closure of this trustee is running (D1 in `worker/mod.rs`).
+    unsafe fn run(self, property: *mut Header, serving: &mut Serving);
+
+    /// Is the packed form (for another machine) the value as it lies in memory, so that it may be written in place? True only
+    /// where `pack` is the one below.
+    const IS_FLAT: bool = false;
+    /// Bytes of the packed form, if they are always as many.
+    const PACKED_BYTES: Option<usize> = Some(size_of::<Self>());
+    /// Is there a notice that does the same? Only where the order among the client's requests is of no account, and nothing is
+    /// answered.
+    const HAS_NOTICE: bool = false;
+    /// That notice.
+    fn into_notice(self, _property: *mut Header) -> Result<Notice, Self> {
+        Err(self)
+    }
+    /// What it runs on.
+    const TARGET: Target;
+
+    /// Appends the packed form. As it stands only for types without pointers.
+    fn pack(self, to: &mut Vec<u8>) {
+        pack_flat(self, to);
+    }
+
+    /// The inverse of `pack`; `None` if the length is wrong.
+    ///
+    /// # Safety
+    /// The bytes are the packed form of a `Self` made by this very program.
+    unsafe fn unpack(from: &[u8]) -> Option<Self> {
+        // SAFETY: the caller's promise.
+        (from.len() == size_of::<Self>()).then(|| unsafe { unpack_flat(from) })
+    }
+}
+
+/// What some requests come to where there is no slot for them.
+pub(crate) enum Notice {
+    /// Trusts of this property were cloned or dropped.
+    Count(*mut Header, i32),
+    /// This property was entrusted.
+    Adopt(*mut Header),
+}
+
+/// Appends a value as it lies in memory.
+pub(crate) fn pack_flat<C>(value: C, to: &mut Vec<u8>) {
+    let start = to.len();
+    to.resize(start + size_of::<C>(), 0);
+    // SAFETY: the room was just made; the value is moved there.
+    unsafe { to.as_mut_ptr().add(start).cast::<C>().write_unaligned(value) }
+    fix_padding(to.as_mut_ptr());
+}
+
+/// A value from the first bytes of `from`.
+///
+/// # Safety
+/// `pack_flat` of a `C` made them; there are enough.
+pub(crate) unsafe fn unpack_flat<C>(from: &[u8]) -> C {
+    debug_assert!(from.len() >= size_of::<C>());
+    // SAFETY: the caller's promise.
+    unsafe { from.as_ptr().cast::<C>().read_unaligned() }
+}
+
+/// What the client does with the response to one request.
+pub(crate) trait Response: Sized {
+    /// Must the client see it? If not it captures nothing.
+    const IS_AWAITED: bool = true;
+
+    /// # Safety
+    /// `resuming` stands at the response of the request this was submitted with.
+    unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>);
+}
+
+/// The slots through which a client's requests go to a trustee.
+pub(crate) type Pair = slot::Pair<Operation>;
+pub(crate) type ClientSide = slot::ClientSide<Operation>;
+pub(crate) type TrusteeSide = slot::TrusteeSide<Operation>;
+pub(crate) type RequestHead = slot::RequestHead<Operation>;
+
+/// What the trustee does with the captured bytes of one type of request.
+#[repr(C)]
+pub struct Operation {
+    /// Tells that this is one, where only an address came.
+    magic: u64,
+    /// Runs the request whose captures lie at the pointer (not yet aligned for them) on the property.
+    pub(crate) run: unsafe fn(*mut u8, *mut Header, &mut Serving),
+    /// Drops the captures unrun, and says where the next request begins.
+    pub(crate) refuse: unsafe fn(*mut u8) -> *mut u8,
+    /// Runs the request from its packed form.
+    pub(crate) run_packed: unsafe fn(&[u8], *mut Header, &mut Serving),
+    packed_bytes: Option<usize>,
+    pub(crate) target: Target,
+}
+
+impl Operation {
+    const MAGIC: u64 = 0x6f70_6572_6174_696f;
+    /// Bytes of an operation.
+    pub const BYTES: usize = size_of::<Operation>();
+
+    /// Bytes of each packed request of this kind, or `None` if they differ.
+    pub fn packed_bytes(&self) -> Option<usize> {
+        self.packed_bytes
+    }
+
+    /// Its address, the same relative to the program's image on every machine.
+    pub fn position(&'static self) -> usize {
+        std::ptr::from_ref(self).expose_provenance()
+    }
+
+    /// The operation at an address, if there is one.
+    ///
+    /// # Safety
+    /// [`Operation::BYTES`] bytes at the address, which is a multiple of 8, may be read and never change.
+    pub unsafe fn at(address: usize) -> Option<&'static Operation> {
+        let pointer = std::ptr::with_exposed_provenance::<Operation>(address);
+        // SAFETY: the caller's promise; only the magic is looked at before it is known to be an operation.
+        unsafe { ((&raw const (*pointer).magic).read() == Self::MAGIC).then(|| &*pointer) }
+    }
+}
+
+/// What the client does when the response to one request is there.
+pub(crate) struct Continuation {
+    /// Must the client see the response? If not it captures nothing.
+    pub(crate) is_awaited: bool,
+    /// Takes its captures from the pointer (not yet aligned for them) and the response from the responses.
+    pub(crate) resume: unsafe fn(*mut u8, &mut Resuming, Option<Fault>),
+}
+
+/// The trustee's state while it serves one batch.
+pub(crate) struct Serving {
+    pub(crate) out: Writer,
+    /// Where the request after the current one begins.
+    pub(crate) next: *mut u8,
+    pub(crate) index: u32,
+    /// Property of the closure that runs now; null between closures.
+    pub(crate) property: *mut Header,
+    pub(crate) client: TrusteeId,
+}
+
+impl Serving {
+    #[cold]
+    pub(crate) fn fault(&mut self, fault: Fault) {
+        self.out.put_fault(self.index, fault);
+    }
+}
+
+/// The client's state while it handles the responses of one batch.
+pub(crate) struct Resuming {
+    pub(crate) responses: Reader,
+    /// Where the continuation after the current one begins.
+    pub(crate) next: *mut u8,
+}
+
+/// Is a `C` captured as itself, or as a pointer to an allocation of its own?
+pub(crate) const fn travels_inline<C>() -> bool {
+    is_inline(size_of::<C>(), align_of::<C>())
+}
+
+/// Bytes that captures of type `C` take behind a head, where they begin at a multiple of 8.
+pub(crate) const fn capture_bytes<C>() -> usize {
+    let over = if align_of::<C>() > 8 { align_of::<C>() - 8 } else { 0 };
+    over + size_of::<C>().next_multiple_of(8)
+}
+
+/// Reads captures of type `C` that begin at or behind `at`, and says where the next record begins.
+///
+/// # Safety
+/// Captures of type `C` were written there by [`write_captures`], and are read once.
+#[inline(always)]
+pub(crate) unsafe fn read_captures<C>(at: *mut u8) -> (C, *mut u8) {
+    // SAFETY: the caller's promise.
+    let value = unsafe { align_up(at, align_of::<C>()).cast::<C>().read() };
+    (value, at.wrapping_add(capture_bytes::<C>()))
+}
+
+/// # Safety
+/// `capture_bytes::<C>()` bytes at `at`, a multiple of 8, may be written.
+#[inline(always)]
+pub(crate) unsafe fn write_captures<C>(at: *mut u8, value: C) {
+    // SAFETY: the caller's promise.
+    unsafe { align_up(at, align_of::<C>()).cast::<C>().write(value) }
+}
+
+/// The operations of requests of type `C`.
+pub(crate) struct OperationOf<C>(std::marker::PhantomData<C>);
+
+impl<C: Request> OperationOf<C> {
+    pub(crate) const INLINE: &'static Operation = &Self::operation(Self::run_inline, refuse_captures::<C>);
+    pub(crate) const BOXED: &'static Operation = &Self::operation(Self::run_boxed, refuse_captures::<Box<C>>);
+
+    const fn operation(
+        run: unsafe fn(*mut u8, *mut Header, &mut Serving),
+        refuse: unsafe fn(*mut u8) -> *mut u8,
+    ) -> Operation {
+        Operation {
+            magic: Operation::MAGIC,
+            run,
+            refuse,
+            run_packed: Self::run_packed,
+            packed_bytes: C::PACKED_BYTES,
+            target: C::TARGET,
+        }
+    }
+
+    unsafe fn run_packed(bytes: &[u8], property: *mut Header, serving: &mut Serving) {
+        // SAFETY: the peer runs this very program and packed a `C` under this operation.
+        match unsafe { C::unpack(bytes) } {
+            // SAFETY: the caller of an operation gives what `Request::run` asks for.
+            Some(request) => unsafe { request.run(property, serving) },
+            None => serving.fault(Fault::Codec("a packed request has the wrong length".to_owned())),
+        }
+    }
+
+    unsafe fn run_inline(at: *mut u8, property: *mut Header, serving: &mut Serving) {
+        // SAFETY: E1; this operation is written with captures `C`.
+        let (request, next) = unsafe { read_captures::<C>(at) };
+        serving.next = next;
+        // SAFETY: the caller of an operation gives what `Request::run` asks for.
+        unsafe { request.run(property, serving) }
+    }
+
+    unsafe fn run_boxed(at: *mut u8, property: *mut Header, serving: &mut Serving) {
+        // SAFETY: E1; this operation is written with captures `Box<C>`.
+        let (request, next) = unsafe { read_captures::<Box<C>>(at) };
+        serving.next = next;
+        // SAFETY: as in `run_inline`.
+        unsafe { request.run(property, serving) }
+    }
+}
+
+/// Drops captures of type `C` that will not run.
+unsafe fn refuse_captures<C>(at: *mut u8) -> *mut u8 {
+    // SAFETY: E1; the operation is written with captures `C`.
+    let (value, next) = unsafe { read_captures::<C>(at) };
+    // Captures that panic when dropped have said so through the panic hook; the requests behind are refused too.
+    quietly(|| drop(value));
+    next
+}
+
+/// The continuations of type `R`.
+pub(crate) struct ContinuationOf<R>(std::marker::PhantomData<R>);
+
+impl<R: Response> ContinuationOf<R> {
+    pub(crate) const INLINE: &'static Continuation =
+        &Continuation { is_awaited: R::IS_AWAITED, resume: Self::resume_inline };
+    pub(crate) const BOXED: &'static Continuation = &Continuation { is_awaited: true, resume: Self::resume_boxed };
+
+    unsafe fn resume_inline(at: *mut u8, resuming: &mut Resuming, fault: Option<Fault>) {
+        // SAFETY: E2; this continuation is written with captures `R`.
+        let (response, next) = unsafe { read_captures::<R>(at) };
+        resuming.next = next;
+        // SAFETY: the caller of a continuation stands at its response.
+        unsafe { response.resume(resuming, fault) }
+    }
+
+    unsafe fn resume_boxed(at: *mut u8, resuming: &mut Resuming, fault: Option<Fault>) {
+        // SAFETY: E2; this continuation is written with captures `Box<R>`.
+        let (response, next) = unsafe { read_captures::<Box<R>>(at) };
+        resuming.next = next;
+        // SAFETY: as in `resume_inline`.
+        unsafe { response.resume(resuming, fault) }
+    }
+}
+
+/// Hands the outcome of a request to a closure.
+pub(crate) struct Then<U, H> {
+    pub(crate) then: H,
+    pub(crate) value: std::marker::PhantomData<fn(U)>,
+}
+
+impl<U, H> Then<U, H> {
+    #[inline(always)]
+    pub(crate) fn new(then: H) -> Self {
+        Then { then, value: std::marker::PhantomData }
+    }
+}
+
+impl<U, H: FnOnce(Result<U, Fault>)> Response for Then<U, H> {
+    #[inline(always)]
+    unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
+        match fault {
+            // SAFETY: no fault, so the operation put a `U`: whoever submits pairs the two types.
+            None => (self.then)(Ok(unsafe { resuming.responses.take::<U>() })),
+            Some(fault) => (self.then)(Err(fault)),
+        }
+    }
+}
+
+/// The response of requests that have no value and nobody who waits (counting, entrusting).
+pub(crate) struct Ignore;
+
+impl Response for Ignore {
+    const IS_AWAITED: bool = false;
+
+    #[inline(always)]
+    unsafe fn resume(self, _resuming: &mut Resuming, _fault: Option<Fault>) {}
+}

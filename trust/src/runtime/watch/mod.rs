@@ -1,0 +1,135 @@
+//! Finds fibers that wait for each other in a circle, and has the one that came last go on with an error.
+//!
+//! A thread of the process, started by the first wait that may close a circle ([`note_wait`]), which sleeps unless there are new ones.
+//! It asks all workers what their fibers wait for and looks for circles ([`graph`]). Nothing of this is on the path of a call that
+//! does not wait: who waits for a latched value or for the end of a fiber reads one flag.
+//!
+//! No false alarms: reports come from different moments, so what looks like a circle may never have been one. A circle is believed
+//! if three rounds of reports, one begun when the last was complete, have it with the same fibers in the same waits (each wait has a number
+//! of its own). Then each of its fibers has waited from the end of the first round to the start of the third; so the
+//! edges that the second round found between them, all of which only one of them could undo, were there at one and the
+//! same moment. And who is taken out of its wait is one whose waker is taken away before ([`Scheduler::interrupt`]).
+//!
+//! [`Scheduler::interrupt`]: crate::fiber::Scheduler::interrupt
+
+pub(crate) mod graph;
+
+use std::collections::HashSet;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use self::graph::{Cycle, Graph, Node};
+use crate::config::{WATCH_ANSWER_MS, WATCH_EVERY_MS, WATCH_EVERY_MS_MAX};
+use crate::registry::report::Collection;
+use crate::registry::{self, Message};
+
+/// Somebody has begun to wait since the last round. Hints: who waits sees to it that a round begins after the store, at the latest
+/// the one that comes [`CALM_ROUNDS`] later.
+static NEWS: AtomicBool = AtomicBool::new(false);
+static WATCHER: OnceLock<Option<Thread>> = OnceLock::new();
+
+/// So many rounds without news are made before the thread sleeps.
+const CALM_ROUNDS: u32 = 3;
+/// A round costs each worker the time to look at its fibers: rounds take one part in so many of it.
+const COST_PARTS: u32 = 50;
+
+/// The calling fiber is about to wait for something that it may wait for in a circle.
+#[inline]
+pub(crate) fn note_wait() {
+    if !NEWS.load(Ordering::Relaxed) {
+        wake();
+    }
+}
+
+#[cold]
+fn wake() {
+    NEWS.store(true, Ordering::Relaxed);
+    let watcher = WATCHER.get_or_init(|| {
+        let thread = thread::Builder::new().name("trust-watch".to_owned()).spawn(watch);
+        if let Err(error) = &thread {
+            crate::unwind::tell(format_args!("fibers that wait for each other will not be found: no thread: {error}"));
+        }
+        thread.ok().map(|handle| handle.thread().clone())
+    });
+    if let Some(watcher) = watcher {
+        watcher.unpark();
+    }
+}
+
+fn watch() {
+    let every = Duration::from_millis(WATCH_EVERY_MS);
+    loop {
+        while !NEWS.load(Ordering::Relaxed) {
+            thread::park();
+        }
+        let (mut calm, mut pause) = (0, every);
+        let mut suspects = HashSet::new();
+        loop {
+            // News may shorten a long pause, but not below this.
+            thread::sleep(every);
+            if let Some(rest) = pause.checked_sub(every).filter(|rest| !rest.is_zero())
+                && !NEWS.load(Ordering::Relaxed)
+            {
+                thread::park_timeout(rest);
+            }
+            let has_news = NEWS.swap(false, Ordering::Relaxed);
+            let round = Round::make(&suspects);
+            calm = if has_news || !round.suspects.is_empty() { 0 } else { calm + 1 };
+            let is_over = calm >= CALM_ROUNDS && (round.is_complete || round.is_empty);
+            suspects = round.suspects;
+            if is_over {
+                break;
+            }
+            // Who has not answered is asked again, ever more rarely.
+            pause = if calm < CALM_ROUNDS { every } else { 2 * pause };
+            pause = pause.min(Duration::from_millis(WATCH_EVERY_MS_MAX)).max(COST_PARTS * round.took);
+        }
+    }
+}
+
+/// What came of asking all workers once.
+struct Round {
+    /// Circles that are to be looked at again.
+    suspects: HashSet<Cycle>,
+    is_complete: bool,
+    /// Nobody waits for anything that could be a circle.
+    is_empty: bool,
+    took: Duration,
+}
+
+impl Round {
+    fn make(before: &HashSet<Cycle>) -> Round {
+        let start = Instant::now();
+        let (reports, unanswered) = ask(false);
+        let graph = Graph::new(&reports);
+        let suspects: HashSet<Cycle> = graph.cycles().into_iter().collect();
+        let (is_complete, is_empty) = (unanswered.is_empty(), graph.is_empty());
+        let took = if is_complete { start.elapsed() } else { Duration::ZERO };
+        // Seen in two rounds. The third one has the names.
+        if suspects.intersection(before).next().is_some() {
+            let (reports, _) = ask(true);
+            let graph = Graph::new(&reports);
+            for cycle in graph.cycles().iter().filter(|cycle| suspects.contains(*cycle) && before.contains(*cycle)) {
+                break_up(&graph, cycle);
+            }
+        }
+        Round { suspects, is_complete, is_empty, took }
+    }
+}
+
+fn ask(with_names: bool) -> (Vec<registry::report::Report>, Vec<crate::ids::TrusteeId>) {
+    let collection = Collection::ask(&registry::all(), with_names);
+    collection.block(Duration::from_millis(WATCH_ANSWER_MS));
+    collection.take()
+}
+
+fn break_up(graph: &Graph<'_>, cycle: &Cycle) {
+    let Some(Node::Fiber(worker, fiber, wait)) = graph.last_comer(cycle) else { return };
+    if let Some(worker) = registry::find(worker) {
+        let why = graph.describe(cycle).into_boxed_str();
+        // One that takes no more has ended, and its fibers with it.
+        let _ = worker.send(Message::Interrupt(fiber, wait, why));
+    }
+}

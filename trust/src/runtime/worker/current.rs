@@ -1,0 +1,280 @@
+//! The worker of the calling thread: made at first use (T1), ended with the thread.
+//!
+//! A thread ends by destructors of its thread-locals, the last registered first. A fiber that waits in the middle of its code may
+//! have borrowed one (by `LocalKey::with`), or have lent it to a scoped thread. So such a fiber must neither go on once one of these
+//! destructors has run, nor be left behind: the thread ends the process instead, before any destructor of a thread-local that the fiber can have
+//! borrowed. For that a *watch* is registered each time the thread's own code goes on after fibers have run and wait
+//! ([`watch_end`]): what they have borrowed was registered before, so it goes after. Fibers that begin while the thread ends are another
+//! matter: whatever is alive when they begin outlives the destructor that runs them, so they may wait, until that destructor is done.
+
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::ptr;
+
+use crate::config::WATCHES;
+use crate::fiber::overflow::AltStack;
+use crate::runtime::worker::{Context, Settings, Worker};
+use crate::stats;
+use crate::unwind::{give_up, quietly, thread_name};
+
+thread_local! {
+    /// The worker, or null. Needs no destructor, so it can be read at any time of the thread's life.
+    static WORKER: Cell<*const Worker> = const { Cell::new(ptr::null()) };
+    /// One of its destructors that are ours has run.
+    static ENDING: Cell<bool> = const { Cell::new(false) };
+    /// There is no worker any more, and will be none.
+    static ENDED: Cell<bool> = const { Cell::new(false) };
+    /// How often the thread's own code went on while fibers waited.
+    static LEFT: Cell<u64> = const { Cell::new(0) };
+    /// Ends the worker with the thread.
+    static GUARD: Guard = const { Guard };
+}
+
+struct Guard;
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        thread_ends();
+        // SAFETY: made by `start`, freed only by `free`.
+        let Some(worker) = (unsafe { WORKER.get().as_ref() }) else {
+            ENDED.set(true);
+            return;
+        };
+        if worker.may_end() {
+            if worker.finish_own(false) {
+                abort_for_fibers(worker);
+            }
+            free(worker);
+            ENDED.set(true);
+        }
+    }
+}
+
+/// One of the destructors of this thread runs: from here on no fiber that has begun before can go on.
+fn thread_ends() {
+    ENDING.set(true);
+    // SAFETY: as above.
+    let Some(worker) = (unsafe { WORKER.get().as_ref() }) else { return };
+    if !worker.may_end() {
+        // The process exits out of a closure or a fiber, below us on the stack.
+        if worker.context() == Context::Free {
+            worker.context.set(Context::Exiting);
+        }
+    } else if worker.scheduler.begun() > 0 {
+        abort_for_fibers(worker);
+    }
+}
+
+#[cold]
+fn abort_for_fibers(worker: &Worker) -> ! {
+    give_up(format_args!(
+        "the thread {} ends while it has fibers in the middle of their code: {}. They cannot go on without the thread's \
+         thread-locals. `join` the fibers of a thread before it ends, or call `trust::finish()` last, or spawn them on a pool",
+        thread_name(),
+        worker.scheduler.names_of_begun()
+    ));
+}
+
+/// The thread's own code goes on while fibers wait that have run: sees to it that its end is noticed before any thread-local goes
+/// that they can have borrowed.
+///
+/// A watch takes some memory (about 48 bytes) up to the thread's end. So there are [`WATCHES`] of them for the first so many times, and for
+/// each doubling of the times that follow.
+#[cold]
+pub(crate) fn watch_end(worker: &Worker) {
+    if ENDING.get() {
+        // In a destructor that waited: the next one may be that of what they have borrowed.
+        abort_for_fibers(worker);
+    }
+    if is_watched(LEFT.replace(LEFT.get() + 1)) {
+        watch::register();
+    }
+}
+
+fn is_watched(left: u64) -> bool {
+    left.is_multiple_of(1 << (left / WATCHES).checked_ilog2().unwrap_or(0))
+}
+
+#[cfg(target_env = "gnu")]
+mod watch {
+    use std::ffi::{c_int, c_void};
+    use std::ptr;
+
+    type Destructor = unsafe extern "C" fn(*mut c_void);
+
+    // SAFETY: as the C library defines it, for the thread-locals of C++.
+    unsafe extern "C" {
+        fn __cxa_thread_atexit_impl(destructor: Destructor, object: *mut c_void, library: *mut c_void) -> c_int;
+    }
+
+    // SAFETY: called by the C library, on the thread that registered it.
+    unsafe extern "C" fn see(_: *mut c_void) {
+        super::thread_ends();
+    }
+
+    /// As often as one likes, unlike the destructor of a `thread_local!`.
+    pub(super) fn register() {
+        // Anything that lies in the library which must not be unloaded before.
+        let library = ptr::from_ref(&super::WATCHED_FROM).cast_mut().cast();
+        // SAFETY: `see` takes any object, and lives as long as the library.
+        if unsafe { __cxa_thread_atexit_impl(see, ptr::null_mut(), library) } != 0 {
+            crate::unwind::give_up(format_args!("no memory to watch the end of a thread with fibers"));
+        }
+    }
+}
+
+/// Elsewhere the worker's own destructor sees the end, which may be too late (docs/UNSAFE.md).
+#[cfg(not(target_env = "gnu"))]
+mod watch {
+    pub(super) fn register() {}
+}
+
+/// Has an address in this library.
+static WATCHED_FROM: u8 = 0;
+
+/// Why a worker did not end.
+pub(crate) enum NotEnded {
+    /// The thread has none.
+    None,
+    /// It is in use below us on the stack.
+    InUse,
+    /// Fibers of it have begun and did not come to an end in time.
+    Fibers,
+}
+
+/// Ends this thread's worker from the thread's own code, its fibers first; with `waits_for_fibers`, however long these take. The
+/// thread may have another worker later.
+pub(crate) fn end(waits_for_fibers: bool) -> Result<(), NotEnded> {
+    // SAFETY: made by `start`, freed only by `free`.
+    let worker = unsafe { WORKER.get().as_ref() }.ok_or(NotEnded::None)?;
+    if !worker.may_end() {
+        return Err(NotEnded::InUse);
+    }
+    worker.leave_outside();
+    if worker.finish_own(waits_for_fibers) {
+        worker.leave_loop();
+        worker.enter_outside();
+        return Err(NotEnded::Fibers);
+    }
+    free(worker);
+    ENDED.set(false);
+    Ok(())
+}
+
+/// Ends the worker, which is finished and in nobody's use. For now the thread can have no other.
+fn free(worker: *const Worker) {
+    // SAFETY: made by `start` and not freed before, for `WORKER` points to it; nothing on this thread's stack uses it any more.
+    unsafe {
+        (*worker).end();
+        WORKER.set(ptr::null());
+        stats::set_of_thread(None);
+        // What is dropped with it must not begin another.
+        ENDED.set(true);
+        let worker = Box::from_raw(worker.cast_mut());
+        quietly(|| drop(worker));
+    }
+}
+
+/// The worker of this thread, or `None` where it has ended (in destructors of thread-locals).
+#[inline(always)]
+pub(crate) fn try_with<R>(f: impl FnOnce(&Worker) -> R) -> Option<R> {
+    let mut worker = WORKER.get();
+    if worker.is_null() {
+        worker = start_with_defaults()?;
+    }
+    // SAFETY: it lives until `end`, which is not called while this thread is in here.
+    Some(f(unsafe { &*worker }))
+}
+
+/// The worker of this thread, if it has one already.
+#[inline(always)]
+pub(crate) fn existing<R>(f: impl FnOnce(&Worker) -> R) -> Option<R> {
+    let worker = WORKER.get();
+    // SAFETY: as in `try_with`.
+    (!worker.is_null()).then(|| f(unsafe { &*worker }))
+}
+
+/// The worker of this thread.
+///
+/// # Panics
+/// In destructors of thread-locals that run after the worker has ended.
+#[inline(always)]
+pub(crate) fn with<R>(f: impl FnOnce(&Worker) -> R) -> R {
+    try_with(f).unwrap_or_else(|| ended())
+}
+
+#[cold]
+fn ended() -> ! {
+    panic!("this thread is ending and its trustee is gone: a thread-local's destructor cannot delegate any more")
+}
+
+/// The first use on a thread. Out of line: every call of a trust has this branch.
+#[cold]
+#[inline(never)]
+fn start_with_defaults() -> Option<*const Worker> {
+    start(Settings::default())
+}
+
+/// Makes this thread's worker with these settings. `None` if the thread is ending.
+///
+/// # Panics
+/// If the operating system has no memory for the worker's bookkeeping or the settings are out of range.
+pub(crate) fn start(settings: Settings) -> Option<*const Worker> {
+    if ENDED.get() {
+        return None;
+    }
+    assert!(WORKER.get().is_null(), "this thread has a trustee already");
+    let worker = Worker::new(settings, AltStack::ensure()).unwrap_or_else(|error| panic!("{error}"));
+    // SAFETY: the worker keeps them, up to `free`.
+    unsafe { stats::set_of_thread(Some(&worker.shared.counters)) };
+    let worker: *const Worker = Box::into_raw(Box::new(worker));
+    WORKER.set(worker);
+    // Registers the destructor.
+    GUARD.with(|_| ());
+    Some(worker)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::rc::Rc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::EXIT_WAIT_MS;
+
+    /// Takes some seconds.
+    #[test]
+    #[ignore = "takes ten seconds: `cargo dev stress`"]
+    fn stress_a_worker_that_is_to_end_waits_for_fibers_that_have_begun() {
+        let thread = std::thread::spawn(|| {
+            assert!(matches!(end(true), Err(NotEnded::None)));
+            let done = Rc::new(Cell::new(false));
+            let sets = Rc::clone(&done);
+            drop(crate::spawn_named("slow", move || {
+                crate::sleep(Duration::from_millis(2 * EXIT_WAIT_MS + 500));
+                sets.set(true);
+            }));
+            drop(crate::spawn(|| assert!(matches!(end(true), Err(NotEnded::InUse)))));
+            crate::yield_now();
+            assert!(matches!(end(false), Err(NotEnded::Fibers)));
+            let names = existing(|worker| worker.scheduler.names_of_begun()).unwrap_or_default();
+            assert!(names.starts_with("fiber 'slow'"), "{names}");
+            assert!(!done.get() && existing(|worker| worker.scheduler.begun()) == Some(1));
+            assert!(end(true).is_ok());
+            assert!(done.get() && existing(|_| ()).is_none());
+            // It may have another one.
+            assert_eq!(crate::spawn(|| 1).join().ok(), Some(1));
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    }
+
+    /// The memory that watches take stays bounded, however often a thread's own code goes on beside its fibers.
+    #[test]
+    fn a_thread_is_watched_each_time_at_first_and_then_ever_more_rarely() {
+        let watches = |times: u64| (0..times).filter(|&left| is_watched(left)).count() as u64;
+        assert_eq!(watches(2 * WATCHES), 2 * WATCHES);
+        assert_eq!(watches(4 * WATCHES), 3 * WATCHES);
+        assert_eq!(watches(64 * WATCHES), 7 * WATCHES);
+    }
+}

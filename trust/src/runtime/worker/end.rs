@@ -1,0 +1,122 @@
+//! The end of a worker: nothing that others have sent is lost without a word, nothing of it is touched after.
+//!
+//! In order: its own work is finished (as far as it can be), it announces that it closes, serves what was published before, drops what
+//! never ran, drops its properties, refuses what came in between, says that it is closed, and leaves the trustees it was a client of; closures
+//! that it could not send them in time fail. A client that finds it closing waits until it is closed; from then on the client owns the slots
+//! and refuses its own unanswered requests.
+//!
+//! A worker with a fiber in the middle of its code does not end (S4): `current.rs` sees to that.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::config::{EXIT_WAIT_MS, LAST_WORDS_MS, SLOTS};
+use crate::ids::TrusteeId;
+use crate::registry::{self, Message};
+use crate::request::Host;
+use crate::runtime::worker::Worker;
+use crate::unwind::{tell, thread_name};
+
+impl Worker {
+    /// Ends this worker, whose own work is finished. Called once, on its thread, outside any fiber.
+    pub(crate) fn end(&self) {
+        debug_assert!(self.scheduler.begun() == 0, "a fiber that has begun is not left (S4)");
+        self.outside.close(&self.shared.parker);
+        self.shared.parker.begin_closing();
+        let (calls, last) = self.shared.close_inbox();
+        self.run_calls(calls);
+        let last = last.into_iter().filter(|message| !matches!(message, Message::Ready(_)));
+        let (never_run, last): (VecDeque<_>, VecDeque<_>) =
+            last.partition(|message| matches!(message, Message::Spawn(_)));
+        never_run.into_iter().for_each(|entry| self.drop_unrun(entry));
+        self.handle_all(last);
+        // Bounded: a client that goes on sending is refused below or finds the trustee closed.
+        self.serve();
+        self.settle();
+        self.drop_new_fibers();
+        self.launches.abandon(self);
+        self.settle();
+        // From here on a trust of this trustee may be of a property that is freed: whatever the destructors and
+        // callbacks below do with it is refused like a request to a trustee that is gone (trap 12).
+        self.home.set(TrusteeId::NOBODY);
+        // What callbacks have put there meanwhile; nobody can from here on.
+        self.launches.lines.abandon(self);
+        self.settle();
+        while !self.property_table().is_empty() {
+            self.property_table().close(super::reclaim::destroy);
+            self.settle();
+        }
+        self.refuse_and_close();
+        self.shared.slab.close();
+        registry::unregister(self.id);
+
+        // Dropped properties may have held trusts of others. What took up the time before is not to cost them the last word.
+        self.finish_outgoing(Instant::now() + Duration::from_millis(LAST_WORDS_MS));
+        self.launches.close();
+        self.drop_new_fibers();
+        self.leave();
+    }
+
+    /// Runs the loop until nothing is left of this worker's own work, or time is up: for fibers in the middle of their code it is not up if
+    /// `waits_for_fibers`. True if there still is such a fiber.
+    pub(crate) fn finish_own(&self, waits_for_fibers: bool) -> bool {
+        let deadline = Instant::now() + Duration::from_millis(EXIT_WAIT_MS);
+        let mut is_late = false;
+        while self.has_own_work() {
+            let busy = self.turn();
+            if !is_late && Instant::now() > deadline {
+                is_late = true;
+                self.tell_what_is_late();
+            }
+            if is_late && !(waits_for_fibers && self.scheduler.begun() > 0) {
+                break;
+            }
+            if !busy {
+                let limit = Duration::from_millis(1);
+                let _ = self.shared.parker.park(Some(limit), || self.has_work());
+                self.reactor.look_next();
+            }
+        }
+        self.scheduler.begun() > 0
+    }
+
+    fn tell_what_is_late(&self) {
+        let thread = thread_name();
+        let names = self.scheduler.names_of_begun();
+        let late = if names.is_empty() { "requests" } else { &names };
+        tell(format_args!("the thread {thread} ends, and {late} did not come to an end in {EXIT_WAIT_MS} ms"));
+    }
+
+    /// Those that did not begin in time, and those that were started since.
+    fn drop_new_fibers(&self) {
+        while let Some(run) = self.scheduler.take_new() {
+            self.drop_unrun(run);
+        }
+    }
+
+    fn finish_outgoing(&self, deadline: Instant) {
+        // Settled before each look: what was refused, here or there, may have to be taken elsewhere.
+        self.settle();
+        while self.is_sending() && Instant::now() < deadline {
+            if !self.exchange() {
+                std::thread::yield_now();
+            }
+            self.settle();
+        }
+        self.give_up();
+    }
+
+    fn refuse_and_close(&self) {
+        let incoming = self.incoming();
+        for client in incoming.iter() {
+            for _ in 0..SLOTS {
+                self.delegated(|| client.refuse());
+            }
+        }
+        self.shared.parker.close();
+        for client in incoming.iter() {
+            // That it is closed, and the refusals, are the work.
+            let _ = client.client.parker.publish(|| ());
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Calls on the worker's own trustee: the local shortcut (T7), what may happen inside a closure, and what has to
+//! wait for its end.
+
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::config::GIVE_WAY_EVERY;
+use crate::error::panic_text;
+use crate::ids;
+use crate::local::trustee::Incoming;
+use crate::property::reclaim::PropertyTable;
+use crate::property::{Header, Property};
+use crate::remote::PeerClient;
+use crate::request::{Fault, Host};
+use crate::runtime::worker::{Context, Deferred, Worker};
+use crate::stats::Counters;
+use crate::unwind::quietly;
+
+/// For a request of a property that is poisoned.
+#[cold]
+pub(crate) fn poisoned(property: *mut Header) -> Fault {
+    Fault::Poisoned(super::with(|worker| worker.poison_text(property)))
+}
+
+impl Host for Worker {
+    #[inline(always)]
+    fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    #[inline(always)]
+    fn mark_busy(&self) {
+        if self.idle.marked() {
+            self.idle.unmark(&self.shared);
+        }
+    }
+
+    #[inline(always)]
+    fn delegated<R>(&self, run: impl FnOnce() -> R) -> R {
+        let before = self.context.replace(Context::Delegated);
+        let result = run();
+        self.context.set(before);
+        result
+    }
+
+    #[inline(always)]
+    fn call_back<R>(&self, run: impl FnOnce() -> R) -> R {
+        struct Restore<'a>(&'a Worker, Context);
+        impl Drop for Restore<'_> {
+            fn drop(&mut self) {
+                self.0.context.set(self.1);
+            }
+        }
+        let _restore = Restore(self, self.context.replace(Context::Callback));
+        run()
+    }
+
+    #[cold]
+    fn poison(&self, property: *mut Header, payload: &(dyn Any + Send)) {
+        // SAFETY: a closure has just run on it.
+        unsafe { (*property).set_poisoned(true) };
+        // The first panic is the one to tell of: a fiber may meet the poison while it holds the value.
+        self.poison.borrow_mut().entry(property).or_insert_with(|| panic_text(payload));
+    }
+
+    #[inline(always)]
+    fn has_many_properties(&self) -> bool {
+        self.property_table.is_large()
+    }
+
+    fn knows(&self, property: *mut Header) -> bool {
+        self.property_table.knows(property) || self.shared.slab.is_announced(property)
+    }
+}
+
+impl Worker {
+    #[inline(always)]
+    pub(crate) fn context(&self) -> Context {
+        self.context.get()
+    }
+
+    /// Refuses to wait where nothing may suspend (D2).
+    #[inline(always)]
+    pub(crate) fn assert_may_wait(&self, call: &str) {
+        if self.context.get() != Context::Free {
+            self.refuse_to_wait(call);
+        }
+    }
+
+    #[cold]
+    fn refuse_to_wait(&self, call: &str) -> ! {
+        let place = match self.context.get() {
+            Context::Callback => "the callback of an `apply_then`",
+            Context::Serialising => "the serialisation of an argument or result",
+            Context::Exiting => {
+                panic!(
+                    "`{call}` waits, and the process exits from the middle of a fiber: a destructor of a thread-local cannot wait any more"
+                )
+            }
+            _ => "a delegated closure",
+        };
+        panic!(
+            "`{call}` waits, and nothing may wait inside {place}: use `apply_then`, or `launch` the closure \
+             (it then runs in a fiber and may wait)"
+        )
+    }
+
+    /// Nothing may wait while a value is written or read either. Returns what is to be restored.
+    #[inline(always)]
+    pub(crate) fn enter_serialising(&self) -> Context {
+        let before = self.context.get();
+        if before == Context::Free {
+            self.context.set(Context::Serialising);
+        }
+        before
+    }
+
+    /// Runs a closure on a property of this trustee, at once (T7). What was put off meanwhile, with its own callbacks, waits for
+    /// [`after_run_here`](Self::after_run_here), which the caller calls when it has called back.
+    ///
+    /// # Safety
+    /// The property is a live `Property<T>` of this trustee; the context is `Free`.
+    #[inline(always)]
+    pub(crate) unsafe fn run_alone<T, U>(
+        &self,
+        property: *mut Header,
+        f: impl FnOnce(&mut T) -> U,
+    ) -> Result<U, Fault> {
+        // SAFETY: the caller's promise.
+        if unsafe { (*property).is_poisoned() } {
+            return Err(Fault::Poisoned(self.poison_text(property)));
+        }
+        self.shared.counters.requests_run_here.add(1);
+        self.context.set(Context::Delegated);
+        // SAFETY: live, and no other closure runs (D1: the context was `Free`).
+        let outcome = catch_unwind(AssertUnwindSafe(|| f(unsafe { Property::<T>::value(property) })));
+        self.context.set(Context::Free);
+        outcome.map_err(|payload| {
+            self.poison(property, &*payload);
+            Fault::Panicked(payload)
+        })
+    }
+
+    /// Does what was put off, and lets others have their turn now and then.
+    #[inline(always)]
+    pub(crate) fn after_run_here(&self) {
+        self.settle();
+        if self.shared.counters.requests_run_here.get().is_multiple_of(GIVE_WAY_EVERY) {
+            self.give_way();
+        }
+    }
+
+    /// Who only calls the own trustee leaves others their turn all the same: clients, and fibers that are ready.
+    #[cold]
+    fn give_way(&self) {
+        let others_wait = self.scheduler.has_ready()
+            || self.shared.has_messages()
+            || self.incoming.borrow().iter().any(|client| client.has_batch());
+        if !others_wait || self.in_aftermath.get() {
+            return;
+        }
+        if self.fiber().is_some() {
+            self.scheduler.yield_to_root();
+        } else {
+            self.turn();
+            self.leave_loop();
+        }
+    }
+
+    /// Puts off a call on this very trustee until the running closure has returned.
+    pub(crate) fn defer(&self, call: Deferred) {
+        self.deferred.borrow_mut().push_back(call);
+        self.aftermath.set(true);
+    }
+
+    /// Does what had to wait for the end of delegated context: deferred calls, reclamations.
+    #[inline(always)]
+    pub(crate) fn settle(&self) {
+        if self.aftermath.get() && self.context.get() == Context::Free && !self.in_aftermath.get() {
+            self.settle_slow();
+        }
+    }
+
+    #[cold]
+    fn settle_slow(&self) {
+        self.in_aftermath.set(true);
+        loop {
+            while let Some(call) = { self.deferred.borrow_mut().pop_front() } {
+                quietly(call);
+            }
+            if !self.property_table.reclaim(self) && self.deferred.borrow().is_empty() {
+                break;
+            }
+        }
+        self.in_aftermath.set(false);
+        self.aftermath.set(self.property_table.has_unreferenced());
+    }
+
+    /// Counts trusts of a property of this trustee.
+    ///
+    /// # Safety
+    /// The property is live.
+    pub(crate) unsafe fn count(&self, property: *mut Header, delta: i32) {
+        // SAFETY: the caller's promise; this is the trustee's thread.
+        unsafe { self.property_table.count(property, delta) };
+        if self.property_table.has_unreferenced() {
+            self.aftermath.set(true);
+        }
+    }
+
+    pub(crate) fn adopt(&self, property: *mut Header) {
+        self.property_table.adopt(property);
+    }
+
+    /// Another thread has entrusted this property to this trustee.
+    pub(crate) fn adopt_from_elsewhere(&self, property: *mut Header) {
+        self.adopt(property);
+        if ids::is_in_rack() {
+            self.shared.slab.arrived(property);
+        }
+    }
+
+    pub(crate) fn property_table(&self) -> &PropertyTable<Incoming, PeerClient> {
+        &self.property_table
+    }
+
+    #[cold]
+    pub(crate) fn poison_text(&self, property: *mut Header) -> String {
+        self.poison.borrow().get(&property).cloned().unwrap_or_default()
+    }
+    pub(crate) fn forget_poison(&self, property: *mut Header) {
+        self.poison.borrow_mut().remove(&property);
+    }
+}

@@ -1,0 +1,385 @@
+//! What a worker does with nothing to do (T14, T19): it polls, gives its core away, or sleeps until it is sent something, a socket has
+//! news or a timer is due.
+//!
+//! What a wait costs: to poll costs the core; to give the core away costs two switches of threads, one microsecond, if another thread
+//! of this process is there to take it, and up to 4 ms if a stranger's is; to sleep costs the waker 8 us and the sleeper 30 to 50 us
+//! in a virtual machine. Two that wait for each other must poll for longer than that, or each finds the other asleep for ever.
+//!
+//! The rule:
+//! 1. Where another thread of this process wants the core ([`occupancy`]), what this worker waits for may be what that one would do. It
+//!    gives the core away, [`YIELDS`] times, then sleeps. So does a worker that must not poll (spin 0). A yield that took longer than
+//!    [`YIELD_NS_MAX`] is the last: a stranger had the core.
+//! 2. Else, unless what came last was a timer, it polls for [`POLL_WAKE_UPS`] wake-ups, as measured on this machine ([`wake_up_ns`]):
+//!    what it would lose by sleeping.
+//! 3. It goes on up to its spin if its [`SpinBudget`] suffices for all of that. Polling beyond 2 is charged to the budget, unless
+//!    something to do ended it. The budget grows with time, so no worker that polls too little remains so.
+//! 4. Then it sleeps.
+//!
+//! Between two looks it pauses, the longer, the more fibers ran before ([`pauses_after`]).
+//!
+//! Beside a stranger's thread it polls too: the kernel gives that thread its share of the core in any case, and who sleeps beside one
+//! waits for its time slice at each wake-up.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use crate::config::{
+    BUDGET_PARTS, BUDGET_SPINS, FIBERS_PER_PAUSE, PAUSES_MAX, POLL_WAKE_UPS, SPIN_NS_MAX, TURNS_PER_LOOK, YIELD_NS_MAX,
+    YIELDS,
+};
+use crate::park::occupancy;
+use crate::park::wake_up_ns;
+use crate::registry::Shared;
+use crate::runtime::worker::Worker;
+
+/// What an idle worker does next.
+#[must_use]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Poll,
+    Yield,
+    Sleep,
+}
+
+/// How far a worker is on its way to sleep.
+pub(crate) struct Idle {
+    spin_ns: Cell<u64>,
+    /// Pauses of this idle period: one or more a turn.
+    turns: Cell<u32>,
+    /// Pauses between two turns.
+    pauses: Cell<u32>,
+    /// Fibers that have run since the last idle period.
+    ran: Cell<u64>,
+    /// Its start, from the first look at the clock on.
+    since: Cell<Option<Instant>>,
+    /// How often the core was given away in it.
+    yields: Cell<u32>,
+    budget: SpinBudget,
+    /// A timer has come in this turn (2), or was the last that came (1).
+    timer: Cell<u8>,
+    marked: Cell<bool>,
+}
+
+impl Idle {
+    pub(crate) fn new(spin_ns: u64) -> Self {
+        Idle {
+            spin_ns: Cell::new(spin_ns.min(SPIN_NS_MAX)),
+            turns: Cell::new(0),
+            pauses: Cell::new(1),
+            ran: Cell::new(0),
+            since: Cell::new(None),
+            yields: Cell::new(0),
+            budget: SpinBudget::new(Instant::now()),
+            timer: Cell::new(0),
+            marked: Cell::new(false),
+        }
+    }
+
+    pub(crate) fn set_spin(&self, spin_ns: u64) {
+        self.spin_ns.set(spin_ns.min(SPIN_NS_MAX));
+    }
+
+    /// There was something to do.
+    #[inline(always)]
+    pub(crate) fn reset(&self) {
+        self.turns.set(0);
+        self.since.set(None);
+        self.yields.set(0);
+        self.timer.set(self.timer.get() >> 1);
+    }
+
+    /// So many fibers have run in this turn.
+    #[inline(always)]
+    pub(crate) fn fibers_ran(&self, fibers: u64) {
+        self.ran.set(self.ran.get() + fibers);
+    }
+
+    /// What came is no more than a timer, of which was known when it would come.
+    #[inline(always)]
+    pub(crate) fn timer_fired(&self) {
+        if let Some(since) = self.since.get() {
+            self.charge(since);
+        }
+        self.timer.set(2);
+    }
+
+    #[cold]
+    fn charge(&self, since: Instant) {
+        self.pay(Instant::now(), since);
+    }
+
+    fn pay(&self, now: Instant, since: Instant) {
+        let beyond_ns = nanos(now.duration_since(since)).saturating_sub(self.always_ns());
+        self.budget.pay(now, beyond_ns, self.spin_ns.get());
+    }
+
+    /// Has the worker told that it has nothing of its own to do?
+    #[inline(always)]
+    pub(crate) fn marked(&self) -> bool {
+        self.marked.get()
+    }
+
+    /// It has again.
+    #[cold]
+    pub(crate) fn unmark(&self, shared: &Shared) {
+        self.marked.set(false);
+        shared.quiet.leave();
+    }
+
+    /// Does it give its core away each turn, before it sleeps?
+    pub(crate) fn gives_way(&self) -> bool {
+        self.yields.get() > 0
+    }
+
+    /// One more turn without anything to do.
+    #[inline(always)]
+    pub(crate) fn rest(&self, worker: &Worker) {
+        worker.shared.counters.polls.add(1);
+        let ran = self.ran.take();
+        if ran > 0 {
+            self.pauses.set(pauses_after(ran));
+        }
+        let pauses = self.pauses.get();
+        let turns = self.turns.get() + pauses;
+        self.turns.set(turns);
+        if turns < TURNS_PER_LOOK && self.spin_ns.get() > 0 {
+            return (0..pauses).for_each(|_| std::hint::spin_loop());
+        }
+        self.look(worker);
+    }
+
+    /// Looks at the clock, and at who wants the core.
+    #[cold]
+    fn look(&self, worker: &Worker) {
+        let now = Instant::now();
+        let since = self.since.get().unwrap_or(now);
+        self.since.set(Some(since));
+        let index = worker.id.index();
+        occupancy::enter(index);
+        match self.next_step(now, nanos(now.duration_since(since)), || occupancy::is_wanted(index)) {
+            Step::Poll => {
+                self.turns.set(0);
+                self.yields.set(0);
+                if now.duration_since(since) > MARKED_AFTER {
+                    self.mark(worker);
+                }
+            }
+            Step::Yield => {
+                // The next turn without anything to do looks again.
+                self.turns.set(TURNS_PER_LOOK);
+                worker.shared.counters.yields.add(1);
+                std::thread::yield_now();
+                let was_long = nanos(now.elapsed()) > YIELD_NS_MAX;
+                self.yields.set(if was_long { YIELDS } else { self.yields.get() + 1 });
+            }
+            Step::Sleep => {
+                self.charge(since);
+                self.mark(worker);
+                let limit = worker.timers.next_in();
+                if worker.shared.parker.park(limit, || worker.has_work() || worker.reactor.cannot_sleep()) {
+                    worker.reactor.look_next();
+                }
+                self.reset();
+            }
+        }
+    }
+
+    /// The rule. It has been idle for so long.
+    fn next_step(&self, now: Instant, idle_ns: u64, is_wanted: impl FnOnce() -> bool) -> Step {
+        let spin_ns = self.spin_ns.get();
+        if spin_ns == 0 || is_wanted() {
+            return if self.yields.get() < YIELDS { Step::Yield } else { Step::Sleep };
+        }
+        let always_ns = self.always_ns();
+        // All of it or nothing: a worker that spent each bit as it came would never save enough to learn that polling pays.
+        let can_pay = || self.budget.balance_ns(now, spin_ns) >= spin_ns.saturating_sub(always_ns);
+        if idle_ns < spin_ns && (idle_ns < always_ns || can_pay()) { Step::Poll } else { Step::Sleep }
+    }
+
+    /// How long it polls in any case: at most half of its spin, whatever wake-ups take. Not for what is likely to be the next timer,
+    /// of which it knows when it comes.
+    fn always_ns(&self) -> u64 {
+        if self.timer.get() > 0 { 0 } else { (POLL_WAKE_UPS * wake_up_ns()).min(self.spin_ns.get() / 2) }
+    }
+
+    /// Tells that it has nothing of its own to do, if so.
+    fn mark(&self, worker: &Worker) {
+        if !self.marked.get() && worker.is_idle() {
+            self.marked.set(true);
+            worker.shared.quiet.enter();
+        }
+    }
+}
+
+/// How long to pause between two turns after so many fibers have run. What they wait for takes the longer, the more they are, and each
+/// look meanwhile takes the lines away from those who write the answers.
+fn pauses_after(fibers: u64) -> u32 {
+    u32::try_from(1 + fibers / FIBERS_PER_PAUSE).unwrap_or(PAUSES_MAX).min(PAUSES_MAX)
+}
+
+/// So long must a worker be idle before it tells the end of its pool.
+const MARKED_AFTER: Duration = Duration::from_micros(20);
+
+/// How long a worker may still poll beyond what is always allowed, and find nothing.
+struct SpinBudget {
+    /// At `at`.
+    balance_ns: Cell<u64>,
+    at: Cell<Instant>,
+}
+
+impl SpinBudget {
+    fn new(now: Instant) -> Self {
+        // All that it can be.
+        SpinBudget { balance_ns: Cell::new(u64::MAX), at: Cell::new(now) }
+    }
+
+    /// What there is of it. It grows by one part in [`BUDGET_PARTS`] of time, up to [`BUDGET_SPINS`] spins.
+    fn balance_ns(&self, now: Instant, spin_ns: u64) -> u64 {
+        let earned = nanos(now.duration_since(self.at.get())) / BUDGET_PARTS;
+        self.balance_ns.get().saturating_add(earned).min(spin_ns.saturating_mul(BUDGET_SPINS))
+    }
+
+    /// So long was polled, and nothing came.
+    fn pay(&self, now: Instant, ns: u64, spin_ns: u64) {
+        self.balance_ns.set(self.balance_ns(now, spin_ns).saturating_sub(ns));
+        self.at.set(now);
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Says how long at most the calling thread polls, from now on, before it sleeps while it waits for other threads' answers: 500 µs
+/// unless it is set, nothing under a CPU quota; no more than a second. How long it does poll follows from what a wake-up takes on this machine, and from how often polling was of use.
+/// With zero it never polls.
+///
+/// For threads that are not workers of a pool: those have [`Builder::spin`](crate::Builder::spin). A thread that waits next to others
+/// of this process on the same core gives them the core at once, whatever this says.
+///
+/// ```
+/// let pool = trust::Threadpool::new(1);
+/// let counter = pool.entrust(0);
+/// std::thread::spawn(move || {
+///     // A thread that asks seldom, and need not have its answers soon.
+///     trust::set_spin(std::time::Duration::ZERO);
+///     counter.apply(|c| *c += 1);
+/// })
+/// .join()
+/// .unwrap();
+/// ```
+///
+/// # Panics
+/// In destructors of thread-locals that run after the thread's worker has ended.
+pub fn set_spin(spin: Duration) {
+    crate::runtime::worker::with(|worker| worker.idle.set_spin(nanos(spin)));
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const SPIN_NS: u64 = 500_000;
+    const SPIN: Duration = Duration::from_nanos(SPIN_NS);
+
+    /// An idle period that begins at `now` and in which nothing comes. How long the worker polls in it before it sleeps.
+    fn fruitless_period(idle: &Idle, now: Instant) -> Duration {
+        let mut polled = Duration::ZERO;
+        while idle.next_step(now + polled, nanos(polled), || false) == Step::Poll {
+            polled += Duration::from_nanos(500);
+        }
+        idle.pay(now + polled, now);
+        polled
+    }
+
+    #[test]
+    fn t19_fruitless_polling_takes_a_bounded_part_of_time() {
+        let idle = Idle::new(SPIN_NS);
+        let start = Instant::now();
+        let (mut now, mut beyond) = (start, Duration::ZERO);
+        for period in 0..1000 {
+            let this = fruitless_period(&idle, now);
+            assert!(this <= SPIN + Duration::from_micros(1));
+            assert!(period >= BUDGET_SPINS || this >= SPIN, "it has a budget at first");
+            // Other tests sleep, and what they learn of wake-ups changes this a little.
+            beyond += this.saturating_sub(Duration::from_nanos(idle.always_ns()));
+            now += this + Duration::from_millis(2);
+        }
+        let took = now.duration_since(start).as_secs_f64();
+        let bound = took / BUDGET_PARTS as f64 + SPIN.as_secs_f64() * (BUDGET_SPINS + 1) as f64;
+        assert!(beyond.as_secs_f64() < bound * 1.2, "{beyond:?} of {took} s");
+    }
+
+    #[test]
+    fn t19_after_a_second_of_fruitless_polling_it_polls_again_within_100_ms_of_its_paying() {
+        let idle = Idle::new(SPIN_NS);
+        let start = Instant::now();
+        let mut now = start;
+        let mut last = SPIN;
+        while now < start + Duration::from_secs(1) {
+            last = fruitless_period(&idle, now);
+            now += last;
+        }
+        assert!(last < SPIN, "its budget is used up: it polls for {last:?}");
+        assert!(last > Duration::ZERO);
+        // From here on something comes after this time, whenever it waits.
+        let gap = SPIN * 4 / 5;
+        let paying = now;
+        while idle.next_step(now + gap, nanos(gap), || false) != Step::Poll {
+            // It sleeps before, and is woken then.
+            fruitless_period(&idle, now);
+            now += gap;
+            assert!(now < paying + Duration::from_millis(100), "it still sleeps");
+        }
+    }
+
+    #[test]
+    fn t19_beside_another_thread_it_gives_the_core_away_then_sleeps() {
+        let idle = Idle::new(SPIN_NS);
+        let now = Instant::now();
+        for _ in 0..YIELDS {
+            assert_eq!(idle.next_step(now, 0, || true), Step::Yield);
+            idle.yields.set(idle.yields.get() + 1);
+        }
+        assert_eq!(idle.next_step(now, 0, || true), Step::Sleep);
+        assert_eq!(idle.next_step(now, 0, || false), Step::Poll, "it has gone");
+    }
+
+    #[test]
+    fn t19_for_timers_it_polls_from_its_budget_alone() {
+        let idle = Idle::new(SPIN_NS);
+        let now = Instant::now();
+        idle.budget.pay(now, u64::MAX, SPIN_NS);
+        assert_eq!(idle.next_step(now, 0, || false), Step::Poll);
+        idle.timer_fired();
+        idle.reset();
+        assert_eq!(idle.next_step(now, 0, || false), Step::Sleep, "a timer came");
+        idle.reset();
+        assert_eq!(idle.next_step(now, 0, || false), Step::Poll, "something else came");
+    }
+
+    #[test]
+    fn t19_it_looks_less_often_where_more_fibers_wait() {
+        assert_eq!([0, 1, 15, 16, 47, 48, u64::MAX].map(pauses_after), [1, 1, 1, 2, 3, 4, 4]);
+        let idle = Idle::new(SPIN_NS);
+        (0..4).for_each(|_| idle.fibers_ran(16));
+        crate::runtime::worker::with(|worker| idle.rest(worker));
+        assert_eq!((idle.pauses.get(), idle.turns.get()), (4, 4));
+        idle.reset();
+        // Others were served in between.
+        crate::runtime::worker::with(|worker| idle.rest(worker));
+        assert_eq!((idle.pauses.get(), idle.turns.get()), (4, 4));
+        idle.reset();
+        idle.fibers_ran(1);
+        crate::runtime::worker::with(|worker| idle.rest(worker));
+        assert_eq!((idle.pauses.get(), idle.turns.get()), (1, 1));
+    }
+
+    #[test]
+    fn t14_without_spin_nobody_polls() {
+        let idle = Idle::new(0);
+        assert_eq!(idle.next_step(Instant::now(), 0, || false), Step::Yield);
+        idle.yields.set(YIELDS);
+        assert_eq!(idle.next_step(Instant::now(), 0, || false), Step::Sleep);
+    }
+}

@@ -1,0 +1,178 @@
+//! What a worker keeps of launched closures and promised values: as a client the callbacks for results that are to come, as a trustee
+//! whose fibers are under way. Who waits for a latched value: `lines.rs`. What a launch is and how a result travels: `tasks/`.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
+use super::lines::Lines;
+use super::{Context, Worker};
+use crate::config::LAUNCHES_MAX;
+use crate::fiber::record;
+use crate::fiber::{FiberQueue, Waits};
+use crate::ids::TrusteeId;
+use crate::request::Fault;
+use crate::runtime::watch;
+use crate::unwind::quietly;
+
+/// The launches of one worker, as client and as trustee.
+#[derive(Default)]
+pub(crate) struct Launches {
+    next_token: Cell<u64>,
+    /// Client: what to do with results that are to come.
+    awaited: RefCell<HashMap<u64, Awaited>>,
+    /// What to do with values that were promised (`promise.rs`). Apart from the launches, for nothing bounds how many fibers
+    /// wait for one, and nobody else's end waits for it.
+    promised: RefCell<HashMap<u64, Awaited>>,
+    /// Client: fibers that wait for results to come.
+    waiters: FiberQueue,
+    /// Trustee: whose fibers are under way here, and how a client is told that one of them will not begin.
+    running: RefCell<HashMap<(TrusteeId, u64), Tell>>,
+    /// Trustee: who waits for a latched value.
+    pub(crate) lines: Lines,
+}
+
+struct Awaited {
+    by: Asker,
+    then: Box<dyn Any>,
+    fail: fn(Box<dyn Any>, Fault),
+}
+
+/// Who has asked for a result.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asker {
+    Fiber(u64),
+    /// The thread's own code.
+    Root,
+    /// A callback or a delegated closure, which waits for nothing.
+    Closure,
+}
+
+impl Asker {
+    /// Code that may wait, in this fiber or on the root.
+    fn waiting(fiber: Option<u64>) -> Self {
+        fiber.map_or(Asker::Root, Asker::Fiber)
+    }
+
+    fn here(worker: &Worker) -> Self {
+        match worker.context() {
+            Context::Free => Asker::waiting(worker.scheduler.current_id()),
+            _ => Asker::Closure,
+        }
+    }
+}
+
+pub(crate) type Callback<U> = Box<dyn FnOnce(Result<U, Fault>)>;
+/// Sends word to a client that there will be no result.
+type Tell = fn(&Worker, TrusteeId, u64, Fault);
+
+impl Launches {
+    /// Results that have not come yet.
+    pub(crate) fn awaited(&self) -> usize {
+        self.awaited.borrow().len()
+    }
+
+    /// Tokens of the results that this fiber has asked for and that have not come yet.
+    pub(crate) fn awaited_by(&self, fiber: Option<u64>) -> Vec<u64> {
+        let by = Asker::waiting(fiber);
+        self.awaited.borrow().iter().filter(|(_, awaited)| awaited.by == by).map(|(&token, _)| token).collect()
+    }
+
+    /// Waits until these results have come, and their callbacks have run.
+    pub(crate) fn wait_for(&self, worker: &Worker, tokens: Vec<u64>) {
+        for token in tokens {
+            let done = || !self.awaited.borrow().contains_key(&token);
+            if !done() {
+                watch::note_wait();
+                worker.scheduler.waiting(record::Awaited::Result(token), || worker.wait_in(&self.waiters, done));
+            }
+        }
+    }
+
+    /// Bounds the fibers that this client has under way: waits for some to end, where the caller may wait.
+    pub(crate) fn wait_for_place(&self, worker: &Worker) {
+        // Not who has a value, for which those that are under way may wait.
+        if self.awaited() >= LAUNCHES_MAX && worker.context() == Context::Free && !worker.scheduler.is_holding() {
+            worker.wait_in(&self.waiters, || self.awaited() < LAUNCHES_MAX);
+        }
+    }
+
+    pub(crate) fn expect<U: 'static>(&self, then: Callback<U>) -> u64 {
+        self.await_in(&self.awaited, then)
+    }
+
+    /// As `expect`, of a value that was promised.
+    pub(crate) fn expect_promised<U: 'static>(&self, then: Callback<U>) -> u64 {
+        self.await_in(&self.promised, then)
+    }
+
+    /// Nobody awaits the promised value any more.
+    pub(crate) fn forget_promised(&self, token: u64) {
+        let forgotten = self.promised.borrow_mut().remove(&token);
+        drop(forgotten);
+    }
+
+    fn await_in<U: 'static>(&self, awaited: &RefCell<HashMap<u64, Awaited>>, then: Callback<U>) -> u64 {
+        let token = self.next_token.replace(self.next_token.get() + 1);
+        let fail = |then: Box<dyn Any>, fault| {
+            if let Ok(then) = then.downcast::<Callback<U>>() {
+                then(Err(fault));
+            }
+        };
+        let by = super::with(Asker::here);
+        awaited.borrow_mut().insert(token, Awaited { by, then: Box::new(then), fail });
+        token
+    }
+
+    fn take(&self, token: u64) -> Option<Awaited> {
+        let launched = self.awaited.borrow_mut().remove(&token);
+        if launched.is_some() {
+            // They run when the callback has, which is the next thing to happen, and may panic.
+            super::with(|worker| worker.scheduler.resume_all(&self.waiters));
+        }
+        launched.or_else(|| self.promised.borrow_mut().remove(&token))
+    }
+
+    /// The result has come. A token that nobody awaits, or with a result of another type, is ignored.
+    pub(crate) fn complete<U: 'static>(&self, token: u64, outcome: Result<U, Fault>) {
+        if let Some(Ok(then)) = self.take(token).map(|awaited| awaited.then.downcast::<Callback<U>>()) {
+            then(outcome);
+        }
+    }
+
+    /// Trustee: a fiber for this client is under way.
+    pub(crate) fn note_running(&self, client: TrusteeId, token: u64, tell: Tell) {
+        self.running.borrow_mut().insert((client, token), tell);
+    }
+    pub(crate) fn note_ended(&self, client: TrusteeId, token: u64) {
+        self.running.borrow_mut().remove(&(client, token));
+    }
+
+    /// There will be no result.
+    pub(crate) fn fail(&self, token: u64, fault: Fault) {
+        if let Some(awaited) = self.take(token) {
+            (awaited.fail)(awaited.then, fault);
+        }
+    }
+
+    /// The trustee ends: tells the clients of fibers that did not begin.
+    pub(crate) fn abandon(&self, worker: &Worker) {
+        let running = std::mem::take(&mut *self.running.borrow_mut());
+        for ((client, token), tell) in running {
+            tell(worker, client, token, Fault::Gone);
+        }
+        self.lines.abandon(worker);
+    }
+
+    /// The client ends: nobody will be told. What the callbacks captured is dropped.
+    pub(crate) fn close(&self) {
+        for awaited in [&self.awaited, &self.promised] {
+            loop {
+                let token = awaited.borrow().keys().next().copied();
+                let Some(token) = token else { break };
+                let forgotten = awaited.borrow_mut().remove(&token);
+                quietly(|| drop(forgotten));
+            }
+        }
+    }
+}

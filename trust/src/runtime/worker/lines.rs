@@ -1,0 +1,428 @@
+//! Who waits for the value of a latched property, in turn, and which values are lent: out of their latches, for calls
+//! of `together` that go for them (`tasks/together.rs`).
+//!
+//! Invariants:
+//! - (N1) A lent value is lent to one trustee, where closures run one at a time: any number of calls have a *share* of it, and it goes
+//!   back to its latch with the last share. Only that trustee's thread touches it meanwhile.
+//! - (N2) While anybody stands in line nobody else gets a share: shares only grow fewer, so the next gets its turn. With it come all that
+//!   wait for the same and go for the same trustee, so a value is lent once for many; who stands before them and goes elsewhere is next.
+//! - (N3) A property with an entry here says so in its header, so that nobody looks for one in vain.
+
+#![allow(unsafe_code)]
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+
+use super::Worker;
+use crate::fiber::FiberRef;
+use crate::ids::TrusteeId;
+use crate::property::Header;
+use crate::registry::report::Gathered;
+use crate::request::Host;
+use crate::runtime::watch;
+use crate::unwind::quietly;
+
+/// What is done with the values of latches of one type.
+pub(crate) struct LatchKind {
+    /// Of the property, for messages.
+    pub(crate) name: fn() -> &'static str,
+    /// Where the value lies, if it is there.
+    pub(crate) get: unsafe fn(*mut Header) -> Option<NonNull<()>>,
+    pub(crate) take: unsafe fn(*mut Header) -> Option<NonNull<()>>,
+    pub(crate) put_back: unsafe fn(*mut Header, NonNull<()>),
+    pub(crate) drop: unsafe fn(NonNull<()>),
+}
+
+/// Who waits for a latched value.
+pub(crate) enum Waiter {
+    /// Takes it itself, when it is resumed.
+    Fiber(FiberRef),
+    /// Waits for a share of it.
+    Share { to: TrusteeId, kind: &'static LatchKind, who: Caller },
+}
+
+/// What waits for a share: a call, by its address, which whoever has this has to itself.
+pub(crate) struct Caller {
+    pub(crate) at: NonNull<()>,
+    pub(crate) ways: &'static CallerWays,
+}
+
+/// What becomes of a call that waits.
+pub(crate) struct CallerWays {
+    /// It has a share of this value. Called anywhere, between closures.
+    pub(crate) granted: unsafe fn(NonNull<()>, NonNull<()>),
+    /// It is to go on, now that the context allows it.
+    pub(crate) go_on: unsafe fn(NonNull<()>, &Worker),
+    /// Nobody will let it go on.
+    pub(crate) lost: unsafe fn(NonNull<()>),
+    /// For whom it stands in line, and what it has.
+    pub(crate) gathered: unsafe fn(NonNull<()>) -> Gathered,
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        // SAFETY: the one that has it gives it up.
+        unsafe { (self.ways.lost)(self.at) }
+    }
+}
+
+#[derive(Default)]
+struct Line {
+    waiters: VecDeque<Waiter>,
+    loan: Option<Loan>,
+    /// A fiber whose turn it is has been resumed, and has not tried yet.
+    is_turn: bool,
+}
+
+impl Line {
+    fn is_over(&self) -> bool {
+        self.waiters.is_empty() && self.loan.is_none() && !self.is_turn
+    }
+}
+
+struct Loan {
+    to: TrusteeId,
+    shares: usize,
+    value: NonNull<()>,
+    kind: &'static LatchKind,
+    /// A closure has panicked there, which the trustee keeps in mind until it is told that nobody has a share any more.
+    is_spoiled: bool,
+}
+
+/// What has become of a value of which a share was given back.
+#[must_use]
+pub(crate) enum Released {
+    Done,
+    /// It was the last one, and is kept for who asks that trustee to forget the panic.
+    Spoiled(TrusteeId),
+    /// This trustee has nothing more to do with it.
+    Unknown,
+}
+
+/// The lines of one trustee.
+#[derive(Default)]
+pub(crate) struct Lines {
+    lines: RefCell<HashMap<*mut Header, Line, BuildHasherDefault<AddressHasher>>>,
+    /// Those whose turn came, as many as there are deferred calls for them.
+    granted: RefCell<VecDeque<Caller>>,
+    /// Values lent to this trustee on which a closure has panicked.
+    spoiled: RefCell<HashMap<(TrusteeId, *mut Header), String>>,
+    has_spoiled: Cell<bool>,
+}
+
+impl Lines {
+    /// Does anybody stand there, is it somebody's turn, or is the value lent?
+    ///
+    /// # Safety
+    /// The property is live, and this trustee's.
+    #[inline(always)]
+    pub(crate) unsafe fn has(&self, property: *mut Header) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { (*property).has_line() }
+    }
+
+    /// # Safety
+    /// As [`has`](Self::has).
+    pub(crate) unsafe fn push(&self, property: *mut Header, waiter: Waiter) {
+        // SAFETY: the caller's promise.
+        unsafe { (*property).set_line(true) };
+        watch::note_wait();
+        self.lines.borrow_mut().entry(property).or_default().waiters.push_back(waiter);
+    }
+
+    /// This fiber stands there no longer. False if it does not: it was its turn.
+    ///
+    /// # Safety
+    /// As [`has`](Self::has).
+    pub(crate) unsafe fn leave(&self, property: *mut Header, fiber: FiberRef) -> bool {
+        {
+            let mut lines = self.lines.borrow_mut();
+            let Some(line) = lines.get_mut(&property) else { return false };
+            let is_it = |waiter: &Waiter| matches!(waiter, Waiter::Fiber(other) if *other == fiber);
+            let Some(at) = line.waiters.iter().position(is_it) else { return false };
+            line.waiters.remove(at);
+        }
+        // SAFETY: the caller's promise. Whose turn it is finds a value, or is the first again.
+        unsafe { self.close_if_over(property) };
+        true
+    }
+
+    /// The calls of `together` that stand in lines, and at which property.
+    pub(crate) fn gathered(&self) -> Vec<(usize, Gathered)> {
+        let lines = self.lines.borrow();
+        let all =
+            lines.iter().flat_map(|(property, line)| line.waiters.iter().map(move |waiter| (property.addr(), waiter)));
+        let calls = all.filter_map(|(property, waiter)| match waiter {
+            // SAFETY: whoever has the caller has the call to itself.
+            Waiter::Share { who, .. } => Some((property, unsafe { (who.ways.gathered)(who.at) })),
+            Waiter::Fiber(_) => None,
+        });
+        calls.collect()
+    }
+
+    /// Whose turn came to nothing is the first again.
+    ///
+    /// # Safety
+    /// As [`has`](Self::has).
+    pub(crate) unsafe fn push_first(&self, property: *mut Header, fiber: FiberRef) {
+        // SAFETY: the caller's promise.
+        unsafe { (*property).set_line(true) };
+        let mut lines = self.lines.borrow_mut();
+        let line = lines.entry(property).or_default();
+        line.is_turn = false;
+        line.waiters.push_front(Waiter::Fiber(fiber));
+    }
+
+    /// A share of the value, lent to that trustee, if nobody stands before.
+    ///
+    /// # Safety
+    /// The property is live, of this trustee and kind, and nothing borrows it.
+    pub(crate) unsafe fn borrow(
+        &self,
+        property: *mut Header,
+        kind: &'static LatchKind,
+        to: TrusteeId,
+    ) -> Option<NonNull<()>> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if !self.has(property) {
+                let value = (kind.take)(property)?;
+                (*property).set_line(true);
+                let loan = Some(Loan { to, shares: 1, value, kind, is_spoiled: false });
+                self.lines.borrow_mut().entry(property).or_default().loan = loan;
+                return Some(value);
+            }
+        }
+        let mut lines = self.lines.borrow_mut();
+        let line = lines.get_mut(&property)?;
+        let loan = line.loan.as_mut().filter(|loan| loan.to == to && line.waiters.is_empty())?;
+        loan.shares += 1;
+        Some(loan.value)
+    }
+
+    /// A share is given back.
+    ///
+    /// # Safety
+    /// As [`borrow`](Self::borrow), but for a property of a trustee that has ended ([`abandon`](Self::abandon)).
+    pub(crate) unsafe fn release(&self, worker: &Worker, property: *mut Header, is_spoiled: bool) -> Released {
+        {
+            let mut lines = self.lines.borrow_mut();
+            let Some(line) = lines.get_mut(&property) else { return Released::Unknown };
+            let Some(loan) = &mut line.loan else { return Released::Unknown };
+            loan.is_spoiled |= is_spoiled;
+            if loan.shares > 1 {
+                loan.shares -= 1;
+                return Released::Done;
+            }
+            if std::mem::take(&mut loan.is_spoiled) {
+                return Released::Spoiled(loan.to);
+            }
+            let (value, kind) = (loan.value, loan.kind);
+            line.loan = None;
+            drop(lines);
+            // SAFETY: live, for it is in the table; taken from there (N1).
+            unsafe { (kind.put_back)(property, value) };
+        }
+        // SAFETY: as above.
+        unsafe { self.let_next(worker, property) };
+        Released::Done
+    }
+
+    /// The value is back: lets the first fiber try, or the first call have it, and with it all calls behind it that go for the same
+    /// trustee, up to the next fiber.
+    ///
+    /// # Safety
+    /// As [`borrow`](Self::borrow).
+    pub(crate) unsafe fn let_next(&self, worker: &Worker, property: *mut Header) {
+        // SAFETY: the caller's promise.
+        if !unsafe { self.has(property) } {
+            return;
+        }
+        let mut lines = self.lines.borrow_mut();
+        let Some(line) = lines.get_mut(&property) else { return };
+        if line.is_turn || line.loan.is_some() {
+            return;
+        }
+        match line.waiters.front() {
+            None => {
+                drop(lines);
+                // SAFETY: the caller's promise.
+                unsafe { self.close_if_over(property) };
+            }
+            Some(&Waiter::Fiber(fiber)) => {
+                line.is_turn = true;
+                line.waiters.pop_front();
+                drop(lines);
+                worker.resume(Some(fiber));
+            }
+            Some(&Waiter::Share { to, kind, .. }) => {
+                // SAFETY: the caller's promise.
+                let Some(value) = (unsafe { (kind.take)(property) }) else { return };
+                let shares = self.grant_all(worker, &mut line.waiters, to, value);
+                line.loan = Some(Loan { to, shares, value, kind, is_spoiled: false });
+            }
+        }
+    }
+
+    /// Gives a share to each call that goes for this trustee, up to the first fiber. How many they are.
+    fn grant_all(
+        &self,
+        worker: &Worker,
+        waiters: &mut VecDeque<Waiter>,
+        trustee: TrusteeId,
+        value: NonNull<()>,
+    ) -> usize {
+        let (mut place, mut shares) = (0, 0);
+        while let Some(Waiter::Share { to, .. }) = waiters.get(place) {
+            if *to != trustee {
+                place += 1;
+            } else if let Some(Waiter::Share { who, .. }) = waiters.remove(place) {
+                // SAFETY: it has a share from here on. This only notes it.
+                unsafe { (who.ways.granted)(who.at, value) };
+                self.go_on_later(worker, who);
+                shares += 1;
+            }
+        }
+        shares
+    }
+
+    /// Lets a call go on, as soon as the context is free. (What is deferred captures nothing, so it is not allocated.)
+    pub(crate) fn go_on_later(&self, worker: &Worker, who: Caller) {
+        self.granted.borrow_mut().push_back(who);
+        worker.defer(Box::new(|| {
+            super::with(|worker| {
+                let next = worker.launches.lines.granted.borrow_mut().pop_front();
+                if let Some(who) = next.map(ManuallyDrop::new) {
+                    // SAFETY: it is given up here.
+                    unsafe { (who.ways.go_on)(who.at, worker) };
+                }
+            });
+        }));
+    }
+
+    /// A fiber's turn is over: it has the value.
+    ///
+    /// # Safety
+    /// As [`has`](Self::has).
+    pub(crate) unsafe fn end_turn(&self, property: *mut Header) {
+        if let Some(line) = self.lines.borrow_mut().get_mut(&property) {
+            line.is_turn = false;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.close_if_over(property) };
+    }
+
+    unsafe fn close_if_over(&self, property: *mut Header) {
+        let mut lines = self.lines.borrow_mut();
+        if lines.get(&property).is_some_and(Line::is_over) {
+            lines.remove(&property);
+            // SAFETY: live, the caller's promise.
+            unsafe { (*property).set_line(false) };
+        }
+    }
+
+    /// A closure has panicked here on a value that was lent by that trustee.
+    #[cold]
+    pub(crate) fn spoil(&self, lender: TrusteeId, property: *mut Header, panic: String) {
+        self.spoiled.borrow_mut().entry((lender, property)).or_insert(panic);
+        self.has_spoiled.set(true);
+    }
+
+    /// Has a closure panicked here on a value that somebody still has a share of?
+    #[inline(always)]
+    pub(crate) fn has_spoiled(&self) -> bool {
+        self.has_spoiled.get()
+    }
+
+    /// The text of a panic on this value.
+    #[inline(always)]
+    pub(crate) fn spoiled(&self, lender: TrusteeId, property: *mut Header) -> Option<String> {
+        if !self.has_spoiled.get() {
+            return None;
+        }
+        self.spoiled.borrow().get(&(lender, property)).cloned()
+    }
+
+    pub(crate) fn forget_spoiled(&self, lender: TrusteeId, property: *mut Header) {
+        let mut spoiled = self.spoiled.borrow_mut();
+        spoiled.remove(&(lender, property));
+        self.has_spoiled.set(!spoiled.is_empty());
+    }
+
+    /// The trustee ends: no value will come back. Fibers of its own are at their ends by now.
+    pub(super) fn abandon(&self, worker: &Worker) {
+        let mut lines = std::mem::take(&mut *self.lines.borrow_mut());
+        for (property, line) in &mut lines {
+            if let Some(loan) = line.loan.take() {
+                let of = (worker.id, property.addr());
+                drop_loan(worker, change_orphan(of, |orphan| orphan.loan = Some(loan)));
+            }
+        }
+        for waiter in lines.into_values().flat_map(|line| line.waiters) {
+            quietly(|| drop(waiter));
+        }
+    }
+}
+
+/// A value whose trustee has ended while it was lent: it is dropped with the last share, on whatever thread.
+#[derive(Default)]
+struct Orphan {
+    /// None before the trustee has abandoned it: it takes no requests any more by then, but may not have come so far.
+    loan: Option<Loan>,
+    /// Shares that were given back of it.
+    released: usize,
+}
+
+// SAFETY: values that are lent are `Send` (`tasks/together.rs`), and whoever has the last share is the only one to touch this one.
+unsafe impl Send for Orphan {}
+
+/// By trustee and address of the property.
+type Orphans = HashMap<(TrusteeId, usize), Orphan, BuildHasherDefault<AddressHasher>>;
+
+static ORPHANS: Mutex<Orphans> = Mutex::new(HashMap::with_hasher(BuildHasherDefault::new()));
+
+/// Changes an orphan, and takes it out if nobody has a share of it any more.
+fn change_orphan(of: (TrusteeId, usize), change: impl FnOnce(&mut Orphan)) -> Option<Loan> {
+    let mut orphans = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
+    let orphan = orphans.entry(of).or_default();
+    change(orphan);
+    let released = orphan.released;
+    if orphan.loan.as_ref().is_some_and(|loan| loan.shares == released) { orphans.remove(&of)?.loan } else { None }
+}
+
+fn drop_loan(worker: &Worker, loan: Option<Loan>) {
+    if let Some(loan) = loan {
+        // SAFETY: nobody has a share of it. The user's code, which may not wait here.
+        worker.delegated(|| quietly(|| unsafe { (loan.kind.drop)(loan.value) }));
+    }
+}
+
+/// A share is given back of a value whose trustee has ended, or is about to.
+pub(crate) fn release_orphan(worker: &Worker, of: TrusteeId, property: *mut Header) {
+    drop_loan(worker, change_orphan((of, property.addr()), |orphan| orphan.released += 1));
+}
+
+/// Of addresses, which differ in the bits in the middle.
+#[derive(Default)]
+pub(crate) struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_usize(usize::from(byte));
+        }
+    }
+    fn write_usize(&mut self, address: usize) {
+        self.write_u64(address as u64);
+    }
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
+    }
+}

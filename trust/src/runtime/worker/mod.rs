@@ -1,0 +1,489 @@
+//! A worker: the loop of one OS thread, which is client and trustee at once, and what it knows.
+//!
+//! The loop ([`Worker::turn`]) in a few lines: take responses, run the fibers that are ready (some of them, while
+//! clients come), serve requests, send what is pending; with nothing to do, poll, give the core away or sleep (`idle.rs`).
+//!
+//! Invariants: (D1) delegated closures of one trustee run one at a time: in a batch one behind the other, and
+//! one that is asked for while another runs is deferred until that one has returned; (D2) nothing suspends in
+//! delegated context or in a callback; (D3) `turn` runs on the root only, so it is never entered twice.
+
+#![allow(unsafe_code)]
+
+pub(crate) mod current;
+mod end;
+mod here;
+pub(crate) mod idle;
+pub(crate) mod launches;
+pub(crate) mod lines;
+mod pairs;
+pub(crate) mod reclaim;
+pub(crate) mod report;
+mod submit;
+mod wait;
+
+use std::cell::{Cell, Ref, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::config::SLOTS;
+use crate::fiber::overflow::AltStack;
+use crate::fiber::record::Whom;
+use crate::fiber::stack::StackError;
+use crate::fiber::timer::Timers;
+use crate::fiber::{NotStarted, Origin, Scheduler};
+use crate::ids::TrusteeId;
+use crate::local::client::Outgoing;
+use crate::local::trustee::Incoming;
+use crate::park::outside::Outside;
+use crate::property::Header;
+use crate::property::reclaim::PropertyTable;
+use crate::reactor::Reactor;
+use crate::registry::{self, Calls, Message, Shared};
+use crate::remote::{PeerClient, Remote};
+use crate::request::{Host, Pair};
+use crate::runtime::worker::idle::Idle;
+use crate::runtime::worker::launches::Launches;
+use crate::runtime::worker::pairs::Pairs;
+use crate::unwind::{give_up, quietly};
+
+pub(crate) use self::current::{existing, try_with, with};
+pub(crate) use here::poisoned;
+
+/// What a worker is told at its start.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) stack_bytes: usize,
+    pub(crate) spin_ns: u64,
+}
+
+impl Default for Settings {
+    /// Those of threads that no pool has started.
+    fn default() -> Self {
+        // Under a quota nobody polls (`settings.rs`).
+        let spin_ns = if crate::cores::Cores::here().quota.is_some() { 0 } else { crate::config::SPIN_NS };
+        Settings { stack_bytes: crate::config::STACK_BYTES, spin_ns }
+    }
+}
+
+/// What runs on the thread now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Context {
+    /// A fiber or the thread's own code: may wait.
+    Free,
+    /// A delegated closure.
+    Delegated,
+    /// The callback of an `apply_then`.
+    Callback,
+    /// An argument or result is written or read.
+    Serialising,
+    /// The process exits from the middle of a fiber or a turn: destructors of thread-locals run above it.
+    Exiting,
+}
+
+/// How many fibers run, for each client, before clients are looked at again. Few: what they wait for is often what
+/// would give them, and then this worker, work to do. Not fewer: to look costs a switch, and time for each client.
+const FIBERS_PER_CLIENT: usize = 16;
+/// For so many turns after one that served a client.
+const CLIENTS_LAST_TURNS: u8 = 16;
+
+/// A call that waits for the running closure to return.
+pub(crate) type Deferred = Box<dyn FnOnce()>;
+
+/// The loop is under way. Nothing in it unwinds; if something does, those who ask this worker would wait for ever.
+struct Looping<'a>(&'a Worker);
+
+impl Drop for Looping<'_> {
+    fn drop(&mut self) {
+        let thread = crate::unwind::thread_name();
+        give_up(format_args!(
+            "a panic has left the loop of {:?}, on the thread {thread}: please report this",
+            self.0.id
+        ));
+    }
+}
+
+/// The worker of one thread.
+pub(crate) struct Worker {
+    pub(crate) id: TrusteeId,
+    /// The trustee whose properties may be touched directly: `id` until the end drops them, then nobody's.
+    pub(crate) home: Cell<TrusteeId>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) scheduler: Scheduler,
+    timers: Timers,
+    pub(crate) reactor: Reactor,
+    pub(crate) launches: Launches,
+    pub(crate) idle: Idle,
+    pub(crate) remote: Remote,
+    pub(crate) outside: Outside,
+    pub(crate) context: Cell<Context>,
+    pub(crate) pairs: Pairs,
+    /// How many turns ago it last served a client on this machine, as far as that matters; `u8::MAX` if never.
+    served_turns_ago: Cell<u8>,
+    /// The loop is on the stack.
+    in_turn: Cell<bool>,
+    /// Fibers have run since the thread's own code did.
+    fibers_ran: Cell<bool>,
+    incoming: RefCell<Vec<Rc<Incoming>>>,
+    property_table: PropertyTable<Incoming, PeerClient>,
+    poison: RefCell<HashMap<*mut Header, String>>,
+    /// Non-blocking calls to this very trustee from delegated context or callbacks.
+    deferred: RefCell<VecDeque<Deferred>>,
+    /// There may be something deferred or unreferenced.
+    aftermath: Cell<bool>,
+    in_aftermath: Cell<bool>,
+    _alt_stack: AltStack,
+}
+
+impl Worker {
+    pub(crate) fn new(settings: Settings, alt_stack: AltStack) -> Result<Self, StackError> {
+        let scheduler = Scheduler::new(settings.stack_bytes)?;
+        let shared = registry::register();
+        Ok(Worker {
+            id: shared.id,
+            home: Cell::new(shared.id),
+            shared,
+            scheduler,
+            timers: Timers::default(),
+            reactor: Reactor::default(),
+            launches: Launches::default(),
+            idle: Idle::new(settings.spin_ns),
+            remote: Remote::default(),
+            outside: Outside::default(),
+            context: Cell::new(Context::Free),
+            pairs: Pairs::default(),
+            served_turns_ago: Cell::new(u8::MAX),
+            in_turn: Cell::new(false),
+            fibers_ran: Cell::new(false),
+            incoming: RefCell::default(),
+            property_table: PropertyTable::default(),
+            poison: RefCell::default(),
+            deferred: RefCell::default(),
+            aftermath: Cell::new(false),
+            in_aftermath: Cell::new(false),
+            _alt_stack: alt_stack,
+        })
+    }
+
+    /// One turn of the loop. True if there was anything to do.
+    pub(crate) fn turn(&self) -> bool {
+        let looping = Looping(self);
+        self.in_turn.set(true);
+        let mut busy = self.collect();
+        if self.remote.is_attached() {
+            busy |= self.remote.collect(self);
+        }
+        // What callbacks have asked of this trustee comes before what fibers ask of it from here on.
+        self.settle();
+        if self.timers.fire(&self.scheduler) {
+            busy = true;
+            self.idle.timer_fired();
+        }
+        if self.scheduler.run_ready(self.fibers_of_turn()) {
+            busy = true;
+            self.fibers_ran.set(true);
+            let switches = self.scheduler.take_switches();
+            self.shared.counters.fiber_switches.add(switches);
+            self.idle.fibers_ran(switches);
+        }
+        if self.serve() {
+            busy = true;
+            self.served_turns_ago.set(0);
+        }
+        busy |= self.read_messages();
+        if self.remote.is_attached() {
+            busy |= self.remote.serve(self);
+        }
+        if self.reactor.is_active() {
+            busy |= self.reactor.turn(&self.scheduler, self.idle.gives_way());
+        }
+        self.settle();
+        self.flush();
+        self.in_turn.set(false);
+        std::mem::forget(looping);
+        busy
+    }
+
+    /// How many fibers may run before clients get their turn.
+    fn fibers_of_turn(&self) -> usize {
+        let turns = self.served_turns_ago.get();
+        if turns >= CLIENTS_LAST_TURNS {
+            return usize::MAX;
+        }
+        self.served_turns_ago.set(turns + 1);
+        FIBERS_PER_CLIENT * self.incoming.borrow().len().max(1)
+    }
+
+    /// Does the thread's own code run, with nobody below it who will send what is pending?
+    #[inline(always)]
+    pub(crate) fn is_outside_loop(&self) -> bool {
+        self.scheduler.current().is_none() && !self.in_turn.get()
+    }
+
+    /// May the worker be ended now? Not in the middle of a closure, a fiber or a turn, as when the process exits
+    /// from there.
+    pub(crate) fn may_end(&self) -> bool {
+        self.context.get() == Context::Free && self.is_outside_loop() && !self.in_aftermath.get()
+    }
+
+    /// Takes the responses that have come.
+    fn collect(&self) -> bool {
+        let mut any = false;
+        let mut place = 0;
+        loop {
+            let Some(outgoing) = self.pairs.active(place) else {
+                return any;
+            };
+            if self.call_back(|| outgoing.collect()) {
+                any = true;
+                self.mark_busy();
+                self.scheduler.resume_all(&outgoing.waiters);
+            }
+            if outgoing.is_outstanding() {
+                place += 1;
+            } else {
+                self.pairs.unlist(&outgoing, place);
+            }
+        }
+    }
+
+    /// Serves the batches that have come, and wakes their clients.
+    pub(crate) fn serve(&self) -> bool {
+        let mut any = false;
+        let mut place = 0;
+        loop {
+            let Some(incoming) = self.incoming.borrow().get(place).map(Rc::clone) else {
+                return any;
+            };
+            // No more than a ring of batches: the fibers of this worker want their turn too.
+            let serve = || (0..SLOTS).take_while(|_| incoming.serve(self)).count() > 0;
+            any |= incoming.client.parker.publish_if(serve).is_some();
+            place += 1;
+        }
+    }
+
+    /// Takes responses and sends, without serving or running fibers: for the end.
+    pub(crate) fn exchange(&self) -> bool {
+        let any = self.collect() | self.remote.collect(self);
+        self.flush();
+        any
+    }
+
+    /// Sends what is pending.
+    fn flush(&self) {
+        self.pairs.flush();
+        if self.remote.is_attached() {
+            self.remote.flush(self);
+        }
+    }
+
+    /// Handles what came by the inbox.
+    pub(crate) fn read_messages(&self) -> bool {
+        if !self.shared.has_messages() {
+            return false;
+        }
+        self.mark_busy();
+        let (calls, messages) = self.shared.take_messages();
+        self.run_calls(calls);
+        self.handle_all(messages);
+        self.forget_clients();
+        true
+    }
+
+    /// Runs calls of threads without slots. Nothing is reclaimed meanwhile: those that are still to come may be the last to need
+    /// their property.
+    pub(crate) fn run_calls(&self, calls: Calls) {
+        if !self.in_aftermath.replace(true) {
+            // A panic of captures that are dropped has told of itself.
+            for call in calls {
+                quietly(|| call.run());
+            }
+            return self.in_aftermath.set(false);
+        }
+        // In the middle of a reclamation no closure runs: later, and each with a trust of its property up to then.
+        for call in calls {
+            let property = call.property();
+            // SAFETY: live: whoever sent the call had a trust of it.
+            let count = move |worker: &Worker, delta| unsafe { worker.count(property, delta) };
+            if !property.is_null() {
+                count(self, 1);
+            }
+            self.defer(Box::new(move || {
+                quietly(|| call.run());
+                if !property.is_null() {
+                    with(|worker| count(worker, -1));
+                }
+            }));
+        }
+    }
+
+    /// Handles messages. Nothing is reclaimed meanwhile: those that are still to come may count a trust (`reclaim.rs`).
+    pub(crate) fn handle_all(&self, messages: VecDeque<Message>) {
+        let before = self.in_aftermath.replace(true);
+        for message in messages {
+            self.handle(message);
+        }
+        self.in_aftermath.set(before);
+    }
+
+    fn handle(&self, message: Message) {
+        match message {
+            Message::Client(client, pair) => self.accept(client, pair),
+            Message::Ready(fiber) => self.scheduler.ready(fiber),
+            Message::Spawn(entry) => self.start_fiber(entry.run, None, entry.origin, entry.whom),
+            // SAFETY: the trust that this is about keeps the property until its count says otherwise (C1).
+            Message::Count(property, delta) => unsafe { self.count(property.0, delta) },
+            Message::Adopt(property) => self.adopt_from_elsewhere(property.0),
+            Message::Forward => reclaim::forward_counts(self),
+            Message::Report => report::answer(self),
+            Message::Abort(whom) => self.scheduler.abort(whom),
+            Message::Interrupt(fiber, wait, why) => {
+                self.scheduler.interrupt(fiber, wait, why);
+            }
+            Message::Nudge => {}
+        }
+    }
+
+    pub(crate) fn accept(&self, client: Arc<Shared>, pair: Arc<Pair>) {
+        self.incoming.borrow_mut().push(Rc::new(Incoming::new(client, pair)));
+    }
+
+    fn forget_clients(&self) {
+        self.incoming.borrow_mut().retain(|incoming| !incoming.has_left());
+    }
+
+    pub(crate) fn incoming(&self) -> Ref<'_, Vec<Rc<Incoming>>> {
+        self.incoming.borrow()
+    }
+
+    /// Is there anything a turn would act on? For the check before sleep.
+    pub(crate) fn has_work(&self) -> bool {
+        self.shared.has_messages()
+            || self.scheduler.has_ready()
+            || self.incoming.borrow().iter().any(|incoming| incoming.has_batch())
+            || self.pairs.any_active(Outgoing::has_news)
+            || self.remote.has_work()
+    }
+
+    /// Is anything of this worker's own making unfinished?
+    pub(crate) fn is_idle(&self) -> bool {
+        self.scheduler.live() == 0
+            && !self.pairs.any_active(|_| true)
+            && self.launches.awaited() == 0
+            && !self.remote.is_outstanding()
+            && !self.shared.has_messages()
+    }
+
+    /// Is something outstanding at one of these trustees?
+    pub(crate) fn is_outstanding_at(&self, at: impl Fn(TrusteeId) -> bool) -> bool {
+        self.pairs.any_active(|outgoing| at(outgoing.trustee) && outgoing.is_outstanding())
+    }
+
+    /// For the end: is there something that this thread has asked of others and must see through?
+    pub(crate) fn is_awaiting(&self) -> bool {
+        self.is_sending() || self.launches.awaited() > 0
+    }
+
+    /// For the end: is there something that is not sent, or not answered where somebody waits for it?
+    pub(crate) fn is_sending(&self) -> bool {
+        self.pairs.any_active(Outgoing::must_be_seen_through) || self.remote.is_outstanding()
+    }
+
+    /// For the end: is there something of its own that the loop would bring forward?
+    pub(crate) fn has_own_work(&self) -> bool {
+        self.is_awaiting() || self.scheduler.live() > 0 || self.shared.has_messages()
+    }
+
+    pub(crate) fn start_fiber(&self, run: Box<dyn FnOnce()>, name: Option<Box<str>>, origin: Origin, whom: Whom) {
+        self.shared.counters.fibers_spawned.add(1);
+        if let Err(NotStarted { error, run }) = self.scheduler.spawn(run, name, origin, whom) {
+            crate::unwind::tell(format_args!("a fiber was not started: {error}"));
+            self.drop_unrun(run);
+        }
+    }
+
+    /// Drops what will not run. Its captures are the user's: nothing in their destructors may wait here, and a panic ends here.
+    pub(crate) fn drop_unrun<F>(&self, run: F) {
+        self.delegated(|| quietly(|| drop(run)));
+    }
+
+    /// The thread's own code goes on. Its fibers may have come by thread-locals that go before the worker does.
+    #[inline]
+    pub(crate) fn leave_loop(&self) {
+        if self.scheduler.begun() > 0 && self.fibers_ran.replace(false) {
+            crate::runtime::worker::current::watch_end(self);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn clients_get_their_turn_between_fibers() {
+        // In a thread of its own, which has no clients yet.
+        let thread = std::thread::spawn(|| {
+            thread_local!(static RAN: Cell<usize> = const { Cell::new(0) });
+            thread_local!(static STOP: Cell<bool> = const { Cell::new(false) });
+            let turn = || {
+                RAN.set(0);
+                crate::runtime::worker::with(Worker::turn);
+                RAN.get()
+            };
+            let started = (0..200).map(|_| {
+                crate::spawn(|| {
+                    while !STOP.get() {
+                        RAN.set(RAN.get() + 1);
+                        crate::yield_now();
+                    }
+                })
+            });
+            let handles: Vec<_> = started.collect();
+            assert_eq!(turn(), 200, "all that are ready, where nobody is served");
+            let here = crate::local_trustee().entrust(0);
+            let remote = |trust: crate::Trust<u32>| std::thread::spawn(move || trust.apply(|calls| *calls += 1));
+            let clients: Vec<_> = (0..2).map(|_| remote(here.clone())).collect();
+            // Of each client its call, and that its trust has gone.
+            let start = Instant::now();
+            while crate::runtime::worker::with(|worker| worker.shared.counters.requests_served.get()) < 4 {
+                turn();
+                assert!(start.elapsed() < Duration::from_secs(60), "the clients do not come");
+            }
+            clients.into_iter().for_each(|client| client.join().expect("it was answered"));
+            let pairs = crate::runtime::worker::with(|worker| {
+                worker.served_turns_ago.set(0);
+                worker.incoming.borrow().len().max(1)
+            });
+            let later: Vec<usize> = std::iter::repeat_with(turn).take(1000).take_while(|&ran| ran < 200).collect();
+            assert_eq!(later, [FIBERS_PER_CLIENT * pairs; CLIENTS_LAST_TURNS as usize]);
+            STOP.set(true);
+            handles.into_iter().for_each(|handle| handle.join().expect("it does not panic"));
+            assert_eq!(here.apply(|calls| *calls), 2);
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    }
+    #[test]
+    fn trap_07_a_loop_that_unwinds_ends_the_process_and_says_whose_it_was() {
+        const SELF: &str =
+            concat!(module_path!(), "::trap_07_a_loop_that_unwinds_ends_the_process_and_says_whose_it_was");
+        let output = crate::fiber::stack::child::in_child(SELF, || {
+            let pool = crate::Threadpool::builder().workers(1).pin(false).name("unlucky").build();
+            // Nothing does that: the loop finds its list of clients borrowed.
+            drop(pool.spawn(|| {
+                let worker: &'static Worker = crate::runtime::worker::with(|worker| {
+                    // SAFETY: the worker lives as long as the process, which it is about to end.
+                    unsafe { &*std::ptr::from_ref(worker) }
+                });
+                std::mem::forget(worker.incoming.borrow_mut());
+            }));
+            std::mem::forget(pool);
+            std::thread::sleep(Duration::from_secs(20));
+        });
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(libc::SIGABRT), "{said}");
+        assert!(said.contains("left the loop of m0w0, on the thread `unlucky-0`"), "{said}");
+    }
+}

@@ -1,0 +1,190 @@
+//! The pairs of a worker with the trustees of its process, as their client: which there are, and which have something outstanding.
+//!
+//! Invariant: no reference into the table is held while the table changes, nor while code of users runs, which may connect to a new
+//! trustee of the same index. Who needs an entry meanwhile clones its `Rc`.
+
+#![allow(unsafe_code)]
+
+use std::cell::{Cell, RefCell, UnsafeCell};
+use std::ptr;
+use std::rc::Rc;
+
+use crate::ids::TrusteeId;
+use crate::local::client::Outgoing;
+
+pub(crate) struct Pairs {
+    /// By index of the trustee.
+    table: UnsafeCell<Vec<Option<Rc<Outgoing>>>>,
+    /// The one entry of the table and whose it is, if there is one alone: see [`find`](Self::find).
+    only: Cell<(TrusteeId, *const Outgoing)>,
+    /// Those with something outstanding.
+    active: RefCell<Vec<Rc<Outgoing>>>,
+}
+
+impl Default for Pairs {
+    fn default() -> Self {
+        let only = Cell::new((TrusteeId::NOBODY, ptr::null()));
+        Pairs { table: UnsafeCell::default(), only, active: RefCell::default() }
+    }
+}
+
+impl Pairs {
+    /// The pair with this trustee.
+    ///
+    /// A client of one trustee finds it by a comparison, which the processor predicts: so it makes the next requests while a trust
+    /// is still on its way from memory, where an address made from the trust's id would have to wait. With several trustees
+    /// the comparison would often be predicted wrong.
+    #[inline(always)]
+    pub(crate) fn find(&self, trustee: TrusteeId) -> Option<&Outgoing> {
+        let (only, outgoing) = self.only.get();
+        if only == trustee {
+            // SAFETY: null, or the entry of the table, as in `entry`; whoever changes the table changes this.
+            return unsafe { outgoing.as_ref() };
+        }
+        self.entry(trustee).map(|outgoing| &**outgoing)
+    }
+
+    /// As `find`, to be kept across a wait.
+    pub(crate) fn shared(&self, trustee: TrusteeId) -> Option<Rc<Outgoing>> {
+        self.entry(trustee).map(Rc::clone)
+    }
+
+    #[inline(always)]
+    fn entry(&self, trustee: TrusteeId) -> Option<&Rc<Outgoing>> {
+        // SAFETY: only this thread, and only for this look-up; entries are boxed.
+        let entry = unsafe { &*self.table.get() }.get(trustee.index())?.as_ref();
+        entry.filter(|outgoing| outgoing.trustee == trustee)
+    }
+
+    /// Puts a pair into the table. What it replaces is that of a trustee which had the same index and has ended.
+    pub(super) fn insert(&self, outgoing: Outgoing) -> Option<Rc<Outgoing>> {
+        let index = outgoing.trustee.index();
+        // SAFETY: only this thread; the invariant.
+        let table = unsafe { &mut *self.table.get() };
+        if table.len() <= index {
+            table.resize_with(index + 1, || None);
+        }
+        let old = table[index].replace(Rc::new(outgoing));
+        let mut pairs = table.iter().flatten();
+        self.only.set(match (pairs.next(), pairs.next()) {
+            (Some(outgoing), None) => (outgoing.trustee, Rc::as_ptr(outgoing)),
+            _ => (TrusteeId::NOBODY, ptr::null()),
+        });
+        old
+    }
+
+    /// For the end: all pairs. None is found any more.
+    pub(super) fn take_all(&self) -> impl Iterator<Item = Rc<Outgoing>> + use<> {
+        self.only.set((TrusteeId::NOBODY, ptr::null()));
+        // SAFETY: as in `insert`.
+        unsafe { std::mem::take(&mut *self.table.get()) }.into_iter().flatten()
+    }
+
+    /// There will be something outstanding at this trustee.
+    #[inline(always)]
+    pub(super) fn list(&self, trustee: TrusteeId) {
+        if let Some(outgoing) = self.entry(trustee)
+            && !outgoing.listed.replace(true)
+        {
+            self.active.borrow_mut().push(Rc::clone(outgoing));
+        }
+    }
+
+    /// Nothing is outstanding there any more. It is mostly at this place among those with something outstanding.
+    pub(super) fn unlist(&self, outgoing: &Rc<Outgoing>, mostly: usize) {
+        if outgoing.listed.replace(false) {
+            let mut active = self.active.borrow_mut();
+            let is_at = |place: &usize| active.get(*place).is_some_and(|active| Rc::ptr_eq(active, outgoing));
+            if let Some(place) = Some(mostly).filter(is_at).or_else(|| (0..active.len()).find(is_at)) {
+                active.swap_remove(place);
+            }
+        }
+    }
+
+    /// One of those with something outstanding, by its place among them.
+    pub(super) fn active(&self, place: usize) -> Option<Rc<Outgoing>> {
+        self.active.borrow().get(place).map(Rc::clone)
+    }
+
+    /// All of those.
+    pub(crate) fn all_active(&self) -> Vec<Rc<Outgoing>> {
+        self.active.borrow().clone()
+    }
+
+    /// Is it so of any of those?
+    pub(super) fn any_active(&self, is_so: impl Fn(&Outgoing) -> bool) -> bool {
+        self.active.borrow().iter().any(|outgoing| is_so(outgoing))
+    }
+
+    /// Sends what is pending.
+    pub(super) fn flush(&self) {
+        self.active.borrow().iter().for_each(|outgoing| outgoing.flush());
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use crate::ids::TrusteeId;
+    use crate::runtime::worker;
+    use crate::{Error, Threadpool, Trust};
+
+    fn only() -> TrusteeId {
+        worker::with(|worker| worker.pairs.only.get().0)
+    }
+
+    fn entrusted() -> (Threadpool, Trust<u32>) {
+        let pool = Threadpool::new(1);
+        let trust = pool.trustees()[0].entrust(7);
+        (pool, trust)
+    }
+
+    /// In a thread of its own, which has asked nobody.
+    fn in_new_thread(test: impl FnOnce() + Send + 'static) {
+        std::thread::spawn(test).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    }
+
+    #[test]
+    fn the_only_pair_is_known_until_there_is_another() {
+        in_new_thread(|| {
+            assert_eq!(only(), TrusteeId::NOBODY);
+            let (_one, first) = entrusted();
+            assert_eq!((first.apply(|n| *n), only()), (7, first.trustee().id()));
+            let (_two, second) = entrusted();
+            assert_eq!((second.apply(|n| *n), only()), (7, TrusteeId::NOBODY));
+            assert_eq!(first.apply(|n| *n), 7);
+        });
+    }
+
+    #[test]
+    fn a_trustee_that_takes_the_place_of_the_only_one_is_asked_itself() {
+        in_new_thread(|| {
+            let (pool, mut last) = entrusted();
+            assert_eq!(last.apply(|n| *n), 7);
+            drop(pool);
+            let answers = Rc::new(Cell::new(0));
+            let mut replaced = 0;
+            // Other tests may take the place in between.
+            let rounds = (1..=2000).take_while(|_| {
+                let (pool, next) = entrusted();
+                assert!(matches!(last.try_apply(|n| *n), Err(Error::Gone { .. })));
+                assert_eq!(next.apply(|n| *n), 7);
+                // The first is sent, the second waits in an open batch, which has room.
+                for _ in 0..2 {
+                    let answers = Rc::clone(&answers);
+                    next.apply_then(|n| *n, move |n| answers.set(answers.get() + n));
+                }
+                assert!(matches!(last.try_apply(|n| *n), Err(Error::Gone { .. })));
+                assert_eq!(next.apply(|n| *n), 7);
+                replaced += usize::from(last.trustee().id().index() == next.trustee().id().index());
+                drop(pool);
+                last = next;
+                replaced < 20
+            });
+            let rounds = rounds.count() as u32 + 1;
+            assert_eq!((replaced, answers.get()), (20, rounds * 2 * 7));
+        });
+    }
+}

@@ -1,0 +1,188 @@
+//! The worker as trustee of its properties: what a reclamation asks of it (`property::reclaim`), and the requests by which trusts are
+//! counted, properties entrusted from elsewhere, and other machines asked for their numbers.
+
+#![allow(unsafe_code)]
+
+use std::cell::Ref;
+use std::ptr;
+use std::rc::Rc;
+
+use super::Worker;
+use crate::ids::{self, TrusteeId};
+use crate::local::trustee::Incoming;
+use crate::property::reclaim::{Client, RemoteClient, Trustee};
+use crate::property::{self, Header};
+use crate::registry::{self, Message, PropertyRef};
+use crate::remote::{self, PeerClient};
+use crate::request::{Fault, Host, Ignore, Notice, Operation, Pair, Request, Response, Resuming, Serving, Target};
+use crate::unwind::quietly;
+
+impl Client for Incoming {
+    type Operation = Operation;
+    fn pair(&self) -> &Pair {
+        self.pair()
+    }
+    fn served(&self) -> u64 {
+        self.served()
+    }
+    fn batches(&self) -> u64 {
+        self.batches()
+    }
+    fn has_left(&self) -> bool {
+        self.has_left()
+    }
+}
+
+impl RemoteClient for PeerClient {
+    fn id(&self) -> TrusteeId {
+        self.client()
+    }
+    fn served(&self) -> u64 {
+        self.served()
+    }
+}
+
+impl Trustee<Incoming, PeerClient> for Worker {
+    fn read_messages(&self) {
+        self.read_messages();
+    }
+    fn clients(&self) -> Ref<'_, Vec<Rc<Incoming>>> {
+        self.incoming()
+    }
+    fn remote_clients(&self) -> Vec<Rc<PeerClient>> {
+        self.remote.clients()
+    }
+    fn services(&self) -> Vec<TrusteeId> {
+        self.remote.services()
+    }
+    fn ask(&self, service: TrusteeId, reclamation: u64) {
+        let answer = CensusAnswer { service, reclamation };
+        self.submit(service, ptr::null_mut(), Census { trustee: self.id }, answer, false);
+    }
+    fn destroy(&self, property: *mut Header) {
+        self.forget_poison(property);
+        destroy(property);
+    }
+}
+
+/// Drops a property in delegated context; a panic of its `Drop` ends here (the panic hook has told of it).
+pub(super) fn destroy(property: *mut Header) {
+    super::with(|worker| {
+        // SAFETY: the proof above, or the trustee's end.
+        worker.delegated(|| quietly(|| unsafe { property::destroy(property) }));
+    });
+}
+
+/// +1 or -1 on its way to the trustee.
+pub(crate) struct Count(pub(crate) i32);
+
+impl Request for Count {
+    const TARGET: Target = Target::AnyProperty;
+    const IS_FLAT: bool = true;
+    const HAS_NOTICE: bool = true;
+
+    fn into_notice(self, property: *mut Header) -> Result<Notice, Self> {
+        Ok(Notice::Count(property, self.0))
+    }
+
+    unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
+        // SAFETY: C1.
+        super::with(|worker| unsafe { worker.count(property, self.0) });
+        serving.out.put(());
+    }
+}
+
+/// A property that another thread has entrusted to this trustee.
+pub(crate) struct Adopt;
+
+impl Request for Adopt {
+    const TARGET: Target = Target::AnyProperty;
+    const HAS_NOTICE: bool = true;
+
+    fn into_notice(self, property: *mut Header) -> Result<Notice, Self> {
+        Ok(Notice::Adopt(property))
+    }
+
+    unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
+        super::with(|worker| worker.adopt_from_elsewhere(property));
+        serving.out.put(());
+    }
+}
+
+/// Asks a machine, by its service thread, how many requests each of its workers has made to this trustee.
+struct Census {
+    trustee: TrusteeId,
+}
+
+impl Request for Census {
+    const TARGET: Target = Target::Nothing;
+
+    unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
+        super::with(|worker| {
+            // What threads without links have put down counts too.
+            forward_counts(worker);
+            let numbers = remote::numbers_for(self.trustee);
+            let words: Vec<u8> = numbers
+                .iter()
+                .flat_map(|&(worker, number)| [u64::from(worker), number])
+                .flat_map(u64::to_ne_bytes)
+                .collect();
+            serving.out.put_bytes(&words);
+        });
+    }
+}
+
+/// Its answer.
+struct CensusAnswer {
+    service: TrusteeId,
+    /// The reclamation that asked.
+    reclamation: u64,
+}
+
+impl Response for CensusAnswer {
+    unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
+        let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+        let numbers_in = |bytes: &[u8]| -> Vec<(u16, u64)> {
+            bytes.chunks_exact(16).map(|pair| (word(&pair[..8]) as u16, word(&pair[8..]))).collect()
+        };
+        let numbers = match fault {
+            // SAFETY: `Census` puts bytes.
+            None => unsafe { resuming.responses.take_bytes(numbers_in) },
+            // Its machine is gone, and with it the whole program, in a moment.
+            Some(_) => Vec::new(),
+        };
+        super::with(|worker| worker.property_table().note_numbers(worker, self.service, self.reclamation, &numbers));
+    }
+}
+
+/// Counts a trust of a property of whatever trustee, on whatever thread.
+pub(crate) fn count(trustee: TrusteeId, property: *mut Header, delta: i32) {
+    let counted = super::existing(|worker| {
+        if worker.home.get() == trustee {
+            // SAFETY: a trust of this trustee keeps it live up to here.
+            unsafe { worker.count(property, delta) };
+            worker.settle();
+        } else if trustee.machine() == worker.id.machine() || worker.remote.is_attached() {
+            worker.submit(trustee, property, Count(delta), Ignore, false);
+        } else {
+            remote::forward(trustee, property, delta);
+        }
+    });
+    // The thread has no worker yet, or in destructors of thread-locals none any more: the inbox takes it, if the trustee
+    // is still there. So threads of others (an async program's) may clone and drop trusts without becoming trustees.
+    if counted.is_some() {
+        return;
+    }
+    if trustee.machine() != ids::machine() {
+        remote::forward(trustee, property, delta);
+    } else {
+        registry::with(trustee, |trustee| drop(trustee.send(Message::Count(PropertyRef(property), delta))));
+    }
+}
+
+/// Service thread: submits what threads without links have counted.
+pub(crate) fn forward_counts(worker: &Worker) {
+    for (trustee, property, delta) in remote::take_forwarded() {
+        worker.submit(trustee, property, Count(delta), Ignore, false);
+    }
+}

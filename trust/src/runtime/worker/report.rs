@@ -1,0 +1,24 @@
+//! What this worker's fibers wait for, told to who asks.
+
+use super::Worker;
+use crate::registry::report::Report;
+use crate::unwind::thread_name;
+
+impl Worker {
+    pub(crate) fn report(&self, with_names: bool) -> Report {
+        Report {
+            worker: self.id,
+            thread: if with_names { thread_name() } else { String::new() },
+            fibers: self.scheduler.seen(with_names),
+            root: self.scheduler.root_wait(),
+            gathered: self.launches.lines.gathered(),
+        }
+    }
+}
+
+/// Tells all who have asked.
+pub(super) fn answer(worker: &Worker) {
+    for collection in worker.shared.take_asking() {
+        collection.put(worker.report(collection.with_names));
+    }
+}

@@ -1,0 +1,201 @@
+//! Requests to other trustees: finds the pair or the link, makes room, waits for it or queues.
+
+#![allow(unsafe_code)]
+
+use std::mem::ManuallyDrop;
+use std::ptr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::fiber::Waits;
+use crate::ids::TrusteeId;
+use crate::local::client::{Outgoing, Room};
+use crate::property::Header;
+use crate::registry::{self, Message};
+use crate::request::Pair;
+use crate::request::{Fault, Host, Request, Response, Resuming};
+use crate::runtime::worker::Worker;
+use crate::slot::Reader;
+use crate::unwind::quietly;
+
+impl Worker {
+    /// Sends a request. If there is no room and `may_wait`, the caller waits, else the request is queued.
+    #[inline(always)]
+    pub(crate) fn submit<C: Request, R: Response + 'static>(
+        &self,
+        trustee: TrusteeId,
+        property: *mut Header,
+        request: C,
+        response: R,
+        may_wait: bool,
+    ) {
+        let mut request = ManuallyDrop::new(request);
+        let mut response = ManuallyDrop::new(response);
+        loop {
+            if let Some(outgoing) = self.pairs.find(trustee) {
+                if const { C::HAS_NOTICE } && self.would_linger(outgoing) {
+                    let (request, response) = (ManuallyDrop::into_inner(request), ManuallyDrop::into_inner(response));
+                    return self.submit_late(trustee, property, request, response);
+                }
+                // SAFETY: on true both were moved out; they are not used again.
+                if unsafe { outgoing.try_push(property, &raw mut *request, &raw mut *response) } {
+                    if self.is_outside_loop() {
+                        // Nobody else would send it until this thread waits for something.
+                        outgoing.flush();
+                    }
+                    return;
+                }
+            }
+            if trustee.machine() != self.id.machine() {
+                // In places of their own: those above can be registers if their addresses stay here.
+                let (mut request, mut response) = (
+                    ManuallyDrop::new(ManuallyDrop::into_inner(request)),
+                    ManuallyDrop::new(ManuallyDrop::into_inner(response)),
+                );
+                let (from, then) = (&raw mut *request, &raw mut *response);
+                // SAFETY: if it is sent both were moved out; they are not used again.
+                if let Err(fault) = unsafe { self.remote.submit(self, trustee, property, from, then, may_wait) } {
+                    self.fail(ManuallyDrop::into_inner(response), fault);
+                    // Last, for it may panic.
+                    drop(ManuallyDrop::into_inner(request));
+                }
+                return;
+            }
+            match self.find_room::<C, R>(trustee, may_wait) {
+                Room::Available => {}
+                Room::Full => {
+                    let (request, response) = (ManuallyDrop::into_inner(request), ManuallyDrop::into_inner(response));
+                    return self.submit_late(trustee, property, request, response);
+                }
+                Room::Gone => {
+                    self.fail(ManuallyDrop::into_inner(response), Fault::Gone);
+                    // Last, for it may panic.
+                    return drop(ManuallyDrop::into_inner(request));
+                }
+            }
+        }
+    }
+
+    /// A request for which there is no slot, by a caller who does not wait: it goes by the inbox, or is queued.
+    #[inline(never)]
+    fn submit_late<C: Request, R: Response + 'static>(
+        &self,
+        trustee: TrusteeId,
+        property: *mut Header,
+        request: C,
+        response: R,
+    ) {
+        let Some(outgoing) = self.pairs.find(trustee) else { unreachable!("full, so it exists") };
+        match request.into_notice(property) {
+            Ok(notice) => {
+                if !outgoing.send(notice.into()) {
+                    self.fail(response, Fault::Gone);
+                }
+            }
+            Err(request) => outgoing.enqueue(property, request, response),
+        }
+    }
+
+    /// May a request of the thread's own code wait here in the open batch for as long as that code likes? Not one that a drop
+    /// waits for, unless the thread's own loop is told of the answer before, and sends it then.
+    fn would_linger(&self, outgoing: &Outgoing) -> bool {
+        self.is_outside_loop() && !outgoing.is_at_rest() && !self.outside.is_polled()
+    }
+
+    /// A request that cannot be sent.
+    #[cold]
+    pub(crate) fn fail<R: Response + 'static>(&self, response: R, fault: Fault) {
+        // Deferred, or a callback that tries again would call itself for ever.
+        self.defer(Box::new(move || {
+            let mut resuming = Resuming { responses: Reader::empty(), next: ptr::null_mut() };
+            // SAFETY: with a fault no response is read.
+            let resume = || unsafe { response.resume(&mut resuming, Some(fault)) };
+            super::with(|worker| worker.call_back(|| quietly(resume)));
+        }));
+        self.settle();
+    }
+
+    /// Connects, moves on to the next slot, or waits.
+    #[inline(never)]
+    fn find_room<C, R>(&self, trustee: TrusteeId, may_wait: bool) -> Room {
+        let mut waited = false;
+        loop {
+            let Some(outgoing) = self.pairs.find(trustee) else {
+                if self.connect(trustee) {
+                    continue;
+                }
+                return Room::Gone;
+            };
+            self.pairs.list(trustee);
+            match outgoing.make_room::<C, R>() {
+                // Once: who has waited and finds it full again stands in the queue, so that nobody starves.
+                Room::Full if may_wait && !waited => {
+                    waited = true;
+                    self.wait_for_room(trustee);
+                }
+                room => return room,
+            }
+        }
+    }
+
+    #[cold]
+    fn wait_for_room(&self, trustee: TrusteeId) {
+        let waits = || self.pairs.find(trustee).filter(|outgoing| outgoing.is_full());
+        match self.fiber() {
+            Some(fiber) => {
+                if let Some(outgoing) = waits() {
+                    outgoing.waiters.push(fiber);
+                    self.scheduler.suspend();
+                }
+            }
+            None => self.wait_until(|| waits().is_none()),
+        }
+    }
+
+    /// Makes the pair for this trustee. False if the trustee is gone.
+    #[cold]
+    fn connect(&self, trustee: TrusteeId) -> bool {
+        let Some(peer) = registry::find(trustee) else {
+            return false;
+        };
+        let pair = Pair::new();
+        if peer.send(Message::Client(Arc::clone(&self.shared), Arc::clone(&pair))).is_err() {
+            return false;
+        }
+        if let Some(old) = self.pairs.insert(Outgoing::new(peer, pair)) {
+            // What was meant for it touches properties, and a closure may be running on one of them.
+            self.defer(Box::new(move || super::with(|worker| worker.retire(&old))));
+            self.settle();
+        }
+        true
+    }
+
+    /// The trustee that had this index before is closed: whatever was meant for it fails.
+    fn retire(&self, old: &Rc<Outgoing>) {
+        self.call_back(|| old.settle_accounts());
+        if !old.is_outstanding() {
+            self.pairs.unlist(old, 0);
+        }
+        self.scheduler.resume_all(&old.waiters);
+    }
+
+    /// For the end, when the time for it is over: what could not be sent fails.
+    pub(crate) fn give_up(&self) {
+        for outgoing in self.pairs.all_active() {
+            self.call_back(|| outgoing.give_up());
+        }
+        self.settle();
+    }
+
+    /// Leaves all trustees.
+    pub(crate) fn leave(&self) {
+        for outgoing in self.pairs.take_all() {
+            let is_awaited = outgoing.must_be_seen_through();
+            outgoing.leave();
+            if is_awaited {
+                // Answers that have no end, which may hold pointers to fibers: keep all of it.
+                std::mem::forget(outgoing);
+            }
+        }
+    }
+}

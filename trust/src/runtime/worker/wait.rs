@@ -1,0 +1,138 @@
+//! How code waits on a worker: a fiber suspends, the thread's own code runs the loop.
+
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::panic::resume_unwind;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::error::Aborted;
+use crate::fiber::record::{Awaited, Revoke};
+use crate::fiber::timer::Waiter;
+use crate::fiber::{FiberRef, Scheduler, Waits};
+use crate::park::occupancy;
+use crate::runtime::worker::Worker;
+
+impl Waits for Worker {
+    fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
+    }
+
+    fn wait_until(&self, done: impl Fn() -> bool) {
+        if self.scheduler.current().is_some() {
+            while !done() {
+                self.scheduler.suspend();
+            }
+        } else {
+            self.leave_outside();
+            while !done() {
+                if self.turn() { self.idle.reset() } else { self.idle.rest(self) }
+            }
+            self.idle.reset();
+            occupancy::leave(self.id.index());
+            self.leave_loop();
+            self.enter_outside();
+        }
+    }
+}
+
+impl Worker {
+    /// The thread's own code goes on, and if it sleeps it does so where only its waker reaches it.
+    #[inline(always)]
+    pub(crate) fn enter_outside(&self) {
+        self.outside.enter(&self.shared.parker, || self.has_work());
+    }
+
+    /// The thread's own code is in the library, which looks for work.
+    #[inline(always)]
+    pub(crate) fn leave_outside(&self) {
+        self.outside.leave(&self.shared.parker);
+    }
+
+    /// The fiber that runs, or `None` on the root.
+    #[inline(always)]
+    pub(crate) fn fiber(&self) -> Option<FiberRef> {
+        self.scheduler.current()
+    }
+
+    /// Lets a waiting fiber go on; the root sees for itself.
+    #[inline(always)]
+    pub(crate) fn resume(&self, fiber: Option<FiberRef>) {
+        self.scheduler.resume(fiber);
+    }
+
+    /// Waits until `done`, or up to `at`, or until the fiber is aborted; the caller then cleans up and calls
+    /// [`heed_abort`](Self::heed_abort). Whoever makes it done takes the waiter and lets it go on.
+    pub(crate) fn wait_unless_aborted(
+        &self,
+        awaited: Awaited,
+        at: Option<Instant>,
+        waiter: &Waiter,
+        done: impl Fn() -> bool,
+    ) {
+        let over = || done() || self.scheduler.is_interrupted();
+        if over() {
+            return;
+        }
+        let revoke = Some((Rc::as_ptr(waiter).cast::<()>(), leave_waiter as Revoke));
+        let wait = || self.wait_until_or(at, waiter, over);
+        // SAFETY: the caller keeps the waiter; a fiber whose pointer is no longer there is made ready by nobody.
+        unsafe { self.scheduler.waiting_until_revoked(awaited, revoke, wait) }
+    }
+
+    /// Unwinds if the running fiber was aborted. In free context, with nothing left to clean up.
+    pub(crate) fn heed_abort(&self) {
+        if self.scheduler.take_abort() {
+            resume_unwind(Box::new(Aborted));
+        }
+    }
+
+    /// Serves until something that does not wake this thread has happened. For code that may wait.
+    pub(crate) fn serve_until(&self, done: impl Fn() -> bool) {
+        const LOOK_EVERY: Duration = Duration::from_micros(100);
+        while !done() {
+            if self.fiber().is_some() {
+                self.wait_until_or(Some(Instant::now() + LOOK_EVERY), &Waiter::default(), || false);
+            } else if !self.turn() {
+                let _ = self.shared.parker.park(Some(LOOK_EVERY), || self.has_work());
+                self.reactor.look_next();
+            }
+        }
+        if self.fiber().is_none() {
+            self.leave_loop();
+        }
+    }
+
+    /// Waits until `done`, but not longer than up to `at`, if that is given; whoever makes it done takes the waiter and lets it
+    /// go on.
+    pub(crate) fn wait_until_or(&self, at: Option<Instant>, waiter: &Waiter, done: impl Fn() -> bool) {
+        let timer = at.map(|at| self.timers.set(at, Rc::clone(waiter)));
+        let over = || done() || at.is_some_and(|at| Instant::now() >= at);
+        match self.fiber() {
+            Some(fiber) => {
+                while !over() {
+                    // Several fibers may wait for one thing: who is woken lets the one go on whose place it took.
+                    let earlier = waiter.replace(Some(fiber));
+                    self.scheduler.suspend();
+                    self.resume(earlier);
+                }
+            }
+            None => self.wait_until(over),
+        }
+        if let Some(timer) = timer {
+            self.timers.cancel(timer);
+        }
+    }
+}
+
+/// Takes a fiber out of the waiter at this address, if it is there.
+unsafe fn leave_waiter(waiter: *const (), fiber: FiberRef) -> bool {
+    // SAFETY: that of a wait that is not over (`wait_unless_aborted`).
+    let waiter = unsafe { &*waiter.cast::<Cell<Option<FiberRef>>>() };
+    let is_there = waiter.get() == Some(fiber);
+    if is_there {
+        waiter.set(None);
+    }
+    is_there
+}

@@ -1,0 +1,195 @@
+//! `Held`: the latched value while a launched closure has it, which can be given up for a while and taken again. What a
+//! condition variable needs.
+//!
+//! The value is owned here while it is held, not borrowed from the latch, so giving it up moves it back: no reference to it
+//! can be alive meanwhile, for `released` borrows the `Held`. Invariant: outside `released` there is a
+//! value, but after a deadlock, when there never is one again.
+
+#![allow(unsafe_code)]
+
+use std::any::type_name;
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr;
+
+use crate::fiber::FiberRef;
+use crate::fiber::record::Awaited;
+use crate::property::{Header, Property};
+use crate::request::Fault;
+use crate::runtime::worker::lines::Waiter;
+use crate::runtime::worker::{self, Worker, poisoned};
+use crate::tasks::latch::Latch;
+use crate::unwind::quietly;
+
+/// The value of a [`Latch`] while a closure that was [launched](crate::Trust::launch_held) has it to itself.
+///
+/// ```
+/// use trust::{Latch, Threadpool};
+///
+/// let pool = Threadpool::new(1);
+/// let account = pool.entrust(Latch::new(0));
+/// let payer = account.clone();
+/// let taken = pool.spawn(move || {
+///     account.launch_held(|balance| {
+///         while **balance < 10 {
+///             balance.released(trust::yield_now); // others may have it meanwhile
+///         }
+///         **balance -= 10;
+///         **balance
+///     })
+/// });
+/// payer.launch(|balance| *balance += 12);
+/// assert_eq!(taken.join().unwrap(), 2);
+/// ```
+pub struct Held<'a, T> {
+    value: Option<Box<T>>,
+    property: *mut Header,
+    /// Each closure has a `Held` of its own, which cannot be exchanged for another's.
+    closure: PhantomData<Cell<&'a ()>>,
+}
+
+impl<T> Held<'_, T> {
+    /// Of a value that was taken from the latch in this property.
+    pub(crate) fn new(property: *mut Header, value: Box<T>) -> Self {
+        Held { value: Some(value), property, closure: PhantomData }
+    }
+
+    /// Also after a panic: `released` has taken it again, unless that was a deadlock.
+    pub(crate) fn into_value(self) -> Option<Box<T>> {
+        self.value
+    }
+
+    pub(crate) fn has_value(&self) -> bool {
+        self.value.is_some()
+    }
+
+    /// Gives the value up, runs `f`, which may wait, and waits for the value again, behind those who wait for it already.
+    /// What it is by then is up to those who had it meanwhile.
+    ///
+    /// # Panics
+    /// With the panic of `f`; if the property was poisoned meanwhile; if to wait for the value again is a deadlock. Whoever catches
+    /// that panic finds no value in the `Held`: each use of it panics.
+    ///
+    /// ```
+    /// use trust::{Latch, Threadpool};
+    /// let pool = Threadpool::new(1);
+    /// let number = pool.entrust(Latch::new(1));
+    /// let other = number.clone();
+    /// let sum = number.launch_held(move |number| {
+    ///     number.released(move || other.launch(|number| *number += 1)); // else it would wait for itself
+    ///     **number
+    /// });
+    /// assert_eq!(sum, 2);
+    /// ```
+    pub fn released<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        // A `Held` lives in the launched fiber, whose count keeps the property; its value came from there.
+        worker::with(|worker| {
+            let value = self.value.take().unwrap_or_else(|| lost());
+            worker.scheduler.note_holding(ptr::null());
+            // SAFETY: as above.
+            unsafe { put_back(worker, self.property, value) };
+            worker.settle();
+        });
+        // Not while a panic unwinds may the fiber wait for the value.
+        let outcome = catch_unwind(AssertUnwindSafe(f));
+        let again = worker::with(|worker| wait_for_value(worker, self.property));
+        self.value = Some(again.unwrap_or_else(|fault| fault.resume::<T>()));
+        worker::with(|worker| worker.scheduler.note_holding(self.property.cast_const().cast()));
+        let value = outcome.unwrap_or_else(|panic| resume_unwind(panic));
+        // SAFETY: as above.
+        if unsafe { (*self.property).is_poisoned() } {
+            poisoned(self.property).resume::<T>();
+        }
+        value
+    }
+}
+
+#[cold]
+fn lost() -> ! {
+    panic!("this `Held` has no value: to wait for it again was a deadlock, of which `released` has told")
+}
+
+impl<T> Deref for Held<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        match &self.value {
+            Some(value) => value,
+            None => lost(),
+        }
+    }
+}
+
+impl<T> DerefMut for Held<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        match &mut self.value {
+            Some(value) => value,
+            None => lost(),
+        }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Held<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Held").field(&self.value).finish()
+    }
+}
+
+/// Puts a latched value back and lets the next fiber have it.
+///
+/// # Safety
+/// The property is a live `Property<Latch<T>>` of this worker, and the value was taken from it.
+pub(super) unsafe fn put_back<T>(worker: &Worker, property: *mut Header, value: Box<T>) {
+    // SAFETY: live; in a fiber no closure runs (D1), so the short borrow is unique.
+    let replaced = unsafe { Property::<Latch<T>>::value(property) }.put_back(value);
+    // SAFETY: as above.
+    unsafe { worker.launches.lines.let_next(worker, property) };
+    // A value that panics when it is dropped has said so; this is a fiber's entry (trap 7).
+    quietly(|| drop(replaced));
+}
+
+/// Waits for a latched value, in turn. In a fiber whose launch keeps the property.
+///
+/// # Errors
+/// [`Fault::Deadlock`], and the fiber stands in no line any more.
+pub(super) fn wait_for_value<T>(worker: &Worker, property: *mut Header) -> Result<Box<T>, Fault> {
+    // SAFETY: as in `run_latched`.
+    let take = || unsafe { Property::<Latch<T>>::value(property) }.take();
+    let lines = &worker.launches.lines;
+    // SAFETY: the launch's count keeps the property, here and below.
+    if !unsafe { lines.has(property) }
+        && let Some(value) = take()
+    {
+        return Ok(value);
+    }
+    let Some(me) = worker.fiber() else { unreachable!("a launched closure runs in a fiber") };
+    // SAFETY: as above.
+    unsafe { lines.push(property, Waiter::Fiber(me)) };
+    let awaited = Awaited::Value { property: property.addr(), on: type_name::<T>() };
+    let wait = || {
+        loop {
+            worker.scheduler.suspend();
+            if let Some(why) = worker.scheduler.take_verdict() {
+                return Err(Fault::Deadlock(why.into()));
+            }
+            if let Some(value) = take() {
+                // SAFETY: as above.
+                unsafe { lines.end_turn(property) };
+                return Ok(value);
+            }
+            // Someone replaced the latch and had its turn: still the first.
+            // SAFETY: as above.
+            unsafe { lines.push_first(property, me) };
+        }
+    };
+    // SAFETY: the lines are this thread's worker's, and who has left one is made ready by nobody.
+    unsafe { worker.scheduler.waiting_until_revoked(awaited, Some((property.cast_const().cast(), leave_line)), wait) }
+}
+
+/// Takes a fiber out of the line of a property, if it stands there.
+unsafe fn leave_line(property: *const (), fiber: FiberRef) -> bool {
+    // SAFETY: the fiber's launch has a count of the property.
+    worker::with(|worker| unsafe { worker.launches.lines.leave(property.cast_mut().cast(), fiber) })
+}

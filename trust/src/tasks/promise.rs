@@ -1,0 +1,336 @@
+//! A value that is given later, by whoever holds the promise of it: one request's closure may leave the promise in a
+//! property, and another's keep it. What channels, barriers and condition variables are made of.
+//!
+//! A promise is the client's id and a token under which the client keeps who waits, as for a launched closure's result
+//! (`launch.rs`, `deliver.rs`); keeping it is one request to the client's worker. A token that nobody awaits any more, or a
+//! value of another type than is awaited, is ignored, so a promise is harmless wherever it ends up. Nothing here holds up
+//! the end of a worker: a fiber that waits does, as always.
+
+#![allow(unsafe_code)]
+
+use std::any::type_name;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::Error;
+use crate::fiber::record::{Awaited, Whom};
+use crate::fiber::timer::Waiter;
+use crate::fiber::{Entry, Origin};
+use crate::ids::{self, TrusteeId};
+use crate::noref::NoRef;
+use crate::property::Header;
+use crate::registry::{self, Message};
+use crate::request::{Fault, Ignore, Request, Serving, Target};
+use crate::runtime::worker::{self, Context, Worker};
+use crate::serial;
+use crate::serial::parcel::Parcel;
+use crate::tasks::deliver::{Deliver, call_back, deliver_fault, pack_token, unpack_token};
+use crate::tasks::one_shot::OneShot;
+use crate::unwind::quietly;
+
+/// Makes a promise of a `T`, and what waits for it.
+///
+/// The [`Promise`] may travel: capture it in a closure, keep it in a property, give it to a fiber of another machine. Who
+/// has it [keeps](Promise::keep) it when the time has come. The [`Pending`] stays on this thread. Legal everywhere.
+///
+/// ```
+/// use trust::{Promise, promise};
+///
+/// let pool = trust::Threadpool::new(2);
+/// let waiting = pool.entrust(Vec::<Promise<u32>>::new());
+/// let (promise, number) = promise();
+/// waiting.apply(move |waiting| waiting.push(promise));          // leaves it with the trustee
+/// pool.spawn(move || waiting.apply(|waiting| waiting.pop().unwrap().keep(7)));
+/// assert_eq!(number.wait(), Ok(7));
+/// ```
+///
+/// Cost: nothing is sent; keeping it is one request to this thread's worker, dropping it unkept likewise.
+pub fn promise<T: 'static>() -> (Promise<T>, Pending<T>) {
+    let slot = Rc::new(OneShot::new(Waiter::default()));
+    worker::with(|worker| {
+        let settled = Rc::clone(&slot);
+        let token = worker.launches.expect_promised(Box::new(move |outcome| settled.set(outcome)));
+        let id = PromiseId { client: worker.id, token };
+        (Promise { id, value: PhantomData }, Pending { id, slot })
+    })
+}
+
+/// Names a promise, on both sides of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PromiseId {
+    client: TrusteeId,
+    token: u64,
+}
+
+/// The duty to give a value to whoever has the [`Pending`]. See [`promise`].
+///
+/// Dropped unkept, it tells them that there will be none.
+pub struct Promise<T> {
+    id: PromiseId,
+    value: PhantomData<fn(T)>,
+}
+
+#[cfg(noref_auto)]
+// SAFETY: an id and a token, which mean the same everywhere; the type is only a mark.
+unsafe impl<T> NoRef for Promise<T> {}
+
+impl<T: 'static> Promise<T> {
+    /// Gives the value. Legal everywhere, also inside delegated closures and callbacks; where it may wait, it waits while
+    /// every slot to the client is full. If nobody waits for the value any more, it is dropped there.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::new(1);
+    /// let (promise, number) = trust::promise();
+    /// pool.spawn(move || promise.keep(7));
+    /// assert_eq!(number.wait(), Ok(7));
+    /// ```
+    pub fn keep(self, value: T)
+    where
+        T: NoRef + Send,
+    {
+        let id = self.leave();
+        carry(id, move |worker| {
+            if id.client == worker.id {
+                call_back(worker, || worker.launches.complete(id.token, Ok(value)));
+            } else {
+                send(worker, id.client, Deliver { token: id.token, value });
+            }
+        });
+    }
+
+    /// As [`keep`](Self::keep), for values that travel serialised, as with [`Trust::apply_with`](crate::Trust::apply_with).
+    /// To the thread that keeps it, the value goes as it is. One that does not serialise, or is larger than 1 GiB, or 64 MiB
+    /// to another machine, is an error for who waits.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::new(1);
+    /// let (promise, name) = trust::promise();
+    /// pool.spawn(move || promise.keep_with(String::from("Ada")));
+    /// assert_eq!(name.wait().as_deref(), Ok("Ada"));
+    /// ```
+    pub fn keep_with(self, value: T)
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        let id = self.leave();
+        if worker::existing(|worker| worker.id == id.client) == Some(true) {
+            return worker::with(|worker| {
+                call_back(worker, || worker.launches.complete(id.token, Ok(value)));
+            });
+        }
+        // Writing and dropping the value is the value's code, not that of the closure in which this may stand.
+        let encode = AssertUnwindSafe(|| serial::encode(&value, serial::limit_bytes(id.client)));
+        let bytes = catch_unwind(encode).unwrap_or_else(|panic| Err(Fault::Panicked(panic)));
+        quietly(|| drop(value));
+        carry(id, move |worker| match bytes {
+            Ok(bytes) if id.client == worker.id => {
+                let value = serial::decode_guarded::<T>(bytes);
+                call_back(worker, || worker.launches.complete(id.token, value));
+            }
+            Ok(bytes) => send(worker, id.client, Kept::<T> { token: id.token, bytes, value: PhantomData }),
+            Err(fault) => deliver_fault(worker, id.client, id.token, fault),
+        });
+    }
+}
+
+impl<T> Promise<T> {
+    /// Its name.
+    ///
+    /// ```
+    /// let (promise, number) = trust::promise::<u32>();
+    /// assert_eq!(promise.id(), number.id());
+    /// ```
+    pub fn id(&self) -> PromiseId {
+        self.id
+    }
+
+    /// Ends the promise without a word, where who made it knows by other means that it is not needed. Who waits for it all
+    /// the same waits for ever.
+    ///
+    /// ```
+    /// let (promise, number) = trust::promise::<u32>();
+    /// promise.discard();
+    /// assert!(number.try_take().is_none());
+    /// ```
+    pub fn discard(self) {
+        self.leave();
+    }
+
+    fn leave(self) -> PromiseId {
+        ManuallyDrop::new(self).id
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        let id = self.id;
+        carry(id, move |worker| deliver_fault(worker, id.client, id.token, Fault::Gone));
+    }
+}
+
+impl<T> fmt::Debug for Promise<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Promise<{}>({} of {:?})", type_name::<T>(), self.id.token, self.id.client)
+    }
+}
+
+fn send<C: Request>(worker: &Worker, client: TrusteeId, request: C) {
+    worker.submit(client, std::ptr::null_mut(), request, Ignore, worker.context() == Context::Free);
+}
+
+/// Has `deliver` done by the worker of this thread where its loop will send it; else by the client itself, or by the
+/// service thread, which has a link to the client's machine.
+fn carry(id: PromiseId, deliver: impl FnOnce(&Worker) + Send + 'static) {
+    let is_local = id.client.machine() == ids::machine();
+    let reaches = worker::existing(|worker| {
+        worker.id == id.client || (!worker.is_outside_loop() && (is_local || worker.remote.is_attached()))
+    });
+    if reaches == Some(true) {
+        return worker::with(deliver);
+    }
+    // A thread's own code may not come to its loop for long, and there may be no loop any more.
+    let other = if is_local { registry::find(id.client) } else { crate::remote::service().and_then(registry::find) };
+    if let Some(other) = other {
+        let entry = Entry {
+            run: Box::new(move || worker::with(deliver)),
+            origin: Origin::Internal("it brings the value of a promise"),
+            whom: Whom::Nobody,
+        };
+        // One that takes no more has ended, and who waits on it as well.
+        let _ = other.send(Message::Spawn(entry));
+    }
+}
+
+/// A serialised value on its way to who waits for it.
+struct Kept<T> {
+    token: u64,
+    bytes: Parcel,
+    value: PhantomData<fn(T)>,
+}
+
+impl<T: DeserializeOwned + 'static> Request for Kept<T> {
+    const TARGET: Target = Target::Nothing;
+    const PACKED_BYTES: Option<usize> = None;
+
+    fn pack(self, to: &mut Vec<u8>) {
+        pack_token(self.token, self.bytes.into_message(), to);
+    }
+
+    unsafe fn unpack(from: &[u8]) -> Option<Self> {
+        // SAFETY: the caller's promise.
+        let (token, bytes) = unsafe { unpack_token(from) }?;
+        Some(Kept { token, bytes, value: PhantomData })
+    }
+
+    unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
+        let value = serial::decode_guarded::<T>(self.bytes);
+        worker::with(|worker| call_back(worker, || worker.launches.complete(self.token, value)));
+        serving.out.put(());
+    }
+}
+
+/// A value that was promised. See [`promise`].
+///
+/// Dropped, it lets the promise be kept in vain.
+pub struct Pending<T> {
+    id: PromiseId,
+    slot: Rc<OneShot<Result<T, Fault>, Waiter>>,
+}
+
+impl<T: 'static> Pending<T> {
+    /// Waits for the value; a fiber lets others run, a thread's own code serves its trustee and runs its fibers.
+    ///
+    /// # Errors
+    /// [`Error::Gone`] if the promise was dropped unkept; [`Error::Codec`], [`Error::TooLarge`] or [`Error::Panicked`] if the
+    /// value could not travel.
+    ///
+    /// # Panics
+    /// In delegated context and in callbacks, where nothing may wait.
+    ///
+    /// ```
+    /// let (promise, number) = trust::promise::<u32>();
+    /// drop(promise); // it will never be kept
+    /// assert!(matches!(number.wait(), Err(trust::Error::Gone { .. })));
+    /// ```
+    pub fn wait(self) -> Result<T, Error> {
+        worker::with(|worker| {
+            worker.assert_may_wait("Pending::wait");
+            if !self.slot.is_set() {
+                worker.wait_unless_aborted(Awaited::Promise(type_name::<T>()), None, &self.slot.waiter, || {
+                    self.slot.is_set()
+                });
+                worker.heed_abort();
+            }
+        });
+        match self.slot.take() {
+            Some(outcome) => outcome.map_err(Fault::into_error::<T>),
+            // `try_take` had it.
+            None => Err(Fault::Gone.into_error::<T>()),
+        }
+    }
+
+    /// As [`wait`](Self::wait), for no longer than `time`; then `None`, and the value may still come.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let (promise, number) = trust::promise();
+    /// assert!(number.wait_timeout(Duration::from_millis(1)).is_none());
+    /// promise.keep(7);
+    /// assert_eq!(number.wait_timeout(Duration::from_secs(10)), Some(Ok(7)));
+    /// ```
+    pub fn wait_timeout(&self, time: Duration) -> Option<Result<T, Error>> {
+        worker::with(|worker| {
+            worker.assert_may_wait("Pending::wait_timeout");
+            // Without an end where a clock cannot say it.
+            let end = Instant::now().checked_add(time);
+            worker
+                .wait_unless_aborted(Awaited::Promise(type_name::<T>()), end, &self.slot.waiter, || self.slot.is_set());
+            worker.heed_abort();
+        });
+        self.try_take()
+    }
+
+    /// The value, if it has come and was not taken yet. Does not wait.
+    ///
+    /// ```
+    /// let (promise, number) = trust::promise();
+    /// assert_eq!(number.try_take(), None);
+    /// promise.keep(7);
+    /// assert_eq!(number.try_take(), Some(Ok(7)));
+    /// ```
+    pub fn try_take(&self) -> Option<Result<T, Error>> {
+        self.slot.take().map(|outcome| outcome.map_err(Fault::into_error::<T>))
+    }
+}
+
+impl<T> Pending<T> {
+    /// The promise's name.
+    ///
+    /// ```
+    /// let (promise, number) = trust::promise::<u32>();
+    /// let waits_for = number.id();
+    /// assert_eq!(promise.id(), waits_for);
+    /// ```
+    pub fn id(&self) -> PromiseId {
+        self.id
+    }
+}
+
+impl<T> Drop for Pending<T> {
+    fn drop(&mut self) {
+        worker::try_with(|worker| worker.launches.forget_promised(self.id.token));
+    }
+}
+
+impl<T> fmt::Debug for Pending<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").field("settled", &self.slot.is_set()).finish()
+    }
+}

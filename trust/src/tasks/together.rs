@@ -1,0 +1,495 @@
+//! `together`: one closure on several latched values at once, of one or several trustees (T21).
+//!
+//! The closure runs at the *last* trustee of those that have one of the values, in the order of their ids. What the others have is lent
+//! to that one (`runtime/worker/lines.rs`), trustee for trustee in this order: the call travels upwards, takes a share of each value
+//! and stands in line where it gets none, which takes no fiber. It goes the same way back, gives the shares back, and tells
+//! the client last: who has the result finds all values free, or lent to calls of others.
+//!
+//! - Where the values of the last trustee are free the closure runs on them where they lie, and the result is the response to the request
+//!   with which the call came: so a call for values of one trustee is one request, and nothing is allocated. Values of the thread's
+//!   own trustee take no request at all.
+//! - Where it has to stand in line the response says so ([`Visited::Moved`]), and the result comes back by a request.
+//!
+//! A call lies on the stack of who waits for it, or in a box; what travels is its address.
+//!
+//! Invariants:
+//! - (J1) A call waits only for a property that comes after all of which it has a share, in one order for all: so calls never wait for
+//!   each other in a circle. A fiber that holds a launched value would add an edge of its own; it is refused.
+//! - (J2) A trust of each property lives until the client is told: the caller's, which waits, or the call's own.
+//! - (J3) At any time one thread has the call, and nobody else looks at it: that to which its address was sent last. The client is told
+//!   exactly once, whatever ends on the way: a request with which a call goes on and that is refused gives it back to its sender ([`Return`]);
+//!   what is dropped in a line or on its way home goes home by itself.
+//! - (J4) A value is touched by the thread of the trustee that has it or to which it is lent (N1), and only between closures (D1): a call
+//!   moves on in a request of its own, in free context, in a continuation, or deferred.
+//! - (J5) A closure that panicked poisons all: the values of its own trustee at once; those that were lent are refused there until
+//!   their trustees have poisoned them (`Lines::spoil`).
+
+#![allow(unsafe_code)]
+
+mod borrow;
+mod call;
+
+use std::any::Any;
+use std::cell::UnsafeCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{self, NonNull};
+
+use self::borrow::{borrow_others, run_and_return};
+use self::call::{At, Call, Stop, Visited};
+use crate::error::{Error, panic_text};
+use crate::fiber::record::Awaited;
+use crate::ids::TrusteeId;
+use crate::property::{Header, Property};
+use crate::registry::report::Gathered;
+use crate::request::{Fault, Host, Request, Response, Resuming, Serving, Target};
+use crate::runtime::worker::launches::Callback;
+use crate::runtime::worker::lines::{LatchKind, Released, release_orphan};
+use crate::runtime::worker::reclaim::count;
+use crate::runtime::worker::{self, Context, Worker};
+use crate::tasks::latch::Latch;
+use crate::tasks::reply::Reply;
+use crate::unwind::{AbortOnUnwind, quietly};
+
+/// So many values a caller borrows itself, one after the other; for more of them its call travels.
+const BORROWED_MAX: usize = 2;
+
+/// A closure on so many values, of a list whose length is known, travels with all that it needs.
+const VISITED_MAX: usize = 4;
+
+/// Latches of values that travel between threads: the caller sees to `T: Send`.
+pub(crate) const fn kind_of<T: 'static>() -> &'static LatchKind {
+    &LatchKind {
+        name: std::any::type_name::<Latch<T>>,
+        // SAFETY: live, of this type, and nothing borrows it (J2, J4), here and below.
+        get: |property| unsafe { Property::<Latch<T>>::value(property).get().map(|value| NonNull::from(value).cast()) },
+        // SAFETY: as above.
+        take: |property| unsafe {
+            let value = Property::<Latch<T>>::value(property).take()?;
+            Some(NonNull::from(Box::leak(value)).cast())
+        },
+        // SAFETY: as above; `take` leaked the box.
+        put_back: |property, value| unsafe {
+            let value = Box::from_raw(value.cast::<T>().as_ptr());
+            let replaced = Property::<Latch<T>>::value(property).put_back(value);
+            if replaced.is_some() {
+                // The user's code, which may not wait here. A value that panics when it is dropped has said so.
+                worker::with(|worker| worker.delegated(|| quietly(|| drop(replaced))));
+            }
+        },
+        // SAFETY: `take` leaked the box.
+        drop: |value| unsafe { drop(Box::from_raw(value.cast::<T>().as_ptr())) },
+    }
+}
+
+/// One of the properties that a call goes for.
+#[derive(Clone, Copy)]
+pub struct Part {
+    trustee: TrusteeId,
+    property: *mut Header,
+    kind: &'static LatchKind,
+    /// Of a share of it, or of what lies there while the closure runs.
+    value: NonNull<()>,
+    /// As which argument the closure wants it.
+    argument: usize,
+}
+
+// SAFETY: addresses that only their trustees follow, or whom the value is lent to (J4), of values that are `Send`.
+unsafe impl Send for Part {}
+
+impl Part {
+    /// Of a trust of a latch.
+    pub(crate) fn new<T: Send + 'static>((property, trustee): (*mut Header, TrusteeId), argument: usize) -> Part {
+        Part { trustee, property, kind: kind_of::<T>(), value: NonNull::dangling(), argument }
+    }
+
+    fn name(&self) -> &'static str {
+        (self.kind.name)()
+    }
+}
+
+/// The properties of one call: an array where their number is known, else a `Vec`.
+pub(crate) trait Parts: AsRef<[Part]> + AsMut<[Part]> + Send + 'static {
+    /// What a visit to the last trustee takes along.
+    type Stops: AsRef<[Stop]> + Send + 'static;
+    /// The most of them; 0 if the call itself goes.
+    const STOPS_MAX: usize;
+    fn stops(&self, stop: impl Fn(usize, &Part) -> Stop) -> Self::Stops;
+}
+
+impl<const N: usize> Parts for [Part; N] {
+    type Stops = [Stop; N];
+    const STOPS_MAX: usize = if N <= VISITED_MAX { N } else { 0 };
+    fn stops(&self, stop: impl Fn(usize, &Part) -> Stop) -> [Stop; N] {
+        std::array::from_fn(|place| stop(place, &self[place]))
+    }
+}
+
+impl Parts for Vec<Part> {
+    type Stops = [Stop; 0];
+    const STOPS_MAX: usize = 0;
+    fn stops(&self, _: impl Fn(usize, &Part) -> Stop) -> [Stop; 0] {
+        []
+    }
+}
+
+/// A closure on the values, which are given in the order of its arguments.
+pub(crate) trait Job: Send + 'static {
+    type Output: Send + 'static;
+    /// Of the latch whose value is this argument.
+    fn kind(argument: usize) -> &'static LatchKind;
+    /// # Safety
+    /// The values are those of the parts of the call, and nobody else has them.
+    unsafe fn run(self, values: &[NonNull<()>]) -> Self::Output;
+}
+
+/// Why there is no result, and which type of property it is about.
+pub(crate) struct Failure {
+    pub(crate) fault: Fault,
+    property: &'static str,
+}
+
+impl Failure {
+    /// Of a call of which no trustee knows any more.
+    pub(crate) fn lost(fault: Fault) -> Failure {
+        Failure { fault, property: "a latch" }
+    }
+
+    fn of(part: Option<&Part>, fault: Fault) -> Failure {
+        Failure { fault, property: part.map_or("a latch", Part::name) }
+    }
+
+    fn of_kind(kind: &LatchKind, fault: Fault) -> Failure {
+        Failure { fault, property: (kind.name)() }
+    }
+
+    /// Of the closure's panic, if it is one.
+    fn payload(&self) -> Option<&(dyn Any + Send)> {
+        match &self.fault {
+            Fault::Panicked(payload) => Some(&**payload),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn into_error(self) -> Error {
+        self.fault.into_error_of(self.property)
+    }
+}
+
+pub(crate) type Outcome<U> = Result<U, Box<Failure>>;
+
+/// Who is told the outcome.
+#[derive(Clone, Copy)]
+enum Client {
+    /// A caller that waits, at this address of its [`Reply`].
+    Waits(TrusteeId, *const ()),
+    /// A callback, kept under a token: the call lies in a box, and has a trust of its own of each property.
+    Token(TrusteeId, u64),
+}
+
+/// Which way a call goes.
+pub(crate) struct Route<P> {
+    /// In the order in which they are taken.
+    parts: P,
+    /// Of so many of them, the first ones, it has a share.
+    taken: usize,
+    client: Client,
+}
+
+/// Stands for a client that waits, in reports.
+fn token_of(reply: *const ()) -> u64 {
+    reply.addr() as u64
+}
+
+/// What a call that stands in line says of itself.
+fn gathered(client: TrusteeId, token: u64, has: &[Part], on: &'static LatchKind) -> Gathered {
+    let has = has.iter().map(|part| (part.trustee, part.property.addr())).collect();
+    Gathered { client, token, has, on: (on.name)() }
+}
+
+impl<P: Parts> Route<P> {
+    /// # Errors
+    /// [`Error::Twice`], [`Error::Apart`].
+    pub(crate) fn new(worker: &Worker, mut parts: P) -> Result<Self, Error> {
+        let all = parts.as_mut();
+        all.sort_unstable_by_key(|part| (part.trustee, part.property));
+        if let Some(part) = all.iter().find(|part| part.trustee.machine() != worker.id.machine()) {
+            return Err(Error::Apart { property: part.name() });
+        }
+        let is_twice = |pair: &&[Part]| (pair[0].trustee, pair[0].property) == (pair[1].trustee, pair[1].property);
+        if let Some(pair) = all.windows(2).find(is_twice) {
+            return Err(Error::Twice { property: pair[0].name() });
+        }
+        Ok(Route { parts, taken: 0, client: Client::Waits(worker.id, ptr::null()) })
+    }
+
+    fn next(&self) -> Option<&Part> {
+        self.parts.as_ref().get(self.taken)
+    }
+
+    /// It has a share of the next one.
+    fn take(&mut self, value: NonNull<()>) {
+        self.parts.as_mut()[self.taken].value = value;
+        self.taken += 1;
+    }
+
+    /// The trustee at which the closure runs.
+    fn last(&self) -> Option<TrusteeId> {
+        self.parts.as_ref().last().map(|part| part.trustee)
+    }
+
+    /// How many are elsewhere, if the rest is here and the closure runs here.
+    fn others_before(&self, worker: &Worker) -> Option<usize> {
+        let is_here = |part: &&Part| part.trustee == worker.home.get();
+        let parts = self.parts.as_ref();
+        let others = parts.iter().take_while(|part| !is_here(part)).count();
+        (others < parts.len() && is_here(&&parts[parts.len() - 1])).then_some(others)
+    }
+
+    fn is_all_here(&self, worker: &Worker) -> bool {
+        self.parts.as_ref().iter().all(|part| part.trustee == worker.home.get())
+    }
+
+    /// Are all values that it has no share of here, and free? Then it knows where they lie.
+    ///
+    /// # Errors
+    /// One is poisoned.
+    fn finds_free(&mut self, worker: &Worker) -> Result<bool, Box<Failure>> {
+        if self.last().is_some_and(|last| last != worker.home.get()) {
+            return Ok(false);
+        }
+        for part in &mut self.parts.as_mut()[self.taken..] {
+            if part.trustee != worker.home.get() {
+                return Ok(false);
+            }
+            // SAFETY: live (J2), and of this trustee; its kind is its type.
+            unsafe {
+                if (*part.property).is_poisoned() {
+                    return Err(poisoned(worker, part.property, part.kind));
+                }
+                if worker.launches.lines.has(part.property) {
+                    return Ok(false);
+                }
+                let Some(value) = (part.kind.get)(part.property) else { return Ok(false) };
+                part.value = value;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Has one of those been poisoned of which it has a share?
+    fn find_poisoned(&self, worker: &Worker) -> Result<(), Box<Failure>> {
+        for part in &self.parts.as_ref()[..self.taken] {
+            if part.trustee != worker.home.get() {
+                if let Some(panic) = worker.launches.lines.spoiled(part.trustee, part.property) {
+                    return Err(Box::new(Failure::of(Some(part), Fault::Poisoned(panic))));
+                }
+            // SAFETY: live (J2), and of this trustee.
+            } else if unsafe { (*part.property).is_poisoned() } {
+                return Err(poisoned(worker, part.property, part.kind));
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the closure on the values, at the last of their trustees: it has a share of each, or it is free.
+    fn run<J: Job>(&self, worker: &Worker, job: J) -> Outcome<J::Output> {
+        let parts = self.parts.as_ref();
+        let (mut few, mut many) = ([NonNull::dangling(); 8], Vec::new());
+        let values = match few.get_mut(..parts.len()) {
+            Some(values) => values,
+            None => {
+                many.resize(parts.len(), NonNull::dangling());
+                &mut many[..]
+            }
+        };
+        for part in parts {
+            values[part.argument] = part.value;
+        }
+        // SAFETY: each is one of the closure's arguments; nobody else has it.
+        unsafe { run_on(worker, job, values) }.map_err(|payload| self.after_panic(worker, payload))
+    }
+
+    /// Poisons what is here; the others hear of it on the way back (J5).
+    #[cold]
+    fn after_panic(&self, worker: &Worker, payload: Box<dyn Any + Send>) -> Box<Failure> {
+        for part in self.parts.as_ref() {
+            if part.trustee == worker.home.get() {
+                worker.poison(part.property, &*payload);
+            } else {
+                worker.launches.lines.spoil(part.trustee, part.property, panic_text(&*payload));
+            }
+        }
+        Box::new(Failure::of(self.parts.as_ref().last(), Fault::Panicked(payload)))
+    }
+
+    /// The trustee `at` has gone, with the shares of its values.
+    fn lose(&mut self, worker: &Worker, at: TrusteeId) {
+        while let Some(part) = self.taken.checked_sub(1).map(|last| self.parts.as_ref()[last])
+            && part.trustee == at
+        {
+            release_orphan(worker, part.trustee, part.property);
+            self.taken -= 1;
+        }
+    }
+}
+
+/// # Safety
+/// As [`Job::run`].
+#[inline(always)]
+unsafe fn run_on<J: Job>(worker: &Worker, job: J, values: &[NonNull<()>]) -> Result<J::Output, Box<dyn Any + Send>> {
+    // SAFETY: the caller's promise.
+    worker.delegated(|| catch_unwind(AssertUnwindSafe(|| unsafe { job.run(values) })))
+}
+
+#[cold]
+fn poisoned(worker: &Worker, property: *mut Header, kind: &LatchKind) -> Box<Failure> {
+    Box::new(Failure::of_kind(kind, Fault::Poisoned(worker.poison_text(property))))
+}
+
+/// Gives back a share of a value of this worker's.
+fn release(worker: &Worker, trustee: TrusteeId, property: *mut Header, is_spoiled: bool) {
+    // SAFETY: live (J2), or this worker is at its end, and knows of no loan any more; nothing borrows it (J4).
+    match unsafe { worker.launches.lines.release(worker, property, is_spoiled) } {
+        Released::Done => {}
+        Released::Unknown => release_orphan(worker, trustee, property),
+        Released::Spoiled(to) => {
+            // SAFETY: as above. The call's own trusts may be gone before the answer comes.
+            unsafe { worker.count(property, 1) };
+            worker.submit(to, ptr::null_mut(), Forget { property }, Forgotten { property }, false);
+        }
+    }
+}
+
+/// Has the closure run on the values, and waits for the outcome.
+///
+/// # Safety
+/// Each part is of a live property `Latch<T>` of its kind with `T: Send`, with a trust that lives until this returns; the job's
+/// values are of these types. The context is free.
+pub(crate) unsafe fn together_and_wait<P: Parts, J: Job>(
+    worker: &Worker,
+    mut route: Route<P>,
+    job: J,
+) -> Outcome<J::Output> {
+    if route.is_all_here(worker) && route.finds_free(worker)? {
+        let outcome = route.run(worker, job);
+        worker.shared.counters.requests_run_here.add(1);
+        worker.after_run_here();
+        return outcome;
+    }
+    wait_for_earlier(worker, route.parts.as_ref());
+    let mut refused = None;
+    if route.others_before(worker).is_some_and(|others| others <= BORROWED_MAX) {
+        match borrow_others(worker, &mut route).and_then(|()| route.finds_free(worker)) {
+            Ok(true) if route.find_poisoned(worker).is_ok() => return run_and_return(worker, &route, job),
+            Ok(_) => {}
+            Err(failure) => refused = Some(failure),
+        }
+    }
+    let reply = Reply::new();
+    route.client = Client::Waits(worker.id, reply.address());
+    let mut call = Call { route, job: Some(job), outcome: None };
+    let is_refused = refused.is_some();
+    if let Some(failure) = refused {
+        call.refuse(worker, failure);
+    }
+    let call = UnsafeCell::new(call);
+    // SAFETY: not null; it stays until the reply is there, which is when it is this frame's again (J3).
+    let at = At(unsafe { NonNull::new_unchecked(call.get()) });
+    let guard = AbortOnUnwind;
+    if is_refused {
+        at.go_back(worker)
+    } else {
+        at.go_on(worker)
+    }
+    worker.settle();
+    let told = worker.scheduler.waiting(Awaited::Together(token_of(reply.address())), || reply.wait(worker));
+    std::mem::forget(guard);
+    match told {
+        Ok(()) => call.into_inner().outcome.unwrap_or_else(|| unreachable!("it was told the outcome")),
+        Err(fault) => Err(Box::new(Failure::lost(fault))),
+    }
+}
+
+/// Has the closure run on the values; `then` is called on this thread with the outcome.
+///
+/// # Safety
+/// As [`together_and_wait`], but in any context.
+pub(crate) unsafe fn together_and_call_back<P: Parts, J: Job>(
+    worker: &Worker,
+    mut route: Route<P>,
+    job: J,
+    then: Callback<Outcome<J::Output>>,
+) {
+    let is_free = worker.context() == Context::Free;
+    if is_free {
+        worker.launches.wait_for_place(worker);
+        wait_for_earlier(worker, route.parts.as_ref());
+    }
+    route.parts.as_ref().iter().for_each(|part| count(part.trustee, part.property, 1));
+    route.client = Client::Token(worker.id, worker.launches.expect(then));
+    let is_here = route.is_all_here(worker);
+    let is_first_elsewhere = route.next().is_some_and(|part| part.trustee != worker.home.get());
+    let at = At(NonNull::from(Box::leak(Box::new(Call { route, job: Some(job), outcome: None }))));
+    if is_free && is_here {
+        if let Visited::Done = at.arrive(worker) {
+            at.go_back(worker);
+        }
+        worker.shared.counters.requests_run_here.add(1);
+        worker.after_run_here();
+    } else if is_free {
+        at.go_on(worker);
+        worker.settle();
+    } else if is_first_elsewhere {
+        // In its place among what is sent there; touches nothing here.
+        at.go_on(worker);
+    } else {
+        worker.launches.lines.go_on_later(worker, at.caller());
+    }
+}
+
+/// Waits until what this thread has sent earlier is answered, where the call does not come behind it by itself: everywhere but at
+/// the first trustee that it is sent to from here.
+fn wait_for_earlier(worker: &Worker, parts: &[Part]) {
+    let mut first = None;
+    for (at, part) in parts.iter().enumerate() {
+        let is_new = part.trustee != worker.home.get() && (at == 0 || parts[at - 1].trustee != part.trustee);
+        if is_new && first.replace(part.trustee).is_some() {
+            worker.wait_for_answers_of(part.trustee);
+        }
+    }
+}
+
+/// Nobody has a share any more of a value of the client's on which a closure has panicked (J5).
+struct Forget {
+    property: *mut Header,
+}
+
+impl Request for Forget {
+    const TARGET: Target = Target::Nothing;
+
+    unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
+        worker::with(|worker| worker.launches.lines.forget_spoiled(serving.client, self.property));
+        serving.out.put(());
+    }
+}
+
+/// The value goes back to its latch, for whoever accepts it as it is.
+struct Forgotten {
+    property: *mut Header,
+}
+
+impl Response for Forgotten {
+    unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
+        if fault.is_none() {
+            // SAFETY: `Forget` puts `()`.
+            unsafe { resuming.responses.take::<()>() }
+        }
+        worker::with(|worker| {
+            release(worker, worker.id, self.property, false);
+            if worker.home.get() == worker.id {
+                // SAFETY: counted as this was sent, so it is live.
+                unsafe { worker.count(self.property, -1) };
+            }
+        });
+    }
+}

@@ -1,0 +1,285 @@
+//! A caller that waits and whose own trustee is the last one borrows the values of others itself, and runs the closure where it is: its
+//! call need not travel. Two requests for each value, of a few bytes, and nothing is allocated where it is free.
+
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+
+use super::{Failure, Job, Outcome, Part, Parts, Route, gathered, poisoned, release, token_of};
+use crate::error::panic_text;
+use crate::fiber::record::Awaited;
+use crate::ids::TrusteeId;
+use crate::property::Header;
+use crate::request::{Fault, Host, Ignore, Request, Response, Resuming, Serving, Target};
+use crate::runtime::worker::lines::{Caller, CallerWays, LatchKind, Waiter, release_orphan};
+use crate::runtime::worker::{self, Worker};
+use crate::tasks::reply::Reply;
+use crate::unwind::AbortOnUnwind;
+
+/// What a lender says: where the value lies, or why there is no share of it.
+type Lent = Result<Value, Box<Failure>>;
+
+#[derive(Clone, Copy)]
+struct Value(NonNull<()>);
+// SAFETY: values that are lent are `Send` (`together_and_wait`).
+unsafe impl Send for Value {}
+
+/// The address of a [`Reply`] of a client that waits.
+#[derive(Clone, Copy)]
+struct Place(*const ());
+// SAFETY: followed by the client's thread alone.
+unsafe impl Send for Place {}
+
+/// Borrows values that lie elsewhere, in the order of the route, up to the first that lies here.
+///
+/// # Errors
+/// One is poisoned, or its trustee gone: those before it have been borrowed.
+pub(super) fn borrow_others<P: Parts>(worker: &Worker, route: &mut Route<P>) -> Result<(), Box<Failure>> {
+    while let Some(part) = route.next().copied().filter(|part| part.trustee != worker.home.get()) {
+        let reply = Reply::<Lent>::new();
+        let place = Place(reply.address());
+        let has: *const [Part] = &route.parts.as_ref()[..route.taken];
+        let request = Borrow { kind: part.kind, place, has };
+        worker.submit(part.trustee, part.property, request, Borrowed { place, kind: part.kind }, false);
+        let awaited = Awaited::Together(token_of(place.0));
+        let lent = worker.scheduler.waiting(awaited, || reply.wait(worker));
+        let lent = lent.unwrap_or_else(|fault| Err(Box::new(Failure::of(Some(&part), fault))));
+        route.take(lent?.0);
+    }
+    Ok(())
+}
+
+/// Runs the closure here, where all else is free, and waits until all have back what they have lent.
+pub(super) fn run_and_return<P: Parts, J: Job>(worker: &Worker, route: &Route<P>, job: J) -> Outcome<J::Output> {
+    let outcome = route.run(worker, job);
+    let panic = match &outcome {
+        Err(failure) => failure.payload().map(panic_text),
+        Ok(_) => None,
+    };
+    let lent = &route.parts.as_ref()[..route.taken];
+    let (left, reply) = (Cell::new(lent.len()), Reply::<()>::new());
+    let guard = AbortOnUnwind;
+    for part in lent {
+        let request = GiveBack { panic: panic.as_deref().map(Box::from) };
+        let (left, place) = (ptr::from_ref(&left), reply.address());
+        let then = GivenBack { left, place, trustee: part.trustee, property: part.property };
+        worker.submit(part.trustee, part.property, request, then, false);
+    }
+    // One that is gone has said so to `GivenBack`.
+    let _ = reply.wait(worker);
+    std::mem::forget(guard);
+    outcome
+}
+
+/// Asks for a share of a value, for closures at the client.
+struct Borrow {
+    kind: &'static LatchKind,
+    place: Place,
+    /// What the client has borrowed before. It lies there unchanged until the client is told.
+    has: *const [Part],
+}
+// SAFETY: read by the lender until it tells the client, which waits and writes nothing meanwhile.
+unsafe impl Send for Borrow {}
+
+/// The answer to it.
+enum Answer {
+    Now(Lent),
+    /// It stands in line: the share comes by a request ([`Granted`]).
+    Later,
+}
+
+impl Borrow {
+    /// # Safety
+    /// C1; nothing borrows the property.
+    unsafe fn answer(self, worker: &Worker, property: *mut Header, client: TrusteeId) -> Answer {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if (*property).is_poisoned() {
+                return Answer::Now(Err(poisoned(worker, property, self.kind)));
+            }
+            let lines = &worker.launches.lines;
+            if let Some(value) = lines.borrow(property, self.kind, client) {
+                return Answer::Now(Ok(Value(value)));
+            }
+            let (place, kind) = (self.place, self.kind);
+            let in_line = InLine { client, place, property, kind, value: None, has: self.has };
+            let who = Caller { at: NonNull::from(Box::leak(Box::new(in_line))).cast(), ways: InLine::WAYS };
+            lines.push(property, Waiter::Share { to: client, kind: self.kind, who });
+        }
+        Answer::Later
+    }
+}
+
+impl Request for Borrow {
+    const TARGET: Target = Target::AnyProperty;
+    const PACKED_BYTES: Option<usize> = None;
+
+    /// Never of use: a call stays in its process (`Route::new`).
+    fn pack(self, _to: &mut Vec<u8>) {}
+
+    unsafe fn unpack(_from: &[u8]) -> Option<Self> {
+        None
+    }
+
+    unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
+        // SAFETY: C1, D1.
+        let answer = worker::with(|worker| unsafe { self.answer(worker, property, serving.client) });
+        serving.out.put(answer);
+    }
+}
+
+struct Borrowed {
+    place: Place,
+    kind: &'static LatchKind,
+}
+
+impl Response for Borrowed {
+    unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
+        let lent = match fault {
+            // SAFETY: `Borrow` puts it.
+            None => match unsafe { resuming.responses.take::<Answer>() } {
+                Answer::Now(lent) => lent,
+                Answer::Later => return,
+            },
+            Some(fault) => Err(Box::new(Failure::of_kind(self.kind, fault))),
+        };
+        // SAFETY: `borrow_others` waits for it, and is told once: here, or by `Granted`.
+        unsafe { Reply::<Lent>::answer_at(self.place.0, Ok(lent)) }
+    }
+}
+
+/// A client that stands in line, at the lender.
+struct InLine {
+    client: TrusteeId,
+    place: Place,
+    property: *mut Header,
+    kind: &'static LatchKind,
+    /// Of which it has a share.
+    value: Option<NonNull<()>>,
+    has: *const [Part],
+}
+
+impl InLine {
+    const WAYS: &'static CallerWays = &CallerWays {
+        // SAFETY: the box that `answer` leaked, which whoever calls this has to itself, here and below.
+        granted: |at, value| unsafe { at.cast::<InLine>().as_mut() }.value = Some(value),
+        // SAFETY: as above.
+        go_on: |at, worker| unsafe { Box::from_raw(at.cast::<InLine>().as_ptr()) }.go_on(worker),
+        lost: |at| {
+            // SAFETY: as above.
+            let lost = unsafe { Box::from_raw(at.cast::<InLine>().as_ptr()) };
+            let told = worker::try_with(|worker| {
+                if lost.value.is_some() {
+                    release(worker, worker.id, lost.property, false);
+                }
+                lost.tell(worker, Err(Box::new(Failure::of_kind(lost.kind, Fault::Gone))));
+            });
+            debug_assert!(told.is_some(), "lines are a worker's");
+        },
+        gathered: |at| {
+            // SAFETY: as above, and the client waits to be told (`Borrow`).
+            let (in_line, has) = unsafe {
+                let in_line = at.cast::<InLine>().as_ref();
+                (in_line, &*in_line.has)
+            };
+            gathered(in_line.client, token_of(in_line.place.0), has, in_line.kind)
+        },
+    };
+
+    /// It has a share.
+    fn go_on(&self, worker: &Worker) {
+        // SAFETY: live: the client's trust keeps it (J2); of this trustee.
+        let is_poisoned = unsafe { (*self.property).is_poisoned() };
+        let lent = match self.value {
+            Some(value) if !is_poisoned => Ok(Value(value)),
+            _ => {
+                let failure = poisoned(worker, self.property, self.kind);
+                release(worker, worker.id, self.property, false);
+                Err(failure)
+            }
+        };
+        self.tell(worker, lent);
+    }
+
+    fn tell(&self, worker: &Worker, lent: Lent) {
+        worker.submit(self.client, ptr::null_mut(), Granted { place: self.place, lent }, Ignore, false);
+    }
+}
+
+/// The turn of a client in line has come. The client waits, so it is there.
+struct Granted {
+    place: Place,
+    lent: Lent,
+}
+
+impl Request for Granted {
+    const TARGET: Target = Target::Nothing;
+    const PACKED_BYTES: Option<usize> = None;
+
+    /// Never of use, as of `Borrow`.
+    fn pack(self, _to: &mut Vec<u8>) {}
+
+    unsafe fn unpack(_from: &[u8]) -> Option<Self> {
+        None
+    }
+
+    unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
+        // SAFETY: as in `Borrowed`.
+        unsafe { Reply::<Lent>::answer_at(self.place.0, Ok(self.lent)) }
+        serving.out.put(());
+    }
+}
+
+/// A share is given back, with the text of the panic if the closure did.
+struct GiveBack {
+    panic: Option<Box<str>>,
+}
+
+impl Request for GiveBack {
+    const TARGET: Target = Target::AnyProperty;
+    const PACKED_BYTES: Option<usize> = None;
+
+    /// Never of use, as of `Borrow`.
+    fn pack(self, _to: &mut Vec<u8>) {}
+
+    unsafe fn unpack(_from: &[u8]) -> Option<Self> {
+        None
+    }
+
+    unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
+        worker::with(|worker| {
+            if let Some(panic) = &self.panic {
+                worker.poison(property, &String::from(&**panic));
+            }
+            release(worker, worker.id, property, self.panic.is_some());
+        });
+        serving.out.put(());
+    }
+}
+
+struct GivenBack {
+    left: *const Cell<usize>,
+    place: *const (),
+    trustee: TrusteeId,
+    property: *mut Header,
+}
+
+impl Response for GivenBack {
+    unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
+        match fault {
+            // SAFETY: `GiveBack` puts `()`.
+            None => unsafe { resuming.responses.take::<()>() },
+            // The lender is gone.
+            Some(_) => worker::with(|worker| release_orphan(worker, self.trustee, self.property)),
+        }
+        // SAFETY: `run_and_return` waits until all are back; same thread.
+        unsafe {
+            let left = &*self.left;
+            left.set(left.get() - 1);
+            if left.get() == 0 {
+                Reply::<()>::answer_at(self.place, Ok(()));
+            }
+        }
+    }
+}

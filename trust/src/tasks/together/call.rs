@@ -1,0 +1,390 @@
+//! One call on its way: from trustee to trustee, in lines, and back to its client. What travels is its address.
+
+#![allow(unsafe_code)]
+
+mod visit;
+
+use std::ptr::{self, NonNull};
+
+pub(super) use self::visit::Stop;
+use self::visit::{Unrun, Visit, Visitor};
+use super::{Client, Failure, Job, Outcome, Parts, Route, gathered, poisoned, release, token_of};
+use crate::ids::TrusteeId;
+use crate::property::Header;
+use crate::registry::report::Gathered;
+use crate::request::{Fault, Host, Ignore, Request, Response, Resuming, Serving, Target};
+use crate::runtime::worker::lines::{Caller, CallerWays, LatchKind, Waiter};
+use crate::runtime::worker::reclaim::count;
+use crate::runtime::worker::{self, Worker};
+use crate::tasks::deliver::call_back;
+use crate::tasks::reply::Reply;
+use crate::unwind::quietly;
+
+/// One call.
+pub(super) struct Call<P, J: Job> {
+    pub(super) route: Route<P>,
+    /// Until it runs, or is refused.
+    pub(super) job: Option<J>,
+    /// From then on.
+    pub(super) outcome: Option<Outcome<J::Output>>,
+}
+
+impl<P: Parts, J: Job> Call<P, J> {
+    fn run(&mut self, worker: &Worker) {
+        match (self.route.find_poisoned(worker), self.job.take()) {
+            (Ok(()), Some(job)) => self.outcome = Some(self.route.run(worker, job)),
+            (Ok(()), None) => unreachable!("a call runs once"),
+            (Err(failure), job) => {
+                self.job = job;
+                self.refuse(worker, failure);
+            }
+        }
+    }
+
+    /// The closure does not run.
+    #[cold]
+    pub(super) fn refuse(&mut self, worker: &Worker, failure: Box<Failure>) {
+        self.outcome = Some(Err(failure));
+        let job = self.job.take();
+        // The user's code, which may not wait here.
+        worker.delegated(|| quietly(|| drop(job)));
+    }
+
+    /// Takes shares of what is here, in order, and says where it is to go on.
+    fn advance(&mut self, worker: &Worker) -> Next {
+        loop {
+            let failure = match (self.route.find_poisoned(worker), self.route.next()) {
+                (Err(failure), _) => failure,
+                (Ok(()), None) => {
+                    self.run(worker);
+                    return Next::Back;
+                }
+                (Ok(()), Some(part)) if part.trustee != worker.home.get() => return Next::To(part.trustee),
+                // SAFETY: live (J2), and of this trustee.
+                (Ok(()), Some(part)) if unsafe { (*part.property).is_poisoned() } => {
+                    poisoned(worker, part.property, part.kind)
+                }
+                (Ok(()), Some(part)) => {
+                    let to = self.route.last().unwrap_or(part.trustee);
+                    let (property, kind) = (part.property, part.kind);
+                    // SAFETY: as above; J4.
+                    match unsafe { worker.launches.lines.borrow(property, kind, to) } {
+                        Some(value) => self.route.take(value),
+                        None => return Next::Line { property, kind, to },
+                    }
+                    continue;
+                }
+            };
+            self.refuse(worker, failure);
+            return Next::Back;
+        }
+    }
+
+    /// Gives back the shares of values of this trustee, and says who is next: the trustee before, or the client.
+    fn give_back(&mut self, worker: &Worker) -> Option<TrusteeId> {
+        let panic = match &self.outcome {
+            Some(Err(failure)) => failure.payload(),
+            _ => None,
+        };
+        let route = &mut self.route;
+        while let Some(part) = route.taken.checked_sub(1).map(|last| route.parts.as_ref()[last]) {
+            if part.trustee != worker.id {
+                return Some(part.trustee);
+            }
+            if let Some(panic) = panic
+                && worker.home.get() == worker.id
+            {
+                worker.poison(part.property, panic);
+            }
+            release(worker, part.trustee, part.property, panic.is_some() && route.last() != Some(worker.id));
+            route.taken -= 1;
+        }
+        None
+    }
+}
+
+/// Where a call is to go on.
+enum Next {
+    To(TrusteeId),
+    Line { property: *mut Header, kind: &'static LatchKind, to: TrusteeId },
+    Back,
+}
+
+/// What has become of a call that came to a trustee.
+pub(super) enum Visited {
+    /// It has its outcome, and whoever sent it has it again.
+    Done,
+    /// It stands in line, or has gone on: the outcome comes by another request.
+    Moved,
+}
+
+/// Where a call lies: whoever has this has the call (J3).
+pub(super) struct At<P, J: Job>(pub(super) NonNull<Call<P, J>>);
+
+impl<P, J: Job> Clone for At<P, J> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<P, J: Job> Copy for At<P, J> {}
+
+// SAFETY: one thread has it at a time, which hands it over by a request or a response; what it holds is `Send`, but for the
+// reply, whose address is followed by the client's thread alone.
+unsafe impl<P: Send, J: Job> Send for At<P, J> {}
+
+impl<P: Parts, J: Job> At<P, J> {
+    const WAYS: &'static CallerWays = &CallerWays {
+        // SAFETY: of a call of this type, which is this thread's (J3), here and below.
+        granted: |at, value| unsafe { at.cast::<Call<P, J>>().as_mut() }.route.take(value),
+        go_on: |at, worker| At::<P, J>(at.cast()).go_on(worker),
+        lost: |at| At::<P, J>(at.cast()).lost(),
+        gathered: |at| At::<P, J>(at.cast()).gathered(),
+    };
+
+    pub(super) fn caller(self) -> Caller {
+        Caller { at: self.0.cast(), ways: Self::WAYS }
+    }
+
+    /// Not to be kept while the address is given away.
+    pub(super) fn call<'a>(self) -> &'a mut Call<P, J> {
+        // SAFETY: J3.
+        unsafe { &mut *self.0.as_ptr() }
+    }
+
+    /// At a trustee of whose values it has no share: runs at once if it can, else takes shares of them.
+    pub(super) fn arrive(self, worker: &Worker) -> Visited {
+        let call = self.call();
+        match call.route.finds_free(worker) {
+            Ok(true) => call.run(worker),
+            Err(failure) => call.refuse(worker, failure),
+            Ok(false) => {
+                self.go_on(worker);
+                return Visited::Moved;
+            }
+        }
+        Visited::Done
+    }
+
+    /// Takes shares of what is here, in order, and goes on: to the next trustee, to the end of a line, or back.
+    pub(super) fn go_on(self, worker: &Worker) {
+        match self.call().advance(worker) {
+            Next::To(trustee) => self.send(worker, trustee),
+            Next::Line { property, kind, to } => {
+                let waiter = Waiter::Share { to, kind, who: self.caller() };
+                // SAFETY: live (J2), and of this trustee.
+                unsafe { worker.launches.lines.push(property, waiter) };
+            }
+            Next::Back => self.go_back(worker),
+        }
+    }
+
+    fn send(self, worker: &Worker, trustee: TrusteeId) {
+        let call = self.call();
+        if P::STOPS_MAX > 0
+            && call.route.last() == Some(trustee)
+            && let Some(job) = call.job.take()
+        {
+            let taken = call.route.taken;
+            let stops = call.route.parts.stops(|place, part| {
+                let property = NonNull::new(part.property).map_or(NonNull::dangling(), NonNull::cast);
+                Stop { at: if place < taken { part.value } else { property }, argument: part.argument }
+            });
+            let visit = Visit { at: self, stops, taken, job: Unrun::new(job) };
+            worker.submit(trustee, ptr::null_mut(), visit, Visitor(self), false);
+        } else {
+            worker.submit(trustee, ptr::null_mut(), self, Return(self), false);
+        }
+    }
+
+    /// From the trustee to which it was sent.
+    pub(super) fn returned(self, worker: &Worker, visited: Visited) {
+        match visited {
+            Visited::Done => self.go_back(worker),
+            Visited::Moved => {}
+        }
+    }
+
+    /// By the trustee to which it was sent, or for lack of it.
+    #[cold]
+    pub(super) fn refused(self, worker: &Worker, fault: Fault) {
+        let call = self.call();
+        let failure = Failure::of(call.route.next(), fault);
+        call.refuse(worker, Box::new(failure));
+        self.go_back(worker);
+    }
+
+    /// Gives back the shares of values of this trustee, and goes on to the one before, or to the client.
+    pub(super) fn go_back(self, worker: &Worker) {
+        if let Some(trustee) = self.call().give_back(worker) {
+            return worker.submit(trustee, ptr::null_mut(), Homeward(Some(self)), Taken, false);
+        }
+        match self.call().route.client {
+            Client::Waits(client, _) | Client::Token(client, _) if client != worker.id => {
+                worker.submit(client, ptr::null_mut(), Tell(Some(self)), Ignore, false);
+            }
+            _ => self.tell(worker),
+        }
+    }
+
+    /// On the client's thread.
+    fn tell(self, worker: &Worker) {
+        match self.call().route.client {
+            // SAFETY: it waits until it is told, once (J3).
+            Client::Waits(_, reply) => unsafe { Reply::answer_at(reply, Ok(())) },
+            Client::Token(_, token) => {
+                let call = self.into_box();
+                let outcome = call.outcome.unwrap_or_else(|| unreachable!("it has one"));
+                call_back(worker, || worker.launches.complete(token, Ok(outcome)));
+                call.route.parts.as_ref().iter().for_each(|part| count(part.trustee, part.property, -1));
+            }
+        }
+    }
+
+    /// Of a call whose client does not wait.
+    fn into_box(self) -> Box<Call<P, J>> {
+        // SAFETY: `together_and_call_back` leaked it; J3.
+        unsafe { Box::from_raw(self.0.as_ptr()) }
+    }
+
+    /// In a line.
+    fn gathered(self) -> Gathered {
+        let route = &self.call().route;
+        let (client, token) = match route.client {
+            Client::Waits(client, reply) => (client, token_of(reply)),
+            Client::Token(client, token) => (client, token),
+        };
+        let Some(next) = route.next() else { unreachable!("it stands in the line of the next value") };
+        gathered(client, token, &route.parts.as_ref()[..route.taken], next.kind)
+    }
+
+    /// Its trustee ends while it stands in line there, or is put off.
+    #[cold]
+    fn lost(self) {
+        let sent = worker::try_with(|worker| {
+            let call = self.call();
+            let failure = Failure::of(call.route.next(), Fault::Gone);
+            call.refuse(worker, Box::new(failure));
+            worker.defer(Box::new(move || worker::with(|worker| self.go_back(worker))));
+            worker.settle();
+        });
+        debug_assert!(sent.is_some(), "lines are a worker's");
+    }
+}
+
+impl<P: Parts, J: Job> Request for At<P, J> {
+    const TARGET: Target = Target::Nothing;
+    const PACKED_BYTES: Option<usize> = None;
+
+    /// Never of use: a call stays in its process (`Route::new`).
+    fn pack(self, _to: &mut Vec<u8>) {}
+
+    unsafe fn unpack(_from: &[u8]) -> Option<Self> {
+        None
+    }
+
+    unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
+        let visited = worker::with(|worker| self.arrive(worker));
+        serving.out.put(visited);
+    }
+}
+
+/// Takes a call back from the trustee that it was sent to, if it is not under way there.
+struct Return<P, J: Job>(At<P, J>);
+
+impl<P: Parts, J: Job> Response for Return<P, J> {
+    unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
+        let Return(at) = self;
+        worker::with(|worker| match fault {
+            // SAFETY: a call puts it.
+            None => at.returned(worker, unsafe { resuming.responses.take::<Visited>() }),
+            Some(fault) => at.refused(worker, fault),
+        });
+    }
+}
+
+/// A call on its way back, to a trustee that has lent values. It is dropped where that one is gone, and goes on to the next (J3).
+struct Homeward<P: Parts, J: Job>(Option<At<P, J>>);
+
+impl<P: Parts, J: Job> Drop for Homeward<P, J> {
+    fn drop(&mut self) {
+        let Some(at) = self.0.take() else { return };
+        let sent = worker::try_with(|worker| {
+            let route = &mut at.call().route;
+            let back_to = route.taken.checked_sub(1).map(|last| route.parts.as_ref()[last].trustee);
+            if let Some(gone) = back_to.filter(|trustee| *trustee != worker.id) {
+                route.lose(worker, gone);
+            }
+            worker.defer(Box::new(move || worker::with(|worker| at.go_back(worker))));
+            worker.settle();
+        });
+        debug_assert!(sent.is_some(), "requests are a worker's");
+    }
+}
+
+impl<P: Parts, J: Job> Request for Homeward<P, J> {
+    const TARGET: Target = Target::Nothing;
+    const PACKED_BYTES: Option<usize> = None;
+
+    /// Never of use, as of `At`.
+    fn pack(self, _to: &mut Vec<u8>) {}
+
+    unsafe fn unpack(_from: &[u8]) -> Option<Self> {
+        None
+    }
+
+    unsafe fn run(mut self, _property: *mut Header, serving: &mut Serving) {
+        if let Some(at) = self.0.take() {
+            worker::with(|worker| at.go_back(worker));
+        }
+        serving.out.put(());
+    }
+}
+
+/// The trustee has the call. Awaited, so that a worker that ends sees it there: a request that neither its client nor its
+/// trustee is left to refuse would be lost (J3).
+struct Taken;
+
+impl Response for Taken {
+    unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
+        if fault.is_none() {
+            // SAFETY: `Homeward` puts `()`. With a fault it was dropped, and has gone on.
+            unsafe { resuming.responses.take::<()>() }
+        }
+    }
+}
+
+/// A call with its outcome, for the client. Nobody is told if that is gone.
+struct Tell<P: Parts, J: Job>(Option<At<P, J>>);
+
+impl<P: Parts, J: Job> Drop for Tell<P, J> {
+    fn drop(&mut self) {
+        // Who waits is not gone.
+        if let Some(at) = self.0.take()
+            && let Client::Token(..) = at.call().route.client
+        {
+            let call = at.into_box();
+            call.route.parts.as_ref().iter().for_each(|part| count(part.trustee, part.property, -1));
+            // The user's code, which may not wait here.
+            worker::try_with(|worker| worker.delegated(|| quietly(|| drop(call))));
+        }
+    }
+}
+
+impl<P: Parts, J: Job> Request for Tell<P, J> {
+    const TARGET: Target = Target::Nothing;
+    const PACKED_BYTES: Option<usize> = None;
+
+    /// Never of use, as of `At`.
+    fn pack(self, _to: &mut Vec<u8>) {}
+
+    unsafe fn unpack(_from: &[u8]) -> Option<Self> {
+        None
+    }
+
+    unsafe fn run(mut self, _property: *mut Header, serving: &mut Serving) {
+        if let Some(at) = self.0.take() {
+            worker::with(|worker| at.tell(worker));
+        }
+        serving.out.put(());
+    }
+}

@@ -1,0 +1,141 @@
+//! A call comes to the last trustee: all that the closure needs there travels in the request, and the result in the response. The call
+//! itself is looked at there only where a value is not free, or something goes wrong: its memory is the client's, and far.
+
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+
+use super::{At, Visited};
+use crate::property::Header;
+use crate::request::{Fault, Host, Request, Response, Resuming, Serving, Target};
+use crate::runtime::worker::{self, Worker};
+use crate::tasks::together::{Job, Parts, VISITED_MAX, run_on};
+use crate::unwind::quietly;
+
+/// A value, or where it is: of one part of a call.
+#[derive(Clone, Copy)]
+pub(crate) struct Stop {
+    /// Of the value, if the call has a share of it, else of the property.
+    pub(super) at: NonNull<()>,
+    pub(super) argument: usize,
+}
+
+// SAFETY: as of `Part`.
+unsafe impl Send for Stop {}
+
+/// A call that comes to the last trustee.
+pub(super) struct Visit<P: Parts, J: Job> {
+    pub(super) at: At<P, J>,
+    pub(super) stops: P::Stops,
+    /// Of so many of them, the first ones, it has a share.
+    pub(super) taken: usize,
+    pub(super) job: Unrun<J>,
+}
+
+/// A closure; one that is dropped did not run. Where that is the user's code may not wait.
+pub(super) struct Unrun<J>(Option<J>);
+
+impl<J> Unrun<J> {
+    pub(super) fn new(job: J) -> Self {
+        Unrun(Some(job))
+    }
+
+    fn take(&mut self) -> Option<J> {
+        self.0.take()
+    }
+}
+
+impl<J> Drop for Unrun<J> {
+    fn drop(&mut self) {
+        if let Some(job) = self.0.take() {
+            worker::try_with(|worker| worker.delegated(|| quietly(|| drop(job))));
+        }
+    }
+}
+
+/// What comes of it.
+enum Answer<U> {
+    Ran(U),
+    /// What the call itself says.
+    Other(Visited),
+}
+
+impl<P: Parts, J: Job> Visit<P, J> {
+    fn arrive(mut self, worker: &Worker) -> Answer<J::Output> {
+        let Some(job) = self.job.take() else { unreachable!("it comes once") };
+        let mut values = [NonNull::dangling(); VISITED_MAX];
+        let stops = self.stops.as_ref();
+        let is_free = !worker.launches.lines.has_spoiled()
+            && stops.iter().enumerate().all(|(place, stop)| {
+                let value = if place < self.taken { Some(stop.at) } else { Self::value_here(worker, stop) };
+                value.is_some_and(|value| {
+                    values[stop.argument] = value;
+                    true
+                })
+            });
+        let at = self.at;
+        if !is_free {
+            at.call().job = Some(job);
+            return Answer::Other(at.arrive(worker));
+        }
+        // SAFETY: each is one of the closure's arguments, and nobody else has it: it is free, or shared with calls that run here (N1).
+        match unsafe { run_on(worker, job, &values[..stops.len()]) } {
+            Ok(value) => Answer::Ran(value),
+            Err(payload) => {
+                let call = at.call();
+                call.outcome = Some(Err(call.route.after_panic(worker, payload)));
+                Answer::Other(Visited::Done)
+            }
+        }
+    }
+
+    /// Of a property of this trustee, if it is free.
+    #[inline(always)]
+    fn value_here(worker: &Worker, stop: &Stop) -> Option<NonNull<()>> {
+        let property = stop.at.cast::<Header>().as_ptr();
+        // SAFETY: live (J2), of this trustee and kind; J4.
+        unsafe {
+            if (*property).is_poisoned() || worker.launches.lines.has(property) {
+                return None;
+            }
+            (J::kind(stop.argument).get)(property)
+        }
+    }
+}
+
+impl<P: Parts, J: Job> Request for Visit<P, J> {
+    const TARGET: Target = Target::Nothing;
+    const PACKED_BYTES: Option<usize> = None;
+
+    /// Never of use, as of `At`.
+    fn pack(self, _to: &mut Vec<u8>) {}
+
+    unsafe fn unpack(_from: &[u8]) -> Option<Self> {
+        None
+    }
+
+    unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
+        let answer = worker::with(|worker| self.arrive(worker));
+        serving.out.put(answer);
+    }
+}
+
+/// Takes the call back.
+pub(super) struct Visitor<P: Parts, J: Job>(pub(super) At<P, J>);
+
+impl<P: Parts, J: Job> Response for Visitor<P, J> {
+    unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
+        let Visitor(at) = self;
+        worker::with(|worker| match fault {
+            // SAFETY: a visit puts it.
+            None => match unsafe { resuming.responses.take::<Answer<J::Output>>() } {
+                Answer::Ran(value) => {
+                    at.call().outcome = Some(Ok(value));
+                    at.go_back(worker);
+                }
+                Answer::Other(visited) => at.returned(worker, visited),
+            },
+            Some(fault) => at.refused(worker, fault),
+        });
+    }
+}

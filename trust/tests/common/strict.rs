@@ -1,0 +1,33 @@
+//! Which programs must not compile depends on the build, and how they are refused on the compiler. Also for the tests of `trust-durable`.
+
+use std::marker::PhantomData;
+use std::process::Command;
+
+/// The compiler whose messages `ui/*.stderr` hold.
+pub const RECORDED_WITH: &str = "rustc 1.95.";
+
+/// Whether a type is `NoRef`: `<Probe<T>>::IS_NO_REF`, with [`Otherwise`] in scope.
+pub struct Probe<T>(PhantomData<T>);
+
+/// What a [`Probe`] falls back to.
+pub trait Otherwise {
+    /// It is not.
+    const IS_NO_REF: bool = false;
+}
+impl<T> Otherwise for Probe<T> {}
+impl<T: trust::NoRef> Probe<T> {
+    /// It is.
+    pub const IS_NO_REF: bool = true;
+}
+
+const _: () = assert!(<Probe<u64>>::IS_NO_REF);
+
+/// Is `NoRef` more than `Send + 'static` in this build?
+pub const STRICT: bool = !<Probe<Box<u8>>>::IS_NO_REF;
+
+/// The compiler that builds the programs.
+pub fn compiler() -> String {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(rustc).arg("--version").output();
+    output.map_or_else(|error| error.to_string(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}

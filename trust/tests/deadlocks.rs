@@ -1,0 +1,352 @@
+//! Fibers that wait for each other in a circle: the one that came last gets an error that names them all, and the others go on. Waits that
+//! are long, or in an order that has no circle, get none.
+
+mod common;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use common::{Random, panic_of, text};
+use trust::{Error, JoinHandle, Latch, Shared, Threadpool, Trust, promise, together};
+
+fn pool(workers: usize) -> Threadpool {
+    Threadpool::builder().workers(workers).pin(false).build()
+}
+
+struct Account(i64);
+
+/// The texts of those that did not come to their end.
+fn failures<R>(fibers: Vec<JoinHandle<R>>) -> Vec<String> {
+    fibers.into_iter().filter_map(|fiber| fiber.join().err()).map(|panic| text(&*panic)).collect()
+}
+
+fn assert_tells(said: &str) {
+    for part in ["deadlock", "Account", "the first", "launched"] {
+        assert!(said.contains(part), "{part} is not in: {said}");
+    }
+}
+
+/// One fiber has the first and wants the second, another the other way round; each goes on when both have what they have.
+fn cross(pool: &Threadpool, a: &Trust<Latch<Account>>, b: &Trust<Latch<Account>>) -> Vec<JoinHandle<()>> {
+    let inside = Shared::new(AtomicUsize::new(0));
+    let start = |first: &Trust<Latch<Account>>, second: &Trust<Latch<Account>>| {
+        let (first, second, inside) = (first.clone(), second.clone(), inside.clone());
+        pool.spawn(move || {
+            first.launch(move |first| {
+                inside.fetch_add(1, Ordering::SeqCst);
+                while inside.load(Ordering::SeqCst) < 2 {
+                    trust::yield_now();
+                }
+                first.0 -= 1;
+                second.launch(|second| second.0 += 1);
+            });
+        })
+    };
+    vec![start(a, b), start(b, a)]
+}
+
+#[test]
+fn crossing_launches_are_told_and_one_of_them_succeeds() {
+    let _watch = watchdog!();
+    for workers in [1, 2] {
+        let pool = pool(workers);
+        let (a, b) = (pool.entrust(Latch::new(Account(0))), pool.entrust(Latch::new(Account(0))));
+        let failed = failures(cross(&pool, &a, &b));
+        // One gets the error. The other has launched on the one that it left poisoned, or came before.
+        assert!(!failed.is_empty(), "nobody was told");
+        assert_tells(&failed.iter().find(|text| text.starts_with("deadlock")).unwrap_or(&failed[0]).clone());
+    }
+}
+
+#[test]
+fn a_launch_on_a_latch_inside_a_launch_on_it_is_told() {
+    let _watch = watchdog!();
+    let pool = pool(1);
+    let account = pool.entrust(Latch::new(Account(0)));
+    let again = account.clone();
+    let said = panic_of(|| account.launch(move |_| again.launch(|account| account.0)));
+    assert_tells(&said);
+    // Its panic has left the closure that had the value.
+    assert!(panic_of(|| account.launch(|account| account.0)).contains("poisoned"));
+    account.clear_poison();
+    assert_eq!(account.launch(|account| account.0), 0);
+}
+
+/// What a reader of the documentation writes first. Each transfer that was not made is told, all others are made, the sum stays.
+#[test]
+fn sixteen_accounts_and_eight_fibers_end_whatever_they_launch() {
+    let _watch = watchdog!();
+    let pool = pool(2);
+    let accounts: Vec<_> = (0..16).map(|_| pool.entrust(Latch::new(Account(1000)))).collect();
+    let start = |seed: u64| {
+        let accounts = accounts.clone();
+        pool.spawn(move || {
+            let mut random = Random(seed);
+            let mut told = 0;
+            for _ in 0..200 {
+                let (from, to) = (random.below(16), random.below(16));
+                let (from, to) = (&accounts[from], accounts[to].clone());
+                let transfer = std::panic::AssertUnwindSafe(|| {
+                    from.launch(move |from| {
+                        trust::yield_now();
+                        to.launch(|to| to.0 += 1);
+                        from.0 -= 1;
+                    });
+                });
+                if let Err(panic) = std::panic::catch_unwind(transfer) {
+                    let text = text(&*panic);
+                    if !text.contains("poisoned") {
+                        assert_tells(&text);
+                        told += 1;
+                    }
+                    accounts.iter().for_each(Trust::clear_poison);
+                    if told >= 3 {
+                        break; // Each costs a fraction of a second.
+                    }
+                }
+            }
+            told
+        })
+    };
+    let fibers: Vec<_> = (0..8).map(start).collect();
+    let told: usize = fibers.into_iter().map(|fiber| fiber.join().unwrap()).sum();
+    // A transfer to the same account alone is one.
+    assert!(told > 0, "there were circles, and nobody was told");
+    accounts.iter().for_each(Trust::clear_poison);
+    let sum: i64 = accounts.iter().map(|account| account.launch(|account| account.0)).sum();
+    assert_eq!(sum, 16_000, "a transfer was made by half");
+}
+
+/// Fibers that join each other: each is given the handle of the next one.
+#[test]
+fn fibers_that_join_each_other_in_a_circle_are_told() {
+    let _watch = watchdog!();
+    for (workers, count) in [(1, 1), (1, 2), (2, 2), (2, 5)] {
+        let pool = pool(workers);
+        type Slot = Arc<Mutex<Option<JoinHandle<Result<(), String>>>>>;
+        let slots: Vec<Slot> = (0..count).map(|_| Slot::default()).collect();
+        let (tell, told) = std::sync::mpsc::channel();
+        let go = Arc::new(AtomicUsize::new(0));
+        for at in 0..count {
+            let (next, go, tell) = (Arc::clone(&slots[(at + 1) % count]), Arc::clone(&go), tell.clone());
+            let fiber = pool.spawn(move || {
+                while go.load(Ordering::SeqCst) == 0 {
+                    trust::yield_now();
+                }
+                let next = next.lock().unwrap().take().expect("its handle");
+                let outcome = next.join();
+                let outcome = outcome.unwrap_or_else(|panic| match panic.downcast_ref::<Error>() {
+                    Some(error @ Error::Deadlock { .. }) => Err(error.to_string()),
+                    _ => panic!("another panic: {}", text(&*panic)),
+                });
+                tell.send(outcome.clone()).unwrap();
+                outcome
+            });
+            *slots[at].lock().unwrap() = Some(fiber);
+        }
+        go.store(1, Ordering::SeqCst);
+        drop(tell);
+        let outcomes: Vec<_> = told.iter().collect();
+        // One is told by the error, and the others by what their fibers came to.
+        assert_eq!(outcomes.len(), count);
+        for outcome in &outcomes {
+            let said = outcome.as_ref().unwrap_err();
+            assert!(said.contains("deadlock") && said.contains("join"), "{said}");
+            assert_eq!(said.matches("waits for").count(), count, "{said}");
+        }
+    }
+}
+
+/// A launch inside a launch, and a call of `together` that has the one value and waits for the other.
+#[test]
+fn a_circle_by_way_of_together_is_told() {
+    let _watch = watchdog!();
+    let pool = pool(2);
+    let trustees = pool.trustees().to_vec();
+    // It takes them in the order of trustees.
+    let low = trustees[0].entrust(Latch::new(Account(0)));
+    let high = trustees[1].entrust(Latch::new(Account(0)));
+    let (low_too, high_too) = (low.clone(), high.clone());
+    let has_high = Shared::new(AtomicUsize::new(0));
+    let seen = has_high.clone();
+    let launcher = pool.spawn(move || {
+        high_too.launch(move |high| {
+            has_high.store(1, Ordering::SeqCst);
+            // Until the other call has `low` and stands in the line of this one.
+            trust::sleep(Duration::from_millis(100));
+            low_too.launch(|low| low.0 += 1);
+            high.0 += 1;
+        });
+    });
+    while seen.load(Ordering::SeqCst) == 0 {
+        trust::yield_now();
+    }
+    let both = panic_of(|| together((&low, &high), |(low, high)| (low.0, high.0)));
+    // `high` was left poisoned by the one that was told.
+    assert!(both.contains("poisoned"), "{both}");
+    let said = failures(vec![launcher]);
+    assert_tells(&said[0]);
+    assert!(said[0].contains("together"), "{said:?}");
+}
+
+/// A closure that has given its value up for a while, and waits for it again.
+#[test]
+fn a_circle_by_way_of_released_is_told_and_leaves_no_value_behind() {
+    let _watch = watchdog!();
+    let pool = pool(2);
+    let (outer, inner) = (pool.entrust(Latch::new(Account(0))), pool.entrust(Latch::new(Account(0))));
+    let (outer_too, inner_too) = (outer.clone(), inner.clone());
+    let is_out = Shared::new(AtomicUsize::new(0));
+    let (tells, waits) = (is_out.clone(), is_out.clone());
+    // Has `outer`, and waits for a closure on `inner`, which gives that up meanwhile.
+    let first = pool.spawn(move || {
+        outer.launch(move |_| {
+            inner.launch_held(move |inner| {
+                let again = panic_of_or_none(|| {
+                    inner.released(|| {
+                        tells.store(1, Ordering::SeqCst);
+                        while tells.load(Ordering::SeqCst) < 2 {
+                            trust::yield_now();
+                        }
+                        // The other is to stand in its line before this one does. If it does not, it is the one that is told.
+                        trust::sleep(Duration::from_millis(300));
+                    });
+                });
+                match again {
+                    None => inner.0 += 1,
+                    Some(said) if said.contains("poisoned") => {}
+                    Some(said) => {
+                        assert_tells(&said);
+                        assert!(panic_of(|| inner.0 += 1).contains("no value"));
+                        assert!(panic_of(|| inner.released(|| ())).contains("no value"));
+                    }
+                }
+            });
+        });
+    });
+    // Has `inner`, and waits for `outer`.
+    let second = pool.spawn(move || {
+        while waits.load(Ordering::SeqCst) == 0 {
+            trust::yield_now();
+        }
+        inner_too.launch(move |_| {
+            waits.store(2, Ordering::SeqCst);
+            outer_too.launch(|outer| outer.0 += 1);
+        });
+    });
+    let failed = failures(vec![first, second]);
+    // Either the second was told, or the first was and has said so without failing.
+    assert!(failed.iter().all(|said| said.contains("deadlock") || said.contains("poisoned")), "{failed:?}");
+}
+
+fn panic_of_or_none(f: impl FnOnce()) -> Option<String> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).err().map(|panic| text(&*panic))
+}
+
+/// What waits for long, and what waits in chains and in one order for all, is left alone.
+#[test]
+fn waits_without_a_circle_get_no_error() {
+    let _watch = watchdog!(120);
+    let pool = pool(2);
+    let accounts: Vec<_> = (0..8).map(|_| pool.entrust(Latch::new(Account(0)))).collect();
+    let end = Instant::now() + Duration::from_millis(common::effort(2500, 15_000));
+    let (promised, late) = promise::<u32>();
+    // A chain of joins that ends where somebody waits for a promise, for longer than circles take to be found.
+    let mut chain = pool.spawn(move || {
+        let (promised, kept) = promise::<u32>();
+        let keeper = trust::spawn(move || {
+            while Instant::now() < end {
+                trust::sleep(Duration::from_millis(10));
+            }
+            promised.keep(7);
+        });
+        let value = kept.wait().unwrap();
+        keeper.join().unwrap();
+        value
+    });
+    for _ in 0..20 {
+        chain = pool.spawn(move || chain.join().unwrap());
+    }
+    // Nested launches in the order of the accounts, with waits inside; on other accounts, calls of `together` in any order, and launches
+    // on one of them.
+    let others: Vec<_> = (0..3).map(|_| pool.entrust(Latch::new(Account(0)))).collect();
+    let transfers: Vec<_> = (0..24)
+        .map(|seed| {
+            let (accounts, others) = (accounts.clone(), others.clone());
+            pool.spawn(move || {
+                let mut random = Random(seed);
+                let mut made = 0;
+                while Instant::now() < end {
+                    let mut named = [random.below(8), random.below(8), random.below(8)];
+                    named.sort_unstable();
+                    let [a, b, c] = named.map(|at| accounts[at].clone());
+                    if named[0] == named[1] || named[1] == named[2] {
+                        continue;
+                    }
+                    if random.below(3) == 0 {
+                        let [one, two] = [random.below(3), random.below(2)];
+                        let two = (one + 1 + two) % 3;
+                        together((&others[one], &others[two]), |(one, two)| {
+                            one.0 += 1;
+                            two.0 -= 1;
+                        });
+                        others[one].launch(|one| {
+                            trust::yield_now();
+                            one.0 += 1;
+                            trust::yield_now();
+                            one.0 -= 1;
+                        });
+                    } else {
+                        let pause = random.below(20) == 0;
+                        a.launch(move |a| {
+                            a.0 -= 1;
+                            b.launch(move |b| {
+                                if pause {
+                                    trust::sleep(Duration::from_millis(30));
+                                }
+                                c.launch_held(|c| {
+                                    c.released(trust::yield_now);
+                                    c.0 += 1;
+                                });
+                                b.0 += 0;
+                            });
+                        });
+                    }
+                    made += 1;
+                }
+                made
+            })
+        })
+        .collect();
+    let made: u64 = transfers.into_iter().map(|fiber| fiber.join().unwrap()).sum();
+    assert!(made > 0);
+    assert_eq!(chain.join().unwrap(), 7);
+    promised.keep(1);
+    assert_eq!(late.wait(), Ok(1));
+    let sum: i64 = accounts.iter().map(|account| account.launch(|account| account.0)).sum();
+    assert_eq!(sum, 0);
+}
+
+/// The calling thread waits in a way that no worker sees: what it holds up is no circle.
+#[test]
+fn a_thread_that_comes_late_is_not_taken_for_a_circle() {
+    let _watch = watchdog!();
+    let pool = pool(2);
+    let (here, there) = (trust::local_trustee().entrust(Latch::new(Account(0))), pool.entrust(Latch::new(Account(0))));
+    let fibers: Vec<_> = (0..4)
+        .map(|_| {
+            let (here, there) = (here.clone(), there.clone());
+            pool.spawn(move || {
+                there.launch(move |there| {
+                    here.launch(|here| here.0 += 1);
+                    there.0 += 1;
+                })
+            })
+        })
+        .collect();
+    // It does not serve meanwhile.
+    std::thread::sleep(Duration::from_millis(1200));
+    fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+    assert_eq!((here.launch(|here| here.0), there.launch(|there| there.0)), (4, 4));
+}
