@@ -17,7 +17,7 @@ use trust::Threadpool;
 
 use crate::{
     machine::Machine,
-    options::{Comparison, Strict},
+    options::Timed,
     report::median,
     rounds::interleaved,
     verdict::{conclude, verdict_at_least},
@@ -35,20 +35,10 @@ pub struct Futures {
     /// Threads of the runtime.
     #[arg(long, default_value_t = 2)]
     pub threads: usize,
-    /// Length of a run in milliseconds.
-    #[arg(long, default_value_t = 300)]
-    pub millis: u64,
-    /// Seed of the order of contenders.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// What all measuring commands share.
+    /// What such commands share.
     #[command(flatten)]
     #[serde(flatten)]
-    pub comparison: Comparison,
-    /// Whether targets have to be met.
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub strict: Strict,
+    pub timed: Timed,
 }
 
 /// All runs of one contender with one number of tasks.
@@ -78,20 +68,17 @@ const CONTENDERS: [Contender; 4] =
 /// # Errors
 /// A counter that is wrong; with `--strict`, a target that is missed.
 pub fn command(mut options: Futures) -> Result<()> {
-    options.comparison.prepare()?;
+    options.timed.prepare(20)?;
     ensure!(
         options.threads > 0 && !options.tasks.is_empty() && !options.tasks.contains(&0),
         "--tasks, --threads: at least one"
     );
-    if options.comparison.smoke {
-        options.millis = options.millis.min(20);
-    }
     let machine = Machine::here();
     println!("{machine}");
     let runs: Vec<(Contender, usize)> =
         options.tasks.iter().flat_map(|&tasks| CONTENDERS.map(|contender| (contender, tasks))).collect();
     let mut samples = vec![Vec::new(); runs.len()];
-    interleaved(options.comparison.rounds, runs.len(), options.seed, |_, index| {
+    interleaved(options.timed.comparison.rounds, runs.len(), options.timed.seed, |_, index| {
         let ((name, run), tasks) = runs[index];
         let (made, elapsed) = run(&options, tasks).map_err(|error| anyhow!("{name}, {tasks} tasks: {error}"))?;
         samples[index].push(made as f64 / elapsed.as_secs_f64() / 1e6);
@@ -122,8 +109,8 @@ pub fn command(mut options: Futures) -> Result<()> {
         verdict_at_least("64 tasks: apply_async over tokio's Mutex", 1.0, ratio("apply-async", "tokio-mutex", 64)),
         verdict_at_least("one task: apply_async over an actor", 0.8, ratio("apply-async", "actor", 1)),
     ];
-    let json = options.comparison.json.as_deref();
-    conclude("async", &machine, &options, Measured { series }, targets, json, options.strict)
+    let json = options.timed.comparison.json.as_deref();
+    conclude("async", &machine, &options, Measured { series }, targets, json, options.timed.strict)
 }
 
 fn runtime(options: &Futures) -> Result<Runtime> {
@@ -137,7 +124,7 @@ where
     F: Fn(H, Instant, Duration) -> I,
     I: Future<Output = Result<u64>> + Send + 'static,
 {
-    let (began, time) = (Instant::now(), Duration::from_millis(options.millis));
+    let (began, time) = (Instant::now(), Duration::from_millis(options.timed.millis));
     let tasks: Vec<_> = (0..tasks).map(|_| tokio::spawn(increment(handle.clone(), began, time))).collect();
     let mut made = 0;
     for task in tasks {

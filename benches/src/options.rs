@@ -63,6 +63,40 @@ pub struct Strict {
     pub strict: bool,
 }
 
+/// Options of the commands whose runs end after a time, and that have targets.
+#[derive(Clone, Debug, Args, Serialize)]
+pub struct Timed {
+    /// Length of a run in milliseconds.
+    #[arg(long, default_value_t = 300)]
+    pub millis: u64,
+    /// Seed of the order of contenders.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// What all measuring commands share.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub comparison: Comparison,
+    /// Whether targets have to be met.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub strict: Strict,
+}
+
+impl Timed {
+    /// Checks the options and, with `--smoke`, makes the runs short.
+    ///
+    /// # Errors
+    /// No round, or no time.
+    pub fn prepare(&mut self, smoke_millis: u64) -> Result<()> {
+        self.comparison.prepare()?;
+        ensure!(self.millis > 0, "--millis 0: a run needs some time");
+        if self.comparison.smoke {
+            self.millis = self.millis.min(smoke_millis);
+        }
+        Ok(())
+    }
+}
+
 /// Options of the commands whose contenders run in this process.
 #[derive(Clone, Debug, Args, Serialize)]
 #[command(mut_arg("rounds", |rounds| rounds.default_value("7")))]

@@ -18,7 +18,7 @@ use trust::{Latch, Threadpool, Trust, together};
 
 use crate::{
     machine::Machine,
-    options::{Comparison, Strict},
+    options::Timed,
     report::median,
     rounds::interleaved,
     verdict::{conclude, verdict_at_least},
@@ -39,20 +39,10 @@ pub struct Transfers {
     /// Fibers that transfer, over all workers.
     #[arg(long, default_value_t = 64)]
     pub fibers: usize,
-    /// Length of a run in milliseconds.
-    #[arg(long, default_value_t = 300)]
-    pub millis: u64,
-    /// Seed of the order of contenders.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// What all measuring commands share.
+    /// What such commands share.
     #[command(flatten)]
     #[serde(flatten)]
-    pub comparison: Comparison,
-    /// Whether targets have to be met.
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub strict: Strict,
+    pub timed: Timed,
 }
 
 /// All runs of one contender.
@@ -74,14 +64,17 @@ type Ran = Result<(u64, Duration)>;
 type Contender = (&'static str, fn(&Transfers) -> Ran);
 
 /// Contenders: what they do, and whether all accounts are at one trustee.
-const CONTENDERS: [Contender; 7] = [
+const CONTENDERS: [Contender; 10] = [
     ("together", |options| latched(options, false, two_together)),
     ("together-of-4", |options| latched(options, false, four_together)),
+    ("together-of-8", |options| latched(options, false, eight_together)),
+    ("together-hot", |options| latched(options, false, hot_together)),
     ("together-one-trustee", |options| latched(options, true, two_together)),
     ("apply-one-trustee", apply_one),
     ("nested-launches", |options| latched(options, false, nested_launches)),
     ("apply-twice", |options| latched(options, false, apply_twice)),
-    ("std-mutex", std_mutex),
+    ("std-mutex", |options| std_mutex(options, pick)),
+    ("std-mutex-hot", |options| std_mutex(options, pick_hot)),
 ];
 
 /// Runs it.
@@ -89,18 +82,15 @@ const CONTENDERS: [Contender; 7] = [
 /// # Errors
 /// Accounts that do not add up; with `--strict`, a target that is missed.
 pub fn command(mut options: Transfers) -> Result<()> {
-    options.comparison.prepare()?;
+    options.timed.prepare(20)?;
     ensure!(
-        options.accounts > 4 && options.workers > 0 && options.fibers > 0,
-        "--accounts: at least 5; one worker, one fiber"
+        options.accounts > 8 && options.workers > 0 && options.fibers > 0,
+        "--accounts: at least 9; one worker, one fiber"
     );
-    if options.comparison.smoke {
-        options.millis = options.millis.min(20);
-    }
     let machine = Machine::here();
     println!("{machine}");
     let mut samples = vec![Vec::new(); CONTENDERS.len()];
-    interleaved(options.comparison.rounds, CONTENDERS.len(), options.seed, |_, index| {
+    interleaved(options.timed.comparison.rounds, CONTENDERS.len(), options.timed.seed, |_, index| {
         let (name, run) = CONTENDERS[index];
         let (made, elapsed) = run(&options).map_err(|error| anyhow!("{name}: {error}"))?;
         samples[index].push(made as f64 / elapsed.as_secs_f64() / 1e6);
@@ -132,8 +122,8 @@ pub fn command(mut options: Transfers) -> Result<()> {
             ratio(of("together-one-trustee"), of("apply-one-trustee")),
         ),
     ];
-    let json = options.comparison.json.as_deref();
-    conclude("transfers", &machine, &options, Measured { series }, targets, json, options.strict)
+    let json = options.timed.comparison.json.as_deref();
+    conclude("transfers", &machine, &options, Measured { series }, targets, json, options.timed.strict)
 }
 
 /// What one fiber does again and again.
@@ -154,7 +144,7 @@ fn latched(options: &Transfers, is_at_one: bool, transfer: Transfer) -> Ran {
 
 /// Runs `transfer` in all fibers until the time is over.
 fn fibers(options: &Transfers, pool: &Threadpool, transfer: impl Fn(&mut SmallRng) + Clone + Send + 'static) -> Ran {
-    let time = Duration::from_millis(options.millis);
+    let time = Duration::from_millis(options.timed.millis);
     let began = Instant::now();
     let fibers: Vec<_> = (0..options.fibers)
         .map(|fiber| {
@@ -197,11 +187,32 @@ fn pick<const N: usize>(accounts: usize, rng: &mut SmallRng) -> [usize; N] {
     picked
 }
 
+/// The first account, which all want, and another one.
+fn pick_hot(accounts: usize, rng: &mut SmallRng) -> [usize; 2] {
+    [0, rng.random_range(1..accounts)]
+}
+
 fn two_together(accounts: &[Trust<Latch<i64>>], rng: &mut SmallRng) {
     let [from, to] = pick(accounts.len(), rng);
     together((&accounts[from], &accounts[to]), |(from, to)| {
         *from -= 1;
         *to += 1;
+    });
+}
+
+fn hot_together(accounts: &[Trust<Latch<i64>>], rng: &mut SmallRng) {
+    let [from, to] = pick_hot(accounts.len(), rng);
+    together((&accounts[from], &accounts[to]), |(from, to)| {
+        *from -= 1;
+        *to += 1;
+    });
+}
+
+fn eight_together(accounts: &[Trust<Latch<i64>>], rng: &mut SmallRng) {
+    together(pick::<8>(accounts.len(), rng).map(|account| &accounts[account]), |balances| {
+        let [from, to @ ..] = balances;
+        *from -= 7;
+        to.into_iter().for_each(|balance| *balance += 1);
     });
 }
 
@@ -251,7 +262,7 @@ fn apply_one(options: &Transfers) -> Ran {
     verified(std::iter::once(accounts.apply(|accounts| accounts.iter().sum())), options, ran)
 }
 
-fn std_mutex(options: &Transfers) -> Ran {
+fn std_mutex(options: &Transfers, pick: fn(usize, &mut SmallRng) -> [usize; 2]) -> Ran {
     let accounts: Arc<Vec<Mutex<i64>>> = Arc::new((0..options.accounts).map(|_| Mutex::new(OPENING)).collect());
     let is_over = Arc::new(AtomicBool::new(false));
     let began = Instant::now();
@@ -273,7 +284,7 @@ fn std_mutex(options: &Transfers) -> Ran {
             })
         })
         .collect();
-    thread::sleep(Duration::from_millis(options.millis));
+    thread::sleep(Duration::from_millis(options.timed.millis));
     is_over.store(true, Ordering::Relaxed);
     let made = threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked")));
     let made = made.sum::<Result<u64>>()?;

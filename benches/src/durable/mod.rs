@@ -24,7 +24,7 @@ use serde::Serialize;
 use crate::{
     harness::Progress,
     machine::Machine,
-    options::{Comparison, Strict},
+    options::Timed,
     report::median,
     rounds::{Skipped, interleaved},
     verdict::{Verdict, conclude, verdict_at_least, verdict_at_most},
@@ -44,30 +44,21 @@ const BARE: &str = "bare-loop";
 
 /// Options of `durable`.
 #[derive(Clone, Debug, Args, Serialize)]
+#[command(mut_arg("millis", |millis| millis.default_value("1000")))]
 pub struct DurableBench {
     /// Where all of them write: in folders that are removed after each run [default: the system's folder for temporary files].
     #[arg(long)]
     pub folder: Option<PathBuf>,
-    /// Length of a run in milliseconds.
-    #[arg(long, default_value_t = 1000)]
-    pub millis: u64,
     /// Puts under way at a time, of the series with many.
     #[arg(long, default_value_t = 4096)]
     pub outstanding: u64,
     /// Only these of the other stores, by name.
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Seed of the order of contenders.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// What all measuring commands share.
+    /// What such commands share.
     #[command(flatten)]
     #[serde(flatten)]
-    pub comparison: Comparison,
-    /// Whether targets have to be met.
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub strict: Strict,
+    pub timed: Timed,
 }
 
 /// All runs of one contender on one workload.
@@ -107,11 +98,11 @@ const GATHERED: &str = "1,000 puts a commit by hand";
 /// # Errors
 /// A run that went wrong, or whose puts are not there; with `--strict`, a target that is missed.
 pub fn command(mut options: DurableBench) -> Result<()> {
-    options.comparison.prepare()?;
-    ensure!(options.millis > 0 && options.outstanding > 1, "--millis and --outstanding: more is needed");
-    let entries = if options.comparison.smoke { 2000 } else { 65_536 };
-    if options.comparison.smoke {
-        (options.millis, options.outstanding) = (options.millis.min(50), options.outstanding.min(64));
+    options.timed.prepare(50)?;
+    ensure!(options.outstanding > 1, "--outstanding: more than one is needed");
+    let entries = if options.timed.comparison.smoke { 2000 } else { 65_536 };
+    if options.timed.comparison.smoke {
+        options.outstanding = options.outstanding.min(64);
     }
     let machine = Machine::here();
     println!("{machine}");
@@ -121,7 +112,7 @@ pub fn command(mut options: DurableBench) -> Result<()> {
         let (bare, own, fibers) = (Bare::default(), Own::Callbacks, Own::Fibers);
         let stores = others(1, &options.only, &mut skipped)?;
         let gathered = others(BY_HAND, &options.only, &mut skipped)?;
-        let time = Duration::from_millis(options.millis);
+        let time = Duration::from_millis(options.timed.millis);
         let work = |outstanding| Work { outstanding, time };
         // What a group is like, for the bare loop.
         for outstanding in [1, options.outstanding] {
@@ -141,14 +132,14 @@ pub fn command(mut options: DurableBench) -> Result<()> {
         let series = measure(&all, &parent, &options)?;
         let memory = Path::new(MEMORY);
         let place = if memory.is_dir() { memory } else { &parent };
-        let rounds = 0..options.comparison.rounds;
+        let rounds = 0..options.timed.comparison.rounds;
         (series, rounds.map(|_| structures::round(place, time, entries)).collect::<Result<Vec<_>>>()?)
     };
     print(&series, &structures);
     let targets = targets(&series, &structures);
-    let json = options.comparison.json.clone();
+    let json = options.timed.comparison.json.clone();
     let measured = Measured { series, structures, skipped };
-    conclude("durable", &machine, &options, measured, targets, json.as_deref(), options.strict)
+    conclude("durable", &machine, &options, measured, targets, json.as_deref(), options.timed.strict)
 }
 
 fn failed(parent: &Path) -> String {
@@ -177,13 +168,13 @@ fn measure(all: &[Entry<'_>], parent: &Path, options: &DurableBench) -> Result<V
     let progress = Progress::new("durable");
     let mut samples: Vec<Vec<f64>> = all.iter().map(|_| Vec::new()).collect();
     let mut groups: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
-    interleaved(options.comparison.rounds, all.len(), options.seed, |round, index| {
+    interleaved(options.timed.comparison.rounds, all.len(), options.timed.seed, |round, index| {
         let Entry { group, contender, work } = &all[index];
         let name = contender.name();
         let ran =
             verified(*contender, parent, *work).with_context(|| format!("{name}, {group}, in {}", parent.display()))?;
         let rate = ran.sum() as f64 / ran.elapsed.as_secs_f64();
-        progress.show(&format!("round {round}/{} {group} {name} {rate:.0}/s", options.comparison.rounds));
+        progress.show(&format!("round {round}/{} {group} {name} {rate:.0}/s", options.timed.comparison.rounds));
         samples[index].push(rate);
         if let Some((syncs, bytes)) = ran.groups {
             groups.insert(index, (syncs as f64 / ran.elapsed.as_secs_f64(), bytes as f64 / ran.sum().max(1) as f64));
