@@ -57,7 +57,7 @@ macro_rules! counters {
             /// assert!(stats.iter().any(|(name, times)| name == "parks" && times == stats.parks));
             /// ```
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
-                [$((stringify!($name), self.$name)),*].into_iter()
+                [$((stringify!($name), self.$name),)* ("involuntary_switches", self.involuntary_switches)].into_iter()
             }
         }
 

@@ -88,10 +88,7 @@ pub(crate) struct Seen {
 }
 
 /// Milliseconds of a clock that is cheap to read and some milliseconds behind.
-#[expect(
-    unsafe_code,
-    reason = "a system call; rustix finds its own way into the kernel's page, which valgrind hides"
-)]
+#[expect(unsafe_code, reason = "a system call; rustix finds its own way into the kernel's page, which valgrind hides")]
 pub(crate) fn now_ms() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes the time there.

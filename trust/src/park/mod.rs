@@ -177,7 +177,7 @@ impl Parker {
     #[cold]
     fn wake_slow(&self, word: u32) -> Presence {
         if word == ASLEEP {
-            // Pairs with the Release in `park`.
+            // Pairs with the Release in `arm`.
             let woken = self.word.compare_exchange(ASLEEP, AWAKE, Ordering::Acquire, Ordering::Relaxed);
             if woken.is_ok() {
                 occupancy::wake(self.index);
