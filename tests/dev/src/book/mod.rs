@@ -143,7 +143,7 @@ fn measure(context: &Context, measurement: &Measurement, folder: &Path, quick: b
     let json = format!("{folder}/{}.json", measurement.name);
     let limit_s = BUILD_S + OVERRUN_MAX * measurement.seconds;
     let bench = |arguments: &[&str], more: &[&str]| {
-        let run = context.cargo(&["run", "--quiet", "--profile", "bench", "--package", "gossamer-bench", "--"]);
+        let run = context.cargo(&["run", "--quiet", "--release", "--package", "gossamer-bench", "--"]);
         run.within(limit_s).args(arguments).args(more).check()
     };
     let size: &[&str] = if quick { &["--smoke"] } else { &[] };
