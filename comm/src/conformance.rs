@@ -2,13 +2,16 @@
 //! [`run`] at the same time, each on its own fabric: threads of one process, processes of one host,
 //! or hosts.
 //!
-//! Here: the layout, the cases but one, and the barrier between them. The large case, streams of
-//! writes, is `stream`. Not here: starting machines and killing them, which differ by fabric.
+//! Here: the layout, the cases but some, and the barrier between them. The large case, streams of
+//! writes, is `stream`, those of shares are `shares`. Not here: starting machines and killing them, which differ by fabric.
 //!
 //! A case that fails panics with what it saw. Every wait is bounded by [`Effort::timeout`], so the
 //! other machines fail too, rather than hang.
 
+mod shares;
 mod stream;
+
+pub use shares::shares_outlive_a_machine;
 
 use crate::{Connection, Error, Fabric, Loss, MachineId, Region, WORD_BYTES, Wake, WorkerId};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +42,9 @@ const WAKE: usize = PARK_ALONE + LINE_BYTES;
 const WAKES: usize = WAKE + LINE_BYTES;
 /// Two words: written before and after each bulk write.
 const TRAIL: usize = WAKES + LINE_BYTES;
-const STREAM: usize = TRAIL + LINE_BYTES;
+/// The round of the stream to shares.
+const SHARE_FLAG: usize = TRAIL + LINE_BYTES;
+const STREAM: usize = SHARE_FLAG + LINE_BYTES;
 const BULK: usize = STREAM + stream::LANE_BYTES * LANES;
 const BULK_BYTES: usize = 1 << 20;
 /// The last line: nothing but the write that just fits may touch it.
@@ -98,6 +103,8 @@ pub fn run(fabric: &dyn Fabric, effort: &Effort) {
     machine.wakes_and_sleeps(last, effort.wakes, effort.wakes.div_ceil(10));
     machine.barrier();
     machine.wakes_alone(last);
+    machine.barrier();
+    machine.uses_shares();
     // Nobody leaves while others still ask.
     machine.barrier();
     machine.has_lost_nobody();
@@ -174,15 +181,21 @@ impl<'a> Machine<'a> {
 
     /// Waits until every machine has come here.
     fn barrier(&mut self) {
+        self.meet(None);
+    }
+
+    /// Waits until every machine has come here, but one that has died.
+    fn meet(&mut self, without: Option<MachineId>) {
         self.barriers += 1;
         let (fabric, barriers) = (self.fabric, self.barriers);
         let line_of = |machine: MachineId| BARRIER + LINE_BYTES * usize::from(machine.0);
-        for connection in &mut self.connections {
+        for connection in self.connections.iter_mut().filter(|connection| Some(connection.peer()) != without) {
             connection.write(&barriers.to_ne_bytes(), line_of(fabric.machine())).unwrap();
             connection.wake(PARK_BARRIER).unwrap();
             connection.flush().unwrap();
         }
-        let late = || peers(fabric).find(|peer| load(fabric.region(), line_of(*peer)) < barriers);
+        let is_late = |peer: &MachineId| Some(*peer) != without && load(fabric.region(), line_of(*peer)) < barriers;
+        let late = || peers(fabric).find(is_late);
         // The others may be busy with a case that this machine has no part in, step after step.
         let timeout = 3 * self.effort.timeout;
         while late().is_some() {

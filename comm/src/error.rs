@@ -2,6 +2,7 @@
 //! to do about it.
 
 use crate::fabric::{MachineId, WorkerId};
+use crate::share::ShareId;
 
 /// What can go wrong between machines. Nothing has been written, and nothing was half done, when
 /// one is returned.
@@ -231,6 +232,54 @@ pub enum Error {
     Verbs {
         /// What is wrong, and what helps.
         reason: String,
+    },
+    /// A share cannot be opened, or not be used.
+    #[error("{share}: {problem}")]
+    Share {
+        /// Which one.
+        share: ShareId,
+        /// What is wrong with it, and the cure.
+        problem: String,
+    },
+    /// A machine has no such share open.
+    #[error("{machine} has not opened {share}: it has to, and to tell so, before others use it")]
+    NoSuchShare {
+        /// Whose share it would be.
+        machine: MachineId,
+        /// Which one.
+        share: ShareId,
+    },
+    /// An access inside of a share to what its owner has not committed.
+    #[error("{bytes} bytes at offset {offset} of {share} are not all committed: use what its owner has told of only")]
+    NotCommitted {
+        /// Which one.
+        share: ShareId,
+        /// First byte of the access.
+        offset: usize,
+        /// Its length.
+        bytes: usize,
+    },
+    /// A ticket that this connection has not given, or that was taken.
+    #[error("there is no read with ticket {ticket} on this connection: each is taken once, where it was begun")]
+    NoSuchTicket {
+        /// The ticket's number.
+        ticket: u64,
+    },
+    /// What was read does not fit exactly. It can still be taken.
+    #[error("ticket {ticket} is for {bytes} bytes, not for {room_bytes}")]
+    WrongRoom {
+        /// The ticket's number.
+        ticket: u64,
+        /// Bytes that were read.
+        bytes: usize,
+        /// Room for them.
+        room_bytes: usize,
+    },
+    /// A machine from which something was to be read is gone.
+    #[error("{machine} is gone: what was to be read of it will not come")]
+    Gone {
+        /// Which machine.
+        machine: MachineId,
     },
     /// The operating system refused.
     #[error("{doing}: {source}")]

@@ -16,10 +16,19 @@
 //!   comes after the writes, makes a `SeqCst` fence (P2), then looks for "asleep". Whichever fence
 //!   comes second, its side sees what the other side stored before its own: the sleeper finds the
 //!   work, or the waking side finds the sleeper. No wake-up is lost.
+//!
+//! Beside its region a machine may have *shares* (`share/mod.rs`), which peers read as well as write. Their orders, W, R
+//! and C, are written down there.
 
 use crate::error::Error;
 use crate::memory::Region;
+#[cfg(all(target_os = "linux", not(loom)))]
+use crate::share::Share;
+use crate::share::{ShareId, Ticket};
 use std::fmt;
+use std::ops::Range;
+#[cfg(all(target_os = "linux", not(loom)))]
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Number of a machine in a rack program, from 0.
@@ -157,13 +166,112 @@ pub trait Fabric: Send + Sync {
     /// [`Error::System`].
     fn watch(&self, timeout: Duration) -> Result<Option<MachineId>, Error>;
 
+    /// Opens a share of the own machine: `bytes` bytes of address space, of which nothing is committed yet. Peers may name
+    /// it from now on. Several fabrics that share a region share its shares too.
+    ///
+    /// A share that nobody opens costs nothing, but on `shm` one descriptor and one empty file for all machines of the
+    /// host. An open one costs its commit map, a bit for each [`SHARE_UNIT_BYTES`](crate::SHARE_UNIT_BYTES).
+    ///
+    /// # Errors
+    /// [`Error::Share`]: no such number, no such length, or open already; [`Error::Verbs`], [`Error::System`].
+    ///
+    /// # Example
+    /// Machine 1 of two has a share, of which it commits a part; machine 0 writes there and reads it back.
+    ///
+    /// ```
+    /// use comm::{Connection, Fabric, MachineId, SHARE_UNIT_BYTES, ShareId, WorkerId, shm};
+    /// use std::time::Duration;
+    ///
+    /// const TABLE: ShareId = ShareId(0);
+    /// const TIMEOUT: Duration = Duration::from_secs(10);
+    /// let segments = shm::create(2)?;
+    /// let open = |machine| shm::ShmFabric::open(segments.bootstrap(MachineId(machine))?, 4096, TIMEOUT);
+    /// let [near, far] = std::thread::scope(|scope| {
+    ///     let far = scope.spawn(|| open(1));
+    ///     [open(0), far.join().expect("it does not panic")]
+    /// });
+    /// let (near, far) = (near?, far?);
+    ///
+    /// far.open_share(TABLE, 1 << 30)?; // a GiB of addresses, and no memory yet
+    /// far.commit(TABLE, 0..4 * SHARE_UNIT_BYTES)?;
+    /// // Mostly, machine 0 hears by a message now that it may use these bytes.
+    /// let mut connection = near.connect(MachineId(1), WorkerId(0))?;
+    /// connection.write_share(TABLE, 64, b"eight by")?;
+    /// let ticket = connection.read_share(TABLE, 64, 8)?;
+    /// let mut bytes = [0; 8];
+    /// while !connection.take(ticket, &mut bytes)? {} // a worker does something else meanwhile
+    /// assert_eq!(&bytes, b"eight by");
+    /// assert!(connection.write_share(TABLE, 1 << 20, &bytes).is_err(), "nothing is committed there");
+    /// # Ok::<(), comm::Error>(())
+    /// ```
+    #[cfg(all(target_os = "linux", not(loom)))]
+    fn open_share(&self, share: ShareId, bytes: usize) -> Result<(), Error> {
+        self.region().shares().open(share, bytes, |share| self.prepare_share(share, 0..0))
+    }
+
+    /// Makes a range of an own share usable, by this machine and by its peers. Where it was not committed, its bytes are 0;
+    /// where it was, they stay. Order C: peers that see a message sent after this returned may use the range. It takes
+    /// memory now, and on `verbs` pins it, in chunks of 64 MiB.
+    ///
+    /// # Errors
+    /// [`Error::Misaligned`] (the range is no whole units, [`SHARE_UNIT_BYTES`](crate::SHARE_UNIT_BYTES)),
+    /// [`Error::OutOfRange`], [`Error::NoSuchShare`]; [`Error::System`], [`Error::Verbs`]: there is no more memory, or no
+    /// more that may be pinned.
+    #[cfg(all(target_os = "linux", not(loom)))]
+    fn commit(&self, share: ShareId, range: Range<usize>) -> Result<(), Error> {
+        let share = own_share(self, share)?;
+        share.commit(range, |range| self.prepare_share(&share, range))
+    }
+
+    /// Gives a range of an own share back to the system. To be called only when all peers that used it were told, and
+    /// have answered that they do not any more. One that does nevertheless does no harm: it reads old bytes or zeros, and
+    /// what it writes may be lost or be found later. On `verbs`, memory stays pinned, and is filled with zeros.
+    ///
+    /// # Errors
+    /// As for [`commit`](Fabric::commit).
+    #[cfg(all(target_os = "linux", not(loom)))]
+    fn release(&self, share: ShareId, range: Range<usize>) -> Result<(), Error> {
+        own_share(self, share)?.release(range)
+    }
+
+    /// A share as this process has it mapped: an own one, or that of a machine whose memory this fabric maps (`shm`).
+    /// `None` where it has to be read and written over a connection. It may be used after the fabric is gone.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPeer`], [`Error::NoSuchShare`], [`Error::System`].
+    #[cfg(all(target_os = "linux", not(loom)))]
+    fn mapped(&self, machine: MachineId, share: ShareId) -> Result<Option<Arc<Share>>, Error> {
+        if machine == self.machine() {
+            return own_share(self, share).map(Some);
+        }
+        self.region_bytes(machine).map(|_| None)
+    }
+
+    /// For fabrics, which call each other's: what has to be done before a range of an own share can be used by peers, or
+    /// (for no bytes) before the share can be asked for.
+    ///
+    /// # Errors
+    /// [`Error::Verbs`]: there is no more memory that may be pinned.
+    #[doc(hidden)]
+    #[cfg(all(target_os = "linux", not(loom)))]
+    fn prepare_share(&self, share: &Share, range: Range<usize>) -> Result<(), Error> {
+        let _ = (share, range);
+        Ok(())
+    }
+
     /// Makes every `watch`, those that wait now and all later ones, return at once. For the end of
     /// a machine: the thread that watches lets go of the fabric, which can be dropped, and so leave
     /// in order.
     fn end_watch(&self);
 }
 
-/// The way of one worker's writes to one machine. Used by one thread at a time.
+#[cfg(all(target_os = "linux", not(loom)))]
+fn own_share(fabric: &(impl Fabric + ?Sized), share: ShareId) -> Result<Arc<Share>, Error> {
+    let found = fabric.region().shares().get(share).cloned();
+    found.ok_or(Error::NoSuchShare { machine: fabric.machine(), share })
+}
+
+/// The way of one worker's writes to one machine, and of its reads from there. Used by one thread at a time.
 pub trait Connection: Send {
     /// The machine at the other end.
     fn peer(&self) -> MachineId;
@@ -200,4 +308,37 @@ pub trait Connection: Send {
     /// # Errors
     /// [`Error::System`].
     fn flush(&mut self) -> Result<(), Error>;
+
+    /// Writes `source` into a share of the peer at `offset`, one-sided as [`write`](Connection::write): multiples of 8,
+    /// held back until the next `flush` at the latest, `source` free at once. It has no flag: readers learn of it by a
+    /// message behind it (order W of shares).
+    ///
+    /// Where this machine does not know yet that the range is committed it asks the peer's commit map, and waits for the
+    /// answer, which takes no worker of the peer. To a peer that is gone nothing is written.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Misaligned`], [`Error::NoSuchShare`], [`Error::NotCommitted`]: nothing was
+    /// written; [`Error::System`].
+    fn write_share(&mut self, share: ShareId, offset: usize, source: &[u8]) -> Result<(), Error>;
+
+    /// Begins to read `bytes` bytes of a share of the peer, from `offset` on (order R of shares): multiples of 8. What was
+    /// written before on this connection is seen. Nothing is waited for, but as for [`write_share`](Connection::write_share);
+    /// it may be held back until `take` or `flush`.
+    ///
+    /// The fabric keeps what comes until it is [taken](Connection::take). A ticket that is forgotten costs that memory, until
+    /// the connection is dropped, and nothing more.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Misaligned`], [`Error::NoSuchShare`], [`Error::System`]. That a range is not
+    /// committed, and that the peer is gone, is told by `take`.
+    fn read_share(&mut self, share: ShareId, offset: usize, bytes: usize) -> Result<Ticket, Error>;
+
+    /// Takes what was read, if it is there: then `into`, which is as long as what was asked for, is filled, the ticket is
+    /// used up, and this is true. Never waits, and nobody is woken: whoever waits for a read calls this in each of its
+    /// turns, and does not park.
+    ///
+    /// # Errors
+    /// [`Error::NotCommitted`], [`Error::Gone`]: it will not come, and the ticket is used up.
+    /// [`Error::NoSuchTicket`]; [`Error::WrongRoom`]: it can still be taken; [`Error::System`].
+    fn take(&mut self, ticket: Ticket, into: &mut [u8]) -> Result<bool, Error>;
 }

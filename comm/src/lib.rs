@@ -79,6 +79,7 @@ pub mod mixed;
 mod park;
 #[cfg(not(loom))]
 pub mod secure;
+mod share;
 #[cfg(all(target_os = "linux", not(loom)))]
 pub mod shm;
 #[cfg(all(target_os = "linux", not(loom), any(test, feature = "sim")))]
@@ -93,3 +94,6 @@ mod waker;
 pub use error::Error;
 pub use fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
 pub use memory::{Region, WORD_BYTES};
+#[cfg(all(target_os = "linux", not(loom)))]
+pub use share::Share;
+pub use share::{SHARE_BYTES_MAX, SHARE_UNIT_BYTES, SHARES_MAX, ShareId, Ticket};

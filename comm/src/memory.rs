@@ -18,7 +18,11 @@
 #![allow(unsafe_code)]
 
 use crate::error::Error;
+#[cfg(all(target_os = "linux", not(loom)))]
+use crate::share::Shares;
 use memmap2::{Advice, MmapMut, MmapRaw};
+#[cfg(all(target_os = "linux", not(loom)))]
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of a word: every write is made of whole words, and its last word is its flag.
@@ -32,6 +36,9 @@ pub struct Region {
     /// Where it begins in the mapping, and its length.
     start: usize,
     bytes: usize,
+    /// What its machine has beside it: none until one is asked for.
+    #[cfg(all(target_os = "linux", not(loom)))]
+    shares: OnceLock<Box<Shares>>,
 }
 
 /// A huge page of most processors. A region that is as long begins at a multiple of it, so that it can have some.
@@ -49,7 +56,7 @@ impl Region {
         let map = MmapMut::map_anon(bytes.saturating_add(room))
             .map_err(Error::system(format!("mapping {bytes} bytes for the own region")))?;
         let start = if room == 0 { 0 } else { map.as_ptr().addr().next_multiple_of(HUGE_BYTES) - map.as_ptr().addr() };
-        Ok(Region { map: map.into(), start, bytes })
+        Ok(Region::part(map.into(), start, bytes))
     }
 
     /// Asks for huge pages, before anything is written, where all of the region will be in use anyway; for nothing where
@@ -64,7 +71,29 @@ impl Region {
     /// Takes a mapping of a file that cannot shrink (M1).
     pub(crate) fn new(map: MmapRaw) -> Region {
         let bytes = map.len();
-        Region { map, start: 0, bytes }
+        Region::part(map, 0, bytes)
+    }
+
+    fn part(map: MmapRaw, start: usize, bytes: usize) -> Region {
+        Region {
+            map,
+            start,
+            bytes,
+            #[cfg(all(target_os = "linux", not(loom)))]
+            shares: OnceLock::new(),
+        }
+    }
+
+    /// The shares of the machine that this is the region of. All fabrics that serve the region serve them.
+    #[cfg(all(target_os = "linux", not(loom)))]
+    pub(crate) fn shares(&self) -> &Shares {
+        self.shares.get_or_init(Box::default)
+    }
+
+    /// With shares that other processes map.
+    #[cfg(all(target_os = "linux", not(loom)))]
+    pub(crate) fn with_shares(self, shares: Shares) -> Region {
+        Region { shares: OnceLock::from(Box::new(shares)), ..self }
     }
 
     /// Length in bytes.

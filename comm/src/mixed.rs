@@ -18,6 +18,7 @@
 //! - All parts share the own region, so a worker sleeps on its one park word, whoever writes. A part
 //!   whose peers cannot wake by that word themselves has a thread that does. At most one part tells its
 //!   peers who sleeps (`verbs`); then its `park` is taken.
+//! - The own shares go with the own region. A range is committed when every part has done what it needs for that.
 //! - Each peer has one part; a connection is that part's own, with no layer between.
 
 use crate::error::Error;
@@ -25,7 +26,9 @@ use crate::fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
 use crate::liveness::Liveness;
 use crate::memory::Region;
 use crate::park;
+use crate::share::{Share, ShareId};
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -158,6 +161,16 @@ impl Fabric for MixedFabric {
 
     fn poll(&self, worker: WorkerId) -> Result<(), Error> {
         self.parts.iter().try_for_each(|part| part.poll(worker))
+    }
+
+    fn mapped(&self, machine: MachineId, share: ShareId) -> Result<Option<Arc<Share>>, Error> {
+        let part = if machine == self.machine() { &*self.parts[0] } else { self.part(machine)? };
+        part.mapped(machine, share)
+    }
+
+    /// By each part: the own shares, as the own region, are those of all of them.
+    fn prepare_share(&self, share: &Share, range: Range<usize>) -> Result<(), Error> {
+        self.parts.iter().try_for_each(|part| part.prepare_share(share, range.clone()))
     }
 
     fn cause(&self, peer: MachineId) -> Option<String> {

@@ -187,7 +187,7 @@ fn take_memory(machine: u16, group: &[u16]) -> Result<shm::Bootstrap, BootstrapE
         return Err(BootstrapError::Missing { variable: shm::BOOTSTRAP_VARIABLE, present: CONTROL });
     };
     let place = group.partition_point(|&member| member < machine);
-    let (memory_place, memory_members) = (usize::from(memory.machine.0), memory.fds.len().saturating_sub(1));
+    let (memory_place, memory_members) = (usize::from(memory.machine.0), memory.members());
     if (memory_place, memory_members) != (place, group.len()) {
         return Err(BootstrapError::Mismatch { place, members: group.len(), memory_place, memory_members });
     }

@@ -17,6 +17,7 @@
 use super::control;
 use crate::error::Error;
 use crate::fabric::MachineId;
+use crate::share;
 use rustix::fs::{MemfdFlags, fcntl_get_seals, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -29,7 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// `1:3,4,5`.
 pub const BOOTSTRAP_VARIABLE: &str = "COMM_SHM";
 
-/// The memory files of one rack program: the control file, then one for each machine.
+/// The memory files of one rack program: the control file, one for each machine, then the one for all their shares.
 #[derive(Debug, Clone)]
 pub struct Segments {
     fds: Arc<[OwnedFd]>,
@@ -40,7 +41,8 @@ pub struct Segments {
 pub struct Bootstrap {
     /// Which machine this is, of those that the files were made for.
     pub machine: MachineId,
-    /// The control file, then the memory file of each machine in order: `machines + 1` descriptors.
+    /// The control file, then the memory file of each machine in order, then that for all their shares: `machines + 2`
+    /// descriptors.
     pub fds: Vec<OwnedFd>,
 }
 
@@ -57,13 +59,14 @@ pub fn create(machines: u16) -> Result<Segments, Error> {
                 .map_err(Error::system(format!("creating the memory file of machine {machine}")))?,
         );
     }
+    fds.push(share::create_file()?);
     Ok(Segments { fds: fds.into() })
 }
 
 impl Segments {
     /// How many machines they are for.
     pub fn machines(&self) -> u16 {
-        u16::try_from(self.fds.len() - 1).expect("made for a number of machines that is a u16")
+        u16::try_from(self.fds.len() - 2).expect("made for a number of machines that is a u16")
     }
 
     /// Makes the child that `command` will spawn take part as `machine`: it finds itself with
@@ -97,6 +100,11 @@ impl Segments {
 }
 
 impl Bootstrap {
+    /// For how many machines there are memory files.
+    pub fn members(&self) -> usize {
+        self.fds.len().saturating_sub(2)
+    }
+
     /// The control file. Without it there is nothing.
     pub(super) fn control(&self) -> Result<&OwnedFd, Error> {
         self.fds.first().ok_or_else(|| Error::bootstrap("no memory files were handed over"))

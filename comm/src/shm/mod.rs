@@ -9,6 +9,8 @@
 //! cannot shrink once sized (it is sealed), and its pages exist from the start, so no peer and no
 //! shortage of memory turns an access into a SIGBUS.
 //!
+//! A peer's shares are mapped when they are first used; reads are copies, made when they are taken.
+//!
 //! All machines are children of one launcher, in one pid name space, and one program: they trust
 //! one another. They may be a *group* within a larger program, its machines on one host: then
 //! another fabric has to reach the others, and `mixed` makes one of the two.
@@ -27,6 +29,7 @@ use crate::error::Error;
 use crate::fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
 use crate::memory::{Region, WORD_BYTES};
 use crate::park;
+use crate::share::{Share, ShareFile, ShareId, Shares, Ticket, Tickets, check_room};
 use control::{Control, Step};
 use memmap2::MmapOptions;
 use peers::Peers;
@@ -115,14 +118,16 @@ impl ShmFabric {
         if region_bytes == 0 || !region_bytes.is_multiple_of(WORD_BYTES) {
             return Err(Error::Misaligned { offset: 0, bytes: region_bytes, align_bytes: WORD_BYTES });
         }
-        let Bootstrap { machine: place, fds } = bootstrap;
-        let memory = &fds[1..];
+        let members = bootstrap.members();
+        let Bootstrap { machine: place, mut fds } = bootstrap;
         let place = usize::from(place.0);
-        let Some(machine) = control.group().get(place).copied().filter(|_| memory.len() == control.group().len())
-        else {
-            let (files, machines) = (memory.len(), control.group().len());
-            return Err(Error::bootstrap(format!("{files} memory files for machine {place} of {machines} machines")));
+        let machine = control.group().get(place).copied().filter(|_| members == control.group().len());
+        let (Some(machine), Some(shares)) = (machine, fds.pop()) else {
+            let machines = control.group().len();
+            return Err(Error::bootstrap(format!("{members} memory files for machine {place} of {machines} machines")));
         };
+        let shares = Arc::new(shares);
+        let memory = &fds[1..];
         let mut seat = Seat::claim(control, machine)?;
         let deadline = Deadline::after(timeout);
 
@@ -131,16 +136,21 @@ impl ShmFabric {
         let mut peers = Peers::new()?;
         seat.reach(Step::Sized, &peers, timeout, deadline)?;
 
-        let own = Arc::new(map(machine, &memory[place], region_bytes as u64)?);
+        let map = |id, place: usize, bytes| {
+            let shares = Shares::in_file(ShareFile::new(Arc::clone(&shares), place));
+            Ok::<_, Error>(Arc::new(map(id, &memory[place], bytes)?.with_shares(shares)))
+        };
+        let own = map(machine, place, region_bytes as u64)?;
         let mut regions = Vec::with_capacity(memory.len() - 1);
-        for (id, fd) in seat.control.group().iter().copied().zip(memory).filter(|(id, _)| *id != machine) {
-            regions.push((id, Arc::new(map(id, fd, seat.control.region_bytes(id)?)?)));
+        for (place, id) in seat.control.group().iter().copied().enumerate().filter(|(_, id)| *id != machine) {
+            regions.push((id, map(id, place, seat.control.region_bytes(id)?)?));
             peers.add(id, seat.control.pid(id)?)?;
         }
         seat.reach(Step::Linked, &peers, timeout, deadline)?;
         seat.reach(Step::Up, &peers, timeout, deadline)?;
         seat.is_open = true;
-        // The files close here: the mappings hold the memory.
+        // The files of the regions close here: the mappings hold the memory. That of the shares stays open, for what is
+        // opened later.
         Ok(ShmFabric { seat, machines, own, regions, peers, connected: ConnectedPairs::default() })
     }
 
@@ -171,7 +181,7 @@ impl Fabric for ShmFabric {
     fn connect(&self, peer: MachineId, worker: WorkerId) -> Result<Box<dyn Connection>, Error> {
         let region = Arc::clone(self.peer_region(peer)?);
         self.connected.insert(peer, worker)?;
-        Ok(Box::new(ShmConnection { peer, region }))
+        Ok(Box::new(ShmConnection { peer, region, reads: Tickets::default() }))
     }
 
     fn park(
@@ -186,6 +196,11 @@ impl Fabric for ShmFabric {
 
     fn wake(&self, offset: usize) -> Result<(), Error> {
         park::wake(self.region().word32(offset)?)
+    }
+
+    fn mapped(&self, machine: MachineId, share: ShareId) -> Result<Option<Arc<Share>>, Error> {
+        let region = if machine == self.machine() { &self.own } else { self.peer_region(machine)? };
+        Ok(Some(Arc::clone(find(region, machine, share)?)))
     }
 
     fn cause(&self, peer: MachineId) -> Option<String> {
@@ -209,10 +224,24 @@ impl Fabric for ShmFabric {
     }
 }
 
-/// The peer's region, mapped here.
+/// The share of the machine that has this region.
+fn find(region: &Region, machine: MachineId, share: ShareId) -> Result<&Arc<Share>, Error> {
+    region.shares().find(share)?.ok_or(Error::NoSuchShare { machine, share })
+}
+
+/// The peer's region and shares, mapped here.
 struct ShmConnection {
     peer: MachineId,
     region: Arc<Region>,
+    reads: Tickets<ShmRead>,
+}
+
+/// What is to be copied when it is taken.
+struct ShmRead {
+    share: Arc<Share>,
+    offset: usize,
+    bytes: usize,
+    is_committed: bool,
 }
 
 impl Connection for ShmConnection {
@@ -230,6 +259,30 @@ impl Connection for ShmConnection {
 
     fn flush(&mut self) -> Result<(), Error> {
         Ok(()) // nothing is held back
+    }
+
+    fn write_share(&mut self, share: ShareId, offset: usize, source: &[u8]) -> Result<(), Error> {
+        let share = find(&self.region, self.peer, share)?;
+        share.check_committed(offset, source.len())?;
+        share.data().publish(offset, source)
+    }
+
+    fn read_share(&mut self, share: ShareId, offset: usize, bytes: usize) -> Result<Ticket, Error> {
+        let share = find(&self.region, self.peer, share)?;
+        share.check(offset, bytes)?;
+        let is_committed = share.is_committed(offset, bytes);
+        Ok(self.reads.add(ShmRead { share: Arc::clone(share), offset, bytes, is_committed }))
+    }
+
+    fn take(&mut self, ticket: Ticket, into: &mut [u8]) -> Result<bool, Error> {
+        check_room(ticket, self.reads.get(ticket)?.bytes, into)?;
+        let read = self.reads.remove(ticket).ok_or(Error::NoSuchTicket { ticket: ticket.0 })?;
+        let ShmRead { share, offset, bytes, is_committed } = read;
+        if !is_committed {
+            return Err(Error::NotCommitted { share: share.id(), offset, bytes });
+        }
+        share.data().read(offset, into)?;
+        Ok(true)
     }
 }
 

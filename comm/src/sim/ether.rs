@@ -17,6 +17,7 @@ use crate::fabric::{Loss, MachineId, WorkerId};
 use crate::liveness::Liveness;
 use crate::memory::{Region, WORD_BYTES};
 use crate::park;
+use crate::share::{Landing, Outcome, ShareId, Ticket, Tickets};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -31,17 +32,46 @@ const TORN_ONE_IN: u64 = 4;
 const PIECES_MAX: u64 = 4;
 
 /// Something to be delivered.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug)]
 pub(super) enum Load {
-    Bytes { offset: usize, bytes: Vec<u8> },
-    Wake { offset: usize },
+    /// For the region, or for a share.
+    Bytes {
+        share: Option<ShareId>,
+        offset: usize,
+        bytes: Vec<u8>,
+    },
+    Wake {
+        offset: usize,
+    },
+    /// A question, whose answer goes back by the other flow.
+    Read {
+        part: Part,
+        answers: usize,
+    },
+    /// An answer; none where the bytes are not committed.
+    Answer {
+        part: Part,
+        bytes: Option<Vec<u8>>,
+    },
+}
+
+/// A part of a read.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    pub(super) share: ShareId,
+    pub(super) offset: usize,
+    pub(super) bytes: usize,
+    pub(super) ticket: Ticket,
+    /// Where in the read it goes.
+    pub(super) at: usize,
+    pub(super) tickets: Arc<Mutex<Tickets<Landing>>>,
 }
 
 impl Load {
     fn bytes(&self) -> usize {
         match self {
-            Load::Bytes { bytes, .. } => bytes.len(),
-            Load::Wake { .. } => WORD_BYTES,
+            Load::Bytes { bytes, .. } | Load::Answer { bytes: Some(bytes), .. } => bytes.len(),
+            Load::Wake { .. } | Load::Read { .. } | Load::Answer { bytes: None, .. } => WORD_BYTES,
         }
     }
 }
@@ -55,13 +85,33 @@ pub(super) struct Flow {
 }
 
 /// A load and when it is due: earliest first, in the order of sending where the time is the same.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug)]
 struct Due {
     at: Instant,
     number: u64,
     flow: usize,
     load: Load,
 }
+
+impl Ord for Due {
+    fn cmp(&self, other: &Due) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Due) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Due) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Due {}
 
 /// A flow, and what is under way on it.
 #[derive(Debug)]
@@ -202,6 +252,11 @@ impl Ether {
         self.news.notify_all();
     }
 
+    /// Whether what is sent on this flow may ever arrive.
+    pub(super) fn reaches(&self, flow: usize) -> bool {
+        self.state().reaches(flow)
+    }
+
     pub(super) fn cut(&self, machine: MachineId) {
         let mut state = self.state();
         state.members[usize::from(machine.0)].cut_since.get_or_insert_with(Instant::now);
@@ -249,10 +304,11 @@ impl Ether {
                 continue;
             }
             drop(state);
-            for (region, load) in due.drain(..) {
-                deliver(&region, &load);
-            }
+            let answers: Vec<_> = due.drain(..).filter_map(|(region, load)| deliver(&region, load)).collect();
             state = self.state();
+            for (flow, answer) in answers {
+                state.enter(flow, answer, Instant::now(), &self.conditions);
+            }
         }
     }
 
@@ -261,13 +317,31 @@ impl Ether {
     }
 }
 
-/// Both were checked against this region when they were sent.
-fn deliver(region: &Region, load: &Load) {
+/// All was checked against this region and its shares when it was sent. Gives what goes back, and by which flow.
+fn deliver(region: &Region, load: Load) -> Option<(usize, Load)> {
+    let share = |id| region.shares().get(id);
     let delivered = match load {
-        Load::Bytes { offset, bytes } => region.publish(*offset, bytes),
-        Load::Wake { offset } => region.word32(*offset).and_then(park::wake),
+        Load::Bytes { share: None, offset, bytes } => region.publish(offset, &bytes),
+        Load::Bytes { share: Some(id), offset, bytes } => {
+            // Released meanwhile, it gets no more.
+            let share = share(id).filter(|share| share.is_committed(offset, bytes.len()));
+            share.map_or(Ok(()), |share| share.data().publish(offset, &bytes))
+        }
+        Load::Wake { offset } => region.word32(offset).and_then(park::wake),
+        Load::Read { part, answers } => {
+            let mut bytes = vec![0; part.bytes];
+            let share = share(part.share).filter(|share| share.is_committed(part.offset, part.bytes));
+            let is_there = share.is_some_and(|share| share.data().read(part.offset, &mut bytes).is_ok());
+            return Some((answers, Load::Answer { part, bytes: is_there.then_some(bytes) }));
+        }
+        Load::Answer { part, bytes } => {
+            let outcome = bytes.as_deref().map_or(Outcome::Refused(part.bytes), Outcome::Bytes);
+            part.tickets.lock().unwrap_or_else(PoisonError::into_inner).land(part.ticket, part.at, outcome);
+            Ok(())
+        }
     };
     delivered.expect("checked when it was sent");
+    None
 }
 
 impl NetworkState {
@@ -357,13 +431,14 @@ impl FlowState {
     /// A load as it is sent: whole, or in pieces of which the last has the flag.
     fn torn(&mut self, seed: u64, load: Load) -> Vec<Load> {
         let words = load.bytes() as u64 / WORD_BYTES as u64;
-        let Load::Bytes { offset, bytes } = load else { return vec![load] };
+        let Load::Bytes { share, offset, bytes } = load else { return vec![load] };
         if words < 2 || !self.toss(seed).is_multiple_of(TORN_ONE_IN) {
-            return vec![Load::Bytes { offset, bytes }];
+            return vec![Load::Bytes { share, offset, bytes }];
         }
         let piece_bytes = WORD_BYTES * (words - 1).div_ceil(1 + self.toss(seed) % PIECES_MAX) as usize;
         let (body, flag) = bytes.split_at(bytes.len() - WORD_BYTES);
         let piece = |(index, piece): (usize, &[u8])| Load::Bytes {
+            share,
             offset: offset + index * piece_bytes,
             bytes: piece.to_vec(),
         };
@@ -371,7 +446,7 @@ impl FlowState {
         for last in (1..pieces.len()).rev() {
             pieces.swap(last, (self.toss(seed) % (last as u64 + 1)) as usize);
         }
-        pieces.push(Load::Bytes { offset: offset + body.len(), bytes: flag.to_vec() });
+        pieces.push(Load::Bytes { share, offset: offset + body.len(), bytes: flag.to_vec() });
         pieces
     }
 }

@@ -44,13 +44,16 @@ use crate::fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
 use crate::liveness::Liveness;
 use crate::memory::{Region, WORD_BYTES};
 use crate::park;
-use ether::{DeliveryThread, Flow, Load};
+use crate::share::{Landing, Share, ShareId, Ticket, Tickets};
+use ether::{DeliveryThread, Flow, Load, Part};
 use std::ops::RangeInclusive;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Bytes after which a connection sends what it holds, flush or no flush.
 const HELD_BYTES_MAX: usize = 256 << 10;
+/// Bytes of a share that are read at once.
+const READ_BYTES: usize = 8 << 10;
 
 /// How the network behaves.
 #[derive(Debug, Clone)]
@@ -169,10 +172,23 @@ impl Fabric for SimFabric {
     fn connect(&self, peer: MachineId, worker: WorkerId) -> Result<Box<dyn Connection>, Error> {
         let region = Arc::clone(self.peer_region(peer)?);
         self.connected.insert(peer, worker)?;
-        let flow = Flow { from: self.machine, to: peer, worker };
-        let number = self.delivery.ether().add_flow(flow);
-        let delivery = Arc::clone(&self.delivery);
-        Ok(Box::new(SimConnection { delivery, number, peer, region, held: Vec::new(), held_bytes: 0 }))
+        let number = self.delivery.ether().add_flow(Flow { from: self.machine, to: peer, worker });
+        let (delivery, liveness) = (Arc::clone(&self.delivery), Arc::clone(&self.liveness));
+        let (machine, tickets) = (self.machine, Arc::default());
+        let (held, held_bytes, answers) = (Vec::new(), 0, None);
+        Ok(Box::new(SimConnection {
+            delivery,
+            liveness,
+            number,
+            answers,
+            machine,
+            worker,
+            peer,
+            region,
+            held,
+            held_bytes,
+            tickets,
+        }))
     }
 
     fn park(
@@ -216,12 +232,31 @@ impl Drop for SimFabric {
 /// A connection through the network, and what waits for its flush.
 struct SimConnection {
     delivery: Arc<DeliveryThread>,
+    liveness: Arc<Liveness>,
     /// Of its flow.
     number: usize,
+    /// Of the flow by which answers come, once something was read.
+    answers: Option<usize>,
+    machine: MachineId,
+    worker: WorkerId,
     peer: MachineId,
     region: Arc<Region>,
     held: Vec<Load>,
     held_bytes: usize,
+    tickets: Arc<Mutex<Tickets<Landing>>>,
+}
+
+impl SimConnection {
+    fn hold(&mut self, load: Load, bytes: usize) -> Result<(), Error> {
+        self.held.push(load);
+        self.held_bytes += bytes;
+        if self.held_bytes > HELD_BYTES_MAX { self.flush() } else { Ok(()) }
+    }
+
+    /// The peer's share. That it is there, and what is committed, is known at once: no network is that good.
+    fn share(&self, share: ShareId) -> Result<&Share, Error> {
+        self.region.shares().get(share).map(|share| &**share).ok_or(Error::NoSuchShare { machine: self.peer, share })
+    }
 }
 
 impl Connection for SimConnection {
@@ -231,16 +266,12 @@ impl Connection for SimConnection {
 
     fn write(&mut self, source: &[u8], remote_offset: usize) -> Result<(), Error> {
         self.region.words(remote_offset, source.len())?;
-        self.held.push(Load::Bytes { offset: remote_offset, bytes: source.to_vec() });
-        self.held_bytes += source.len();
-        if self.held_bytes > HELD_BYTES_MAX { self.flush() } else { Ok(()) }
+        self.hold(Load::Bytes { share: None, offset: remote_offset, bytes: source.to_vec() }, source.len())
     }
 
     fn wake(&mut self, park_offset: usize) -> Result<(), Error> {
         self.region.word32(park_offset)?;
-        self.held.push(Load::Wake { offset: park_offset });
-        self.held_bytes += WORD_BYTES;
-        Ok(())
+        self.hold(Load::Wake { offset: park_offset }, WORD_BYTES)
     }
 
     fn flush(&mut self) -> Result<(), Error> {
@@ -250,4 +281,34 @@ impl Connection for SimConnection {
         }
         Ok(())
     }
+
+    fn write_share(&mut self, share: ShareId, offset: usize, source: &[u8]) -> Result<(), Error> {
+        self.share(share)?.check_committed(offset, source.len())?;
+        self.hold(Load::Bytes { share: Some(share), offset, bytes: source.to_vec() }, source.len())
+    }
+
+    fn read_share(&mut self, share: ShareId, offset: usize, bytes: usize) -> Result<Ticket, Error> {
+        self.share(share)?.check(offset, bytes)?;
+        let ether = self.delivery.ether();
+        let (from, to, worker) = (self.peer, self.machine, self.worker);
+        let answers = *self.answers.get_or_insert_with(|| ether.add_flow(Flow { from, to, worker }));
+        let ticket = lock(&self.tickets).add(Landing::new(share, offset, bytes));
+        for at in (0..bytes).step_by(READ_BYTES) {
+            let (bytes, tickets) = (READ_BYTES.min(bytes - at), Arc::clone(&self.tickets));
+            let part = Part { share, offset: offset + at, bytes, ticket, at, tickets };
+            self.hold(Load::Read { part, answers }, WORD_BYTES)?;
+        }
+        Ok(ticket)
+    }
+
+    fn take(&mut self, ticket: Ticket, into: &mut [u8]) -> Result<bool, Error> {
+        self.flush()?;
+        // Asked first: what came before the end is there.
+        let is_gone = self.liveness.lost(self.peer).is_some() || !self.delivery.ether().reaches(self.number);
+        lock(&self.tickets).take(ticket, into, self.peer, || is_gone)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -66,6 +66,47 @@ fn a_killed_machine_is_noticed() {
 }
 
 #[test]
+fn shares_outlive_a_machine() {
+    let victim = MachineId(1);
+    let network = Network::new(3, conditions(4, 100, TIMEOUT)).unwrap();
+    let fabrics = open_all(&network, 3, REGION_BYTES);
+    std::thread::scope(|scope| {
+        for fabric in &fabrics {
+            let die = || network.kill(victim);
+            scope.spawn(move || conformance::shares_outlive_a_machine(fabric, victim, TIMEOUT, die));
+        }
+    });
+}
+
+#[test]
+fn a_read_that_meets_a_cut_comes_after_it_or_not_at_all() {
+    const SHARE: ShareId = ShareId(0);
+    let network = Network::new(2, conditions(1, 0, SHORT)).unwrap();
+    let fabrics = open_all(&network, 2, 4096);
+    fabrics[1].open_share(SHARE, crate::SHARE_UNIT_BYTES).unwrap();
+    fabrics[1].commit(SHARE, 0..crate::SHARE_UNIT_BYTES).unwrap();
+    let mut reader = fabrics[0].connect(MachineId(1), WorkerId(0)).unwrap();
+    let mut take = |is_restored: bool| {
+        network.cut(MachineId(1));
+        let ticket = reader.read_share(SHARE, 0, 8).unwrap();
+        assert!(!reader.take(ticket, &mut [0; 8]).unwrap());
+        if is_restored {
+            network.restore(MachineId(1));
+        }
+        let start = Instant::now();
+        loop {
+            match reader.take(ticket, &mut [0; 8]) {
+                Ok(false) => assert!(start.elapsed() < TIMEOUT, "it waits for ever"),
+                other => return other,
+            }
+            std::thread::yield_now();
+        }
+    };
+    assert!(take(true).unwrap());
+    assert!(matches!(take(false), Err(Error::Gone { machine: MachineId(1) })));
+}
+
+#[test]
 fn a_machine_that_is_cut_off_and_the_others_take_one_another_for_dead() {
     let network = Network::new(3, conditions(1, 0, SHORT)).unwrap();
     let fabrics = open_all(&network, 3, 4096);

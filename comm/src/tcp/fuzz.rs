@@ -1,12 +1,34 @@
 //! Frames of data connections, real and changed at random: none makes anything panic or store outside the region.
 //! Each test here is one input's; `crate::fuzz` says where inputs come from.
 
-use super::frame::{Intake, head};
+use super::frame::{Event, Intake, Question, head, share_write_head};
 use crate::fuzz::{self, Random, Script, Target};
 use crate::memory::Region;
+use crate::{SHARE_UNIT_BYTES, ShareId};
 use rand::Rng;
 
 pub(super) const REGION_BYTES: usize = 4096;
+/// The share that frames name beside the region; half of it is committed.
+const SHARE: ShareId = ShareId(1);
+const SHARE_BYTES: usize = 2 * SHARE_UNIT_BYTES;
+
+fn region_with_share() -> Region {
+    let region = Region::anonymous(REGION_BYTES).unwrap();
+    region.shares().open(SHARE, SHARE_BYTES, |_| Ok(())).unwrap();
+    region.shares().get(SHARE).unwrap().commit(0..SHARE_UNIT_BYTES, |_| Ok(())).unwrap();
+    region
+}
+
+/// Frames that concern the share, as a machine would send them.
+fn share_frames(random: Random<'_>) -> Vec<u8> {
+    let words = random.random_range(1..40);
+    let (offset, bytes) = (random.random_range(0..=SHARE_BYTES / 8 - words) * 8, words * 8);
+    match random.random_range(0..3) {
+        0 => [&share_write_head(SHARE, offset, bytes)[..], &vec![0xab; bytes]].concat(),
+        1 => Question::Part { share: SHARE, offset, bytes }.to_bytes().to_vec(),
+        _ => Question::Map { share: SHARE, first: offset, count: words }.to_bytes().to_vec(),
+    }
+}
 
 /// A few frames as a machine would send them, carried out on `expected` too; gives the park words of the wakes.
 pub(super) fn real_frames(random: Random<'_>, expected: &Region) -> (Vec<u8>, Vec<usize>) {
@@ -30,7 +52,7 @@ pub(super) fn real_frames(random: Random<'_>, expected: &Region) -> (Vec<u8>, Ve
 
 /// For a fuzzer: its input as what comes by a connection, and as changes to real frames.
 pub fn frames() -> Target {
-    let region = Region::anonymous(REGION_BYTES).unwrap();
+    let region = region_with_share();
     let mut mutated = mutated_frames();
     Box::new(move |input| {
         let pieces = 1 + usize::from(input.first().copied().unwrap_or_default());
@@ -41,9 +63,12 @@ pub fn frames() -> Target {
 
 /// Whether a piece was refused.
 fn mutated_frames() -> impl FnMut(Random<'_>) -> bool {
-    let (region, scrap) = (Region::anonymous(REGION_BYTES).unwrap(), Region::anonymous(REGION_BYTES).unwrap());
+    let (region, scrap) = (region_with_share(), Region::anonymous(REGION_BYTES).unwrap());
     move |random| {
-        let (wire, _) = real_frames(random, &scrap);
+        let (mut wire, _) = real_frames(random, &scrap);
+        for _ in 0..random.random_range(0..3) {
+            wire.extend(share_frames(random));
+        }
         let mutated = fuzz::mutate(&wire, random);
         takes_or_refuses(mutated.chunks(random.random_range(1..200)), &region)
     }
@@ -52,15 +77,24 @@ fn mutated_frames() -> impl FnMut(Random<'_>) -> bool {
 fn takes_or_refuses<'a>(pieces: impl Iterator<Item = &'a [u8]>, region: &Region) -> bool {
     let mut intake = Intake::default();
     for piece in pieces {
-        let taken = intake.take(piece, region, &mut |offset| {
-            assert!(region.word32(offset).is_ok(), "a wake outside the region");
+        let taken = intake.take(piece, region, &mut |event| {
+            let is_fine = match event {
+                Event::Wake(offset) => region.word32(offset).is_ok(),
+                Event::Question(Question::Part { share, offset, bytes }) => {
+                    region.shares().get(share).is_some_and(|share| share.check(offset, bytes).is_ok())
+                }
+                Event::Question(Question::Map { count, .. }) => count <= crate::share::ASKED_WORDS,
+            };
+            assert!(is_fine, "{event:?} is outside");
+            Ok(())
         });
         if let Err(violation) = taken {
             assert!(!violation.to_string().is_empty());
             return true;
         }
         let (offset, left_bytes) = intake.progress();
-        assert!(left_bytes <= REGION_BYTES && offset <= REGION_BYTES);
+        let most = REGION_BYTES.max(SHARE_BYTES);
+        assert!(left_bytes <= most && offset <= most);
     }
     false
 }

@@ -14,7 +14,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// The purpose of all connections of this fabric, for the handshake.
-pub(super) const PURPOSE: &str = "gossamer tcp fabric 1";
+pub(super) const PURPOSE: &str = "gossamer tcp fabric 2";
 
 /// Time a connection has to say what it is. A machine says it at once; anybody may connect.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(3);

@@ -3,8 +3,9 @@
 //! does that polls at the moment.
 //!
 //! Here: opening the fabric, making connections. Beside it: `sender` (the sending end), `frame` (what goes over the
-//! wire, and into the region), `poller` (the receiving end), `poller_lock` (who reads), `incoming` and `greeting`
-//! (who connects), `control` (who lives), `shared` (what all of them share).
+//! wire, and into the region), `poller` (the receiving end), `poller_lock` (who reads), `serving` and `reads` (what is read
+//! of shares, at its owner and at the reader), `incoming` and `greeting` (who connects), `control` (who lives), `shared`
+//! (what all of them share).
 //!
 //! Connections: one for each worker and remote machine, which carries that worker's writes to that
 //! machine (thesis 3.2.9), and between each two machines one more for heartbeats and the graceful close. Every
@@ -19,7 +20,8 @@
 //!
 //! Cost: a batch of writes and wakes is one system call at the sender (`flush`). At the receiver one
 //! read takes what has come, up to 256 KiB, and a parked worker is woken once for it. A connection holds at
-//! most 128 KiB at the sender and none at the receiver.
+//! most 128 KiB at the sender and none at the receiver. One by which shares are read has a buffer of 64 KiB more at the
+//! reader, and at the owner 64 KiB while answers wait for room; at most 1 MiB of answers is under way on it.
 
 mod control;
 mod descriptors;
@@ -30,7 +32,9 @@ mod greeting;
 mod incoming;
 mod poller;
 mod poller_lock;
+mod reads;
 mod sender;
+mod serving;
 mod shared;
 #[cfg(test)]
 mod tests;

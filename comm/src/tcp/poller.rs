@@ -11,14 +11,16 @@
 
 use super::Limits;
 use super::control::{self, ControlConnections, Heard};
-use super::frame::Intake;
+use super::frame::{Event, Intake};
 use super::greeting::{Claim, Use};
 use super::incoming::{Authenticated, Incoming, watch};
+use super::serving::Serving;
 use super::shared::{Order, TcpShared};
 use crate::error::Error;
 use crate::fabric::{Loss, MachineId};
 use crate::park;
 use crate::secure::Key;
+use rustix::event::epoll::EventFlags;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
@@ -73,6 +75,10 @@ struct Data {
     worker: u16,
     stream: TcpStream,
     intake: Intake,
+    /// What it asks of this machine's shares, once it has.
+    serving: Option<Box<Serving>>,
+    /// The socket had no room for an answer.
+    is_stuck: bool,
 }
 
 impl Poller {
@@ -139,7 +145,12 @@ impl Poller {
 
     /// Reads an authenticated connection. Whether there was anything.
     fn take(&mut self, token: u64) -> bool {
-        if self.data.contains_key(&token) { self.receive(token) } else { self.hear(token) }
+        if !self.data.contains_key(&token) {
+            return self.hear(token);
+        }
+        let has_received = self.receive(token);
+        self.answer(token);
+        has_received
     }
 
     /// Time between two looks at the clock while nothing is about to time out.
@@ -224,8 +235,9 @@ impl Poller {
             }
             Use::Data { worker } => {
                 self.accepted.insert((claim.from, worker));
-                self.data.insert(token, Data { peer: claim.from, worker, stream, intake: Intake::default() });
-                self.receive(token);
+                let (intake, serving) = (Intake::default(), None);
+                self.data.insert(token, Data { peer: claim.from, worker, stream, intake, serving, is_stuck: false });
+                self.take(token);
             }
         }
     }
@@ -245,12 +257,17 @@ impl Poller {
             return false;
         };
         let (peer, region) = (data.peer, &self.shared.region);
-        let mut wake = |offset| {
+        let serving = &mut data.serving;
+        let mut event = |event| match event {
             // `Intake` has checked that there is such a word; a wake that fails for other reasons
             // is made up for by the end of the worker's sleep.
-            if let Ok(word) = region.word32(offset) {
-                let _ = park::wake(word);
+            Event::Wake(offset) => {
+                if let Ok(word) = region.word32(offset) {
+                    let _ = park::wake(word);
+                }
+                Ok(())
             }
+            Event::Question(question) => serving.get_or_insert_default().ask(question),
         };
         for read in 0..READS_MAX {
             match recv(&data.stream, &mut self.scratch[..], RecvFlags::DONTWAIT) {
@@ -264,7 +281,7 @@ impl Poller {
                 }
                 Ok((_, bytes)) => {
                     self.control.heard_of(peer);
-                    if let Err(violation) = data.intake.take(&self.scratch[..bytes], region, &mut wake) {
+                    if let Err(violation) = data.intake.take(&self.scratch[..bytes], region, &mut event) {
                         let cause = format!(
                             "its worker {} sent what no machine of this program sends: {violation}",
                             data.worker
@@ -286,6 +303,26 @@ impl Poller {
             }
         }
         true
+    }
+
+    /// Sends what a data connection has asked for, as far as the socket takes it.
+    fn answer(&mut self, token: u64) {
+        let Some(Data { peer, stream, serving: Some(serving), is_stuck, .. }) = self.data.get_mut(&token) else {
+            return;
+        };
+        let was_stuck = *is_stuck;
+        let sent = serving.send(stream, &self.shared.region).and_then(|is_all| {
+            *is_stuck = !is_all;
+            let flags = if is_all { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT };
+            match was_stuck == *is_stuck {
+                true => Ok(()),
+                false => epoll::modify(&*self.epoll, &*stream, epoll::EventData::new_u64(token), flags),
+            }
+        });
+        if let Err(error) = sent {
+            self.shared.suspect(*peer, control::explain(error));
+            self.data.remove(&token);
+        }
     }
 
     /// Reads a control connection. Whether there was anything.

@@ -6,22 +6,29 @@
 //! held, straight from where it lies. That is all the memory a connection takes, however slow its
 //! receiver.
 //!
+//! Reads of shares go out like writes; answers come back by the same socket, and are taken in here, when a ticket is
+//! taken (`reads.rs`).
+//!
 //! When the socket is full the worker waits until it has room: the other side's I/O thread reads
 //! whatever its workers do, so the wait ends, or the peer turns out to be gone. What is written to a peer that
 //! is gone vanishes: `Fabric::lost` tells, not an error here.
 
 use super::control;
-use super::frame::{self, FRAME_BYTES_MAX};
+use super::frame::{self, FRAME_BYTES_MAX, Question};
+use super::reads::Reads;
 use super::shared::TcpShared;
+use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fabric::{Connection, MachineId};
 use crate::memory::{self, WORD_BYTES};
+use crate::share::{Known, ShareId, Ticket, Told, Verdict};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 use std::io::IoSlice;
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Most bytes that are held back.
 const HELD_BYTES_MAX: usize = 128 << 10;
@@ -29,6 +36,11 @@ const HELD_BYTES_MAX: usize = 128 << 10;
 const DIRECT_BYTES: usize = 32 << 10;
 /// How often a worker that waits for room looks whether the peer is gone.
 const LIVENESS_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// Answers are taken in by so many bytes.
+const ANSWER_BYTES: usize = 64 << 10;
+/// How long a connection that is dropped waits for answers that nobody wants any more: were they left in the socket, its
+/// end would look like a death.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) struct TcpConnection {
     peer: MachineId,
@@ -39,6 +51,22 @@ pub(super) struct TcpConnection {
     /// Where in `held` the last frame begins, if it is a wake for this park word: one is enough.
     last_wake: Option<usize>,
     shared: Arc<TcpShared>,
+    /// What concerns the peer's shares, once one was used.
+    shares: Option<Box<PeerShares>>,
+}
+
+/// See [`TcpConnection`].
+struct PeerShares {
+    known: Known,
+    reads: Reads,
+    buffer: Box<[u8]>,
+}
+
+impl Default for PeerShares {
+    fn default() -> PeerShares {
+        let buffer = vec![0; ANSWER_BYTES].into_boxed_slice();
+        PeerShares { known: Known::default(), reads: Reads::default(), buffer }
+    }
 }
 
 impl TcpConnection {
@@ -49,7 +77,7 @@ impl TcpConnection {
         stream: Option<TcpStream>,
         shared: Arc<TcpShared>,
     ) -> TcpConnection {
-        TcpConnection { peer, region_bytes, stream, held: Vec::new(), last_wake: None, shared }
+        TcpConnection { peer, region_bytes, stream, held: Vec::new(), last_wake: None, shared, shares: None }
     }
 
     /// Makes room for a frame of `bytes` bytes in the buffer, which is less than it may hold.
@@ -66,11 +94,19 @@ impl TcpConnection {
         Ok(())
     }
 
+    /// Holds back a frame, which is less than the buffer may hold.
+    fn hold(&mut self, head: &[u8], source: &[u8]) -> Result<(), Error> {
+        self.last_wake = None;
+        self.make_room(head.len() + source.len())?;
+        self.held.extend_from_slice(head);
+        self.held.extend_from_slice(source);
+        Ok(())
+    }
+
     /// Sends what is held, then one frame straight from `source`.
-    fn send_directly(&mut self, source: &[u8], offset: usize) -> Result<(), Error> {
-        let head = frame::head(offset, source.len());
+    fn send_directly(&mut self, head: &[u8], source: &[u8]) -> Result<(), Error> {
         let held = std::mem::take(&mut self.held);
-        let sent = self.send(&mut [IoSlice::new(&held), IoSlice::new(&head), IoSlice::new(source)]);
+        let sent = self.send(&mut [IoSlice::new(&held), IoSlice::new(head), IoSlice::new(source)]);
         self.held = held;
         self.held.clear();
         sent
@@ -119,8 +155,87 @@ impl TcpConnection {
     /// The connection is broken. Whether the peer has died or left, the I/O thread finds out.
     #[cold]
     fn give_up(&mut self, error: Errno) {
-        self.shared.suspect(self.peer, control::explain(error));
+        self.give_up_for(control::explain(error));
+    }
+
+    #[cold]
+    fn give_up_for(&mut self, cause: String) {
+        self.shared.suspect(self.peer, cause);
         self.stream = None;
+    }
+
+    /// Runs `body` with what concerns the peer's shares.
+    fn with_shares<R>(&mut self, body: impl FnOnce(&mut TcpConnection, &mut PeerShares) -> R) -> R {
+        let mut shares = self.shares.take().unwrap_or_default();
+        let result = body(self, &mut shares);
+        self.shares = Some(shares);
+        result
+    }
+
+    /// Asks the peer for words of a commit map, and waits for what its I/O thread says; `None` if it is gone.
+    fn ask(&mut self, reads: &mut Reads, buffer: &mut [u8], question: Question) -> Result<Option<Told>, Error> {
+        if self.stream.is_none() {
+            return Ok(None);
+        }
+        let Question::Map { count, .. } = question else { return Ok(None) };
+        self.hold(&question.to_bytes(), &[])?;
+        reads.ask_map(count);
+        self.flush()?;
+        while self.stream.is_some() {
+            self.receive(reads, buffer);
+            if let Some(told) = reads.take_told() {
+                return Ok(Some(told));
+            }
+            self.wait_for_answers()?;
+        }
+        Ok(None)
+    }
+
+    /// Takes in what the socket has of answers.
+    fn receive(&mut self, reads: &mut Reads, buffer: &mut [u8]) {
+        while let Some(stream) = self.stream.as_ref().filter(|_| reads.is_waiting()) {
+            match recv(stream, &mut *buffer, RecvFlags::DONTWAIT) {
+                Ok((_, 0)) => self.give_up_for("it closed a connection on which it owed answers".to_owned()),
+                Ok((_, bytes)) => {
+                    if reads.take_in(&buffer[..bytes]).is_err() {
+                        self.give_up_for("it sent answers that no machine of this program sends".to_owned());
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                Err(error) => self.give_up(error),
+            }
+        }
+    }
+
+    /// Sleeps until there is something to take in, or for a moment; finds out whether the peer is gone.
+    #[cold]
+    fn wait_for_answers(&mut self) -> Result<(), Error> {
+        let Some(stream) = &self.stream else { return Ok(()) };
+        match poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&LIVENESS_INTERVAL)) {
+            Ok(0) if self.shared.is_gone(self.peer) => self.stream = None,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(Error::system(format!("waiting for answers of {}", self.peer))(error)),
+        }
+        Ok(())
+    }
+
+    /// Sends the questions that may go out.
+    fn send_questions(&mut self, reads: &mut Reads) -> Result<(), Error> {
+        if self.stream.is_some() {
+            while let Some(question) = reads.next_question() {
+                self.hold(&question.to_bytes(), &[])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in answers, and sends on what has waited for them.
+    fn go_on_reading(&mut self, shares: &mut PeerShares) -> Result<(), Error> {
+        self.flush()?;
+        self.receive(&mut shares.reads, &mut shares.buffer);
+        self.send_questions(&mut shares.reads)?;
+        self.flush()
     }
 }
 
@@ -147,17 +262,14 @@ impl Connection for TcpConnection {
         if self.stream.is_none() {
             return Ok(());
         }
-        self.last_wake = None;
         if source.len() < DIRECT_BYTES {
-            self.make_room(frame::HEAD_BYTES + source.len())?;
-            self.held.extend_from_slice(&frame::head(remote_offset, source.len()));
-            self.held.extend_from_slice(source);
-            return Ok(());
+            return self.hold(&frame::head(remote_offset, source.len()), source);
         }
+        self.last_wake = None;
         let pieces = source.chunks(FRAME_BYTES_MAX).enumerate();
         pieces
             .map(|(number, piece)| (remote_offset + number * FRAME_BYTES_MAX, piece))
-            .try_for_each(|(offset, piece)| self.send_directly(piece, offset))
+            .try_for_each(|(offset, piece)| self.send_directly(&frame::head(offset, piece.len()), piece))
     }
 
     fn wake(&mut self, park_offset: usize) -> Result<(), Error> {
@@ -182,11 +294,61 @@ impl Connection for TcpConnection {
         self.held.clear();
         sent
     }
+
+    fn write_share(&mut self, share: ShareId, offset: usize, source: &[u8]) -> Result<(), Error> {
+        let verdict = self.with_shares(|connection, PeerShares { known, reads, buffer }| {
+            known.require_committed((connection.peer, share), (offset, source.len()), |first, count| {
+                connection.ask(reads, buffer, Question::Map { share, first, count })
+            })
+        });
+        if verdict? == Verdict::Gone || self.stream.is_none() {
+            return Ok(());
+        }
+        let head = frame::share_write_head(share, offset, source.len());
+        match source.len() < DIRECT_BYTES {
+            true => self.hold(&head, source),
+            false => {
+                self.last_wake = None;
+                self.send_directly(&head, source)
+            }
+        }
+    }
+
+    fn read_share(&mut self, share: ShareId, offset: usize, bytes: usize) -> Result<Ticket, Error> {
+        self.with_shares(|connection, PeerShares { known, reads, buffer }| {
+            // Of a peer that is gone nothing comes, which `take` tells.
+            let _ = known.require_inside((connection.peer, share), (offset, bytes), |first, count| {
+                connection.ask(reads, buffer, Question::Map { share, first, count })
+            })?;
+            let ticket = reads.begin(share, offset, bytes);
+            connection.send_questions(reads)?;
+            Ok(ticket)
+        })
+    }
+
+    fn take(&mut self, ticket: Ticket, into: &mut [u8]) -> Result<bool, Error> {
+        self.with_shares(|connection, shares| {
+            if shares.reads.tickets.is_waiting(ticket)? {
+                connection.go_on_reading(shares)?;
+            }
+            let is_gone = || connection.stream.is_none() || connection.shared.is_gone(connection.peer);
+            shares.reads.tickets.take(ticket, into, connection.peer, is_gone)
+        })
+    }
 }
 
 impl Drop for TcpConnection {
     fn drop(&mut self) {
         // What is held was written: it arrives as if the connection lived on.
         let _ = self.flush();
+        let Some(mut shares) = self.shares.take() else { return };
+        let PeerShares { reads, buffer, .. } = &mut *shares;
+        let deadline = Deadline::after(DRAIN_TIMEOUT);
+        while self.stream.is_some() && reads.is_waiting() && !deadline.left().is_zero() {
+            self.receive(reads, buffer);
+            if reads.is_waiting() && self.wait_for_answers().is_err() {
+                return;
+            }
+        }
     }
 }

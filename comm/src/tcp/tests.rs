@@ -4,10 +4,11 @@
 
 mod strangers;
 
-use super::frame::Intake;
+use super::frame::{Event, Intake, Question};
 use super::*;
 use crate::conformance::{self, Effort, REGION_BYTES};
 use crate::secure::SecureStream;
+use crate::{ShareId, Ticket};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rustix::process::{Pid, Signal, kill_process};
@@ -159,6 +160,11 @@ fn machine_process() {
     println!("{UP}");
     match role {
         "suite" => conformance::run(&fabric, &effort()),
+        "shares" => conformance::shares_outlive_a_machine(&fabric, VICTIM, TIMEOUT, || {
+            println!("{READY}");
+            std::thread::park_timeout(TIMEOUT);
+            panic!("the tester has not killed this machine");
+        }),
         "descriptors" => takes_many_connections(&fabric),
         "scarce" => strangers::lives_on_few_descriptors(&fabric),
         role => {
@@ -230,6 +236,117 @@ fn a_killed_machine_is_noticed() {
     victim.signal(Signal::KILL);
     processes.into_iter().for_each(Process::wait);
     assert!(start.elapsed() < Duration::from_secs(20), "noticed after {:?}", start.elapsed());
+}
+
+#[test]
+fn shares_outlive_a_machine() {
+    let mut processes = Process::start_all(3, "shares");
+    let mut victim = processes.remove(usize::from(VICTIM.0));
+    victim.wait_for_line(READY);
+    victim.signal(Signal::KILL);
+    processes.into_iter().for_each(Process::wait);
+}
+
+const SHARE: ShareId = ShareId(0);
+const UNIT: usize = crate::SHARE_UNIT_BYTES;
+
+/// Two machines, the second with a share of so many units, all of them committed and filled with their numbers.
+fn open_with_share(units: usize) -> Vec<TcpFabric> {
+    let fabrics = open_all(2, 4096, Limits::default());
+    fabrics[1].open_share(SHARE, units * UNIT).unwrap();
+    fabrics[1].commit(SHARE, 0..units * UNIT).unwrap();
+    let own = fabrics[1].mapped(MachineId(1), SHARE).unwrap().unwrap();
+    own.words().iter().enumerate().for_each(|(at, word)| word.store(at as u64, Ordering::Relaxed));
+    fabrics
+}
+
+/// Takes a ticket when it is there.
+fn take(connection: &mut dyn Connection, ticket: Ticket, bytes: usize) -> Result<Vec<u8>, Error> {
+    let (start, mut into) = (Instant::now(), vec![0; bytes]);
+    while !connection.take(ticket, &mut into)? {
+        assert!(start.elapsed() < TIMEOUT, "a read never ended");
+        std::thread::yield_now();
+    }
+    Ok(into)
+}
+
+#[test]
+fn a_frame_outside_a_share_is_the_end_of_its_sender() {
+    for wire in [
+        frame::share_write_head(SHARE, UNIT, 8).to_vec(),
+        frame::share_write_head(ShareId(1), 0, 8).to_vec(),
+        Question::Part { share: SHARE, offset: UNIT - 8, bytes: 16 }.to_bytes().to_vec(),
+        // More than may be under way: 2 MiB at once.
+        Question::Part { share: SHARE, offset: 0, bytes: UNIT }.to_bytes().repeat(32),
+    ] {
+        let fabrics = open_with_share(1);
+        let (mut stream, _) = fabrics[0].reach(MachineId(1), Use::Data { worker: 9 }, TIMEOUT).unwrap();
+        stream.write_all(&wire).unwrap();
+        assert_eq!(wait_for_loss(&fabrics[1], MachineId(0)), Loss::Died);
+        let cause = fabrics[1].cause(MachineId(0)).unwrap();
+        assert!(cause.contains("worker 9") && cause.contains("share"), "{cause}");
+    }
+}
+
+/// Who asks and never reads the answers does not hold up who does.
+#[test]
+fn a_reader_that_takes_nothing_is_alone_with_it() {
+    let fabrics = open_with_share(16);
+    let (mut idle, _) = fabrics[0].reach(MachineId(1), Use::Data { worker: 9 }, TIMEOUT).unwrap();
+    let part = |number: usize| Question::Part { share: SHARE, offset: number * UNIT, bytes: UNIT }.to_bytes();
+    (0..16).for_each(|number| idle.write_all(&part(number)).unwrap());
+    let mut connection = fabrics[0].connect(MachineId(1), WorkerId(0)).unwrap();
+    for number in 0..100 {
+        let ticket = connection.read_share(SHARE, 8 * number, UNIT).unwrap();
+        assert_eq!(take(&mut *connection, ticket, UNIT).unwrap()[..8], (number as u64).to_ne_bytes());
+    }
+    // What it was owed is there in the end.
+    let mut answers = vec![0; 16 * (8 + UNIT)];
+    idle.read_exact(&mut answers).unwrap();
+    assert_eq!(answers[answers.len() - 8..], (16 * UNIT as u64 / 8 - 1).to_ne_bytes());
+    assert_eq!(fabrics[1].lost(MachineId(0)).unwrap(), None);
+}
+
+#[test]
+fn tickets_that_nobody_takes_are_no_death() {
+    let fabrics = open_with_share(64);
+    let mut connection = fabrics[0].connect(MachineId(1), WorkerId(0)).unwrap();
+    for _ in 0..4 {
+        connection.read_share(SHARE, 0, 64 * UNIT).unwrap();
+    }
+    connection.write(&[3; 8], 64).unwrap();
+    drop(connection);
+    wait_for_word(fabrics[1].region(), 64, u64::from_ne_bytes([3; 8]));
+    let mut other = fabrics[0].connect(MachineId(1), WorkerId(1)).unwrap();
+    let ticket = other.read_share(SHARE, 8, 8).unwrap();
+    assert_eq!(take(&mut *other, ticket, 8).unwrap(), 1u64.to_ne_bytes());
+    // A connection that had ended by a reset would be a death by now.
+    assert_eq!(fabrics[1].watch(Duration::from_millis(700)).unwrap(), None);
+    assert_eq!(fabrics[1].lost(MachineId(0)).unwrap(), None);
+}
+
+#[test]
+fn an_owner_that_answers_nonsense_is_dead() {
+    let (fake, fabric, _control) = Fake::with_peer(4096, Limits::default());
+    let (mut stream, mut connection) = fake.connection(&fabric, 3);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut question = [0; frame::SHARE_HEAD_BYTES];
+            stream.read_exact(&mut question).unwrap();
+            // One unit, which is committed.
+            let map = [16, UNIT as u64, 1].map(u64::to_le_bytes);
+            stream.write_all(map.as_flattened()).unwrap();
+            stream.read_exact(&mut question).unwrap();
+            stream.write_all(&24u64.to_le_bytes()).unwrap();
+            let _ = stream.read(&mut question);
+        });
+        let ticket = connection.read_share(SHARE, 0, 16).unwrap();
+        let taken = take(&mut connection, ticket, 16);
+        assert!(matches!(taken, Err(Error::Gone { machine: VICTIM })), "{taken:?}");
+        drop(connection);
+    });
+    assert_eq!(wait_for_loss(&fabric, VICTIM), Loss::Died);
+    assert!(fabric.cause(VICTIM).unwrap().contains("sent answers"));
 }
 
 #[test]
@@ -494,9 +611,10 @@ fn a_slow_reader_holds_the_sender_up_and_loses_nothing() {
             if bytes == 0 {
                 break;
             }
-            let taken = intake.take(&buffer[..bytes], &received, &mut |offset| {
+            let taken = intake.take(&buffer[..bytes], &received, &mut |event| {
                 woken += 1;
-                assert_eq!(offset, 4 * (woken % 100), "wakes come in order");
+                assert_eq!(event, Event::Wake(4 * (woken % 100)), "wakes come in order");
+                Ok(())
             });
             taken.unwrap();
         }

@@ -1,13 +1,14 @@
 //! The board: a small registered memory of each machine, beside its region, in which its peers say
-//! how they are. The region belongs to the fabric's user; this belongs to the fabric.
+//! how they are, and find this machine's shares. The region belongs to the fabric's user; this belongs to the fabric.
 //!
-//! Layout: for each peer a part of its own, written by that peer only: a line with its heartbeat
+//! Layout: the directory of the shares (`shares`), which the machine itself writes and its peers read; then for each peer a part of its own, written by that peer only: a line with its heartbeat
 //! (+0) and whether it has left (+8), then one word for each of its lanes: how that lane sleeps.
 //! A lane is a worker, or the thread that starts the machine.
 //!
 //! How a lane sleeps, in one word: bit 0 asleep, bits 1 to 31 the number of its sleep, bits 32 to 63
 //! the offset of its park word in units of 4 bytes. Every sleep has a new number.
 
+use super::shares::DIRECTORY_BYTES;
 use crate::error::Error;
 use crate::fabric::MachineId;
 use crate::memory::{Region, WORD_BYTES};
@@ -61,7 +62,7 @@ impl Sleep {
 impl Board {
     /// A board for these peers, each with its number of lanes.
     pub(super) fn new(lanes: impl Iterator<Item = (MachineId, usize)>) -> Result<Board, Error> {
-        let mut bytes = 0;
+        let mut bytes = DIRECTORY_BYTES;
         let mut parts = BTreeMap::new();
         for (peer, lanes) in lanes {
             parts.insert(peer, bytes);
@@ -113,9 +114,9 @@ mod tests {
     #[test]
     fn parts_do_not_overlap() {
         let board = Board::new([(MachineId(0), 1), (MachineId(2), 9), (MachineId(3), 1)].into_iter()).unwrap();
-        assert_eq!([0, 2, 3].map(|peer| board.part(MachineId(peer))), [Some(0), Some(128), Some(320)]);
+        assert_eq!([0, 2, 3].map(|peer| board.part(MachineId(peer))), [0, 128, 320].map(|at| Some(512 + at)));
         assert_eq!(board.part(MachineId(1)), None);
-        board.memory().word(128 + lane_word(8)).unwrap().store(5, Ordering::Relaxed);
+        board.memory().word(512 + 128 + lane_word(8)).unwrap().store(5, Ordering::Relaxed);
         assert_eq!(board.sleep(MachineId(2), 8), Sleep(5));
         assert_eq!(board.sleep(MachineId(1), 8), Sleep(0));
         assert!(!board.has_left(MachineId(2)));

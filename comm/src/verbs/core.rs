@@ -6,6 +6,7 @@ use super::lane::{Lane, give_way};
 use super::link::Counts;
 use super::liveness::VerbsLiveness;
 use super::raw::{Device, MemoryRegion, QueuePair};
+use super::shares::Directory;
 use crate::error::Error;
 use crate::fabric::{MachineId, Wake, WorkerId};
 use crate::memory::Region;
@@ -37,6 +38,7 @@ pub(super) struct Core {
     pub(super) is_leaving: AtomicBool,
     pub(super) wake_messages_received: AtomicU64,
     pub(super) registered_bytes: u64,
+    pub(super) directory: Directory,
 }
 
 /// A lane stays whole when a thread panics with it in its hands: nothing in it is half done.
@@ -160,7 +162,7 @@ impl Core {
     pub(super) fn counts(&self) -> Counts {
         let mut sum = Counts {
             wake_messages_received: self.wake_messages_received.load(Ordering::Relaxed),
-            registered_bytes: self.registered_bytes,
+            registered_bytes: self.registered_bytes + self.directory.registered_bytes.load(Ordering::Relaxed),
             queue_pairs: self.receivers.len() as u64,
             ..Counts::default()
         };

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::fabric::MachineId;
 
 /// "gsm", verbs, and the version of this layout.
-const MAGIC: [u8; 8] = *b"gsm-vrb1";
+const MAGIC: [u8; 8] = *b"gsm-vrb2";
 /// Most bytes that the launcher carries.
 pub(super) const ENDPOINT_BYTES_MAX: usize = 16 << 10;
 /// Where the key of the region stands, for tests that spoil it.

@@ -53,7 +53,7 @@ impl Lane {
         Lane { index, sends, links, liveness, due, next_due, sleeps: 0, announced: vec![0; room] }
     }
 
-    fn link(&mut self, peer: MachineId) -> Option<&mut Link> {
+    pub(super) fn link(&mut self, peer: MachineId) -> Option<&mut Link> {
         self.links.get_mut(usize::from(peer.0)).and_then(Option::as_mut)
     }
 
@@ -83,7 +83,7 @@ impl Lane {
     }
 
     /// Adds a write to a link, waiting for room. Nothing is written to a peer that is lost.
-    fn push(&mut self, peer: MachineId, source: &[u8], to: Remote) -> Result<(), Error> {
+    pub(super) fn push(&mut self, peer: MachineId, source: &[u8], to: Remote) -> Result<(), Error> {
         let mut looks = 0;
         loop {
             let Some(link) = self.link(peer) else { return Ok(()) };

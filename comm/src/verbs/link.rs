@@ -21,6 +21,7 @@
 use super::board::{Board, Sleep};
 use super::endpoint::Remote;
 use super::raw::{QueuePair, Works};
+use super::shares::PeerShares;
 use crate::error::Error;
 use crate::fabric::MachineId;
 use crate::memory::WORD_BYTES;
@@ -62,6 +63,7 @@ impl Counts {
         self.signed += other.signed;
         self.wake_messages += other.wake_messages;
         self.late_wake_messages += other.late_wake_messages;
+        self.registered_bytes += other.registered_bytes;
     }
 }
 
@@ -73,6 +75,8 @@ pub(super) struct RemoteEnd {
     pub(super) region_bytes: usize,
     /// This machine's part of the peer's board.
     pub(super) board: Remote,
+    /// Where the peer's board begins: its directory of shares.
+    pub(super) directory: Remote,
     /// Lanes of the peer.
     pub(super) lanes: usize,
     /// Whether the flag has to follow the rest in a write of its own.
@@ -128,6 +132,8 @@ pub(super) struct Link {
     recent: Vec<usize>,
     /// The last sleep of each of the peer's lanes for which it was woken.
     woken: Vec<Sleep>,
+    /// What concerns the peer's shares, once one was used.
+    shares: Option<Box<PeerShares>>,
     pub(super) is_dead: bool,
     pub(super) counts: Counts,
 }
@@ -167,6 +173,7 @@ impl Link {
             later: Vec::with_capacity(room),
             recent: Vec::with_capacity(room),
             woken: vec![Sleep::default(); remote.lanes],
+            shares: None,
             is_dead: false,
             counts: Counts::default(),
         }
@@ -203,6 +210,30 @@ impl Link {
         self.staged += bytes;
         self.written += 1;
         Ok(true)
+    }
+
+    /// What concerns the peer's shares.
+    pub(super) fn shares(&mut self) -> Result<&mut PeerShares, Error> {
+        match &mut self.shares {
+            Some(shares) => Ok(shares),
+            none => {
+                let shares = PeerShares::new(self.works.memory().domain())?;
+                self.counts.registered_bytes += shares.ring().region().bytes() as u64;
+                Ok(none.insert(Box::new(shares)))
+            }
+        }
+    }
+
+    /// Adds reads that wait, as many as there is room for.
+    pub(super) fn add_reads(&mut self) -> Result<(), Error> {
+        while self.has_room() && !self.is_dead {
+            let Some(shares) = &mut self.shares else { return Ok(()) };
+            let Some((from, bytes, offset)) = shares.next() else { return Ok(()) };
+            self.works.read(shares.ring(), offset, bytes, from.address, from.key)?;
+            self.written += 1;
+            shares.posted(self.written);
+        }
+        Ok(())
     }
 
     /// Whether one more request goes into the chain and, with it, into the queue.
@@ -273,7 +304,8 @@ impl Link {
         }
         let (request, staged) = self.signed;
         let bytes = self.staged - staged;
-        let is_due = self.written - request >= self.bounds.signal_every || bytes >= self.staging_bytes / 4;
+        let has_reads = self.shares.as_ref().and_then(|shares| shares.last_posted()).is_some_and(|read| read > request);
+        let is_due = has_reads || self.written - request >= self.bounds.signal_every || bytes >= self.staging_bytes / 4;
         self.post(is_due)
     }
 
@@ -316,6 +348,9 @@ impl Link {
         while let Some(mark) = self.marks.pop_front_if(|mark| mark.request <= request) {
             self.completed = mark.request;
             self.freed = mark.staged;
+        }
+        if let Some(shares) = &mut self.shares {
+            shares.complete(self.completed);
         }
         if self.checked_at.is_some_and(|at| at <= request) {
             self.checked_at = None;

@@ -2,7 +2,7 @@
 //! which is loaded at run time, so the same program runs on hosts without it.
 //!
 //! Here: the fabric and its connections. Beside it: `settings`, `survey` (which device), `endpoint` and `terms` (what
-//! peers must know), `resources` and `open` (coming up), `lane` and `link` (the data path), `board` and `io_thread`
+//! peers must know), `resources` and `open` (coming up), `lane` and `link` (the data path), `shares`, `board` and `io_thread`
 //! (sleep, heartbeats, graceful close), `liveness` (who is lost, and why), `raw` (libibverbs; all unsafe code).
 //! docs/rdma.md is for those who run it.
 //!
@@ -27,6 +27,7 @@ mod open;
 mod raw;
 mod resources;
 mod settings;
+mod shares;
 mod survey;
 mod terms;
 
@@ -41,8 +42,10 @@ use crate::error::Error;
 use crate::fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
 use crate::memory::Region;
 use crate::park;
+use crate::share::{Share, ShareId, Ticket};
 use core::Core;
 use io_thread::IoThread;
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -178,6 +181,10 @@ impl Fabric for VerbsFabric {
         self.core.lane(lane).poll()
     }
 
+    fn prepare_share(&self, share: &Share, range: Range<usize>) -> Result<(), Error> {
+        self.core.prepare_share(share, range)
+    }
+
     fn cause(&self, peer: MachineId) -> Option<String> {
         self.core.liveness.cause(peer)
     }
@@ -218,5 +225,17 @@ impl Connection for VerbsConnection {
 
     fn flush(&mut self) -> Result<(), Error> {
         self.core.lane(self.lane).flush(self.peer)
+    }
+
+    fn write_share(&mut self, share: ShareId, offset: usize, source: &[u8]) -> Result<(), Error> {
+        self.core.lane(self.lane).write_share(self.peer, share, offset, source)
+    }
+
+    fn read_share(&mut self, share: ShareId, offset: usize, bytes: usize) -> Result<Ticket, Error> {
+        self.core.lane(self.lane).read_share(self.peer, share, offset, bytes)
+    }
+
+    fn take(&mut self, ticket: Ticket, into: &mut [u8]) -> Result<bool, Error> {
+        self.core.lane(self.lane).take(self.peer, ticket, into)
     }
 }

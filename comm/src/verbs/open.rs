@@ -16,6 +16,7 @@ use super::link::{Link, RemoteEnd};
 use super::liveness::{VerbsLiveness, failure};
 use super::raw::{self, Completion, CompletionChannel, Device, MemoryRegion, Path, QueuePair, Works};
 use super::resources::{Own, PeerQueues};
+use super::shares::Directory;
 use super::{VerbsFabric, terms};
 use crate::error::Error;
 use crate::fabric::MachineId;
@@ -194,6 +195,7 @@ impl Connected {
         let lanes =
             lanes.map(|(index, (links, sends))| Mutex::new(Lane::new(index, sends, links, Arc::clone(&liveness))));
         let lanes: Vec<_> = lanes.collect();
+        let directory = Directory::new(Arc::clone(memory.domain()), Arc::clone(board.memory()));
         let core = Core {
             machine: party.machine,
             machines: party.machines,
@@ -209,6 +211,7 @@ impl Connected {
             is_leaving: AtomicBool::new(false),
             wake_messages_received: AtomicU64::new(0),
             registered_bytes,
+            directory,
         };
         let core = Arc::new(core);
         VerbsFabric::start(IoThread { core, channel, queue, beats })

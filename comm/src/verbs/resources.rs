@@ -7,7 +7,7 @@
 use super::Party;
 use super::board::Board;
 use super::open::Prepared;
-use super::raw::{CompletionChannel, CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair, QueueSizes};
+use super::raw::{Access, CompletionChannel, CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair, QueueSizes};
 use super::settings::Settings;
 use super::survey::{Choice, choose};
 use super::terms;
@@ -57,9 +57,9 @@ struct Registrar {
 }
 
 impl Registrar {
-    fn register(&mut self, region: Arc<Region>, is_written_by_peers: bool) -> Result<Arc<MemoryRegion>, Error> {
+    fn register(&mut self, region: Arc<Region>, access: Access) -> Result<Arc<MemoryRegion>, Error> {
         self.bytes += region.bytes() as u64;
-        MemoryRegion::register(&self.domain, region, is_written_by_peers)
+        MemoryRegion::register(&self.domain, region, access)
     }
 }
 
@@ -72,9 +72,9 @@ pub(super) fn prepare(settings: &Settings, party: Party, region: Arc<Region>) ->
     let (depth, receives) = fit(settings, &party, &choice)?;
     let domain = ProtectionDomain::new(&choice.device)?;
     let mut registrar = Registrar { domain: Arc::clone(&domain), bytes: 0 };
-    let memory = registrar.register(region, true)?;
+    let memory = registrar.register(region, Access::Written)?;
     let board = Arc::new(Board::new(party.peers.iter().map(|(peer, workers)| (*peer, lanes_of(*workers))))?);
-    let board_memory = registrar.register(Arc::clone(board.memory()), true)?;
+    let board_memory = registrar.register(Arc::clone(board.memory()), Access::Shared)?;
     let channel = CompletionChannel::new(&choice.device)?;
     let queue = CompletionQueue::new(&choice.device, receives, Some(Arc::clone(&channel)))?;
     let peers = party.peers.len() as u32;
@@ -98,9 +98,9 @@ pub(super) fn prepare(settings: &Settings, party: Party, region: Arc<Region>) ->
         }
         let mut staging = Vec::with_capacity(own_lanes);
         for _ in 0..own_lanes {
-            staging.push(registrar.register(Arc::new(Region::anonymous(settings.staging_bytes)?), false)?);
+            staging.push(registrar.register(Arc::new(Region::anonymous(settings.staging_bytes)?), Access::Staging)?);
         }
-        let beat_memory = registrar.register(Arc::new(Region::anonymous(BEAT_BYTES)?), false)?;
+        let beat_memory = registrar.register(Arc::new(Region::anonymous(BEAT_BYTES)?), Access::Staging)?;
         ways.push(PeerQueues { peer, lanes: lanes_of(workers), heartbeat, beat_memory, queues, staging });
     }
     let (settings, registered_bytes) = (Settings { queue_depth: depth, ..settings.clone() }, registrar.bytes);

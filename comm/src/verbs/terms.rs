@@ -120,6 +120,7 @@ pub(super) fn remote_end(
             address: endpoint.board.address.wrapping_add(u64::from(line.board_part)),
             key: endpoint.board.key,
         },
+        directory: endpoint.board,
         lanes: way.lanes,
         has_second_write: match settings.flag {
             Flag::Auto => !endpoint.is_in_order,

@@ -5,7 +5,7 @@ use super::rig::{
 };
 use comm::conformance::{self, Effort, REGION_BYTES};
 use comm::verbs::{Flag, REGION_KEY_AT, Settings, VerbsFabric, survey};
-use comm::{Connection, Error, Fabric, Loss, MachineId, Region, Wake, WorkerId};
+use comm::{Connection, Error, Fabric, Loss, MachineId, Region, ShareId, Wake, WorkerId};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -293,6 +293,59 @@ fn no_sleeper_waits_for_the_look_twice_a_second() {
         counts.late_wake_messages,
         counts.wake_messages
     );
+}
+
+#[test]
+fn shares_are_registered_in_chunks_and_read_in_parts() {
+    const SHARE: ShareId = ShareId(0);
+    const MIB: usize = 1 << 20;
+    let fabrics = open(&[1, 1], &lenient());
+    let before = fabrics[1].counts().registered_bytes;
+    fabrics[1].open_share(SHARE, 80 * MIB).unwrap();
+    let map = fabrics[1].counts().registered_bytes - before;
+    assert!(map < MIB as u64, "{map} bytes are pinned of a share of which nothing is committed");
+    fabrics[1].commit(SHARE, 70 * MIB..71 * MIB).unwrap();
+    fabrics[1].commit(SHARE, 72 * MIB..73 * MIB).unwrap();
+    // The second chunk, which is what is left of the share.
+    assert_eq!(fabrics[1].counts().registered_bytes - before - map, 16 * MIB as u64);
+    let own = fabrics[1].mapped(B, SHARE).unwrap().unwrap();
+    let mut connection = fabrics[0].connect(B, MAIN).unwrap();
+    connection.write_share(SHARE, 70 * MIB, &vec![3; MIB]).unwrap();
+    let ticket = connection.read_share(SHARE, 70 * MIB, MIB).unwrap();
+    let (mut bytes, deadline) = (vec![0; MIB], Instant::now() + TIMEOUT);
+    while !connection.take(ticket, &mut bytes).unwrap() {
+        assert!(Instant::now() < deadline, "the read did not end");
+        std::thread::yield_now();
+    }
+    assert!(bytes.iter().all(|byte| *byte == 3), "a read did not see the write before it");
+    assert!(own.words()[70 * MIB / 8].load(Ordering::Acquire) == u64::from_ne_bytes([3; 8]));
+    let refused = connection.write_share(SHARE, 71 * MIB, &[1; 8]);
+    assert!(matches!(refused, Err(Error::NotCommitted { .. })), "{refused:?}");
+    assert_eq!(fabrics[0].lost(B).unwrap(), None);
+    println!("{:?}", fabrics[0].counts());
+}
+
+/// A machine that leaves amid reads: whoever reads of it learns that nothing comes any more.
+#[test]
+fn reads_of_who_is_gone_end() {
+    let mut fabrics = open(&[1, 1, 1], &lenient());
+    fabrics[2].open_share(ShareId(1), 1 << 20).unwrap();
+    fabrics[2].commit(ShareId(1), 0..1 << 20).unwrap();
+    let mut connection = fabrics[0].connect(MachineId(2), MAIN).unwrap();
+    let first = connection.read_share(ShareId(1), 0, 8).unwrap();
+    drop(fabrics.pop());
+    let second = connection.read_share(ShareId(1), 0, 8).unwrap();
+    let deadline = Instant::now() + TIMEOUT;
+    for ticket in [first, second] {
+        let ended = loop {
+            match connection.take(ticket, &mut [0; 8]) {
+                Ok(false) => assert!(Instant::now() < deadline, "a read of who is gone never ended"),
+                other => break other,
+            }
+            std::thread::yield_now();
+        };
+        assert!(matches!(ended, Ok(true) | Err(Error::Gone { .. })), "{ended:?}");
+    }
 }
 
 #[test]

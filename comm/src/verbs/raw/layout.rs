@@ -337,11 +337,13 @@ pub const WC_RNR_RETRY_EXC_ERR: c_uint = 13;
 /// `enum ibv_wc_opcode`: the bit that all received messages have.
 pub const WC_RECV: c_uint = 1 << 7;
 pub const WR_RDMA_WRITE: c_uint = 0;
+pub const WR_RDMA_READ: c_uint = 4;
 pub const WR_SEND_WITH_IMM: c_uint = 3;
 pub const SEND_SIGNALED: c_uint = 1 << 1;
 pub const SEND_INLINE: c_uint = 1 << 3;
 pub const ACCESS_LOCAL_WRITE: c_int = 1;
 pub const ACCESS_REMOTE_WRITE: c_int = 1 << 1;
+pub const ACCESS_REMOTE_READ: c_int = 1 << 2;
 pub const QPT_RC: c_uint = 2;
 pub const QPS_RESET: c_uint = 0;
 pub const QPS_INIT: c_uint = 1;

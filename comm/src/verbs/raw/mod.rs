@@ -31,9 +31,10 @@ pub(super) use queue::{Completion, CompletionChannel, CompletionQueue, Path, Que
 pub(super) use works::Works;
 
 use crate::error::Error;
-use crate::memory::Region;
+use crate::memory::{Region, WORD_BYTES, check_access};
 use std::ffi::{CStr, c_int};
 use std::io;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
@@ -275,12 +276,38 @@ impl Drop for ProtectionDomain {
     }
 }
 
-/// A region that the device may read, and that peers may write by it if it was registered so.
+/// What may be done with registered memory, beside what the device may read of it for the own machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Nothing: writes begin here.
+    Staging,
+    /// What the own machine reads of peers lands here.
+    Landing,
+    /// Peers write it.
+    Written,
+    /// Peers write and read it.
+    Shared,
+}
+
+impl Access {
+    fn flags(self) -> c_int {
+        match self {
+            Access::Staging => 0,
+            Access::Landing => ffi::ACCESS_LOCAL_WRITE,
+            Access::Written => ffi::ACCESS_LOCAL_WRITE | ffi::ACCESS_REMOTE_WRITE,
+            Access::Shared => ffi::ACCESS_LOCAL_WRITE | ffi::ACCESS_REMOTE_WRITE | ffi::ACCESS_REMOTE_READ,
+        }
+    }
+}
+
+/// A region, or a part of one, that the device may read, and that peers may write and read by it if it was registered so.
 pub(super) struct MemoryRegion {
     /// Dropped by hand before the mapping.
     mr: NonNull<ffi::Mr>,
     domain: Arc<ProtectionDomain>,
     region: Arc<Region>,
+    /// Where in the region it begins.
+    start: usize,
 }
 
 // SAFETY: V4; the mapping is touched by atomics only (M2).
@@ -293,18 +320,40 @@ impl MemoryRegion {
     pub(super) fn register(
         domain: &Arc<ProtectionDomain>,
         region: Arc<Region>,
-        is_written_by_peers: bool,
+        access: Access,
     ) -> Result<Arc<MemoryRegion>, Error> {
-        let access = if is_written_by_peers { ffi::ACCESS_LOCAL_WRITE | ffi::ACCESS_REMOTE_WRITE } else { 0 };
-        let verbs = domain.device.verbs;
         // All of it is about to be pinned. Network cards know memory by pages: fewer are found faster.
         region.ask_for_huge_pages();
-        // SAFETY: the domain exists; the mapping is as long as it says (M1) and stays until this is dropped (V3).
-        let mr = unsafe { (verbs.table.reg_mr)(domain.pd.as_ptr(), region.base().cast(), region.bytes(), access) };
+        let all = 0..region.bytes();
+        MemoryRegion::register_part(domain, region, all, access)
+    }
+
+    /// Registers, and so pins, a part of `region`.
+    pub(super) fn register_part(
+        domain: &Arc<ProtectionDomain>,
+        region: Arc<Region>,
+        part: Range<usize>,
+        access: Access,
+    ) -> Result<Arc<MemoryRegion>, Error> {
+        let verbs = domain.device.verbs;
+        check_access(region.bytes(), part.start, part.len(), WORD_BYTES)?;
+        let start = region.base().wrapping_add(part.start);
+        // SAFETY: the domain exists; the part lies in the mapping (just checked, M1), which stays until this is dropped
+        // (V3).
+        let mr = unsafe { (verbs.table.reg_mr)(domain.pd.as_ptr(), start.cast(), part.len(), access.flags()) };
         match NonNull::new(mr) {
-            Some(mr) => Ok(Arc::new(MemoryRegion { mr, domain: Arc::clone(domain), region })),
-            None => Err(not_registered(region.bytes(), &io::Error::last_os_error())),
+            Some(mr) => Ok(Arc::new(MemoryRegion { mr, domain: Arc::clone(domain), region, start: part.start })),
+            None => Err(not_registered(part.len(), &io::Error::last_os_error())),
         }
+    }
+
+    /// Where peers find its first byte.
+    pub(super) fn address(&self) -> u64 {
+        self.region.base().expose_provenance() as u64 + self.start as u64
+    }
+
+    pub(super) fn domain(&self) -> &Arc<ProtectionDomain> {
+        &self.domain
     }
 
     pub(super) fn region(&self) -> &Region {

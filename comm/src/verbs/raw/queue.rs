@@ -10,6 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+/// Reads of one queue pair that the devices of both sides have in hand; every device that is made has room for so many.
+const READS_AT_ONCE: u8 = 4;
 /// Completions taken in one call.
 const TAKEN_AT_ONCE: usize = 16;
 
@@ -253,12 +255,12 @@ impl QueuePair {
         self.modify(&mut attr, ffi::QP_STATE, "reset")
     }
 
-    /// From reset to "initialised": peers' writes are allowed, and messages can be awaited.
+    /// From reset to "initialised": peers' writes and reads are allowed, and messages can be awaited.
     pub(crate) fn initialise(&self, port: u8) -> Result<(), Error> {
         let mut attr = ffi::QpAttr {
             qp_state: ffi::QPS_INIT,
             port_num: port,
-            qp_access_flags: ffi::ACCESS_REMOTE_WRITE as c_uint,
+            qp_access_flags: (ffi::ACCESS_REMOTE_WRITE | ffi::ACCESS_REMOTE_READ) as c_uint,
             ..ffi::QpAttr::default()
         };
         let mask = ffi::QP_STATE | ffi::QP_PKEY_INDEX | ffi::QP_PORT | ffi::QP_ACCESS_FLAGS;
@@ -271,7 +273,7 @@ impl QueuePair {
             qp_state: ffi::QPS_RTR,
             path_mtu: path.mtu,
             dest_qp_num: path.peer_queue_pair,
-            max_dest_rd_atomic: 1,
+            max_dest_rd_atomic: READS_AT_ONCE,
             min_rnr_timer: 6, // 0.16 ms until a message is sent again for which nothing was posted
             ah_attr: ffi::AhAttr {
                 grh: ffi::GlobalRoute {
@@ -302,7 +304,7 @@ impl QueuePair {
             timeout: path.timeout,
             retry_cnt: path.retries,
             rnr_retry: 7, // for ever: the peer's I/O thread posts anew, and its death shows otherwise
-            max_rd_atomic: 1,
+            max_rd_atomic: READS_AT_ONCE,
             ..ffi::QpAttr::default()
         };
         let mask = ffi::QP_STATE

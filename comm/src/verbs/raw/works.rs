@@ -10,9 +10,11 @@ use crate::error::Error;
 use crate::memory::{WORD_BYTES, check_access};
 use std::sync::Arc;
 
-/// A chain of writes and wake messages, with the registered memory its sources lie in.
+/// A chain of writes, reads and wake messages, with the registered memory its sources lie in.
 pub(crate) struct Works {
     memory: Arc<MemoryRegion>,
+    /// Where reads land, once there are any.
+    landing: Option<Arc<MemoryRegion>>,
     requests: Vec<ffi::SendWr>,
     sources: Vec<ffi::Sge>,
     room: usize,
@@ -28,7 +30,7 @@ impl Works {
     /// An empty chain with room for `capacity` requests.
     pub(crate) fn new(memory: Arc<MemoryRegion>, capacity: usize, inline_bytes: usize, tag: u64) -> Works {
         let (requests, sources) = (Vec::with_capacity(capacity), Vec::with_capacity(capacity));
-        Works { memory, requests, sources, room: capacity, inline_bytes, tag }
+        Works { memory, landing: None, requests, sources, room: capacity, inline_bytes, tag }
     }
 
     pub(crate) fn memory(&self) -> &MemoryRegion {
@@ -54,6 +56,31 @@ impl Works {
             num_sge: 1,
             opcode: ffi::WR_RDMA_WRITE,
             send_flags: inline,
+            remote_addr: remote,
+            rkey: key,
+            ..ffi::SendWr::EMPTY
+        });
+        Ok(())
+    }
+
+    /// Adds a read of `bytes` bytes at `remote` under `key`, to land at `offset` of `landing`, which is the same each time.
+    pub(crate) fn read(
+        &mut self,
+        landing: &Arc<MemoryRegion>,
+        offset: usize,
+        bytes: usize,
+        remote: u64,
+        key: u32,
+    ) -> Result<(), Error> {
+        // Kept, so that it stays registered for longer than the queue pair may write it (V3).
+        let landing = self.landing.get_or_insert_with(|| Arc::clone(landing));
+        check_access(landing.region().bytes(), offset, bytes, WORD_BYTES)?;
+        let address = landing.address() + offset as u64;
+        self.sources.push(ffi::Sge { addr: address, length: bytes as u32, lkey: landing.local_key() });
+        self.requests.push(ffi::SendWr {
+            wr_id: self.tag,
+            num_sge: 1,
+            opcode: ffi::WR_RDMA_READ,
             remote_addr: remote,
             rkey: key,
             ..ffi::SendWr::EMPTY

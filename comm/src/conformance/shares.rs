@@ -1,0 +1,389 @@
+//! The cases of shares: orders W, R and C, bounds, commit and release, reads in plenty, and the death of either side.
+//!
+//! Messages between the cases are barriers: a write to every peer, on the same connections, and a look at what came.
+
+use super::{Effort, MACHINES_MAX, MAIN, Machine, PARK_WAKE, SHARE_FLAG, load, peers, stream};
+use crate::{
+    Connection, Error, Fabric, MachineId, SHARE_UNIT_BYTES, SHARES_MAX, Share, ShareId, Ticket, WORD_BYTES, Wake,
+};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+const UNIT: usize = SHARE_UNIT_BYTES;
+/// A share of which all is used in the end.
+const SMALL: ShareId = ShareId(0);
+const SMALL_BYTES: usize = 48 * UNIT;
+/// One of which little is used.
+const SPARSE: ShareId = ShareId(SHARES_MAX as u8 - 1);
+const SPARSE_BYTES: usize = (1 << 36) + UNIT;
+/// Where in it something is: across the border between two of its units, and of the chunks of 64 MiB that `verbs` makes,
+/// the last of which is short.
+const SPARSE_AT: usize = (1 << 36) - 4096;
+
+/// What the stream writes at once, and how many of them beside each other: no machine is so far ahead of another.
+const BLOCK_BYTES: usize = 8 << 10;
+const BLOCKS: u64 = 2 * MACHINES_MAX as u64;
+
+/// Looks until `look` has found something, and lets the fabric go on meanwhile.
+fn wait<R>(fabric: &dyn Fabric, timeout: Duration, what: &str, mut look: impl FnMut() -> Option<R>) -> R {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        fabric.poll(MAIN).unwrap();
+        assert!(start.elapsed() < timeout, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Takes a ticket when it is there.
+fn take(
+    fabric: &dyn Fabric,
+    connection: &mut dyn Connection,
+    ticket: Ticket,
+    bytes: usize,
+    timeout: Duration,
+) -> Result<Vec<u8>, Error> {
+    let mut into = vec![0xcd; bytes];
+    let mut look = || match connection.take(ticket, &mut into) {
+        Ok(false) => None,
+        other => Some(other),
+    };
+    let taken = wait(fabric, timeout, "a read never ended", &mut look);
+    taken.map(|is_there| {
+        assert!(is_there);
+        into
+    })
+}
+
+/// Bytes for a place in a share, whose words say where they belong.
+fn stamped(machine: MachineId, number: u64, bytes: usize) -> Vec<u8> {
+    stream::stamped(machine, 7, number, bytes)
+}
+
+impl Machine<'_> {
+    fn timeout(&self) -> Duration {
+        self.effort.timeout
+    }
+
+    /// Reads from the next machine, and waits for it.
+    fn read_next(&mut self, share: ShareId, offset: usize, bytes: usize) -> Result<Vec<u8>, Error> {
+        let (fabric, timeout) = (self.fabric, self.timeout());
+        let next = self.next();
+        let ticket = next.read_share(share, offset, bytes)?;
+        take(fabric, next, ticket, bytes, timeout)
+    }
+
+    fn own(&self, share: ShareId) -> Arc<Share> {
+        let own = self.fabric.mapped(self.fabric.machine(), share).unwrap();
+        own.expect("the own shares are mapped")
+    }
+
+    /// All cases of shares.
+    pub(super) fn uses_shares(&mut self) {
+        self.opens_shares();
+        self.barrier();
+        self.is_refused_what_is_not_committed();
+        self.barrier();
+        self.uses_what_was_committed();
+        self.barrier();
+        self.reads_in_plenty();
+        self.barrier();
+        self.streams_to_shares();
+        self.barrier();
+        self.releases();
+        self.barrier();
+        self.has_lost_nobody();
+    }
+
+    /// Shares that are not open, and those that cannot be opened.
+    fn opens_shares(&mut self) {
+        let fabric = self.fabric;
+        let next = self.next();
+        for share in [SMALL, ShareId(SHARES_MAX as u8), ShareId(255)] {
+            assert!(matches!(next.write_share(share, 0, &[1; 8]), Err(Error::NoSuchShare { .. })), "{share}");
+            assert!(matches!(next.read_share(share, 0, 8), Err(Error::NoSuchShare { .. })), "{share}");
+            assert!(matches!(fabric.commit(share, 0..UNIT), Err(Error::NoSuchShare { .. })), "{share}");
+            assert!(matches!(fabric.release(share, 0..UNIT), Err(Error::NoSuchShare { .. })), "{share}");
+            assert!(fabric.mapped(fabric.machine(), share).is_err(), "{share}");
+        }
+        for (share, bytes) in [(SHARES_MAX as u8, UNIT), (0, 0), (0, UNIT - 8), (0, usize::MAX - UNIT + 1)] {
+            let opened = fabric.open_share(ShareId(share), bytes);
+            assert!(matches!(opened, Err(Error::Share { .. })), "{share} {bytes}: {opened:?}");
+        }
+        self.barrier();
+        fabric.open_share(SMALL, SMALL_BYTES).unwrap();
+        fabric.open_share(SPARSE, SPARSE_BYTES).unwrap();
+        assert!(matches!(fabric.open_share(SMALL, SMALL_BYTES), Err(Error::Share { .. })), "it is open");
+        assert_eq!(self.own(SMALL).bytes(), SMALL_BYTES);
+        for stranger in [MachineId(fabric.machines()), MachineId(u16::MAX)] {
+            assert!(matches!(fabric.mapped(stranger, SMALL), Err(Error::NoSuchPeer { .. })));
+        }
+    }
+
+    /// Bounds, and what is inside and not committed: refused, and nobody dies of it.
+    fn is_refused_what_is_not_committed(&mut self) {
+        let fabric = self.fabric;
+        let next = self.next();
+        for (offset, bytes) in [(SMALL_BYTES, 8), (SMALL_BYTES - 8, 16), (usize::MAX - 7, 8), (1 << 60, 8)] {
+            let source = vec![1; bytes];
+            assert!(matches!(next.write_share(SMALL, offset, &source), Err(Error::OutOfRange { .. })), "{offset}");
+            assert!(matches!(next.read_share(SMALL, offset, bytes), Err(Error::OutOfRange { .. })), "{offset}");
+        }
+        for (offset, bytes) in [(4, 8), (0, 12), (0, 0)] {
+            let source = vec![1; bytes];
+            assert!(matches!(next.write_share(SMALL, offset, &source), Err(Error::Misaligned { .. })), "{offset}");
+            assert!(matches!(next.read_share(SMALL, offset, bytes), Err(Error::Misaligned { .. })), "{offset}");
+        }
+        let written = next.write_share(SMALL, 0, &[1; 8]);
+        assert!(matches!(written, Err(Error::NotCommitted { .. })), "{written:?}");
+        let read = self.read_next(SMALL, 0, 8);
+        assert!(matches!(read, Err(Error::NotCommitted { offset: 0, bytes: 8, .. })), "{read:?}");
+        for range in [0..SMALL_BYTES + UNIT, SMALL_BYTES..SMALL_BYTES + UNIT] {
+            assert!(matches!(fabric.commit(SMALL, range), Err(Error::OutOfRange { .. })));
+        }
+        assert!(matches!(fabric.commit(SMALL, 8..UNIT), Err(Error::Misaligned { .. })));
+        self.barrier();
+
+        // One unit is: what is in part beside it is refused whole.
+        fabric.commit(SMALL, UNIT..2 * UNIT).unwrap();
+        self.barrier();
+        let next = self.next();
+        next.write_share(SMALL, UNIT, &[1; UNIT]).unwrap();
+        for offset in [UNIT - 8, 2 * UNIT - 8] {
+            let written = next.write_share(SMALL, offset, &[2; 16]);
+            assert!(matches!(written, Err(Error::NotCommitted { .. })), "{written:?}");
+        }
+        assert!(matches!(self.read_next(SMALL, UNIT - 8, 16), Err(Error::NotCommitted { .. })));
+        assert!(matches!(self.read_next(SMALL, UNIT, 2 * UNIT), Err(Error::NotCommitted { .. })));
+        assert_eq!(self.read_next(SMALL, UNIT, UNIT).unwrap(), [1; UNIT]);
+        let mut into = [0; 8];
+        assert!(matches!(self.next().take(Ticket(u64::MAX), &mut into), Err(Error::NoSuchTicket { .. })));
+        self.barrier();
+        let own = self.own(SMALL);
+        assert!(own.words()[UNIT / 8..2 * UNIT / 8].iter().all(|word| word.load(Ordering::Relaxed) == !0 / 255));
+        assert!(own.is_committed(UNIT, UNIT) && !own.is_committed(UNIT - 8, 16));
+    }
+
+    /// Orders C, W and R, and that a read sees earlier writes of its connection.
+    fn uses_what_was_committed(&mut self) {
+        let fabric = self.fabric;
+        let (own, previous) = (fabric.machine(), self.previous());
+        fabric.commit(SMALL, 0..SMALL_BYTES).unwrap();
+        let border = SPARSE_AT / UNIT * UNIT;
+        fabric.commit(SPARSE, border..border + 2 * UNIT).unwrap();
+        self.barrier(); // C: the next machine has committed as well
+        let places = [
+            (SMALL, 0, 8),
+            (SMALL, 64, 4096),
+            (SMALL, UNIT - 16, 32),
+            (SMALL, 2 * UNIT + 8, UNIT),
+            (SMALL, 4 * UNIT, 20 * UNIT + 8),
+            (SPARSE, SPARSE_AT, 8192),
+        ];
+        for (number, (share, offset, bytes)) in (1..).zip(places) {
+            let mut source = stamped(own, number, bytes);
+            self.next().write_share(share, offset, &source).unwrap();
+            source.fill(0xee);
+            if number % 2 == 1 {
+                let read = self.read_next(share, offset, bytes).unwrap();
+                assert!(read == stamped(own, number, bytes), "a read did not see write {number} before it");
+            }
+        }
+        self.barrier(); // W: the previous machine has written
+        for (number, (share, offset, bytes)) in (1..).zip(places) {
+            let mut copy = vec![0; bytes];
+            self.own(share).data().read(offset, &mut copy).unwrap();
+            assert!(copy == stamped(previous, number, bytes), "write {number} of {previous} is not whole");
+        }
+        self.barrier();
+        // R: what the owner stores before it sends a message.
+        let word = 3 * UNIT / 8;
+        self.own(SMALL).words()[word].store(70 + u64::from(own.0), Ordering::Relaxed);
+        self.barrier();
+        for peer in peers(fabric) {
+            let timeout = self.timeout();
+            let connection = self.to(peer);
+            let ticket = connection.read_share(SMALL, 8 * word, 8).unwrap();
+            let read = take(fabric, connection, ticket, 8, timeout).unwrap();
+            assert_eq!(read, (70 + u64::from(peer.0)).to_ne_bytes(), "what {peer} stored before its message");
+        }
+    }
+
+    /// More than may be under way at once, by all machines at once, taken in another order; one is never taken.
+    fn reads_in_plenty(&mut self) {
+        let fabric = self.fabric;
+        let (own, timeout) = (fabric.machine(), self.timeout());
+        let share = self.own(SMALL);
+        let words = share.words();
+        for (index, word) in words.iter().enumerate() {
+            word.store(stream::mix(index as u64) ^ u64::from(own.0), Ordering::Relaxed);
+        }
+        self.barrier();
+        let next_id = MachineId((own.0 + 1) % fabric.machines());
+        let reads = (self.effort.writes / 50).clamp(8, 40);
+        let next = self.next();
+        let read = |number: u64| {
+            let bytes = WORD_BYTES * (1 + stream::mix(number) as usize % (3 * UNIT / WORD_BYTES));
+            (WORD_BYTES * (stream::mix(!number) as usize % ((SMALL_BYTES - bytes) / WORD_BYTES)), bytes)
+        };
+        let mut tickets: Vec<(u64, Ticket)> = Vec::new();
+        for number in 0..reads {
+            let (offset, bytes) = read(number);
+            tickets.push((number, next.read_share(SMALL, offset, bytes).unwrap()));
+        }
+        let _forgotten = tickets.pop();
+        tickets.sort_by_key(|(number, _)| stream::mix(*number));
+        for (number, ticket) in tickets {
+            let (offset, bytes) = read(number);
+            let room = next.take(ticket, &mut vec![0; bytes + 8]);
+            assert!(matches!(room, Err(Error::WrongRoom { .. })), "{room:?}");
+            let found = take(fabric, next, ticket, bytes, timeout).unwrap();
+            let expected = (offset / 8..(offset + bytes) / 8)
+                .flat_map(|at| (stream::mix(at as u64) ^ u64::from(next_id.0)).to_ne_bytes());
+            assert!(found.into_iter().eq(expected), "read {number} is not what is there");
+            let again = next.take(ticket, &mut vec![0; bytes]);
+            assert!(matches!(again, Err(Error::NoSuchTicket { .. })), "{again:?}");
+        }
+    }
+
+    /// Rounds of a write to the next machine's share, a message behind it, and a read of the previous machine's share.
+    fn streams_to_shares(&mut self) {
+        let fabric = self.fabric;
+        let (own, previous, timeout) = (fabric.machine(), self.previous(), self.timeout());
+        let share = self.own(SMALL);
+        // Where each says its round in its own share, before it says it in a message.
+        let round_at = SMALL_BYTES - UNIT;
+        share.words()[round_at / 8].store(0, Ordering::Relaxed);
+        self.barrier();
+        for round in 1..=self.effort.writes.div_ceil(200).min(1000) {
+            let block = (round % BLOCKS) as usize * BLOCK_BYTES;
+            share.words()[round_at / 8].store(round, Ordering::Relaxed);
+            let next = self.next();
+            let (front, back) = (stamped(own, round, BLOCK_BYTES / 2), stamped(own, !round, BLOCK_BYTES / 2));
+            next.write_share(SMALL, block, &front).unwrap();
+            next.write_share(SMALL, block + BLOCK_BYTES / 2, &back).unwrap();
+            next.write(&round.to_ne_bytes(), SHARE_FLAG).unwrap();
+            next.wake(PARK_WAKE).unwrap();
+            next.flush().unwrap();
+            while load(fabric.region(), SHARE_FLAG) < round {
+                fabric.poll(MAIN).unwrap();
+                let mut is_idle = || load(fabric.region(), SHARE_FLAG) < round;
+                let woke = fabric.park(MAIN, PARK_WAKE, timeout, &mut is_idle).unwrap();
+                assert_ne!(woke, Wake::TimedOut, "round {round} of {previous} did not come");
+            }
+            let mut copy = vec![0; BLOCK_BYTES];
+            share.data().read(block, &mut copy).unwrap();
+            let (front, back) = copy.split_at(BLOCK_BYTES / 2);
+            let is_whole = front == stamped(previous, round, BLOCK_BYTES / 2)
+                && back == stamped(previous, !round, BLOCK_BYTES / 2);
+            assert!(is_whole, "round {round}: a message overtook a write to a share (order W)");
+            let connection = self.to(previous);
+            let ticket = connection.read_share(SMALL, round_at, 8).unwrap();
+            let read = take(fabric, connection, ticket, 8, timeout).unwrap();
+            let seen = u64::from_ne_bytes(*read.first_chunk().unwrap());
+            assert!(seen >= round, "a read saw {seen} after the message of round {round} (order R)");
+        }
+    }
+
+    /// A range that is given back, after all have said that they do not use it any more; one that is used nevertheless;
+    /// and the same range committed again.
+    fn releases(&mut self) {
+        let fabric = self.fabric;
+        let own = self.own(SMALL);
+        let (range, last) = (8 * UNIT..24 * UNIT, 24 * UNIT - 4096);
+        own.words()[range.start / 8..range.end / 8].iter().for_each(|word| word.store(7, Ordering::Relaxed));
+        self.barrier();
+        assert_eq!(self.read_next(SMALL, last, 8).unwrap(), 7u64.to_ne_bytes());
+        self.barrier();
+        fabric.release(SMALL, range.clone()).unwrap();
+        self.barrier();
+        for offset in [range.start, last] {
+            match self.read_next(SMALL, offset, 4096) {
+                Err(Error::NotCommitted { .. }) => {}
+                Ok(read) => {
+                    let mut words = read.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
+                    assert!(words.all(|word| word == 0 || word == 7), "neither old bytes nor zeros");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(self.read_next(SMALL, range.end, 8).unwrap().len(), 8, "what is beside it is there");
+        self.barrier();
+        fabric.commit(SMALL, range.clone()).unwrap();
+        self.barrier();
+        let read = self.read_next(SMALL, range.start, range.len()).unwrap();
+        assert!(read.iter().all(|byte| *byte == 0), "what is committed again is 0");
+        self.next().write_share(SMALL, last, &[9; 4096]).unwrap();
+        self.barrier();
+        assert_eq!(own.words()[last / 8].load(Ordering::Relaxed), u64::from_ne_bytes([9; 8]));
+        fabric.release(SMALL, range.clone()).unwrap();
+        self.barrier();
+        // Late: nobody dies of it, and what comes after it on the connection comes.
+        match self.next().write_share(SMALL, last, &[5; 4096]) {
+            Ok(()) | Err(Error::NotCommitted { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+        self.next().write_share(SMALL, 0, &[6; 8]).unwrap();
+        self.barrier();
+        assert_eq!(own.words()[0].load(Ordering::Relaxed), u64::from_ne_bytes([6; 8]));
+    }
+}
+
+/// Run by all machines of a rack, three or more, of which `victim` dies amid reads, its own and those of others: it calls
+/// `die` when all is under way. The others are told, get what they read of it or learn that it will not come, and go on.
+///
+/// # Panics
+/// If somebody waits for ever, or what machines that live do with each other's shares does not go on.
+pub fn shares_outlive_a_machine(fabric: &dyn Fabric, victim: MachineId, timeout: Duration, die: impl FnOnce()) {
+    let effort = Effort { timeout, ..Effort::full() };
+    let mut machine = Machine::new(fabric, &effort);
+    let own = fabric.machine();
+    fabric.open_share(SMALL, SMALL_BYTES).unwrap();
+    fabric.commit(SMALL, 0..SMALL_BYTES).unwrap();
+    machine.own(SMALL).words()[0].store(40 + u64::from(own.0), Ordering::Relaxed);
+    machine.barrier();
+    let begin = |machine: &mut Machine<'_>, peer| {
+        let connection = machine.to(peer);
+        let tickets = (0..4).map(|_| connection.read_share(SMALL, 0, SMALL_BYTES).unwrap()).collect::<Vec<_>>();
+        connection.flush().unwrap();
+        tickets
+    };
+    if own == victim {
+        peers(fabric).for_each(|peer| drop(begin(&mut machine, peer)));
+        return die();
+    }
+    let tickets = begin(&mut machine, victim);
+    assert_eq!(fabric.watch(timeout).unwrap(), Some(victim), "who died");
+    let connection = machine.to(victim);
+    for ticket in tickets {
+        match take(fabric, connection, ticket, SMALL_BYTES, timeout) {
+            Ok(_) | Err(Error::Gone { .. }) => {}
+            other => panic!("{:?}", other.map(|_| ())),
+        }
+    }
+    for offset in [0, 8 * UNIT] {
+        if let Ok(ticket) = connection.read_share(SMALL, offset, 8) {
+            let read = take(fabric, connection, ticket, 8, timeout);
+            assert!(matches!(read, Ok(_) | Err(Error::Gone { .. })), "{read:?}");
+        }
+        let _ = connection.write_share(SMALL, offset, &[1; 4096]).and_then(|()| connection.flush());
+    }
+    machine.meet(Some(victim));
+    for peer in peers(fabric).filter(|peer| *peer != victim) {
+        let connection = machine.to(peer);
+        let ticket = connection.read_share(SMALL, 0, 8).unwrap();
+        let read = take(fabric, connection, ticket, 8, timeout).unwrap();
+        assert_eq!(read, (40 + u64::from(peer.0)).to_ne_bytes());
+        connection.write_share(SMALL, UNIT * usize::from(1 + own.0), &stamped(own, 1, 4096)).unwrap();
+    }
+    machine.meet(Some(victim));
+    for peer in peers(fabric).filter(|peer| *peer != victim) {
+        let mut copy = vec![0; 4096];
+        machine.own(SMALL).data().read(UNIT * usize::from(1 + peer.0), &mut copy).unwrap();
+        assert!(copy == stamped(peer, 1, 4096), "{peer} and {own} do not go on");
+    }
+    machine.meet(Some(victim));
+}

@@ -1,0 +1,202 @@
+//! What a connection knows of its peer's shares, where it cannot look itself: how long they are, and what is committed.
+//!
+//! It asks when it has to, by a read of the peer's commit map, and remembers what it was told. That a unit is committed
+//! may be over when it is used, if its owner has released it without being answered; then the owner's side sees to it
+//! that nothing comes of it but old bytes or zeros (S2). That a unit is not committed is never remembered.
+
+use super::{SHARES_MAX, ShareId, map, memory::units_of};
+use crate::error::Error;
+use crate::fabric::MachineId;
+use crate::memory::{self, WORD_BYTES};
+use std::ops::Range;
+
+/// Words of a commit map that are asked for at once: those of 2 GiB.
+pub(crate) const ASKED_WORDS: usize = 512;
+
+/// An answer: how long the share is (0: it is not open), and words of its map from the first one asked for.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) bytes: usize,
+    pub(crate) bits: Vec<u64>,
+}
+
+/// What came of a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Verdict {
+    /// The access may be made.
+    Usable,
+    /// There is nobody any more who could be asked.
+    Gone,
+}
+
+/// See the file. Empty at first.
+#[derive(Debug, Default)]
+pub(crate) struct Known([Option<KnownShare>; SHARES_MAX]);
+
+#[derive(Debug)]
+struct KnownShare {
+    bytes: usize,
+    bits: Vec<u64>,
+}
+
+impl KnownShare {
+    fn covers(&self, units: &Range<usize>) -> bool {
+        map::covered(units, |word| self.bits.get(word).copied().unwrap_or(0))
+    }
+}
+
+/// Asks the owner for words of a map, from the first on; `None` when it is gone.
+pub(crate) trait Ask: FnMut(usize, usize) -> Result<Option<Told>, Error> {}
+impl<F: FnMut(usize, usize) -> Result<Option<Told>, Error>> Ask for F {}
+
+impl Known {
+    /// Whether an access lies inside of a share of `peer`; asks for its length if it has to.
+    pub(crate) fn require_inside(
+        &mut self,
+        (peer, share): (MachineId, ShareId),
+        (offset, bytes): (usize, usize),
+        mut ask: impl Ask,
+    ) -> Result<Verdict, Error> {
+        let Some(known) = self.0.get(usize::from(share.0)) else {
+            return Err(Error::NoSuchShare { machine: peer, share });
+        };
+        let length = match known {
+            Some(known) => known.bytes,
+            None => {
+                let first = map::words_of(&units_of(offset, 1)).start / ASKED_WORDS * ASKED_WORDS;
+                let Some(told) = ask(first, ASKED_WORDS)? else { return Ok(Verdict::Gone) };
+                if told.bytes == 0 {
+                    return Err(Error::NoSuchShare { machine: peer, share });
+                }
+                let length = told.bytes;
+                self.learn(share, first, told);
+                length
+            }
+        };
+        memory::check_access(length, offset, bytes, WORD_BYTES)?;
+        Ok(Verdict::Usable)
+    }
+
+    /// Whether an access may be made; asks for what it does not know to be committed.
+    pub(crate) fn require_committed(
+        &mut self,
+        of: (MachineId, ShareId),
+        (offset, bytes): (usize, usize),
+        mut ask: impl Ask,
+    ) -> Result<Verdict, Error> {
+        if self.require_inside(of, (offset, bytes), &mut ask)? == Verdict::Gone {
+            return Ok(Verdict::Gone);
+        }
+        let (share, units) = (of.1, units_of(offset, bytes));
+        if self.covers(share, &units) {
+            return Ok(Verdict::Usable);
+        }
+        let words = map::words_of(&units);
+        let first = words.start / ASKED_WORDS * ASKED_WORDS;
+        for first in (first..words.end).step_by(ASKED_WORDS) {
+            let Some(told) = ask(first, ASKED_WORDS)? else { return Ok(Verdict::Gone) };
+            self.learn(share, first, told);
+        }
+        match self.covers(share, &units) {
+            true => Ok(Verdict::Usable),
+            false => Err(Error::NotCommitted { share, offset, bytes }),
+        }
+    }
+
+    #[inline]
+    fn covers(&self, share: ShareId, units: &Range<usize>) -> bool {
+        self.0[usize::from(share.0)].as_ref().is_some_and(|known| known.covers(units))
+    }
+
+    /// The share is one of those that there can be.
+    fn learn(&mut self, share: ShareId, first: usize, told: Told) {
+        let known = self.0[usize::from(share.0)].get_or_insert(KnownShare { bytes: told.bytes, bits: Vec::new() });
+        let end = first + told.bits.len();
+        if known.bits.len() < end {
+            known.bits.resize(end, 0);
+        }
+        known.bits[first..end].copy_from_slice(&told.bits);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::SHARE_UNIT_BYTES as UNIT;
+    use super::*;
+
+    const OF: (MachineId, ShareId) = (MachineId(1), ShareId(2));
+    /// 600 words of map: two questions for all of it.
+    const BYTES: usize = 600 * 64 * UNIT;
+
+    /// An owner with a map, and how often it was asked.
+    struct Owner {
+        bytes: usize,
+        bits: Vec<u64>,
+        asked: usize,
+    }
+
+    impl Owner {
+        fn answer(&mut self, first: usize, count: usize) -> Result<Option<Told>, Error> {
+            self.asked += 1;
+            let end = self.bits.len().min(first + count);
+            Ok(Some(Told { bytes: self.bytes, bits: self.bits[first.min(end)..end].to_vec() }))
+        }
+    }
+
+    fn require(known: &mut Known, owner: &mut Owner, offset: usize, bytes: usize) -> Result<Verdict, Error> {
+        known.require_committed(OF, (offset, bytes), |first, count| owner.answer(first, count))
+    }
+
+    #[test]
+    fn what_is_committed_is_asked_once() {
+        let mut owner = Owner { bytes: BYTES, bits: vec![0; 600], asked: 0 };
+        owner.bits[0] = 0b110;
+        let mut known = Known::default();
+        for _ in 0..3 {
+            assert_eq!(require(&mut known, &mut owner, UNIT, 2 * UNIT).unwrap(), Verdict::Usable);
+        }
+        assert_eq!(owner.asked, 1);
+        let missing = require(&mut known, &mut owner, 3 * UNIT - 8, 16);
+        assert!(matches!(missing, Err(Error::NotCommitted { .. })), "{missing:?}");
+        // Committed meanwhile: it is asked again.
+        owner.bits[0] = 0b1110;
+        assert_eq!(require(&mut known, &mut owner, 3 * UNIT - 8, 16).unwrap(), Verdict::Usable);
+        assert_eq!(owner.asked, 3);
+        // Over the border of two questions.
+        owner.bits[511] = u64::MAX;
+        owner.bits[512] = u64::MAX;
+        assert_eq!(require(&mut known, &mut owner, 512 * 64 * UNIT - 8, 16).unwrap(), Verdict::Usable);
+        assert_eq!(owner.asked, 5);
+    }
+
+    #[test]
+    fn what_is_outside_is_refused_without_a_question_once_the_length_is_known() {
+        let mut owner = Owner { bytes: BYTES, bits: vec![u64::MAX; 600], asked: 0 };
+        let mut known = Known::default();
+        for (offset, bytes) in [(BYTES, 8), (BYTES - 8, 16), (usize::MAX - 7, 8), (0, BYTES + 8)] {
+            let refused = require(&mut known, &mut owner, offset, bytes);
+            assert!(matches!(refused, Err(Error::OutOfRange { .. })), "{refused:?}");
+        }
+        for (offset, bytes) in [(4, 8), (0, 12), (0, 0)] {
+            let refused = require(&mut known, &mut owner, offset, bytes);
+            assert!(matches!(refused, Err(Error::Misaligned { .. })), "{refused:?}");
+        }
+        assert_eq!(owner.asked, 1);
+        assert_eq!(require(&mut known, &mut owner, 0, BYTES).unwrap(), Verdict::Usable);
+    }
+
+    #[test]
+    fn a_share_that_is_not_open_is_asked_for_each_time() {
+        let mut owner = Owner { bytes: 0, bits: Vec::new(), asked: 0 };
+        let mut known = Known::default();
+        for _ in 0..2 {
+            assert!(matches!(require(&mut known, &mut owner, 0, 8), Err(Error::NoSuchShare { .. })));
+        }
+        assert_eq!(owner.asked, 2);
+        let of = (MachineId(1), ShareId(8));
+        let refused = known.require_inside(of, (0, 8), |_, _| panic!("there is no such number"));
+        assert!(matches!(refused, Err(Error::NoSuchShare { .. })), "{refused:?}");
+        assert_eq!(known.require_inside(OF, (0, 8), |_, _| Ok(None)).unwrap(), Verdict::Gone);
+    }
+}

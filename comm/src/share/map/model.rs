@@ -1,0 +1,124 @@
+//! Loom models of pair C, commit against read: `cargo dev loom`.
+
+use super::{AtomicU64, Ordering, clear, covers, set};
+use loom::sync::Arc;
+use loom::thread;
+
+/// Units of the models: in two words.
+const UNITS: std::ops::Range<usize> = 62..66;
+
+/// A share: its map, what a use needs (pages, a key), what is in a unit, and the flag of a message.
+struct Model {
+    map: [AtomicU64; 2],
+    key: AtomicU64,
+    data: AtomicU64,
+    message: AtomicU64,
+}
+
+fn model() -> Arc<Model> {
+    Arc::new(Model {
+        map: [AtomicU64::new(0), AtomicU64::new(0)],
+        key: AtomicU64::new(0),
+        data: AtomicU64::new(0),
+        message: AtomicU64::new(0),
+    })
+}
+
+impl Model {
+    fn commit(&self) {
+        self.key.store(1, Ordering::Relaxed);
+        set(&self.map, &UNITS);
+    }
+
+    fn release(&self) {
+        clear(&self.map, &UNITS);
+        self.data.store(0, Ordering::Relaxed);
+    }
+
+    /// What a read of a unit gives, if it is committed.
+    fn read(&self) -> Option<u64> {
+        covers(&self.map, &UNITS).then(|| {
+            assert_eq!(self.key.load(Ordering::Relaxed), 1, "committed, and there is no key");
+            self.data.load(Ordering::Relaxed)
+        })
+    }
+}
+
+#[test]
+fn loom_share_what_is_committed_is_whole() {
+    loom::model(|| {
+        let model = model();
+        let owner = Arc::clone(&model);
+        let owner = thread::spawn(move || owner.commit());
+        model.read();
+        owner.join().unwrap();
+        assert_eq!(model.read(), Some(0));
+    });
+}
+
+/// Order C: who sees a message sent after the commit may use the range.
+#[test]
+fn loom_share_who_sees_a_message_may_use_the_range() {
+    loom::model(|| {
+        let model = model();
+        let owner = Arc::clone(&model);
+        let owner = thread::spawn(move || {
+            owner.commit();
+            // Release, pairs with the Acquire below: the flag of a message (pair W).
+            owner.message.store(1, Ordering::Release);
+        });
+        // Acquire, pairs with the Release above.
+        if model.message.load(Ordering::Acquire) == 1 {
+            assert_eq!(model.read(), Some(0), "the range is not there");
+        }
+        owner.join().unwrap();
+    });
+}
+
+/// A read that meets a release, and the commit after it, finds old bytes or zeros, or is refused.
+#[test]
+fn loom_share_a_late_read_finds_old_bytes_or_zeros() {
+    loom::model(|| {
+        let model = model();
+        model.commit();
+        model.data.store(7, Ordering::Relaxed);
+        let owner = Arc::clone(&model);
+        let owner = thread::spawn(move || {
+            owner.release();
+            owner.commit();
+        });
+        assert!(matches!(model.read(), None | Some(0 | 7)));
+        owner.join().unwrap();
+        assert_eq!(model.read(), Some(0), "what is committed again is 0");
+    });
+}
+
+/// Commits of neighbours, whose bits are in the same word, do not lose one another's.
+#[test]
+fn loom_share_commits_of_one_word_are_both_seen() {
+    loom::model(|| {
+        let model = model();
+        let other = Arc::clone(&model);
+        let other = thread::spawn(move || set(&other.map, &(64..65)));
+        set(&model.map, &(65..66));
+        other.join().unwrap();
+        assert!(covers(&model.map, &(64..66)));
+    });
+}
+
+/// That the models can fail: a bit that is set without Release shows a unit without its key.
+#[test]
+#[should_panic(expected = "there is no key")]
+fn loom_share_without_release_a_key_is_missed() {
+    loom::model(|| {
+        let model = model();
+        let owner = Arc::clone(&model);
+        let owner = thread::spawn(move || {
+            owner.key.store(1, Ordering::Relaxed);
+            owner.map[0].fetch_or(u64::MAX, Ordering::Relaxed);
+            owner.map[1].fetch_or(u64::MAX, Ordering::Relaxed);
+        });
+        model.read();
+        owner.join().unwrap();
+    });
+}

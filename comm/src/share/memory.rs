@@ -1,0 +1,427 @@
+//! The memory of shares: the file, the mappings, commit and release. Not here: what peers do.
+
+use super::{SHARE_BYTES_MAX, SHARE_UNIT_BYTES, SHARES_MAX, ShareId, map};
+use crate::error::Error;
+use crate::memory::{self, Region, WORD_BYTES};
+use memmap2::MmapOptions;
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fstat, ftruncate, memfd_create};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::process::{Resource, getrlimit};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// From one share to the next in the file; its map stands in the upper half.
+const STRIDE: u64 = 2 * SHARE_BYTES_MAX as u64;
+const MAP: u64 = SHARE_BYTES_MAX as u64;
+/// The first word of a map says how long the share is, once it may be used; the bits follow.
+const BITS: usize = WORD_BYTES;
+
+/// Makes an empty file for the shares of a group of machines. It takes no memory until something is committed.
+pub(crate) fn create_file() -> Result<OwnedFd, Error> {
+    let doing = "creating the memory file for shares";
+    let fd = memfd_create("gossamer-shares", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+        .map_err(Error::system(doing))?;
+    fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::SEAL).map_err(Error::system(doing))?;
+    Ok(fd)
+}
+
+/// The part of the file that one machine's shares have.
+#[derive(Debug, Clone)]
+pub(crate) struct ShareFile {
+    file: Arc<OwnedFd>,
+    start: u64,
+}
+
+impl ShareFile {
+    /// The part of the machine at `place` among those that have the file.
+    pub(crate) fn new(file: Arc<OwnedFd>, place: usize) -> ShareFile {
+        ShareFile { file, start: place as u64 * SHARES_MAX as u64 * STRIDE }
+    }
+
+    fn length(&self) -> Result<u64, Error> {
+        let stat = fstat(&*self.file).map_err(Error::system("asking for the length of the file of shares"))?;
+        Ok(u64::try_from(stat.st_size).unwrap_or(0))
+    }
+
+    /// Makes the file at least so long.
+    fn grow(&self, id: ShareId, length: u64) -> Result<(), Error> {
+        if let Some(limit) = getrlimit(Resource::Fsize).current.filter(|limit| *limit < length) {
+            // The system would end the process.
+            let problem = format!("files may have {limit} bytes only: raise the limit with `ulimit -f unlimited`");
+            return Err(Error::Share { share: id, problem });
+        }
+        while self.length()? < length {
+            match retry_on_intr(|| ftruncate(&*self.file, length)) {
+                // Refused by the seal: another machine has made it longer meanwhile.
+                Ok(()) | Err(Errno::PERM) => {}
+                Err(error) => return Err(Error::system("making the file of shares longer")(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Maps `bytes` bytes of the file, which has them.
+    fn map(&self, offset: u64, bytes: usize) -> Result<Arc<Region>, Error> {
+        let map = MmapOptions::new().offset(self.start + offset).len(bytes).map_raw(self.file.as_raw_fd());
+        Ok(Arc::new(Region::new(map.map_err(Error::system(format!("mapping {bytes} bytes of a share")))?)))
+    }
+}
+
+/// The shares of one machine, as it or a peer on its host sees them.
+#[derive(Debug, Default)]
+pub(crate) struct Shares {
+    file: OnceLock<ShareFile>,
+    /// Held by who opens one.
+    opening: Mutex<()>,
+    open: [OnceLock<Arc<Share>>; SHARES_MAX],
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn map_bytes(bytes: usize) -> usize {
+    BITS + WORD_BYTES * (bytes / SHARE_UNIT_BYTES).div_ceil(map::UNITS_PER_WORD)
+}
+
+fn is_length(bytes: usize) -> bool {
+    bytes > 0 && bytes.is_multiple_of(SHARE_UNIT_BYTES) && bytes <= SHARE_BYTES_MAX
+}
+
+impl Shares {
+    pub(crate) fn in_file(file: ShareFile) -> Shares {
+        Shares { file: file.into(), ..Shares::default() }
+    }
+
+    fn file(&self) -> Result<&ShareFile, Error> {
+        if self.file.get().is_none() {
+            // Should two threads come here at once, one of the two files goes.
+            let _ = self.file.set(ShareFile::new(Arc::new(create_file()?), 0));
+        }
+        self.file.get().ok_or_else(|| Error::bootstrap("there is no file for shares"))
+    }
+
+    /// The share of this number, if it is open here.
+    #[inline]
+    pub(crate) fn get(&self, id: ShareId) -> Option<&Arc<Share>> {
+        self.open.get(usize::from(id.0))?.get()
+    }
+
+    /// Opens a share of the own machine. It may be used when `prepare` is done with it.
+    pub(crate) fn open(
+        &self,
+        id: ShareId,
+        bytes: usize,
+        prepare: impl FnOnce(&Share) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let refused = |problem: String| Err(Error::Share { share: id, problem });
+        let Some(seat) = self.open.get(usize::from(id.0)) else {
+            return refused(format!("shares are numbered from 0 to {}", SHARES_MAX - 1));
+        };
+        if !is_length(bytes) {
+            return refused(format!(
+                "{bytes} bytes were asked for: a share has a multiple of {SHARE_UNIT_BYTES}, up to {SHARE_BYTES_MAX}"
+            ));
+        }
+        let _opening = lock(&self.opening);
+        if seat.get().is_some() {
+            return refused("it is open already".to_owned());
+        }
+        let file = self.file()?;
+        let place = u64::from(id.0) * STRIDE;
+        file.grow(id, file.start + place + MAP + map_bytes(bytes) as u64)?;
+        let share = Arc::new(Share::map(id, file, bytes)?);
+        prepare(&share)?;
+        // Release, pairs with the Acquire in `find`: who sees the length may map the share.
+        share.map.word(0)?.store(bytes as u64, Ordering::Release);
+        let _ = seat.set(share); // it is empty: this thread holds the lock
+        Ok(())
+    }
+
+    /// The share of this number of a machine of this host, mapped at the first use.
+    pub(crate) fn find(&self, id: ShareId) -> Result<Option<&Arc<Share>>, Error> {
+        if let Some(share) = self.get(id) {
+            return Ok(Some(share));
+        }
+        let (Some(seat), Some(file)) = (self.open.get(usize::from(id.0)), self.file.get()) else {
+            return Ok(None);
+        };
+        let place = u64::from(id.0) * STRIDE;
+        if file.length()? < file.start + place + MAP + BITS as u64 {
+            return Ok(None);
+        }
+        let first = file.map(place + MAP, BITS)?;
+        // Acquire, pairs with the Release in `open`.
+        let told = first.word(0)?.load(Ordering::Acquire);
+        if told == 0 {
+            return Ok(None);
+        }
+        let bytes = usize::try_from(told).ok().filter(|bytes| is_length(*bytes));
+        let bytes = bytes.filter(|bytes| {
+            file.length().is_ok_and(|length| length >= file.start + place + MAP + map_bytes(*bytes) as u64)
+        });
+        let Some(bytes) = bytes else {
+            return Err(Error::Share { share: id, problem: format!("its owner tells a length of {told} bytes") });
+        };
+        let share = Arc::new(Share::map(id, file, bytes)?);
+        // Two threads may have mapped it; one of the mappings goes.
+        let _ = seat.set(share);
+        Ok(seat.get())
+    }
+}
+
+/// A share that is mapped in this process: the own, or that of a machine of this host. It stays mapped while somebody
+/// holds it, whatever becomes of the fabric.
+#[derive(Debug)]
+pub struct Share {
+    id: ShareId,
+    data: Arc<Region>,
+    map: Arc<Region>,
+    file: ShareFile,
+    /// Held by who commits or releases (S3).
+    changing: Mutex<()>,
+    /// Offsets of the chunks that a device has pinned, with their lengths.
+    pinned: Mutex<BTreeSet<(usize, usize)>>,
+}
+
+impl Share {
+    fn map(id: ShareId, file: &ShareFile, bytes: usize) -> Result<Share, Error> {
+        let place = u64::from(id.0) * STRIDE;
+        Ok(Share {
+            id,
+            data: file.map(place, bytes)?,
+            map: file.map(place + MAP, map_bytes(bytes))?,
+            file: file.clone(),
+            changing: Mutex::new(()),
+            pinned: Mutex::default(),
+        })
+    }
+
+    /// Its number.
+    pub fn id(&self) -> ShareId {
+        self.id
+    }
+
+    /// Length in bytes.
+    pub fn bytes(&self) -> usize {
+        self.data.bytes()
+    }
+
+    /// All of it, word by word, as peers read and write it meanwhile. Touch what is committed only: elsewhere each touch
+    /// takes a page that nobody accounts for.
+    pub fn words(&self) -> &[AtomicU64] {
+        self.data.words(0, self.bytes()).unwrap_or(&[])
+    }
+
+    /// Whether all of these bytes are committed; not, where they are not all inside.
+    pub fn is_committed(&self, offset: usize, bytes: usize) -> bool {
+        let is_inside = memory::check_access(self.bytes(), offset, bytes, 1).is_ok();
+        is_inside && map::covers(self.bits(), &units_of(offset, bytes))
+    }
+
+    fn bits(&self) -> &[AtomicU64] {
+        self.map.words(BITS, self.map.bytes() - BITS).unwrap_or(&[])
+    }
+
+    /// The words of the commit map from word `first` on, as many as there are up to `count`.
+    pub(crate) fn bits_from(&self, first: usize, count: usize) -> &[AtomicU64] {
+        let bits = self.bits();
+        let first = first.min(bits.len());
+        &bits[first..bits.len().min(first.saturating_add(count))]
+    }
+
+    pub(crate) fn data(&self) -> &Arc<Region> {
+        &self.data
+    }
+
+    /// Its length in the first word, the bits behind it.
+    pub(crate) fn map_memory(&self) -> &Arc<Region> {
+        &self.map
+    }
+
+    /// Checks an access for whether it lies inside, and is of whole words.
+    pub(crate) fn check(&self, offset: usize, bytes: usize) -> Result<(), Error> {
+        memory::check_access(self.bytes(), offset, bytes, WORD_BYTES)
+    }
+
+    /// Checks an access for whether it may be made now.
+    pub(crate) fn check_committed(&self, offset: usize, bytes: usize) -> Result<(), Error> {
+        self.check(offset, bytes)?;
+        match map::covers(self.bits(), &units_of(offset, bytes)) {
+            true => Ok(()),
+            false => Err(Error::NotCommitted { share: self.id, offset, bytes }),
+        }
+    }
+
+    /// Makes a range of whole units usable. Where it is new, or was released, it is 0.
+    pub(crate) fn commit(
+        &self,
+        range: Range<usize>,
+        prepare: impl FnOnce(Range<usize>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let Some(units) = self.units(&range)? else { return Ok(()) };
+        let _changing = lock(&self.changing);
+        let (offset, bytes) = (self.place(range.start), range.len() as u64);
+        // Here, not at a touch, shows whether there is so much memory. What has pages keeps them.
+        let doing = || format!("committing {bytes} bytes of {}", self.id);
+        retry_on_intr(|| fallocate(&*self.file.file, FallocateFlags::empty(), offset, bytes))
+            .map_err(Error::system(doing()))?;
+        prepare(range)?;
+        map::set(self.bits(), &units);
+        Ok(())
+    }
+
+    /// Gives back a range of whole units.
+    pub(crate) fn release(&self, range: Range<usize>) -> Result<(), Error> {
+        let Some(units) = self.units(&range)? else { return Ok(()) };
+        let _changing = lock(&self.changing);
+        map::clear(self.bits(), &units);
+        let pinned: Vec<(usize, usize)> = lock(&self.pinned).iter().copied().collect();
+        let mut at = range.start;
+        for (start, bytes) in pinned {
+            let (first, end) = (start.max(at), (start + bytes).min(range.end));
+            if first < end {
+                self.punch(at..first)?;
+                for word in self.data.words(first, end - first)? {
+                    // Relaxed: who is told that it is committed again sees it by that.
+                    word.store(0, Ordering::Relaxed);
+                }
+                at = end;
+            }
+        }
+        self.punch(at..range.end)
+    }
+
+    /// Gives pages back to the system (S2).
+    fn punch(&self, range: Range<usize>) -> Result<(), Error> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let (offset, bytes) = (self.place(range.start), range.len() as u64);
+        retry_on_intr(|| fallocate(&*self.file.file, flags, offset, bytes))
+            .map_err(Error::system(format!("releasing {bytes} bytes of {}", self.id)))
+    }
+
+    /// A device has pinned these bytes: from now on they keep their pages.
+    pub(crate) fn pin(&self, offset: usize, bytes: usize) {
+        lock(&self.pinned).insert((offset, bytes));
+    }
+
+    /// Where a byte of it is in the file.
+    fn place(&self, offset: usize) -> u64 {
+        self.file.start + u64::from(self.id.0) * STRIDE + offset as u64
+    }
+
+    /// The units of a range that is to be committed or released; none for no bytes.
+    fn units(&self, range: &Range<usize>) -> Result<Option<Range<usize>>, Error> {
+        if range.is_empty() {
+            return Ok(None);
+        }
+        memory::check_access(self.bytes(), range.start, range.len(), SHARE_UNIT_BYTES)?;
+        Ok(Some(units_of(range.start, range.len())))
+    }
+}
+
+/// The units that these bytes lie in; at least one byte, inside.
+pub(crate) fn units_of(offset: usize, bytes: usize) -> Range<usize> {
+    offset / SHARE_UNIT_BYTES..(offset + bytes).div_ceil(SHARE_UNIT_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNIT: usize = SHARE_UNIT_BYTES;
+    const ID: ShareId = ShareId(3);
+
+    fn blocks(share: &Share) -> u64 {
+        u64::try_from(fstat(&*share.file.file).unwrap().st_blocks).unwrap() * 512
+    }
+
+    fn open(shares: &Shares, bytes: usize) -> &Arc<Share> {
+        shares.open(ID, bytes, |_| Ok(())).unwrap();
+        shares.get(ID).unwrap()
+    }
+
+    #[test]
+    fn a_long_share_takes_what_is_committed() {
+        let shares = Shares::default();
+        let share = open(&shares, 1 << 40);
+        let before = blocks(share);
+        share.commit(5 * UNIT..9 * UNIT, |_| Ok(())).unwrap();
+        let taken = blocks(share) - before;
+        assert!((4 * UNIT as u64..6 * UNIT as u64).contains(&taken), "{taken} bytes for 4 units");
+        assert!(share.is_committed(5 * UNIT, 4 * UNIT) && !share.is_committed(5 * UNIT - 8, 16));
+        assert!(!share.is_committed(9 * UNIT, 8) && !share.is_committed(1 << 40, 8));
+        share.words()[7 * UNIT / 8].store(5, Ordering::Relaxed);
+        share.release(6 * UNIT..8 * UNIT).unwrap();
+        assert!(!share.is_committed(6 * UNIT, 8) && share.is_committed(8 * UNIT, UNIT));
+        assert!(blocks(share) <= before + taken - 2 * UNIT as u64, "pages were not given back");
+        share.commit(6 * UNIT..8 * UNIT, |_| Ok(())).unwrap();
+        assert_eq!(share.words()[7 * UNIT / 8].load(Ordering::Relaxed), 0, "committed again, it is 0");
+    }
+
+    #[test]
+    fn what_is_pinned_is_cleared_and_keeps_its_pages() {
+        let shares = Shares::default();
+        let share = open(&shares, 8 * UNIT);
+        share.commit(0..8 * UNIT, |_| Ok(())).unwrap();
+        share.words().iter().for_each(|word| word.store(7, Ordering::Relaxed));
+        share.pin(2 * UNIT, 2 * UNIT);
+        share.pin(6 * UNIT, 2 * UNIT);
+        let before = blocks(share);
+        share.release(UNIT..7 * UNIT).unwrap();
+        // Units 1, 4 and 5 are given back; 2, 3 and 6 stay.
+        assert_eq!(before - blocks(share), 3 * UNIT as u64);
+        let values: Vec<u64> = (0..8).map(|unit| share.words()[unit * UNIT / 8].load(Ordering::Relaxed)).collect();
+        assert_eq!(values, [7, 0, 0, 0, 0, 0, 0, 7]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let shares = Shares::default();
+        for (id, bytes) in [(8, UNIT), (0, 0), (0, UNIT + 8), (0, SHARE_BYTES_MAX + UNIT)] {
+            let refused = shares.open(ShareId(id), bytes, |_| Ok(()));
+            assert!(matches!(refused, Err(Error::Share { .. })), "{id} {bytes}: {refused:?}");
+        }
+        let share = open(&shares, 2 * UNIT);
+        assert!(matches!(shares.open(ID, UNIT, |_| Ok(())), Err(Error::Share { .. })), "it is open");
+        let nothing = |_| panic!("nothing to prepare");
+        for (range, is_outside) in
+            [(0..3 * UNIT, true), (2 * UNIT..3 * UNIT, true), (0..8, false), (8..UNIT + 8, false)]
+        {
+            let commit = share.commit(range.clone(), nothing);
+            assert_eq!(matches!(commit, Err(Error::OutOfRange { .. })), is_outside, "{range:?}: {commit:?}");
+            assert_eq!(matches!(share.release(range), Err(Error::Misaligned { .. })), !is_outside);
+        }
+        share.commit(UNIT..UNIT, nothing).unwrap();
+        let failed = share.commit(0..UNIT, |_| Err(Error::bootstrap("no")));
+        assert!(failed.is_err() && !share.is_committed(0, 8), "what could not be prepared may not be used");
+    }
+
+    /// Two machines of a host, which have the file.
+    #[test]
+    fn a_machine_of_the_host_finds_the_share() {
+        let file = Arc::new(create_file().unwrap());
+        let own = Shares::in_file(ShareFile::new(Arc::clone(&file), 1));
+        let seen = Shares::in_file(ShareFile::new(Arc::clone(&file), 1));
+        let other = Shares::in_file(ShareFile::new(file, 0));
+        assert!(seen.find(ID).unwrap().is_none());
+        let share = open(&own, 4 * UNIT);
+        assert!(seen.find(ShareId(2)).unwrap().is_none() && other.find(ID).unwrap().is_none());
+        assert_eq!(ftruncate(&*own.file().unwrap().file, 0), Err(Errno::PERM), "it would be a SIGBUS");
+        let found = Arc::clone(seen.find(ID).unwrap().unwrap());
+        assert_eq!(found.bytes(), 4 * UNIT);
+        assert!(!found.is_committed(0, 8));
+        share.commit(0..UNIT, |_| Ok(())).unwrap();
+        share.words()[1].store(9, Ordering::Relaxed);
+        assert!(found.is_committed(0, UNIT) && found.words()[1].load(Ordering::Relaxed) == 9);
+        drop((own, seen));
+        assert_eq!(found.words()[1].load(Ordering::Relaxed), 9, "a mapping outlives its fabric");
+        assert!(other.find(ID).unwrap().is_none());
+    }
+}

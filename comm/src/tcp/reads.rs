@@ -1,0 +1,236 @@
+//! The reader's end of what is read of a peer's shares: what was asked, and what comes back by the same socket. The thread
+//! that owns the connection takes it in, when it takes a ticket.
+//!
+//! Here: bookkeeping and parsing. Not here: the socket (`sender.rs`), the other end (`serving.rs`). Reads beyond what may be
+//! under way wait here, in parts.
+
+use super::frame::{NUMBER_MASK, NUMBER_SHIFT, PART_BYTES, Question};
+use super::serving::{IS_NOT_COMMITTED, IS_THERE, UNDER_WAY_BYTES_MAX, UNDER_WAY_MAX};
+use crate::memory::WORD_BYTES;
+use crate::share::{Landing, Outcome, ShareId, Ticket, Tickets, Told};
+use std::collections::VecDeque;
+
+/// A part of a read.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    ticket: Ticket,
+    share: ShareId,
+    offset: usize,
+    /// Where in the read it goes.
+    at: usize,
+    bytes: usize,
+}
+
+/// What an answer is for.
+#[derive(Debug)]
+enum Asked {
+    Part(Part),
+    Map { count: usize },
+}
+
+/// The answer that is coming.
+#[derive(Debug)]
+struct Coming {
+    asked: Asked,
+    bytes: usize,
+    come_bytes: usize,
+}
+
+/// The peer answered what it was not asked.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Nonsense;
+
+/// See the file.
+#[derive(Debug, Default)]
+pub(super) struct Reads {
+    pub(super) tickets: Tickets<Landing>,
+    waiting: VecDeque<Part>,
+    asked: VecDeque<Asked>,
+    asked_bytes: usize,
+    head: [u8; WORD_BYTES],
+    head_bytes: usize,
+    coming: Option<Coming>,
+    /// The words of a map that have come.
+    map: Vec<u8>,
+    told: Option<Told>,
+}
+
+impl Reads {
+    /// Begins a read.
+    pub(super) fn begin(&mut self, share: ShareId, offset: usize, bytes: usize) -> Ticket {
+        let ticket = self.tickets.add(Landing::new(share, offset, bytes));
+        let part = |at| Part { ticket, share, offset: offset + at, at, bytes: PART_BYTES.min(bytes - at) };
+        self.waiting.extend((0..bytes).step_by(PART_BYTES).map(part));
+        ticket
+    }
+
+    /// The next question that may go out.
+    pub(super) fn next_question(&mut self) -> Option<Question> {
+        let has_room =
+            |part: &Part| self.asked_bytes + part.bytes <= UNDER_WAY_BYTES_MAX && self.asked.len() < UNDER_WAY_MAX;
+        let part = self.waiting.front().copied().filter(has_room)?;
+        self.waiting.pop_front();
+        self.asked_bytes += part.bytes;
+        self.asked.push_back(Asked::Part(part));
+        Some(Question::Part { share: part.share, offset: part.offset, bytes: part.bytes })
+    }
+
+    /// Notes that a question about a map goes out.
+    pub(super) fn ask_map(&mut self, count: usize) {
+        self.told = None;
+        self.asked.push_back(Asked::Map { count });
+    }
+
+    /// The answer to the last question about a map, once it is there.
+    pub(super) fn take_told(&mut self) -> Option<Told> {
+        self.told.take()
+    }
+
+    /// Whether answers are to come.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.coming.is_some() || self.head_bytes > 0 || !self.asked.is_empty()
+    }
+
+    /// Takes in what has come by the socket.
+    pub(super) fn take_in(&mut self, mut received: &[u8]) -> Result<(), Nonsense> {
+        while !received.is_empty() {
+            let Some(coming) = &mut self.coming else {
+                let (part, rest) = received.split_at(received.len().min(WORD_BYTES - self.head_bytes));
+                self.head[self.head_bytes..self.head_bytes + part.len()].copy_from_slice(part);
+                self.head_bytes += part.len();
+                received = rest;
+                if self.head_bytes == WORD_BYTES {
+                    self.head_bytes = 0;
+                    self.begin_answer(u64::from_le_bytes(self.head))?;
+                }
+                continue;
+            };
+            let (part, rest) = received.split_at(received.len().min(coming.bytes - coming.come_bytes));
+            received = rest;
+            match coming.asked {
+                Asked::Part(Part { ticket, at, .. }) => {
+                    self.tickets.land(ticket, at + coming.come_bytes, Outcome::Bytes(part));
+                }
+                Asked::Map { .. } => self.map.extend_from_slice(part),
+            }
+            coming.come_bytes += part.len();
+            if coming.come_bytes == coming.bytes {
+                let is_map = matches!(coming.asked, Asked::Map { .. });
+                self.coming = None;
+                if is_map {
+                    self.told = Some(told(&std::mem::take(&mut self.map))?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_answer(&mut self, head: u64) -> Result<(), Nonsense> {
+        let (status, bytes) = (head >> NUMBER_SHIFT, head & NUMBER_MASK);
+        let bytes = usize::try_from(bytes).map_err(|_| Nonsense)?;
+        let asked = self.asked.pop_front().ok_or(Nonsense)?;
+        if let Asked::Part(part) = &asked {
+            self.asked_bytes -= part.bytes;
+        }
+        match (&asked, status) {
+            (Asked::Part(part), IS_NOT_COMMITTED) if bytes == 0 => {
+                self.tickets.land(part.ticket, part.at, Outcome::Refused(part.bytes));
+                return Ok(());
+            }
+            (Asked::Part(part), IS_THERE) if bytes == part.bytes => {}
+            (Asked::Map { count }, IS_THERE)
+                if bytes.is_multiple_of(WORD_BYTES) && (1..=1 + count).contains(&(bytes / WORD_BYTES)) => {}
+            _ => return Err(Nonsense),
+        }
+        self.coming = Some(Coming { asked, bytes, come_bytes: 0 });
+        Ok(())
+    }
+}
+
+/// What an answer about a map says: the length first.
+fn told(answer: &[u8]) -> Result<Told, Nonsense> {
+    let mut words = answer.as_chunks::<WORD_BYTES>().0.iter().map(|word| u64::from_le_bytes(*word));
+    let bytes = words.next().and_then(|bytes| usize::try_from(bytes).ok()).ok_or(Nonsense)?;
+    Ok(Told { bytes, bits: words.collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MachineId;
+
+    const SHARE: ShareId = ShareId(1);
+
+    fn answer(status: u64, bytes: &[u8]) -> Vec<u8> {
+        [&(status << NUMBER_SHIFT | bytes.len() as u64).to_le_bytes(), bytes].concat()
+    }
+
+    fn take(reads: &mut Reads, ticket: Ticket, bytes: usize) -> Result<Option<Vec<u8>>, crate::Error> {
+        let mut into = vec![0; bytes];
+        let is_there = reads.tickets.take(ticket, &mut into, MachineId(1), || false)?;
+        Ok(is_there.then_some(into))
+    }
+
+    #[test]
+    fn a_long_read_goes_in_parts_within_bounds() {
+        let mut reads = Reads::default();
+        let bytes = 2 * UNDER_WAY_BYTES_MAX + 8;
+        let ticket = reads.begin(SHARE, 64, bytes);
+        let first: Vec<Question> = std::iter::from_fn(|| reads.next_question()).collect();
+        assert_eq!(first.len(), UNDER_WAY_BYTES_MAX / PART_BYTES);
+        let mut questions: VecDeque<Question> = first.into();
+        let (mut offset, mut byte) = (64, 0u8);
+        while let Some(Question::Part { offset: at, bytes, .. }) = questions.pop_front() {
+            assert_eq!(at, offset);
+            offset += bytes;
+            byte = byte.wrapping_add(1);
+            for piece in answer(IS_THERE, &vec![byte; bytes]).chunks(10_007) {
+                reads.take_in(piece).unwrap();
+            }
+            questions.extend(reads.next_question());
+        }
+        assert!(!reads.is_waiting());
+        let read = take(&mut reads, ticket, bytes).unwrap().unwrap();
+        assert!(read.iter().enumerate().all(|(at, byte)| *byte == (1 + at / PART_BYTES) as u8));
+    }
+
+    #[test]
+    fn one_part_that_is_refused_is_the_end_of_its_read_alone() {
+        let mut reads = Reads::default();
+        let (long, short) = (reads.begin(SHARE, 0, PART_BYTES + 8), reads.begin(SHARE, 0, 8));
+        assert_eq!(std::iter::from_fn(|| reads.next_question()).count(), 3);
+        reads.ask_map(2);
+        reads.take_in(&answer(IS_THERE, &[1; PART_BYTES])).unwrap();
+        reads.take_in(&answer(IS_NOT_COMMITTED, &[])).unwrap();
+        reads.take_in(&answer(IS_THERE, &[2; 8])).unwrap();
+        assert!(reads.take_told().is_none());
+        reads.take_in(&answer(IS_THERE, &[[9, 0, 0, 0, 0, 0, 0, 0], [3; 8], [4; 8]].concat())).unwrap();
+        let told = reads.take_told().unwrap();
+        assert_eq!((told.bytes, told.bits), (9, vec![u64::from_ne_bytes([3; 8]), u64::from_ne_bytes([4; 8])]));
+        assert!(matches!(take(&mut reads, long, PART_BYTES + 8), Err(crate::Error::NotCommitted { .. })));
+        assert_eq!(take(&mut reads, short, 8).unwrap().unwrap(), [2; 8]);
+    }
+
+    #[test]
+    fn what_was_not_asked_is_nonsense() {
+        let too_long = answer(IS_THERE, &[0; 16]);
+        for (is_map, wire) in [
+            (false, too_long.clone()),
+            (false, answer(IS_THERE, &[])),
+            (false, answer(IS_NOT_COMMITTED, &[0; 8])),
+            (false, answer(2, &[0; 8])),
+            (true, answer(IS_THERE, &[0; 24])),
+            (true, answer(IS_THERE, &[])),
+            (true, answer(IS_THERE, &[0; 4])),
+            (true, answer(IS_NOT_COMMITTED, &[])),
+        ] {
+            let mut reads = Reads::default();
+            assert_eq!(reads.take_in(&too_long), Err(Nonsense), "nothing was asked");
+            match is_map {
+                true => reads.ask_map(1),
+                false => drop((reads.begin(SHARE, 0, 8), reads.next_question())),
+            }
+            assert_eq!(reads.take_in(&wire), Err(Nonsense), "{wire:?}");
+        }
+    }
+}
