@@ -6,7 +6,8 @@
 
 use super::knob;
 use super::layout::{
-    CompChannel, Context, Cq, Pd, Qp, QpAttr, QpInitAttr, RecvWr, SEND_SIGNALED, SendWr, WR_RDMA_WRITE, Wc,
+    CompChannel, Context, Cq, Pd, Qp, QpAttr, QpInitAttr, RecvWr, SEND_SIGNALED, SendWr, WR_RDMA_READ, WR_RDMA_WRITE,
+    Wc,
 };
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_uint, c_void};
@@ -263,7 +264,11 @@ pub(super) unsafe extern "C" fn post_send(pair: *mut Qp, first: *mut SendWr, _ba
         let is_done = unsafe { carry_out(pair, request) }.is_ok();
         if !is_done || request.send_flags & SEND_SIGNALED != 0 {
             let status = if is_done { 0 } else { RETRY_EXCEEDED };
-            let opcode = if request.opcode == WR_RDMA_WRITE { 1 } else { 0 };
+            let opcode = match request.opcode {
+                WR_RDMA_WRITE => 1,
+                WR_RDMA_READ => 2,
+                _ => 0,
+            };
             complete(pair, Wc { wr_id: request.wr_id, status, opcode, qp_num: pair.base.qp_num, ..Wc::default() });
         }
     }
@@ -289,7 +294,7 @@ impl Post {
             self.writes += 1;
             // SAFETY: the caller's promise.
             self.bytes += u64::from(unsafe { (*request.sg_list).length });
-        } else {
+        } else if request.opcode != WR_RDMA_READ {
             self.wake_messages += 1;
         }
     }
@@ -310,7 +315,7 @@ pub(super) fn note(line: impl FnOnce() -> String) {
 /// # Safety
 /// The request's sources can be read.
 unsafe fn carry_out(pair: &Pair, request: &SendWr) -> io::Result<()> {
-    if request.opcode != WR_RDMA_WRITE {
+    if request.opcode != WR_RDMA_WRITE && request.opcode != WR_RDMA_READ {
         // Nobody is woken before something was written on the same queue pair.
         return send(pair.process.load(Ordering::Relaxed), pair.peer.load(Ordering::Relaxed), request.imm_data);
     }
@@ -319,9 +324,18 @@ unsafe fn carry_out(pair: &Pair, request: &SendWr) -> io::Result<()> {
         Some(memory) => memory,
         none => {
             pair.process.store(request.rkey, Ordering::Relaxed);
-            none.insert(File::options().write(true).open(format!("/proc/{}/mem", request.rkey))?)
+            none.insert(File::options().read(true).write(true).open(format!("/proc/{}/mem", request.rkey))?)
         }
     };
+    if request.opcode == WR_RDMA_READ {
+        // SAFETY: the caller's promise; nobody else uses the place before the read's completion is polled.
+        let into = unsafe {
+            let sge = &*request.sg_list;
+            let start = std::ptr::with_exposed_provenance_mut::<u8>(sge.addr as usize);
+            std::slice::from_raw_parts_mut(start, sge.length as usize)
+        };
+        return memory.read_exact_at(into, request.remote_addr);
+    }
     // SAFETY: the caller's promise; nobody changes the source before the post is over.
     let source = unsafe {
         let sge = &*request.sg_list;

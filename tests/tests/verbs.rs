@@ -1,0 +1,122 @@
+//! The verbs fabric by a stub of libibverbs (`tests/verbs-stub`), on any Linux host: the conformance suite, shares included,
+//! between machines that are processes, which are this test program started again.
+//!
+//! Not here: real queue pairs, lost packets, refusals of a device (`cargo dev rdma`).
+
+use comm::conformance::{self, Effort, REGION_BYTES};
+use comm::verbs::{Party, Settings, VerbsFabric};
+use comm::{MachineId, Region};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+const MACHINES: u16 = 3;
+const WORKERS: u16 = 3;
+const VICTIM: MachineId = MachineId(1);
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// What a machine process does, and its number; without it, this is no machine process.
+const ROLE_VARIABLE: &str = "GOSSAMER_TEST_VERBS_ROLE";
+const ENDPOINT: &str = "endpoint ";
+const READY: &str = "the victim is ready";
+
+/// A machine in a process of its own, killed (by its own id) and waited for when the test is over.
+struct Process {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Process {
+    fn start(machine: u16, role: &str, in_order: &str) -> Process {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "machine_process", "--ignored", "--nocapture"]);
+        command.env(ROLE_VARIABLE, format!("{machine} {role}")).env("VERBS_STUB_IN_ORDER", in_order);
+        command.env("LD_LIBRARY_PATH", gossamer_tests::stub::folder().unwrap());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Process { child, stdout }
+    }
+
+    /// All machines, each told the endpoints of all.
+    fn start_all(role: &str, in_order: &str) -> Vec<Process> {
+        let mut processes: Vec<Process> =
+            (0..MACHINES).map(|machine| Process::start(machine, role, in_order)).collect();
+        let endpoints: Vec<String> = processes.iter_mut().map(|process| process.wait_for_line(ENDPOINT)).collect();
+        for process in &mut processes {
+            let mut stdin = process.child.stdin.take().unwrap();
+            stdin.write_all(format!("{}\n", endpoints.join(" ")).as_bytes()).unwrap();
+        }
+        processes
+    }
+
+    /// Reads on until the machine prints a line with `mark`; gives what follows the mark.
+    fn wait_for_line(&mut self, mark: &str) -> String {
+        let mut lines = (&mut self.stdout).lines().map(Result::unwrap);
+        let found = lines.find_map(|line| line.split_once(mark).map(|(_, rest)| rest.to_owned()));
+        found.unwrap_or_else(|| panic!("it never printed {mark:?}"))
+    }
+
+    fn wait(mut self) {
+        let mut printed = String::new();
+        self.stdout.read_to_string(&mut printed).unwrap();
+        let status = self.child.wait().unwrap();
+        assert!(status.success() && printed.contains("1 passed"), "{status}: {printed}");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn as_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Vec<u8> {
+    (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap()).collect()
+}
+
+/// The body of a machine process. Not a test of its own.
+#[test]
+#[ignore = "what the machine processes run that other tests start"]
+fn machine_process() {
+    let Ok(role) = std::env::var(ROLE_VARIABLE) else { return };
+    let (machine, role) = role.split_once(' ').unwrap();
+    let machine = MachineId(machine.parse().unwrap());
+    let peers = (0..MACHINES).map(MachineId).filter(|peer| *peer != machine).map(|peer| (peer, WORKERS)).collect();
+    let party = Party { machine, machines: MACHINES, workers: WORKERS, peers };
+    let region = Arc::new(Region::anonymous(REGION_BYTES).unwrap());
+    let prepared = VerbsFabric::prepare(&Settings::default(), party, region).unwrap();
+    println!("\n{ENDPOINT}{}", as_hex(prepared.endpoint()));
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    let endpoints: Vec<_> = (0..).map(MachineId).zip(line.trim().split(' ').map(from_hex)).collect();
+    let fabric = prepared.open(&endpoints, TIMEOUT).unwrap();
+    match role {
+        "suite" => conformance::run(&fabric, &Effort { writes: 6_000, wakes: 50, timeout: TIMEOUT }),
+        _ => conformance::shares_outlive_a_machine(&fabric, VICTIM, TIMEOUT, || {
+            println!("{READY}");
+            std::thread::park_timeout(TIMEOUT);
+            panic!("the tester has not killed this machine");
+        }),
+    }
+}
+
+#[test]
+fn conforms_between_processes() {
+    for in_order in ["0", "1"] {
+        Process::start_all("suite", in_order).into_iter().for_each(Process::wait);
+    }
+}
+
+#[test]
+fn shares_outlive_a_machine() {
+    let mut processes = Process::start_all("shares", "0");
+    let mut victim = processes.remove(usize::from(VICTIM.0));
+    victim.wait_for_line(READY);
+    victim.child.kill().unwrap();
+    processes.into_iter().for_each(Process::wait);
+}
