@@ -26,6 +26,7 @@ use crate::memory::Region;
 use crate::share::Share;
 use crate::share::{ShareId, Ticket};
 use std::fmt;
+#[cfg(all(target_os = "linux", not(loom)))]
 use std::ops::Range;
 #[cfg(all(target_os = "linux", not(loom)))]
 use std::sync::Arc;

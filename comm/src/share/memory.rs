@@ -98,7 +98,7 @@ impl Shares {
 
     fn file(&self) -> Result<&ShareFile, Error> {
         if self.file.get().is_none() {
-            // Should two threads come here at once, one of the two files goes.
+            // It is empty: the caller holds the lock.
             let _ = self.file.set(ShareFile::new(Arc::new(create_file()?), 0));
         }
         self.file.get().ok_or_else(|| Error::bootstrap("there is no file for shares"))

@@ -307,6 +307,52 @@ fn a_reader_that_takes_nothing_is_alone_with_it() {
     assert_eq!(fabrics[1].lost(MachineId(0)).unwrap(), None);
 }
 
+/// Bytes that went into a connection of this process and were not read yet, by the system's own count.
+fn queued_bytes(stream: &TcpStream) -> usize {
+    let ends = [stream.local_addr().unwrap(), stream.peer_addr().unwrap()].map(|end| format!(":{:04X}", end.port()));
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let queued = |from: &str, to: &str, place: usize| {
+        let rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
+        let mut found = rows.filter(|row| row.len() > 4 && row[1].ends_with(from) && row[2].ends_with(to));
+        let queues = found.next().expect("the connection is in the table")[4];
+        usize::from_str_radix(queues.split(':').nth(place).unwrap(), 16).unwrap()
+    };
+    queued(&ends[1], &ends[0], 0) + queued(&ends[0], &ends[1], 1)
+}
+
+/// What the owner's socket does not take goes on when it has room again.
+#[test]
+fn an_answer_that_does_not_fit_the_socket_goes_on() {
+    const UNITS: usize = 8;
+    let fabrics = open_with_share(UNITS);
+    let (mut stream, _) = fabrics[0].reach(MachineId(1), Use::Data { worker: 9 }, TIMEOUT).unwrap();
+    let part = |number: usize| Question::Part { share: SHARE, offset: number * UNIT, bytes: UNIT }.to_bytes();
+    let mut asked = 0;
+    loop {
+        for number in 0..UNITS {
+            stream.write_all(&part(number)).unwrap();
+        }
+        asked += UNITS * (8 + UNIT);
+        assert!(asked < 64 << 20, "the system's buffers have no end");
+        // A second word that is taken by itself is taken after the questions were answered, as far as there is room.
+        for offset in [8, 16] {
+            stream.write_all(&[frame::head(offset, 8), (asked as u64).to_ne_bytes()].concat()).unwrap();
+            wait_for_word(fabrics[1].region(), offset, asked as u64);
+        }
+        if queued_bytes(&stream) < asked {
+            break;
+        }
+    }
+    let mut answer = vec![0; 8 + UNIT];
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    for number in 0..asked / answer.len() {
+        stream.read_exact(&mut answer).unwrap();
+        let first = (number % UNITS * UNIT / 8) as u64;
+        assert_eq!(answer[8..16], first.to_ne_bytes(), "answer {number}");
+    }
+    assert_eq!(fabrics[1].lost(MachineId(0)).unwrap(), None);
+}
+
 #[test]
 fn tickets_that_nobody_takes_are_no_death() {
     let fabrics = open_with_share(64);

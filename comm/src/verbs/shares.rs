@@ -107,8 +107,8 @@ impl Directory {
         let line = self.board.words(index * LINE_BYTES, LINE_WORDS * WORD_BYTES)?;
         let both = u64::from(table.remote_key()) << 32 | u64::from(map.remote_key());
         for (word, value) in line.iter().zip([share.bytes() as u64, map.address(), table.address(), both]).rev() {
-            // Release: the length, which comes last, says that the others are there. A device reads a line at once; the
-            // reader looks at all of them (`Entry::parse`).
+            // Release, pairs with the Acquire that a peer's READ stands for: the length, which comes last, says that the
+            // others are there. `Entry::parse` looks at all of them.
             word.store(value, Ordering::Release);
         }
         Ok(OwnShare { keys, chunks: HashMap::new(), _kept: [table, map] })
