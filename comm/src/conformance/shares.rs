@@ -2,7 +2,7 @@
 //!
 //! Messages between the cases are barriers: a write to every peer, on the same connections, and a look at what came.
 
-use super::{Effort, MACHINES_MAX, MAIN, Machine, PARK_WAKE, SHARE_FLAG, load, peers, stream};
+use super::{BARRIER, Effort, LINE_BYTES, MACHINES_MAX, MAIN, Machine, PARK_WAKE, SHARE_FLAG, load, peers, stream};
 use crate::{
     Connection, Error, Fabric, MachineId, SHARE_UNIT_BYTES, SHARES_MAX, Share, ShareId, Ticket, WORD_BYTES, Wake,
 };
@@ -353,9 +353,16 @@ pub fn shares_outlive_a_machine(fabric: &dyn Fabric, victim: MachineId, timeout:
     };
     if own == victim {
         peers(fabric).for_each(|peer| drop(begin(&mut machine, peer)));
+        // What it has sent may die with it: not before all others have come past the barrier.
+        let is_there = |peer| load(fabric.region(), BARRIER + LINE_BYTES * usize::from(peer)) > 1;
+        let are_there = || peers(fabric).all(|peer| is_there(peer.0)).then_some(());
+        wait(fabric, timeout, "the others did not come past the barrier", are_there);
         return die();
     }
     let tickets = begin(&mut machine, victim);
+    let connection = machine.to(victim);
+    connection.write(&2u64.to_ne_bytes(), BARRIER + LINE_BYTES * usize::from(own.0)).unwrap();
+    connection.flush().unwrap();
     assert_eq!(fabric.watch(timeout).unwrap(), Some(victim), "who died");
     let connection = machine.to(victim);
     for ticket in tickets {

@@ -23,21 +23,21 @@
 //!   device has pinned keeps its pages, and is filled with zeros: a hole would part the device from the mapping.
 //! - S3 A commit map changes by its owner only, under a lock.
 
-#[cfg(not(loom))]
+#[cfg(all(target_os = "linux", not(loom)))]
 mod known;
 pub(crate) mod map;
-#[cfg(not(loom))]
+#[cfg(all(target_os = "linux", not(loom)))]
 mod memory;
-#[cfg(not(loom))]
+#[cfg(all(target_os = "linux", not(loom)))]
 mod tickets;
 
-#[cfg(not(loom))]
+#[cfg(all(target_os = "linux", not(loom)))]
 pub(crate) use known::{ASKED_WORDS, Known, Told, Verdict};
-#[cfg(not(loom))]
+#[cfg(all(target_os = "linux", not(loom)))]
 pub use memory::Share;
-#[cfg(not(loom))]
+#[cfg(all(target_os = "linux", not(loom)))]
 pub(crate) use memory::{ShareFile, Shares, create_file};
-#[cfg(not(loom))]
+#[cfg(all(target_os = "linux", not(loom)))]
 pub(crate) use tickets::{Landing, Outcome, Tickets, check_room};
 
 use std::fmt;
