@@ -5,12 +5,12 @@
 //! are (`types/`), files.
 //!
 //! Invariants:
-//! - M1: a line is touched (its bit is set) before a `&mut` to a byte of it is handed out, and stays so to the end of the transaction. So a line is
+//! - L1: a line is touched (its bit is set) before a `&mut` to a byte of it is handed out, and stays so to the end of the transaction. So a line is
 //!   read for saving only while no `&mut` to it is in use.
-//! - M2: a line in which anything was live when the transaction began was saved when it was touched; what was not saved held nothing.
-//! - M3: a line that is not in the group is on the disk, or in a group before, as it is here: `commit` leaves out what is as it was saved.
-//! - M4: rooms given back in a transaction are free after it, not in it.
-//! - M5: one thread at a time has a pool's memory, and no code of users runs while `State` is borrowed.
+//! - L2: a line in which anything was live when the transaction began was saved when it was touched; what was not saved held nothing.
+//! - L3: a line that is not in the group is on the disk, or in a group before, as it is here: `commit` leaves out what is as it was saved.
+//! - L4: rooms given back in a transaction are free after it, not in it.
+//! - L5: one thread at a time has a pool's memory, and no code of users runs while `State` is borrowed.
 
 #![allow(unsafe_code)]
 
@@ -187,7 +187,7 @@ impl Memory {
         let mut state = self.state.borrow_mut();
         self.bits.set(line, Bit::Touched);
         state.saved_lines.push(line as u32);
-        // SAFETY: a line of the heap; it was not touched, so no `&mut` to it is in use (M1).
+        // SAFETY: a line of the heap; it was not touched, so no `&mut` to it is in use (L1).
         state.saved.push(unsafe { Line::read(self.at((line * LINE) as u64)) });
     }
 

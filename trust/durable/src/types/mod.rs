@@ -1,6 +1,6 @@
 //! The values that a pool holds.
 //!
-//! Invariant: whatever hands out a `&mut` to a persistent byte touches it before (M1).
+//! Invariant: whatever hands out a `&mut` to a persistent byte touches it before (L1).
 
 #[macro_use]
 mod cell;

@@ -99,7 +99,7 @@ impl<T: Persist> DerefMut for PBox<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         let value = self.pointer();
         tx::touch(value, size_of::<T>());
-        // SAFETY: as above, and now touched (M1).
+        // SAFETY: as above, and now touched (L1).
         unsafe { &mut *value }
     }
 }

@@ -106,7 +106,7 @@ impl<'p, T: Persist> PVec<'p, T> {
         // SAFETY: within the elements, as the caller made sure.
         let first = unsafe { self.pointer().add(range.start) };
         tx::touch(first, range.len() * Self::BYTES);
-        // SAFETY: as in `as_slice`; touched (M1), and `self` is borrowed.
+        // SAFETY: as in `as_slice`; touched (L1), and `self` is borrowed.
         unsafe { std::slice::from_raw_parts_mut(first, range.len()) }
     }
 
