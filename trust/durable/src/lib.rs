@@ -25,6 +25,7 @@ mod persist;
 mod property;
 mod service;
 mod stats;
+mod sync;
 #[cfg(test)]
 mod tests;
 mod tx;

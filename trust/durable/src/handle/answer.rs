@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::persist::Persist;
 use crate::property::{Answer, Outcome, Service, panicked};
 use crate::service::client::{self, Call};
+use crate::service::core::NEVER;
 
 /// What `trust` gives for a request.
 pub(super) type Answered<V> = std::result::Result<Answer<V>, trust::Error>;
@@ -21,10 +22,10 @@ impl<T: Persist + 'static> Durable<T> {
 
     /// Before a call whose answer is [held](hold): waits for room, if it may wait, and has the pool kept.
     pub(super) fn begin_posted(&self) -> Call {
-        if let Some(waits) = client::room(self.number).filter(|_| trust::may_wait()) {
-            let _ = waits.wait();
-        }
         let call = self.begin();
+        if call.is_full() && trust::may_wait() {
+            let _ = call.room().wait();
+        }
         call.keep(|| self.trust.clone());
         call
     }
@@ -50,7 +51,14 @@ pub(super) fn hold<T: 'static, V: 'static>(
     answer: Answered<V>,
     then: impl FnOnce(Result<V>) + 'static,
 ) {
-    let told = answer.map_err(|error| call_error(number, error));
+    let told = match answer {
+        Err(trust::Error::Gone { .. }) => {
+            // In the order of calls: behind what waits, which is told as well.
+            call.hold(NEVER, move |_| then(Err(Error::Gone)));
+            return client::is_gone(number);
+        }
+        other => other.map_err(|error| call_error(number, error)),
+    };
     match told.and_then(|answer| is_of(answer.pool, number).map(|()| answer)) {
         Ok(Answer { pool, mark, outcome }) => call.hold(mark, move |verdict| {
             then(verdict.map_err(Error::from).and_then(|()| outcome.known::<T>(pool, None)));

@@ -130,7 +130,7 @@ impl<T: Persist + 'static> Durable<T> {
         U: NoRef + Send + 'static,
     {
         let call = self.begin();
-        let client = call.client;
+        let client = call.client();
         let answer =
             self.trust.try_apply(move |service| service.run(client, |root, tx| Ok::<U, Infallible>(f(root, tx))));
         self.finish(call, answer).map(|Ok(value)| value)
@@ -150,7 +150,7 @@ impl<T: Persist + 'static> Durable<T> {
         E: NoRef + Send + 'static,
     {
         let call = self.begin();
-        let client = call.client;
+        let client = call.client();
         let answer = self.trust.try_apply(move |service| service.run(client, f));
         self.finish(call, answer).unwrap_or_else(|error| panic!("{error}"))
     }
@@ -181,7 +181,7 @@ impl<T: Persist + 'static> Durable<T> {
         H: FnOnce(Result<U>) + 'static,
     {
         let call = self.begin_posted();
-        let (client, number) = (call.client, self.number);
+        let (client, number) = (call.client(), self.number);
         self.trust.try_apply_then(
             move |service| service.run(client, |root, tx| Ok::<U, Infallible>(f(root, tx))),
             move |answer| answer::hold::<T, _>(call, number, answer, |value| then(value.map(|Ok(value)| value))),
@@ -200,7 +200,7 @@ impl<T: Persist + 'static> Durable<T> {
         U: Serialize + DeserializeOwned + 'static,
     {
         let call = self.begin();
-        let client = call.client;
+        let client = call.client();
         let answer = self.trust.apply_with(
             move |service, argument: A| {
                 service.run(client, |root, tx| Ok::<U, Infallible>(f(root, tx, argument))).flat()
@@ -221,7 +221,7 @@ impl<T: Persist + 'static> Durable<T> {
         H: FnOnce(Result<U>) + 'static,
     {
         let call = self.begin_posted();
-        let (client, number) = (call.client, self.number);
+        let (client, number) = (call.client(), self.number);
         self.trust.apply_with_then(
             move |service, argument: A| {
                 service.run(client, |root, tx| Ok::<U, Infallible>(f(root, tx, argument))).flat()

@@ -21,7 +21,7 @@ impl<T: Persist + 'static> Durable<T> {
     /// In delegated context and in callbacks, where nothing may wait.
     pub fn sync(&self) -> Result<()> {
         let call = self.begin();
-        let client = call.client;
+        let client = call.client();
         self.finish(call, self.trust.try_apply(move |service| service.sync(client))).map(|Ok(())| ())
     }
 

@@ -1,91 +1,51 @@
-//! A client's side: results that wait for their group, in the order of calls.
+//! A client's side: results that wait for their group, in the order of calls (`held.rs`), of each pool that a thread has called.
 //!
-//! A thread has a record of each pool that it has called. Its *ear* is a property of its own to which pools say which groups are durable; what is
-//! ready is then let go in callback context, where nothing may wait. No fiber waits here, so a thread may end at any time.
+//! A thread's *ear* is a property of its own to which pools say which groups are durable; what is ready is then let go in callback context, where
+//! nothing may wait. No fiber waits here, so a thread may end at any time.
 //!
 //! Invariants:
 //! - Each entry is called once, or dropped with its thread.
-//! - A record stays while a [`Call`] of its pool is under way or results are held, so what the pool says meanwhile is heard; it goes when the
-//!   pool has said its last word and nothing is left.
+//! - A record stays while a [`Call`] of its pool is under way or results are held (K2); it goes when the pool has said its last word and nothing is
+//!   left. No record is borrowed while user's code or another record's owner may run: what is told or dropped is taken out first.
 
 use std::any::Any;
-use std::cell::RefCell;
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 
 use trust::{Pending, Promise, Trust, local_trustee, promise};
 
-use crate::error::Error;
+use super::held::Held;
+pub(crate) use super::held::{News, Verdict, Why};
 use crate::hash::ByNumber;
 
 /// The property of a client's thread.
 pub(crate) struct Ear;
 
-/// What a pool says.
-#[derive(Clone, Copy)]
-pub(crate) enum News {
-    Durable(u64),
-    Gone,
-}
-
-/// What becomes of a result.
-pub(crate) type Verdict = Result<(), Why>;
-
-/// Why a result will not be durable.
-#[derive(Clone)]
-pub(crate) enum Why {
-    Lost(String),
-    Gone,
-}
-
-impl From<Why> for Error {
-    fn from(why: Why) -> Error {
-        match why {
-            Why::Lost(cause) => Error::Lost { cause },
-            Why::Gone => Error::Gone,
-        }
-    }
-}
-
 /// A result that is held.
-type Waiting = Box<dyn FnOnce(Verdict)>;
+type Entry = Box<dyn FnOnce(Verdict)>;
 
-#[derive(Default)]
-struct Held {
-    durable: u64,
-    end: Option<Why>,
-    queue: VecDeque<(u64, Waiting)>,
-    /// Calls that are under way.
-    calls: usize,
+/// What this thread knows of a pool.
+struct Record {
+    pool: u64,
+    /// The number of this thread as a client.
+    client: u64,
+    held: Held<Entry>,
     /// A trust of the pool, so that it lives for as long as results are awaited here.
     kept: Option<Box<dyn Any>>,
     /// Callers that wait for room.
     room: Vec<Promise<bool>>,
+    /// Entries are about to be told.
+    is_telling: bool,
 }
 
-impl Held {
-    fn is_quiet(&self) -> bool {
-        self.calls == 0 && self.queue.is_empty()
-    }
-}
+type Shared = Rc<RefCell<Record>>;
 
 #[derive(Default)]
 struct Pools {
-    held: HashMap<u64, Held, ByNumber>,
+    records: HashMap<u64, Shared, ByNumber>,
     ear: Option<Trust<Ear>>,
-}
-
-impl Pools {
-    /// What keeps the pool, and its record after its last word, if nothing is awaited any more. To be dropped where nothing is borrowed.
-    fn let_go(&mut self, pool: u64) -> Option<Box<dyn Any>> {
-        let held = self.held.get_mut(&pool).filter(|held| held.is_quiet())?;
-        let kept = held.kept.take();
-        if held.end.is_some() && held.room.is_empty() {
-            self.held.remove(&pool);
-        }
-        kept
-    }
 }
 
 thread_local! {
@@ -97,52 +57,79 @@ const HELD_MAX: usize = 65_536;
 
 /// A call on a pool by this thread, from before it is sent until its result is told or held.
 pub(crate) struct Call {
-    pool: u64,
-    /// The number of this thread as a client.
-    pub(crate) client: u64,
+    record: Shared,
+    is_over: bool,
 }
 
 impl Call {
     /// Before the call is sent. `introduce` is given number and ear of this thread if the pool does not know them.
+    #[inline]
     pub(crate) fn begin(pool: u64, introduce: impl FnOnce(u64, Trust<Ear>)) -> Call {
-        let client = local_trustee().id().to_bits();
-        let is_known = POOLS.with_borrow_mut(|pools| match pools.held.entry(pool) {
-            Entry::Occupied(mut known) => {
-                known.get_mut().calls += 1;
-                true
-            }
-            Entry::Vacant(new) => {
-                new.insert(Held { calls: 1, ..Held::default() });
-                false
-            }
-        });
-        let call = Call { pool, client };
-        if !is_known {
-            introduce(client, ear());
+        if let Some(record) = POOLS.with_borrow(|pools| pools.records.get(&pool).cloned()) {
+            record.borrow_mut().held.begin();
+            return Call { record, is_over: false };
         }
+        let client = local_trustee().id().to_bits();
+        let mut held = Held::new();
+        held.begin();
+        let record = Record { pool, client, held, kept: None, room: Vec::new(), is_telling: false };
+        let record = Rc::new(RefCell::new(record));
+        POOLS.with_borrow_mut(|pools| pools.records.insert(pool, Rc::clone(&record)));
+        let call = Call { record, is_over: false };
+        introduce(client, ear());
         call
     }
 
+    /// The number of this thread as a client.
+    #[inline]
+    pub(crate) fn client(&self) -> u64 {
+        self.record.borrow().client
+    }
+
+    /// Are so many results held that a caller waits for room, if it may?
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.record.borrow().held.len() >= HELD_MAX
+    }
+
+    /// What such a caller waits for.
+    pub(crate) fn room(&self) -> Pending<bool> {
+        let (keeps, settled) = promise();
+        self.record.borrow_mut().room.push(keeps);
+        settled
+    }
+
     /// What `keep` gives keeps the pool until nothing is awaited here any more.
+    #[inline]
     pub(crate) fn keep<K: 'static>(&self, keep: impl FnOnce() -> K) {
-        let is_kept = POOLS.with_borrow(|pools| pools.held.get(&self.pool).is_some_and(|held| held.kept.is_some()));
-        if !is_kept {
+        if self.record.borrow().kept.is_none() {
             let kept: Box<dyn Any> = Box::new(keep());
-            POOLS.with_borrow_mut(|pools| pools.held.entry(self.pool).or_default().kept = Some(kept));
+            self.record.borrow_mut().kept = Some(kept);
         }
     }
 
     /// Has `entry` called when the group is durable, which may be at once.
-    pub(crate) fn hold(self, mark: u64, entry: impl FnOnce(Verdict) + 'static) {
-        hold(self.pool, mark, entry);
+    #[inline]
+    pub(crate) fn hold(mut self, mark: u64, entry: impl FnOnce(Verdict) + 'static) {
+        let verdict = self.record.borrow().held.verdict(mark);
+        match verdict {
+            // Under way until it is told.
+            Some(verdict) => entry(verdict),
+            None => {
+                let held = &mut self.record.borrow_mut().held;
+                held.push(mark, Box::new(entry));
+                held.finish();
+                self.is_over = true;
+            }
+        }
     }
 
     /// Waits until the group is durable.
     pub(crate) fn wait(self, mark: u64) -> Verdict {
         let (keeps, settled) = promise::<bool>();
-        let outcome = std::rc::Rc::new(std::cell::Cell::new(None));
-        let sets = std::rc::Rc::clone(&outcome);
-        hold(self.pool, mark, move |verdict| {
+        let outcome = Rc::new(Cell::new(None));
+        let sets = Rc::clone(&outcome);
+        self.hold(mark, move |verdict| {
             sets.set(Some(verdict));
             keeps.keep(true);
         });
@@ -158,14 +145,28 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        // At the thread's end there may be no records any more.
-        let kept = POOLS.try_with(|pools| {
-            let pools = &mut *pools.borrow_mut();
-            pools.held.get_mut(&self.pool)?.calls -= 1;
-            pools.let_go(self.pool)
-        });
-        drop(kept);
+        if !self.is_over {
+            self.record.borrow_mut().held.finish();
+            let_go(&self.record);
+        }
     }
+}
+
+/// Drops what keeps the pool, and its record after its last word, if nothing is awaited any more.
+fn let_go(record: &Shared) {
+    let (kept, is_over, pool) = {
+        let record = &mut *record.borrow_mut();
+        if !record.held.is_quiet() {
+            return;
+        }
+        (record.kept.take(), record.held.has_ended() && record.room.is_empty(), record.pool)
+    };
+    if is_over {
+        // At the thread's end there may be no records any more.
+        let gone = POOLS.try_with(|pools| pools.borrow_mut().records.remove(&pool));
+        drop(gone);
+    }
+    drop(kept);
 }
 
 fn ear() -> Trust<Ear> {
@@ -177,92 +178,123 @@ fn ear() -> Trust<Ear> {
     })
 }
 
-fn hold(pool: u64, mark: u64, entry: impl FnOnce(Verdict) + 'static) {
-    let now = POOLS.with_borrow_mut(|pools| {
-        let held = pools.held.entry(pool).or_default();
-        if let Some(why) = &held.end {
-            // What is durable is, whatever came later.
-            return Some((if mark > held.durable { Err(why.clone()) } else { Ok(()) }, entry));
-        }
-        // Behind what waits, whatever its group: in the order of calls.
-        if held.durable >= mark && held.queue.is_empty() {
-            return Some((Ok(()), entry));
-        }
-        let mark = held.queue.back().map_or(mark, |&(last, _)| last.max(mark));
-        held.queue.push_back((mark, Box::new(entry)));
-        None
-    });
-    if let Some((verdict, entry)) = now {
-        entry(verdict);
-    }
-}
-
-/// What a caller that may wait waits for before it adds another result; `None` if there is room.
-pub(crate) fn room(pool: u64) -> Option<Pending<bool>> {
-    let is_full = POOLS.with_borrow(|pools| pools.held.get(&pool).is_some_and(|held| held.queue.len() >= HELD_MAX));
-    is_full.then(|| {
-        let (keeps, settled) = promise();
-        POOLS.with_borrow_mut(|pools| pools.held.entry(pool).or_default().room.push(keeps));
-        settled
-    })
-}
-
 /// The ear hears of a pool.
 pub(crate) fn hear(pool: u64, news: News) {
-    take(pool, |held| match news {
-        News::Durable(group) => held.durable = held.durable.max(group),
-        News::Gone => held.end = Some(Why::Gone),
-    });
+    take(pool, |held| held.hear(news));
 }
 
 /// The ear hears that the disk failed, after this group.
 pub(crate) fn hear_lost(_: &mut Ear, (pool, durable, cause): (u64, u64, String)) {
-    hear(pool, News::Durable(durable));
-    take(pool, |held| held.end = Some(Why::Lost(cause)));
+    take(pool, |held| held.hear_lost(durable, cause));
 }
 
 /// Nothing is heard of a pool any more whose calls find nobody.
 pub(crate) fn is_gone(pool: u64) {
-    take(pool, |held| held.end = Some(Why::Gone));
+    take(pool, |held| held.hear(News::Gone));
 }
 
 /// How many pools this thread has a record of.
 #[cfg(test)]
 pub(crate) fn records() -> usize {
-    POOLS.with_borrow(|pools| pools.held.len())
+    POOLS.with_borrow(|pools| pools.records.len())
 }
 
-fn take(pool: u64, change: impl FnOnce(&mut Held)) {
-    let ready = POOLS.try_with(|pools| {
-        let pools = &mut *pools.borrow_mut();
-        let held = pools.held.get_mut(&pool)?;
-        change(held);
-        let count = match held.end {
-            Some(_) => held.queue.len(),
-            None => held.queue.iter().take_while(|&&(mark, _)| mark <= held.durable).count(),
-        };
-        let ready: Vec<(u64, Waiting)> = held.queue.drain(..count).collect();
-        let room = if held.queue.len() < HELD_MAX / 2 { std::mem::take(&mut held.room) } else { Vec::new() };
-        let (durable, end) = (held.durable, held.end.clone());
-        Some((ready, room, durable, end, pools.let_go(pool), pools.ear.clone()?))
+fn take(pool: u64, change: impl FnOnce(&mut Held<Entry>)) {
+    let found = POOLS.try_with(|pools| {
+        let pools = pools.borrow();
+        Some((Rc::clone(pools.records.get(&pool)?), pools.ear.clone()?))
     });
-    let Ok(Some((ready, room, durable, end, kept, ear))) = ready else { return };
-    drop(kept);
-    room.into_iter().for_each(|waits| waits.keep(true));
-    if ready.is_empty() {
-        return;
+    let Ok(Some((record, ear))) = found else { return };
+    let is_ready = {
+        let record = &mut *record.borrow_mut();
+        change(&mut record.held);
+        record.held.is_ready() && !std::mem::replace(&mut record.is_telling, true)
+    };
+    if is_ready {
+        // In callback context, when what runs now is done.
+        ear.apply_then(|_| (), move |()| tell(&record));
+    } else {
+        let_go(&record);
     }
-    // In callback context, when what runs now is done.
-    ear.apply_then(
-        |_| (),
-        move |()| {
-            for (mark, entry) in ready {
-                let verdict = end.clone().filter(|_| mark > durable).map_or(Ok(()), Err);
-                // The panic hook has told of it; the others are called all the same.
-                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| entry(verdict))) {
-                    let _ = catch_unwind(AssertUnwindSafe(|| drop(panic))).map_err(std::mem::forget);
-                }
+}
+
+/// Calls the entries whose verdict is known. Results that come meanwhile stand behind them.
+fn tell(record: &Shared) {
+    loop {
+        let next = record.borrow_mut().held.pop();
+        let Some((entry, verdict)) = next else { break };
+        // The panic hook has told of it; the others are called all the same.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| entry(verdict))) {
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(panic))).map_err(std::mem::forget);
+        }
+    }
+    let room = {
+        let record = &mut *record.borrow_mut();
+        record.is_telling = false;
+        if record.held.len() < HELD_MAX / 2 { std::mem::take(&mut record.room) } else { Vec::new() }
+    };
+    room.into_iter().for_each(|waits| waits.keep(true));
+    let_go(record);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c23_a_caller_waits_for_room_and_gets_it() {
+        const POOL: u64 = 77;
+        let told = Rc::new(Cell::new(0));
+        let begin = || Call::begin(POOL, |_, _| ());
+        for n in 0..HELD_MAX {
+            let (call, told) = (begin(), Rc::clone(&told));
+            assert!(!call.is_full());
+            call.hold(1 + n as u64 / (HELD_MAX as u64 / 4), move |verdict| {
+                assert!(verdict.is_ok() && told.replace(n + 1) == n, "in the order of calls");
+            });
+        }
+        let call = begin();
+        assert!(call.is_full());
+        let room = call.room();
+        let waits = trust::spawn(move || room.wait().is_ok());
+        hear(POOL, News::Durable(1));
+        trust::yield_now();
+        assert_eq!(told.get(), HELD_MAX / 4, "those of the first group");
+        assert!(!waits.is_finished(), "it waits until half of the room is free");
+        hear(POOL, News::Durable(3));
+        assert!(waits.join().expect("it goes on"));
+        assert_eq!(told.get(), HELD_MAX / 4 * 3);
+        drop(call);
+        hear(POOL, News::Durable(4));
+        hear(POOL, News::Gone);
+        trust::yield_now();
+        assert_eq!((told.get(), records()), (HELD_MAX, 0));
+    }
+
+    #[test]
+    fn c23_results_that_come_while_others_are_told_stand_behind_them() {
+        const POOL: u64 = 78;
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        let note = |number| {
+            let seen = Rc::clone(&seen);
+            move |verdict: Verdict| seen.borrow_mut().push((number, verdict.is_ok()))
+        };
+        let calls: Vec<_> = (0..4).map(|_| Call::begin(POOL, |_, _| ())).collect();
+        let [one, two, three, four]: [Call; 4] = calls.try_into().ok().expect("four");
+        one.hold(1, note(1));
+        let (third, fourth) = (note(3), note(4));
+        two.hold(2, {
+            let second = note(2);
+            move |verdict| {
+                second(verdict);
+                three.hold(1, third);
+                four.hold(9, fourth);
+                is_gone(POOL);
             }
-        },
-    );
+        });
+        hear(POOL, News::Durable(2));
+        trust::yield_now();
+        assert_eq!(*seen.borrow(), [(1, true), (2, true), (3, true), (4, false)]);
+        assert_eq!(records(), 0);
+    }
 }

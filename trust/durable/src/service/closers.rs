@@ -1,57 +1,65 @@
 //! Who waits for the end of a pool: those who close it, at the same time or one after the other.
 
-use std::sync::{Mutex, PoisonError};
-
 use trust::Promise;
 
-/// Shared by the core, which adds to it, and the disk thread, which has the last word.
-#[derive(Default)]
-pub(crate) struct Closers(Mutex<State>);
+use crate::sync::{Mutex, lock};
 
-enum State {
-    Waiting(Vec<Promise<Option<String>>>),
+/// What is kept with the cause if something was lost.
+pub(crate) trait Ends {
+    fn end(self, lost: Option<String>);
+}
+
+impl Ends for Promise<Option<String>> {
+    fn end(self, lost: Option<String>) {
+        self.keep_with(lost);
+    }
+}
+
+/// Shared by the core, which adds to it, and the disk thread, which has the last word. Checked by loom: `model.rs`.
+pub(crate) struct Closers<P = Promise<Option<String>>>(Mutex<State<P>>);
+
+enum State<P> {
+    Waiting(Vec<P>),
     /// Files and lock are let go of; the cause if something was lost.
     Ended(Option<String>),
 }
 
-impl Default for State {
+impl<P> Default for Closers<P> {
     fn default() -> Self {
-        State::Waiting(Vec::new())
+        Closers(Mutex::new(State::Waiting(Vec::new())))
     }
 }
 
-impl Closers {
+impl<P: Ends> Closers<P> {
     /// Has the promise kept at the end, which may have been.
-    pub(crate) fn add(&self, promise: Promise<Option<String>>) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn add(&self, promise: P) {
+        let mut state = lock(&self.0);
         match &mut *state {
             State::Waiting(waiting) => waiting.push(promise),
             State::Ended(lost) => {
                 let lost = lost.clone();
                 drop(state);
-                promise.keep_with(lost);
+                promise.end(lost);
             }
         }
     }
 
     /// The end.
     pub(crate) fn end(&self, lost: Option<String>) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::replace(&mut *state, State::Ended(lost.clone()));
-        drop(state);
+        let before = std::mem::replace(&mut *lock(&self.0), State::Ended(lost.clone()));
         if let State::Waiting(waiting) = before {
-            waiting.into_iter().for_each(|promise| promise.keep_with(lost.clone()));
+            waiting.into_iter().for_each(|promise| promise.end(lost.clone()));
         }
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
     #[test]
     fn all_who_close_are_told_before_and_after_the_end() {
-        let closers = Closers::default();
+        let closers = <Closers>::default();
         let waits: Vec<_> = (0..2)
             .map(|_| {
                 let (keeps, closed) = trust::promise();

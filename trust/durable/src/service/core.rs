@@ -27,8 +27,8 @@ use super::keeper::{Job, Started};
 use super::lock;
 use super::texts;
 use super::told::{Told, tell_ear, update};
+use super::waiting::Waiting;
 use crate::group;
-use crate::hash::ByNumber;
 use crate::memory::Memory;
 use crate::property::Outcome;
 use crate::stats::DurableStats;
@@ -53,12 +53,6 @@ pub(crate) enum Report {
     Lost(String),
 }
 
-pub(super) struct Client {
-    pub(super) ear: Arc<Trust<Ear>>,
-    /// The last group that it was noted for.
-    pub(super) noted: u64,
-}
-
 /// The group of what will never be durable: told when the pool is lost.
 pub(crate) const NEVER: u64 = u64::MAX;
 
@@ -80,9 +74,8 @@ pub(crate) struct Core {
     /// When the oldest change that is not durable was made, for `within`.
     oldest: Option<Instant>,
     open_since: Option<Instant>,
-    pub(super) clients: HashMap<u64, Client, ByNumber>,
-    /// Clients and futures that wait, by group.
-    pub(super) waiting: VecDeque<(u64, u64)>,
+    pub(super) clients: Waiting<Arc<Trust<Ear>>>,
+    /// Groups and the futures that wait for them.
     pub(super) futures: VecDeque<(u64, u64)>,
     pub(super) copying: Option<Copying>,
     last_text: u64,
@@ -132,8 +125,7 @@ impl Core {
             within,
             oldest: None,
             open_since: None,
-            clients: HashMap::default(),
-            waiting: VecDeque::new(),
+            clients: Waiting::new(),
             futures: VecDeque::new(),
             copying: None,
             last_text: 0,
@@ -202,10 +194,7 @@ impl Core {
 
     /// Has the client told when the group is durable; 0 is.
     pub(crate) fn note(&mut self, mark: u64, client: u64) -> u64 {
-        if let Some(found) = self.clients.get_mut(&client).filter(|found| found.noted < mark) {
-            found.noted = mark;
-            self.waiting.push_back((mark, client));
-        }
+        self.clients.note(mark, client);
         mark
     }
 
@@ -280,7 +269,7 @@ impl Core {
     }
 
     pub(crate) fn register_client(&mut self, client: u64, ear: Trust<Ear>) {
-        self.clients.insert(client, Client { ear: Arc::new(ear), noted: 0 });
+        self.clients.register(client, Arc::new(ear));
     }
 
     /// Closes the group and gives it to the disk, if that is free, or soon will be.
@@ -420,8 +409,8 @@ impl Drop for Core {
             }
         }
         // Those that wait for nothing as well: they forget the pool.
-        for (_, client) in self.clients.drain() {
-            tell_ear(&client.ear, self.number, News::Gone, |_| ());
+        for ear in self.clients.drain() {
+            tell_ear(&ear, self.number, News::Gone, |_| ());
         }
         Told::gone(self.futures.drain(..).map(|(_, future)| future));
     }

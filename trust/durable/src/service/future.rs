@@ -6,12 +6,12 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
-use super::client::Why;
+use super::awaited::Awaited;
+use super::held::Why;
 use crate::error::Error;
 
 /// An entry, whatever its value.
@@ -21,14 +21,6 @@ trait Slot: Send + Sync {
     fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
-struct State<U> {
-    outcome: Option<Result<U, Error>>,
-    is_settled: bool,
-    waker: Option<Waker>,
-}
-
-struct Typed<U>(Mutex<State<U>>);
-
 static TABLE: Mutex<Option<HashMap<u64, Arc<dyn Slot>>>> = Mutex::new(None);
 static LAST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
@@ -36,19 +28,9 @@ fn table() -> MutexGuard<'static, Option<HashMap<u64, Arc<dyn Slot>>>> {
     TABLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<U: Send + 'static> Slot for Typed<U> {
+impl<U: Send + 'static> Slot for Awaited<U> {
     fn settle(&self, lost: Option<&Why>) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(why) = lost {
-            state.outcome = Some(Err(why.clone().into()));
-        }
-        state.is_settled = true;
-        let waker = state.waker.take();
-        drop(state);
-        if let Some(waker) = waker {
-            // The executor's code.
-            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake())).map_err(std::mem::forget);
-        }
+        Awaited::settle(self, lost);
     }
 
     fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
@@ -60,7 +42,7 @@ impl<U: Send + 'static> Slot for Typed<U> {
 #[must_use = "the closure runs all the same; await this for its result, or use `apply_then`"]
 pub struct DurableFuture<U> {
     number: u64,
-    slot: Arc<Typed<U>>,
+    slot: Arc<Awaited<U>>,
     /// A trust of the pool, so that it lives for as long as the result is awaited.
     kept: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -75,7 +57,7 @@ impl<U: Send + 'static> DurableFuture<U> {
     /// `kept` keeps the pool.
     pub(crate) fn new(kept: impl Send + 'static) -> Self {
         let number = LAST.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let slot = Arc::new(Typed(Mutex::new(State { outcome: None, is_settled: false, waker: None })));
+        let slot = Arc::new(Awaited::new());
         table().get_or_insert_default().insert(number, Arc::clone(&slot) as Arc<dyn Slot>);
         DurableFuture { number, slot, kept: Mutex::new(Some(Box::new(kept))) }
     }
@@ -88,8 +70,8 @@ impl<U: Send + 'static> DurableFuture<U> {
 /// Leaves the value of a future; is it still wanted?
 pub(crate) fn put<U: Send + 'static>(number: u64, outcome: Result<U, Error>) {
     let slot = table().as_ref().and_then(|table| table.get(&number).cloned());
-    if let Some(Ok(typed)) = slot.map(|slot| slot.as_any().downcast::<Typed<U>>()) {
-        typed.0.lock().unwrap_or_else(PoisonError::into_inner).outcome = Some(outcome);
+    if let Some(Ok(awaited)) = slot.map(|slot| slot.as_any().downcast::<Awaited<U>>()) {
+        awaited.put(outcome);
     }
 }
 
@@ -105,19 +87,12 @@ impl<U: Send + 'static> Future for DurableFuture<U> {
     type Output = Result<U, Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.slot.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.is_settled {
-            let outcome = state.outcome.take().unwrap_or(Err(Error::Gone));
-            drop(state);
+        let outcome = self.slot.poll(context);
+        if outcome.is_ready() {
             let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
             drop(kept);
-            return Poll::Ready(outcome);
         }
-        match &mut state.waker {
-            Some(waker) => waker.clone_from(context.waker()),
-            none => *none = Some(context.waker().clone()),
-        }
-        Poll::Pending
+        outcome
     }
 }
 

@@ -4,14 +4,19 @@
 //! `client.rs` holds the result. The core closes the group when the disk is free (`core.rs`), the disk thread makes it durable
 //! (`keeper.rs`) and says so to the core, the core to each client that waits, which lets go of what it holds.
 
+mod awaited;
 pub(crate) mod client;
 pub(crate) mod closers;
 mod copying;
 pub(crate) mod core;
 pub(crate) mod future;
+mod held;
 pub(crate) mod keeper;
 pub(crate) mod lock;
+#[cfg(all(test, loom))]
+mod model;
 mod slice;
 pub(crate) mod snapshots;
 pub(crate) mod texts;
 mod told;
+mod waiting;

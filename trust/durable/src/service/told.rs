@@ -2,7 +2,6 @@
 //!
 //! Invariant: nobody is told while a core is borrowed, for who is told may call it.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use trust::{Error, Promise, Trust};
@@ -50,23 +49,10 @@ impl Core {
             number: self.number(),
             durable: self.durable,
             lost: self.lost.clone(),
-            ears: Vec::new(),
+            ears: self.clients.take(limit),
             futures: Vec::new(),
             created: self.creating.take_if(|_| self.is_created || self.lost.is_some()),
         };
-        let mut seen = HashSet::new();
-        while let Some(&(mark, client)) = self.waiting.front().filter(|(mark, _)| *mark <= limit) {
-            self.waiting.pop_front();
-            if let Some(found) = self.clients.get_mut(&client) {
-                // It may be noted for the same group again, of another answer.
-                if found.noted == mark {
-                    found.noted = 0;
-                }
-                if seen.insert(client) {
-                    told.ears.push((client, Arc::clone(&found.ear)));
-                }
-            }
-        }
         while let Some(&(_, future)) = self.futures.front().filter(|(mark, _)| *mark <= limit) {
             self.futures.pop_front();
             told.futures.push(future);
@@ -90,7 +76,7 @@ impl Told {
                 Some(cause) => ear.apply_with_then(client::hear_lost, (number, durable, cause.clone()), |()| ()),
                 None => tell_ear(&ear, number, News::Durable(durable), move |heard| {
                     if heard.is_err() {
-                        with_core(number, |core| core.clients.remove(&client));
+                        with_core(number, |core| core.clients.remove(client));
                     }
                 }),
             }

@@ -1,0 +1,342 @@
+//! Loom models of who is told when: `cargo dev loom`, or
+//! `RUSTFLAGS="--cfg loom" cargo test -p gossamer-durable --release --lib loom_`.
+//!
+//! The real [`Held`], [`Waiting`], [`Awaited`] and [`Closers`] run here. What stands in for threads that take one message after the other is a lock
+//! around what each has (a client's record, the trustee's core), so every order in which their messages can be served is tried, also that an
+//! answer and the word that its group is durable overtake each other: they come by different slots. Messages of the trustee to one client
+//! keep their order, as they do in `trust`.
+//!
+//! A disk is a thread that takes one group after the other; what is on it is kept apart, so each result can be held against it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use loom::sync::Mutex;
+use loom::thread;
+
+use super::awaited::Awaited;
+use super::closers::{Closers, Ends};
+use super::held::{Held, News, Verdict, Why};
+use super::waiting::Waiting;
+use crate::error::Error;
+
+/// Explores a model, as those of `trust` are.
+fn explore(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(3));
+    builder.check(model);
+}
+
+const CLIENT: u64 = 1;
+/// What `core.rs` has for a pool that is lost.
+const NEVER: u64 = u64::MAX;
+
+/// A result: its number and its group.
+type Entry = (u64, u64);
+
+/// A client's record, while there is one, and what it was told: results in the order in which they were.
+#[derive(Default)]
+struct Client {
+    held: Option<Held<Entry>>,
+    told: Vec<(Entry, Verdict)>,
+}
+
+/// The trustee's side of a pool.
+struct Core {
+    clients: Waiting<()>,
+    /// The group that is open, and whether anything changed in it.
+    open: u64,
+    has_changes: bool,
+    durable: u64,
+    lost: Option<String>,
+    is_gone: bool,
+}
+
+struct Pool {
+    client: Mutex<Client>,
+    core: Mutex<Core>,
+    /// The last group that is on the disk.
+    disk: Mutex<u64>,
+}
+
+impl Pool {
+    fn new() -> Arc<Pool> {
+        let core =
+            Core { clients: Waiting::new(), open: 1, has_changes: false, durable: 0, lost: None, is_gone: false };
+        Arc::new(Pool { client: Mutex::new(Client::default()), core: Mutex::new(core), disk: Mutex::new(0) })
+    }
+
+    /// As `Call::begin`, `Service::run` and `Call::hold`: a transaction whose result is this number.
+    fn call(&self, number: u64) {
+        let is_known = {
+            let client = &mut *self.client.lock().unwrap();
+            let is_known = client.held.is_some();
+            client.held.get_or_insert_with(Held::new).begin();
+            is_known
+        };
+        let mark = {
+            let core = &mut *self.core.lock().unwrap();
+            if core.is_gone {
+                None
+            } else {
+                if !is_known {
+                    core.clients.register(CLIENT, ());
+                }
+                let mark = if core.lost.is_some() { NEVER } else { core.open };
+                core.has_changes = core.lost.is_none();
+                core.clients.note(mark, CLIENT);
+                Some(mark)
+            }
+        };
+        match mark {
+            Some(NEVER) => {
+                // The trustee tells the cause to who finds the pool lost, by a message behind this answer.
+                self.hold(number, NEVER);
+                self.tell();
+            }
+            Some(mark) => self.hold(number, mark),
+            // In the order of calls: behind what waits, and then all of it.
+            None => {
+                self.hold(number, NEVER);
+                self.hear(|held| held.hear(News::Gone));
+            }
+        }
+    }
+
+    fn hold(&self, number: u64, mark: u64) {
+        let client = &mut *self.client.lock().unwrap();
+        let held = client.held.as_mut().expect("a call is under way");
+        match held.verdict(mark) {
+            Some(verdict) => {
+                held.finish();
+                client.told.push(((number, mark), verdict));
+                self.is_right(client);
+            }
+            None => {
+                held.push(mark, (number, mark));
+                held.finish();
+            }
+        }
+    }
+
+    /// As `take` and `tell` of `client.rs`: heard, and told somewhat later.
+    fn hear(&self, change: impl FnOnce(&mut Held<Entry>)) {
+        if let Some(held) = &mut self.client.lock().unwrap().held {
+            change(held);
+        }
+        let client = &mut *self.client.lock().unwrap();
+        while let Some((entry, verdict)) = client.held.as_mut().and_then(Held::pop) {
+            client.told.push((entry, verdict));
+        }
+        self.is_right(client);
+    }
+
+    /// Nothing was told before it is on the disk. The record goes after the pool's last word.
+    fn is_right(&self, client: &mut Client) {
+        let on_disk = *self.disk.lock().unwrap();
+        let is_early = |told: &(Entry, Verdict)| told.1.is_ok() && told.0.1 > on_disk;
+        assert!(!client.told.iter().any(is_early), "told before it is durable: {:?}", client.told);
+        client.held.take_if(|held| held.is_quiet() && held.has_ended());
+    }
+
+    /// Closes the open group and makes it durable, or fails; then says so.
+    fn commit(&self, fails: bool) {
+        let group = {
+            let core = &mut *self.core.lock().unwrap();
+            if core.lost.is_some() || core.is_gone || !std::mem::take(&mut core.has_changes) {
+                return;
+            }
+            core.open += 1;
+            core.open - 1
+        };
+        if !fails {
+            *self.disk.lock().unwrap() = group;
+        }
+        {
+            let core = &mut *self.core.lock().unwrap();
+            if fails {
+                core.lost = Some("a cause".into());
+            } else {
+                core.durable = group;
+            }
+        }
+        self.tell();
+    }
+
+    /// As `update` of `told.rs`.
+    fn tell(&self) {
+        // A message to a client is served while no other of this trustee's is: they keep their order.
+        let core = &mut *self.core.lock().unwrap();
+        let limit = if core.lost.is_some() { NEVER } else { core.durable };
+        for _ in core.clients.take(limit) {
+            self.hear(|held| match &core.lost {
+                Some(cause) => held.hear_lost(core.durable, cause.clone()),
+                None => held.hear(News::Durable(core.durable)),
+            });
+        }
+    }
+
+    /// As the core's `drop`.
+    fn end(&self) {
+        let core = &mut *self.core.lock().unwrap();
+        core.is_gone = true;
+        for () in core.clients.drain() {
+            self.hear(|held| held.hear(News::Gone));
+        }
+    }
+
+    /// All that was called has a verdict, once and in order, and what is on the disk is told so.
+    fn check(&self, results: u64) {
+        let client = &*self.client.lock().unwrap();
+        let on_disk = *self.disk.lock().unwrap();
+        assert!(client.told.iter().map(|told| told.0.0).eq(1..=results), "{:?}", client.told);
+        assert!(client.told.iter().all(|((_, mark), verdict)| verdict.is_ok() || *mark > on_disk), "{:?}", client.told);
+        assert!(client.held.as_ref().is_none_or(Held::is_quiet));
+    }
+}
+
+/// Calls that run while the disk makes groups durable: none waits for ever, none is told before.
+#[test]
+fn loom_durable_ask() {
+    explore(|| {
+        let pool = Pool::new();
+        let disk = Arc::clone(&pool);
+        let disk = thread::spawn(move || (0..2).for_each(|_| disk.commit(false)));
+        pool.call(1);
+        pool.call(2);
+        disk.join().unwrap();
+        // What came after the last commit.
+        pool.commit(false);
+        pool.check(2);
+        assert!(pool.client.lock().unwrap().told.iter().all(|(_, verdict)| verdict.is_ok()));
+    });
+}
+
+/// The disk fails meanwhile: what is on it is told so, all else gets the cause.
+#[test]
+fn loom_durable_lost() {
+    explore(|| {
+        let pool = Pool::new();
+        let disk = Arc::clone(&pool);
+        let disk = thread::spawn(move || {
+            disk.commit(false);
+            disk.commit(true);
+        });
+        pool.call(1);
+        pool.call(2);
+        disk.join().unwrap();
+        pool.commit(true);
+        pool.check(2);
+    });
+}
+
+/// The pool ends under calls: each gets a verdict, and the client keeps no record.
+#[test]
+fn loom_durable_close() {
+    explore(|| {
+        let pool = Pool::new();
+        let trustee = Arc::clone(&pool);
+        let trustee = thread::spawn(move || {
+            trustee.commit(false);
+            trustee.end();
+        });
+        pool.call(1);
+        pool.call(2);
+        trustee.join().unwrap();
+        pool.check(2);
+    });
+}
+
+struct Closer(Arc<Mutex<Vec<Option<String>>>>);
+
+impl Ends for Closer {
+    fn end(self, lost: Option<String>) {
+        self.0.lock().unwrap().push(lost);
+    }
+}
+
+/// Who closes a pool is told of its end once, whether it comes before or after.
+#[test]
+fn loom_durable_close_is_told_to_all() {
+    explore(|| {
+        let closers = Arc::new(Closers::default());
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let (closers, closer) = (Arc::clone(&closers), Closer(Arc::clone(&told)));
+                thread::spawn(move || closers.add(closer))
+            })
+            .collect();
+        closers.end(Some("a cause".into()));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(*told.lock().unwrap(), vec![Some("a cause".to_owned()); 2]);
+    });
+}
+
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A task polls twice, by different wakers, while its outcome is left and settled.
+fn awaited(settle: fn(&Awaited<u64>), is_right: fn(&Result<u64, Error>) -> bool) {
+    explore(move || {
+        let awaited = Arc::new(Awaited::new());
+        let gives = Arc::clone(&awaited);
+        let giver = thread::spawn(move || settle(&gives));
+        let counts = [Arc::new(Count::default()), Arc::new(Count::default())];
+        let mut outcome = None;
+        let mut waits = None;
+        for (poll, count) in counts.iter().enumerate() {
+            let waker = Waker::from(Arc::clone(count));
+            match awaited.poll(&Context::from_waker(&waker)) {
+                Poll::Ready(ready) => {
+                    outcome = Some(ready);
+                    break;
+                }
+                Poll::Pending => waits = Some(poll),
+            }
+        }
+        giver.join().unwrap();
+        let woken = counts.each_ref().map(|count| count.0.load(Ordering::Relaxed));
+        assert!(woken.iter().sum::<usize>() <= 1);
+        let outcome = outcome.unwrap_or_else(|| {
+            assert_eq!(waits.map(|poll| woken[poll]), Some(1), "it waits, and nobody wakes it");
+            match awaited.poll(&Context::from_waker(Waker::noop())) {
+                Poll::Ready(ready) => ready,
+                Poll::Pending => panic!("it is settled"),
+            }
+        });
+        assert!(is_right(&outcome), "{outcome:?}");
+    });
+}
+
+/// The outcome of a future that the trustee keeps for it, and then lets it have.
+#[test]
+fn loom_durable_keep() {
+    awaited(
+        |awaited| {
+            awaited.put(Ok(7));
+            awaited.settle(None);
+        },
+        |outcome| matches!(outcome, Ok(7)),
+    );
+}
+
+/// One that is lost, and one whose trustee is gone before it ran.
+#[test]
+fn loom_durable_keep_lost() {
+    awaited(
+        |awaited| {
+            awaited.put(Ok(7));
+            awaited.settle(Some(&Why::Lost("a cause".into())));
+        },
+        |outcome| matches!(outcome, Err(Error::Lost { cause }) if cause == "a cause"),
+    );
+    awaited(|awaited| awaited.settle(None), |outcome| matches!(outcome, Err(Error::Gone)));
+}

@@ -1,0 +1,70 @@
+//! Who waits for which group of a pool, at its trustee: clients by number, each with a way to tell it. Nothing here sends anything.
+//!
+//! Invariant K3: a client that was noted for a group is told once that is durable, or the pool lost: it is noted with each answer that depends on
+//! a later group than it was noted for, so one message tells it of all of them. Checked by loom: `model.rs`.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use crate::hash::ByNumber;
+
+/// A client: `ear` is how it is told.
+struct Client<E> {
+    ear: E,
+    /// The last group that it was noted for.
+    noted: u64,
+}
+
+/// See the file's documentation.
+pub(super) struct Waiting<E> {
+    clients: HashMap<u64, Client<E>, ByNumber>,
+    /// Groups and clients, in the order of groups.
+    queue: VecDeque<(u64, u64)>,
+}
+
+impl<E: Clone> Waiting<E> {
+    pub(super) fn new() -> Self {
+        Waiting { clients: HashMap::default(), queue: VecDeque::new() }
+    }
+
+    pub(super) fn register(&mut self, client: u64, ear: E) {
+        self.clients.insert(client, Client { ear, noted: 0 });
+    }
+
+    /// Has the client told when the group is durable; 0 is.
+    #[inline]
+    pub(super) fn note(&mut self, mark: u64, client: u64) {
+        if let Some(found) = self.clients.get_mut(&client).filter(|found| found.noted < mark) {
+            found.noted = mark;
+            self.queue.push_back((mark, client));
+        }
+    }
+
+    /// Those that are to be told, each once, as all up to this group is decided.
+    pub(super) fn take(&mut self, limit: u64) -> Vec<(u64, E)> {
+        let mut told: Vec<(u64, E)> = Vec::new();
+        let mut seen = HashSet::<u64, ByNumber>::default();
+        while let Some(&(mark, client)) = self.queue.front().filter(|(mark, _)| *mark <= limit) {
+            self.queue.pop_front();
+            if let Some(found) = self.clients.get_mut(&client) {
+                // It may be noted for the same group again, of another answer.
+                if found.noted == mark {
+                    found.noted = 0;
+                }
+                if seen.insert(client) {
+                    told.push((client, found.ear.clone()));
+                }
+            }
+        }
+        told
+    }
+
+    /// A client whose thread is gone.
+    pub(super) fn remove(&mut self, client: u64) {
+        self.clients.remove(&client);
+    }
+
+    /// All, those that wait for nothing as well, at the end of the pool.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = E> {
+        self.clients.drain().map(|(_, client)| client.ear)
+    }
+}
