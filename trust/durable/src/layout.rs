@@ -98,6 +98,31 @@ impl Layout {
         self.types.first().map_or("?", |root| &root.name)
     }
 
+    /// The types by their names and fields, a line each, the root's first.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let name = |number: usize| self.types.get(number).map_or("?", |of| &of.name);
+        let fields = |fields: &[Field]| {
+            fields.iter().map(|field| format!("{}: {}", field.name, name(field.of))).collect::<Vec<_>>().join(", ")
+        };
+        let line = |of: &Description| match &of.kind {
+            Kind::Of(parts) if parts.is_empty() => None,
+            Kind::Of(parts) => {
+                let parts: Vec<_> = parts.iter().map(|&part| name(part)).collect();
+                Some(format!("{} of {}, {} bytes", of.name, parts.join(", "), of.bytes))
+            }
+            Kind::Struct(of_struct) => Some(format!("{} {{ {} }}, {} bytes", of.name, fields(of_struct), of.bytes)),
+            Kind::Enum(variants) => {
+                let variant = |variant: &Variant| match &variant.fields[..] {
+                    [] => format!("{} = {}", variant.name, variant.tag),
+                    some => format!("{} {{ {} }} = {}", variant.name, fields(some), variant.tag),
+                };
+                let variants: Vec<_> = variants.iter().map(variant).collect();
+                Some(format!("{} is {}, {} bytes", of.name, variants.join(" or "), of.bytes))
+            }
+        };
+        self.types.iter().filter_map(line).collect()
+    }
+
     /// What first keeps a file with this layout from being read as `wanted`; `None` if nothing does.
     pub(crate) fn differs_from(&self, wanted: &Layout) -> Option<String> {
         if self.machine != wanted.machine {
@@ -129,7 +154,7 @@ impl Layout {
             return Some(format!("`{path}` is `{}` in the file and `{}` in the program", a.name, b.name));
         }
         let parts = match (&a.kind, &b.kind) {
-            (Kind::Of(a), Kind::Of(b)) => {
+            (Kind::Of(a), Kind::Of(b)) if a.len() == b.len() => {
                 let pairs = a.iter().zip(b);
                 pairs.map(|(&a, &b)| (format!("{path}[..]"), a, b)).collect()
             }

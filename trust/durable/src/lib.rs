@@ -7,7 +7,7 @@
 //! - What a pool may hold is [`Persist`], by derive: plain values, and [`PBox`], [`PVec`], [`PString`], [`PMap`], [`Prc`] with [`PCell`] and
 //!   [`PRefCell`]. None of these can leave its transaction; [`VWeak`] names a shared value from outside.
 //! - [`Durable::builder`] has options: results before they are on disk ([`Builder::within`]), how large a pool may get ([`Builder::limit`]).
-//! - [`Durable::snapshot`] makes a backup, [`Error`] says what keeps a folder from being opened.
+//! - [`Durable::snapshot`] makes a backup, [`inspect`] checks and shows a folder, [`Error`] says what keeps one from being opened.
 //!
 //! `docs/durable.md` of the repository explains what is durable when, and what this does not protect from. The design is after Corundum (M. Hoseinzadeh,
 //! S. Swanson, ASPLOS 2021).
@@ -18,6 +18,7 @@ mod files;
 mod group;
 mod handle;
 mod hash;
+mod inspect;
 #[doc(hidden)]
 pub mod layout;
 mod memory;
@@ -36,6 +37,7 @@ pub mod walk;
 pub use builder::Builder;
 pub use error::Error;
 pub use handle::Durable;
+pub use inspect::{Inspection, inspect};
 pub use persist::{Niche, Persist};
 pub use service::future::DurableFuture;
 pub use stats::DurableStats;

@@ -24,7 +24,7 @@ pub struct DurableStats {
     pub sync_ns_max: u64,
     /// Groups that opening replayed.
     pub groups_replayed: u64,
-    /// Bytes of a torn record that opening cut off.
+    /// Bytes of a torn record that opening cut off, if its beginning was written.
     pub bytes_cut: u64,
     /// Bytes of the log, up to its last record.
     pub log_bytes: u64,

@@ -98,6 +98,11 @@ impl Folder {
         for folder in holders {
             File::open(folder)?.sync_all()?;
         }
+        Folder::there(path)
+    }
+
+    /// A folder that is there.
+    pub(crate) fn there(path: &Path) -> io::Result<Folder> {
         // The program may go to another folder meanwhile.
         Ok(Folder { path: fs::canonicalize(path)?, open: HashMap::new(), pages: Pages::default() })
     }

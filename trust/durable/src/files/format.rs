@@ -158,6 +158,10 @@ impl Record {
             .then_some(record)
     }
 
+    pub(crate) fn lines(&self) -> u64 {
+        word(&self.bytes, 40).unwrap_or(0) >> 32
+    }
+
     fn runs(&self) -> impl Iterator<Item = (u32, u32)> {
         let runs = word(&self.bytes, 40).unwrap_or(0) as u32 as usize;
         self.bytes[HEAD..].as_chunks::<8>().0.iter().take(runs).map(|run| {

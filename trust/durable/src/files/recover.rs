@@ -8,6 +8,7 @@ use super::format::{
 use super::named::Files;
 use super::store::{Identity, Log, Store};
 use crate::error::{Error, Result};
+use crate::inspect::Inspection;
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::walk::Damage;
@@ -18,13 +19,14 @@ pub(crate) struct Opened {
     pub(crate) store: Store,
     pub(crate) last: u64,
     pub(crate) replayed: u64,
-    /// Bytes of a torn record, up to the end of what was written of it.
+    /// Bytes of a torn record, if its first ones were written.
     pub(crate) cut: u64,
 }
 
 /// Makes a pool out of what is found, by type.
 pub(crate) type Check = fn(&Memory) -> std::result::Result<(), Damage>;
 
+/// Reads files. Writes nothing but where it says so.
 struct Reader<'d> {
     files: &'d mut Files,
 }
@@ -34,7 +36,8 @@ impl Reader<'_> {
         Error::Damaged { file: self.files.path(name), offset, what: what.into() }
     }
 
-    fn image_head(&mut self, name: &str, layout: &Layout) -> Result<(ImageHead, String)> {
+    /// The head of an image, and its layout as it lies there.
+    fn image_head(&mut self, name: &str) -> Result<(ImageHead, String)> {
         let page = self.files.read(name, 0, PAGE as usize)?;
         match ImageHead::version(&page) {
             Some(found) if found != VERSION && found != 0 => {
@@ -53,16 +56,25 @@ impl Reader<'_> {
         if checksum([&json[..], &sums]) != head.sums {
             return Err(self.damaged(name, PAGE, "the layout, or the sums of the slices, were changed"));
         }
-        let json = String::from_utf8_lossy(&json).into_owned();
-        let found: Layout =
-            serde_json::from_str(&json).map_err(|_| self.damaged(name, PAGE, "this is not the layout of a type"))?;
-        match found.differs_from(layout) {
-            None => Ok((head, json)),
-            Some(difference) => {
-                let (found, wanted) = (found.name().into(), layout.name().into());
-                Err(Error::OtherType { file: self.files.path(name), found, wanted, difference })
+        Ok((head, String::from_utf8_lossy(&json).into_owned()))
+    }
+
+    fn layout(&self, name: &str, json: &str) -> Result<Layout> {
+        serde_json::from_str(json).map_err(|_| self.damaged(name, PAGE, "this is not the layout of a type"))
+    }
+
+    /// Calls `take` with each slice of the memory and where it begins; false says that it does not fit.
+    fn slices(&mut self, name: &str, head: &ImageHead, take: impl Fn(usize, &[u8]) -> bool) -> Result<()> {
+        let sums = self.files.read(name, head.sums_at(), head.slices() as usize * 8)?;
+        for (index, sum) in sums.as_chunks::<8>().0.iter().enumerate() {
+            let start = index * SLICE;
+            let at = head.data_at() + start as u64;
+            let bytes = self.files.read(name, at, SLICE.min(head.len as usize - start))?;
+            if checksum([&bytes[..]]) != u64::from_le_bytes(*sum) || !take(start, &bytes) {
+                return Err(self.damaged(name, at, "this slice of the memory was changed"));
             }
         }
+        Ok(())
     }
 
     fn image(&mut self, name: &str, head: &ImageHead, limit: usize) -> Result<Memory> {
@@ -70,15 +82,7 @@ impl Reader<'_> {
             return Err(Error::Limit { file: self.files.path(name), bytes: head.len, limit: limit as u64 });
         }
         let memory = reserve(limit)?;
-        let sums = self.files.read(name, head.sums_at(), head.slices() as usize * 8)?;
-        for (index, sum) in sums.as_chunks::<8>().0.iter().enumerate() {
-            let start = index * SLICE;
-            let at = head.data_at() + start as u64;
-            let bytes = self.files.read(name, at, SLICE.min(head.len as usize - start))?;
-            if checksum([&bytes[..]]) != u64::from_le_bytes(*sum) || !memory.copy_in(start, &bytes) {
-                return Err(self.damaged(name, at, "this slice of the memory was changed"));
-            }
-        }
+        self.slices(name, head, |start, bytes| memory.copy_in(start, bytes))?;
         Ok(memory)
     }
 
@@ -97,30 +101,76 @@ impl Reader<'_> {
             group += 1;
             take(self.files, record)?;
         }
-        // The end, or damage: nothing is written behind a record that is not whole.
-        let mut torn = 0;
-        let mut later = at;
-        while later < len {
-            if later > at && self.record(name, later, head)?.is_some_and(|record| record.group >= group) {
+        // The end, or damage: nothing is written behind a record that is not whole. What lies there may be of a generation before.
+        for later in (at + PAGE..len).step_by(PAGE as usize) {
+            if self.record(name, later, head)?.is_some_and(|record| record.group >= group) {
                 return Err(self.damaged(name, at, "a record is damaged that whole ones follow"));
             }
-            let page = self.files.read(name, later, PAGE as usize)?;
-            if page.iter().any(|&byte| byte != 0) {
-                torn = later + PAGE - at;
-            }
-            later += PAGE;
         }
-        Ok((at, torn))
+        let torn = self.record_head(name, at, head)?.filter(|torn| torn.group == group);
+        Ok((at, torn.map_or(0, |torn| torn.len().next_multiple_of(PAGE).min(len - at))))
+    }
+
+    /// Of a record of this log, whole or not.
+    fn record_head(&mut self, name: &str, at: u64, log: &LogHead) -> Result<Option<RecordHead>> {
+        let head = RecordHead::decode(&self.files.read(name, at, HEAD)?);
+        Ok(head.filter(|head| (head.pool, head.generation) == (log.pool, log.generation)))
     }
 
     /// `None` if there is no whole one of this log.
     fn record(&mut self, name: &str, at: u64, log: &LogHead) -> Result<Option<Record>> {
-        let Some(head) = RecordHead::decode(&self.files.read(name, at, HEAD)?) else { return Ok(None) };
-        let left = self.files.len(name)?.saturating_sub(at);
-        if (head.pool, head.generation) != (log.pool, log.generation) || head.len() > left {
+        let Some(head) = self.record_head(name, at, log)? else { return Ok(None) };
+        if head.len() > self.files.len(name)?.saturating_sub(at) {
             return Ok(None);
         }
         Ok(Record::decode(self.files.read(name, at, head.len() as usize)?))
+    }
+
+    /// The name, head and layout of the image of this generation.
+    fn newest(&mut self, generation: u64) -> Result<(String, ImageHead, String)> {
+        let name = image_name(generation);
+        let (head, json) = self.image_head(&name)?;
+        if head.generation != generation {
+            return Err(self.damaged(&name, 32, "this image has another one's name"));
+        }
+        Ok((name, head, json))
+    }
+
+    /// The log that goes with an image.
+    fn its_log(&mut self, names: &[String], image: &ImageHead) -> Result<(String, LogHead)> {
+        let name = log_name(image.generation);
+        if !names.contains(&name) {
+            let what = "the log of the image (no such file)".into();
+            return Err(Error::Truncated { file: self.files.path(&name), offset: 0, what });
+        }
+        let head = self.log_head(&name, image, image.generation)?;
+        if head.first != image.first {
+            return Err(self.damaged(&name, 40, "this log does not begin where its image does"));
+        }
+        Ok((name, head))
+    }
+
+    /// The log of the next generation, if it goes on with this group.
+    fn next_log(&mut self, names: &[String], image: &ImageHead, group: u64) -> Result<Option<(String, LogHead)>> {
+        let name = log_name(image.generation + 1);
+        if !names.contains(&name) {
+            return Ok(None);
+        }
+        let head = self.log_head(&name, image, image.generation + 1)?;
+        if head.first > group {
+            return Err(self.damaged(&name, 40, &format!("this log begins after the group {group}")));
+        }
+        // One that begins earlier was taken over by an opening before, which did not come to remove it.
+        Ok((head.first == group).then_some((name, head)))
+    }
+
+    /// The logs have to reach what the image needs: the next group is this one, and the last log ends there.
+    fn reaches(&self, image: &ImageHead, next: u64, name: &str, end: u64) -> Result<()> {
+        if next > image.end {
+            return Ok(());
+        }
+        let what = format!("the group {}, which the image needs", image.end);
+        Err(Error::Truncated { file: self.files.path(name), offset: end, what })
     }
 
     /// Without an image a folder is new if there is no log, or the first one with no group in it: that is how far making a pool
@@ -200,46 +250,25 @@ pub(crate) fn open(
         reader.remove_unfinished(&names)?;
         return Ok(Err(files));
     };
-    let image = image_name(newest);
-    let (head, json) = reader.image_head(&image, layout)?;
-    if head.generation != newest {
-        return Err(reader.damaged(&image, 32, "this image has another one's name"));
+    let (image, head, json) = reader.newest(newest)?;
+    let found = reader.layout(&image, &json)?;
+    if let Some(difference) = found.differs_from(layout) {
+        let (found, wanted) = (found.name().into(), layout.name().into());
+        return Err(Error::OtherType { file: reader.files.path(&image), found, wanted, difference });
     }
     let memory = reader.image(&image, &head, limit)?;
-    let name = log_name(newest);
-    if !names.contains(&name) {
-        return Err(Error::Truncated {
-            file: reader.files.path(&name),
-            offset: 0,
-            what: "the log of the image (no such file)".into(),
-        });
-    }
-    let log_head = reader.log_head(&name, &head, newest)?;
-    if log_head.first != head.first {
-        return Err(reader.damaged(&name, 40, "this log does not begin where its image does"));
-    }
+    let (name, log_head) = reader.its_log(&names, &head)?;
 
     reader.remove_unfinished(&names)?;
     let log = Log::begin(reader.files, log_head)?;
     let mut replay = Replay { memory, log, next: head.first, replayed: 0, pool: head.pool };
     let (mut end, mut cut) = reader.log(&name, &log_head, |files, record| replay.take(&name, files, record))?;
     let mut ends_in = name.clone();
-    let next = log_name(newest + 1);
-    if names.contains(&next) {
-        let next_head = reader.log_head(&next, &head, newest + 1)?;
-        if next_head.first > replay.next {
-            return Err(reader.damaged(&next, 40, &format!("this log begins after the group {}", replay.next)));
-        }
-        // One that begins earlier was taken over by an opening before, which did not come to remove it.
-        if next_head.first == replay.next {
-            (end, cut) = reader.log(&next, &next_head, |files, record| replay.take(&next, files, record))?;
-            ends_in = next;
-        }
+    if let Some((next, next_head)) = reader.next_log(&names, &head, replay.next)? {
+        (end, cut) = reader.log(&next, &next_head, |files, record| replay.take(&next, files, record))?;
+        ends_in = next;
     }
-    if replay.next <= head.end {
-        let what = format!("the group {}, which the image needs", head.end);
-        return Err(Error::Truncated { file: reader.files.path(&ends_in), offset: end, what });
-    }
+    reader.reaches(&head, replay.next, &ends_in, end)?;
     check(&replay.memory).map_err(|damage| Error::Damaged {
         file: reader.files.path(&image),
         offset: head.data_at() + damage.at,
@@ -279,5 +308,56 @@ impl Replay {
         self.replayed += 1;
         record.seal(self.pool, self.log.generation);
         self.log.write(files, &record)
+    }
+}
+
+/// What a folder holds, as far as files tell without the type of their root.
+pub(crate) fn inspect(files: &mut Files) -> Result<Inspection> {
+    let mut reader = Reader { files };
+    let names = reader.files.list()?;
+    let Some(newest) = names.iter().filter_map(|name| generation(name, "image")).max() else {
+        let what = "the image of a pool (no such file)".into();
+        return Err(Error::Truncated { file: reader.files.path(&image_name(0)), offset: 0, what });
+    };
+    let (image, head, json) = reader.newest(newest)?;
+    let layout = reader.layout(&image, &json)?;
+    reader.slices(&image, &head, |_, _| true)?;
+    let mut inspection = Inspection {
+        root: layout.name().into(),
+        layout: layout.lines(),
+        generation: newest,
+        memory_bytes: head.len,
+        first_group: head.first,
+        last_group: head.first.saturating_sub(1),
+        needed_group: head.end,
+        groups: 0,
+        lines: 0,
+        log_bytes: 0,
+        bytes_cut: 0,
+        is_renewing: false,
+    };
+    let (name, log_head) = reader.its_log(&names, &head)?;
+    let mut ends_in = name.clone();
+    let mut end = inspection.read(&mut reader, &name, &log_head)?;
+    if let Some((next, next_head)) = reader.next_log(&names, &head, inspection.last_group + 1)? {
+        end = inspection.read(&mut reader, &next, &next_head)?;
+        inspection.is_renewing = true;
+        ends_in = next;
+    }
+    reader.reaches(&head, inspection.last_group + 1, &ends_in, end)?;
+    Ok(inspection)
+}
+
+impl Inspection {
+    fn read(&mut self, reader: &mut Reader<'_>, name: &str, head: &LogHead) -> Result<u64> {
+        let (end, cut) = reader.log(name, head, |_, record| {
+            self.groups += 1;
+            self.last_group = record.group;
+            self.lines += record.lines();
+            Ok(())
+        })?;
+        self.log_bytes += end;
+        self.bytes_cut = cut;
+        Ok(end)
     }
 }

@@ -5,7 +5,7 @@ use super::named::Files;
 use crate::error::Result;
 
 /// The log is zeroed so far ahead, that a sync has no new blocks to note.
-const AHEAD: u64 = if cfg!(test) { 16 << 10 } else { 4 << 20 };
+const AHEAD: u64 = if cfg!(any(test, feature = "fuzz")) { 16 << 10 } else { 4 << 20 };
 
 /// What all files of a pool have in common.
 #[derive(Clone)]
@@ -16,21 +16,34 @@ pub(crate) struct Identity {
     pub(crate) layout: String,
 }
 
+/// The name of a log that recovery does not look at.
+fn unfinished(generation: u64) -> String {
+    log_name(generation) + ".tmp"
+}
+
 /// The end of a log.
 pub(crate) struct Log {
     pub(crate) name: String,
     pub(crate) generation: u64,
     pub(crate) at: u64,
+    /// Up to here the file has blocks: of zeros, or of records of another generation.
     zeroed: u64,
 }
 
 impl Log {
     /// Begins a log under a name that recovery does not look at.
     pub(crate) fn begin(files: &mut Files, head: LogHead) -> Result<Log> {
-        let name = log_name(head.generation) + ".tmp";
+        let name = unfinished(head.generation);
         files.create(&name)?;
         files.write(&name, 0, &head.encode())?;
         Ok(Log { name, generation: head.generation, at: PAGE, zeroed: PAGE })
+    }
+
+    /// Begins a log in a file that was one, of so many bytes: its blocks are there, its records are of another generation.
+    fn begin_again(files: &mut Files, head: LogHead, bytes: u64) -> Result<Log> {
+        let name = unfinished(head.generation);
+        files.write(&name, 0, &head.encode())?;
+        Ok(Log { name, generation: head.generation, at: PAGE, zeroed: bytes })
     }
 
     /// Writes a record, which is not durable by that.
@@ -112,11 +125,16 @@ pub(crate) struct Store {
     pub(crate) generation: u64,
     pub(crate) log: Log,
     image: Option<Image>,
+    /// Bytes of the log before this one, while there is a new image under way.
+    before: u64,
+    /// Bytes of a log that is not needed any more, under the name that the next one begins with: writing over it takes no new blocks, and
+    /// no zeros ahead.
+    spare: Option<u64>,
 }
 
 impl Store {
     pub(crate) fn of(files: Files, identity: Identity, generation: u64, log: Log) -> Store {
-        Store { files, identity, generation, log, image: None }
+        Store { files, identity, generation, log, image: None, before: 0, spare: None }
     }
 
     /// The first files of a pool, whose memory is `bytes`.
@@ -139,8 +157,13 @@ impl Store {
     /// From the group `first` on another log is written, which goes with an image of `len` bytes that begins here.
     pub(crate) fn begin_generation(&mut self, first: u64, len: u64) -> Result<()> {
         let generation = self.generation + 1;
-        let mut log = Log::begin(&mut self.files, LogHead { pool: self.identity.pool, generation, first })?;
+        let head = LogHead { pool: self.identity.pool, generation, first };
+        let mut log = match self.spare.take() {
+            Some(bytes) => Log::begin_again(&mut self.files, head, bytes)?,
+            None => Log::begin(&mut self.files, head)?,
+        };
         log.publish(&mut self.files)?;
+        self.before = self.log.zeroed;
         self.image = Some(Image::begin(&mut self.files, &self.identity, generation, first, len)?);
         self.log = log;
         Ok(())
@@ -154,12 +177,14 @@ impl Store {
         }
     }
 
-    /// The image is complete, and the group `end` durable: the generation before goes.
+    /// The image is complete, and the group `end` durable: the generation before goes. Its log is kept for the next one, as a file that
+    /// recovery removes.
     pub(crate) fn end_generation(&mut self, end: u64) -> Result<()> {
         let Some(image) = self.image.take() else { return Ok(()) };
         image.publish(&mut self.files, &self.identity, end)?;
         self.files.remove(&image_name(self.generation))?;
-        self.files.remove(&log_name(self.generation))?;
+        self.files.rename(&log_name(self.generation), &unfinished(self.generation + 2))?;
+        self.spare = Some(self.before);
         self.generation += 1;
         Ok(())
     }

@@ -5,8 +5,10 @@ use super::super::named::Files;
 use super::super::sim::Sim;
 use super::{Pool, count, open, random};
 
-/// Crash points that are tried at least.
-const POINTS: u64 = 10_000;
+/// Crash points that are tried at least; `DURABLE_POINTS` says otherwise.
+fn points_wanted() -> u64 {
+    std::env::var("DURABLE_POINTS").map_or(10_000, |points| points.parse().expect("a number"))
+}
 
 /// Opens what is left, and cuts the power again while it is opened, at each operation and after it.
 fn recovers(disk: &Sim, told: u64, most: u64, random: &mut impl FnMut() -> bool) -> u64 {
@@ -43,26 +45,31 @@ fn recovers(disk: &Sim, told: u64, most: u64, random: &mut impl FnMut() -> bool)
     points
 }
 
+/// The work of some generations; how many transactions were told durable, and made.
+fn work(disk: &Sim, generations: u64) -> (u64, u64) {
+    let Ok(mut pool) = Pool::create(disk) else { return (0, 0) };
+    let _ = (0..generations).try_for_each(|_| pool.work());
+    (pool.told, pool.count)
+}
+
+/// Three generations: from the third on logs are written into files that were logs before.
+const GENERATIONS: u64 = 3;
+
 #[test]
 fn c8_every_crash_point_recovers() {
     let whole = Sim::default();
-    Pool::create(&whole).expect("it works").work().expect("it works");
+    let (told, made) = work(&whole, GENERATIONS);
+    assert!(told == made && made > 30);
     let operations = whole.done();
-    assert!(operations > 40);
+    assert!(operations > 80, "{operations} operations");
     let mut points = 0;
     let mut seed = 0;
-    while points < POINTS {
+    while points < points_wanted() {
         seed += 1;
         for operation in 1..=operations + 1 {
             let disk = Sim::default();
             disk.crash_at(operation);
-            let (told, most) = match Pool::create(&disk) {
-                Ok(mut pool) => {
-                    let _ = pool.work();
-                    (pool.told, pool.count)
-                }
-                Err(_) => (0, 0),
-            };
+            let (told, most) = work(&disk, GENERATIONS);
             let mut choose = random(seed * 1000 + operation);
             points += recovers(&disk.after_power_cut(&mut choose), told, most, &mut choose);
             // Killed, so that all is seen, but not all is on the disk: what is shown has to stay.
@@ -70,7 +77,52 @@ fn c8_every_crash_point_recovers() {
             points += recovers(&killed, told, most, &mut choose);
         }
     }
-    println!("{points} crash points");
+    println!("{points} crash points, {operations} operations");
+}
+
+/// After one operation of each kind: all that may be on the disk, where that is up to 12 choices.
+#[test]
+fn c8_every_subset_of_what_was_not_synced_recovers() {
+    let whole = Sim::default();
+    work(&whole, 1);
+    let (mut points, mut whole_sets) = (0, 0);
+    for operation in 1..=whole.done() + 1 {
+        let disk = Sim::default();
+        disk.crash_at(operation);
+        let (told, most) = work(&disk, 1);
+        let mut choices = 0;
+        disk.after_power_cut(|| {
+            choices += 1;
+            true
+        });
+        if choices > 12 {
+            continue;
+        }
+        whole_sets += 1;
+        // Which choices there are depends on those before: each string of bits that was not cut short by that.
+        let mut bits: u32 = 0;
+        while bits < 1 << 12 {
+            let mut used = 0u32;
+            // A choice beyond the twelfth, which some strings come to, is for what was there before.
+            let cut = disk.after_power_cut(|| {
+                used += 1;
+                used <= 12 && bits >> (12 - used) & 1 == 1
+            });
+            let used = used.min(12);
+            match open(&cut).unwrap_or_else(|error| panic!("{error} after a cut at {operation}, {bits:#b}")) {
+                Some(opened) => {
+                    let found = count(&opened.memory);
+                    assert!((told..=most).contains(&found), "{found}, {told} were told and {most} made");
+                }
+                None => assert_eq!(told, 0, "the pool is gone"),
+            }
+            points += 1;
+            // The next string that differs in what was asked for.
+            bits = ((bits >> (12 - used)) + 1) << (12 - used);
+        }
+    }
+    println!("{points} subsets after {whole_sets} of {} operations", whole.done());
+    assert!(whole_sets > 20);
 }
 
 #[test]

@@ -1,0 +1,91 @@
+//! A folder looked at without the program that wrote it: what it holds, and whether its files are whole.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::files::disk::Folder;
+use crate::files::named::Files;
+use crate::files::recover;
+use crate::service::lock::Lock;
+
+/// What the folder of a pool holds. Of [`inspect`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Inspection {
+    /// The type of the root.
+    pub root: String,
+    /// The types in the pool, a line each.
+    pub layout: Vec<String>,
+    /// Of the image.
+    pub generation: u64,
+    /// Memory in the image.
+    pub memory_bytes: u64,
+    /// The group that the log begins with.
+    pub first_group: u64,
+    /// The last whole one.
+    pub last_group: u64,
+    /// The one that the image needs.
+    pub needed_group: u64,
+    /// Whole groups in the log.
+    pub groups: u64,
+    /// Lines of 64 bytes in these.
+    pub lines: u64,
+    /// Bytes up to the end of the last group.
+    pub log_bytes: u64,
+    /// Bytes of a torn record behind it, which opening cuts off.
+    pub bytes_cut: u64,
+    /// Was a new image under way?
+    pub is_renewing: bool,
+}
+
+/// Checks the files of a pool that nobody has open: heads, checksums, that the log reaches what the image needs. Nothing is written. The values
+/// themselves are checked by opening, which knows their types.
+///
+/// The program `durable-check` of this package prints it.
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("inspect-{}", std::process::id()));
+/// use trust_durable::Durable;
+///
+/// let pool = trust::Threadpool::new(1);
+/// let number = Durable::<u64>::open(pool.trustees()[0], &folder, |_| 7)?;
+/// number.apply(|number, _| *number += 1);
+/// number.close()?;
+/// let found = trust_durable::inspect(&folder)?;
+/// assert_eq!((&*found.root, found.groups, found.lines), ("u64", 1, 1));
+/// # std::fs::remove_dir_all(folder).unwrap();
+/// # Ok::<(), trust_durable::Error>(())
+/// ```
+///
+/// # Errors
+/// What keeps it from being opened, as of [`Durable::open`](crate::Durable::open); [`Error::Truncated`] where there is no pool.
+pub fn inspect(folder: impl AsRef<Path>) -> Result<Inspection> {
+    let folder = folder.as_ref();
+    let io = |what| move |source| Error::Io { file: folder.into(), offset: None, what, source };
+    let _lock =
+        Lock::take(folder).map_err(io("open the folder"))?.ok_or_else(|| Error::InUse { folder: folder.into() })?;
+    recover::inspect(&mut Files::of(Folder::there(folder).map_err(io("open the folder"))?))
+}
+
+impl fmt::Display for Inspection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inspection { root, layout, generation, memory_bytes, .. } = self;
+        writeln!(f, "root: {root}")?;
+        layout.iter().try_for_each(|line| writeln!(f, "  {line}"))?;
+        writeln!(f, "image: generation {generation}, {memory_bytes} bytes of memory, whole")?;
+        let Inspection { first_group, last_group, needed_group, groups, lines, log_bytes, bytes_cut, .. } = self;
+        writeln!(
+            f,
+            "log: from group {first_group} to {last_group}, {groups} groups of {lines} lines, {log_bytes} bytes, whole; the image needs it up to \
+             group {needed_group}"
+        )?;
+        if *bytes_cut > 0 {
+            writeln!(f, "  a torn record of {bytes_cut} bytes follows, which nobody was told of: opening cuts it off")?;
+        }
+        if self.is_renewing {
+            writeln!(f, "  a new image was under way: the log goes on in the next generation's")?;
+        }
+        Ok(())
+    }
+}
