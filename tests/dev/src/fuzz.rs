@@ -1,4 +1,4 @@
-//! The fuzzer over whatever takes bytes from a network or another process.
+//! The fuzzer over whatever takes bytes from a network, another process or a file.
 //!
 //! Here: whether it can run on this machine, and its command. Not here: the targets (`tests/fuzz`).
 //!
@@ -8,7 +8,8 @@ use crate::command::Context;
 use crate::tier::Verdict;
 
 /// The programs of `tests/fuzz`.
-const TARGETS: [&str; 5] = ["secure_frames", "handshake", "tcp_frames", "daemon_messages", "control_messages"];
+const TARGETS: [&str; 6] =
+    ["secure_frames", "handshake", "tcp_frames", "daemon_messages", "control_messages", "durable_files"];
 
 /// How long each target runs, in seconds.
 const SECONDS: &str = "60";

@@ -15,6 +15,9 @@
 mod builder;
 mod error;
 mod files;
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod group;
 mod handle;
 mod hash;

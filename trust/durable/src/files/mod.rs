@@ -9,7 +9,7 @@ pub(crate) mod disk;
 pub(crate) mod format;
 pub(crate) mod named;
 pub(crate) mod recover;
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod sim;
 pub(crate) mod store;
 #[cfg(test)]

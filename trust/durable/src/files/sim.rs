@@ -1,5 +1,8 @@
 //! A disk that forgets: what was not synced is on it in part, by 512-byte sectors, after a crash.
 
+// The fuzzer uses less of it than the tests.
+#![cfg_attr(not(test), allow(dead_code))]
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
