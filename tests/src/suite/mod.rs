@@ -6,6 +6,7 @@
 
 mod calls;
 mod context;
+mod durable;
 mod fibers;
 mod files;
 mod forms;
@@ -137,6 +138,9 @@ behaviours! {
         files_of_every_size_are_read,
         files_are_read_line_by_line_by_many,
         files_that_cannot_be_read_say_why;
+    durable:
+        a_durable_trust_serves_every_machine,
+        a_durable_trust_is_opened_on_its_trustees_machine;
     oracle:
         random_programs_do_what_the_model_does;
 }

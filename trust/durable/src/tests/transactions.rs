@@ -77,6 +77,30 @@ fn c19_c20_long_lists_and_cycles() {
     assert_eq!(pool.taken(), 16);
 }
 
+/// Ten million of them with `DURABLE_NODES=10000000`.
+#[cfg(not(miri))]
+#[test]
+fn c20_a_long_list_opens_and_drops_on_a_small_stack() {
+    let nodes: u64 = std::env::var("DURABLE_NODES").map_or(200_000, |nodes| nodes.parse().expect("a number"));
+    let small = std::thread::Builder::new().stack_size(96 << 10);
+    let listed = small.spawn(move || {
+        let memory = crate::memory::Memory::reserve((nodes as usize * 24).max(super::LIMIT)).expect("room");
+        let pool = Pool { memory, root: std::marker::PhantomData::<super::List<'static>> };
+        assert!(pool.memory.init::<super::List<'static>>(|_| super::List { head: None, len: 0 }).is_ok());
+        pool.apply(|list, tx| (0..nodes).for_each(|key| list.push(key, tx)));
+        let mut bytes = Vec::new();
+        pool.memory.copy_out(0, pool.memory.high_water(), &mut bytes);
+        let memory = crate::memory::Memory::reserve((nodes as usize * 24).max(super::LIMIT)).expect("room");
+        assert!(memory.copy_in(0, &bytes));
+        crate::walk::Walk::all::<super::List<'static>>(&memory).expect("sound");
+        let pool = Pool { memory, root: std::marker::PhantomData::<super::List<'static>> };
+        assert_eq!(pool.taken(), nodes as usize * 16);
+        pool.apply(|list, _| list.head = None);
+        assert_eq!(pool.taken(), 0);
+    });
+    listed.expect("a thread").join().expect("its stack is enough");
+}
+
 thread_local!(static DROPPED: Cell<u64> = const { Cell::new(0) });
 
 #[derive(Persist)]
@@ -144,4 +168,57 @@ fn trap_room_freed_reused_undone() {
         });
     }
     assert_eq!(pool.apply(|vec, _| vec.iter().map(|key| **key).collect::<Vec<_>>()), [0, 1, 2, 3]);
+}
+
+/// Two values in one line, each touched while a reference to the other is in use.
+#[test]
+fn trap_a_line_is_saved_before_the_first_of_its_values_is_lent() {
+    let pool = Pool::<PVec<PBox<[u64; 2]>>>::new(|tx| PVec::of((0..4).map(|key| PBox::new([key; 2], tx)), tx));
+    let change = |vec: &mut PVec<'_, PBox<'_, [u64; 2]>>| {
+        let [one, two, rest @ ..] = vec.as_mut_slice() else { panic!("four") };
+        let first = &mut **one;
+        first[0] = 70;
+        let second = &mut **two;
+        second[1] = 71;
+        first[1] = second[1] + rest[0][0];
+        second[0] = first[0];
+    };
+    pool.undone(|vec, _| change(vec));
+    assert_eq!(pool.apply(|vec, _| [*vec[0], *vec[1]]), [[0, 0], [1, 1]]);
+    pool.apply(|vec, _| change(vec));
+    assert_eq!(pool.apply(|vec, _| [*vec[0], *vec[1], *vec[2]]), [[70, 73], [70, 71], [2, 2]]);
+}
+
+/// A value taken out of its place and put into another, by two owners in the course of it: undone, each is where it was.
+#[test]
+fn trap_a_value_that_was_moved_has_one_owner_after_undoing() {
+    let pool = Pool::<PVec<Option<PBox<u64>>>>::new(|tx| PVec::of([Some(PBox::new(1, tx)), None], tx));
+    let taken = pool.taken();
+    pool.panics(|vec, tx| {
+        let stashed = vec[0].take();
+        vec.push(stashed, tx);
+        vec.swap(1, 2);
+        let stashed = vec[1].take();
+        std::mem::forget(stashed);
+        panic!("with the value in nobody's hands");
+    });
+    assert_eq!(pool.apply(|vec, _| (vec.len(), vec[0].as_deref().copied(), vec[1].is_none())), (2, Some(1), true));
+    assert_eq!(pool.taken(), taken);
+    pool.apply(|vec, _| vec.clear());
+    assert_eq!(taken - pool.taken(), 16);
+}
+
+/// Destructors run at the end of the transaction, and neither when the pool is closed nor for what opening frees.
+#[test]
+fn trap_destructors_do_not_run_for_what_nobody_drops() {
+    let pool = Pool::<PVec<PBox<Loud>>>::new(|tx| PVec::of([PBox::new(Loud { value: 1 }, tx)], tx));
+    DROPPED.set(0);
+    pool.apply(|_, tx| std::mem::forget(PBox::new(Loud { value: 2 }, tx)));
+    if cfg!(miri) {
+        return drop(pool);
+    }
+    let again = pool.reopened().expect("sound");
+    assert_eq!(pool.taken() - again.taken(), 16, "the forgotten one is free");
+    drop((pool, again));
+    assert_eq!(DROPPED.get(), 0);
 }

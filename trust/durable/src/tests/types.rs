@@ -50,6 +50,10 @@ fn c12_counted_pointers() {
     pool.undone(|root, _| root.strong.clear());
     assert_eq!(pool.apply(|root, _| root.strong[0].strong_count()), 1);
     pool.apply(|root, tx| {
+        let other = root.weak.as_ref().unwrap().pclone(tx);
+        assert!(other.upgrade(tx).unwrap().ptr_eq(&root.strong[0]));
+    });
+    pool.apply(|root, tx| {
         root.strong.clear();
         assert!(root.weak.as_ref().unwrap().upgrade(tx).is_none());
     });
@@ -152,6 +156,23 @@ fn c15_cells_check_their_borrows_and_forget_them() {
 }
 
 #[test]
+fn c15_cells_give_what_they_hold() {
+    let pool = Pool::<PVec<PCell<u64>>>::new(|tx| PVec::of([PCell::new(1)], tx));
+    let refused = |pool: &Pool<PVec<'static, PCell<'static, u64>>>| {
+        pool.undone(|cells, tx| assert_eq!((cells[0].replace(5, tx), cells[0].take(tx), cells[0].get()), (1, 5, 0)));
+    };
+    refused(&pool);
+    pool.apply(|cells, tx| {
+        assert_eq!(cells[0].get(), 1, "undone");
+        *cells[0].get_mut() += 1;
+        assert_eq!((cells[0].replace(7, tx), PCell::new(9).into_inner()), (2, 9));
+        let cell = PRefCell::new(3u64);
+        assert_eq!((cell.replace(4, tx), cell.take(tx), cell.into_inner()), (3, 4, 0));
+    });
+    assert_eq!(pool.apply(|cells, _| cells[0].get()), 7);
+}
+
+#[test]
 fn c15_only_what_is_changed_through_a_borrow_is_logged() {
     if cfg!(miri) {
         return;
@@ -248,6 +269,75 @@ fn c16_maps_follow_the_standard_one() {
     }
     pool.apply(|map, _| map.clear());
     assert_eq!(pool.taken(), 0);
+}
+
+#[test]
+fn c16_strings() {
+    let pool = Pool::<PVec<PString>>::new(|tx| PVec::of([PString::of("na", tx)], tx));
+    pool.undone(|texts, tx| texts[0].push_str("pping", tx));
+    pool.apply(|texts, tx| {
+        texts[0].push('ï', tx);
+        texts[0].push_str("ve", tx);
+    });
+    assert!(
+        pool.apply(|texts, _| texts[0] == "naïve" && texts[0].len() == 6 && format!("{:?}", texts[0]) == "\"naïve\"")
+    );
+    pool.panics(|texts, _| texts[0].truncate(3));
+    pool.apply(|texts, _| texts[0].truncate(2));
+    assert!(pool.apply(|texts, _| texts[0] == "na" && &*texts[0] == "na"));
+    if !cfg!(miri) {
+        assert!(pool.reopened().expect("sound").apply(|texts, _| texts[0] == "na"));
+        let at = pool.apply(|texts, _| texts[0].as_ptr() as usize) - pool.memory.base() as usize;
+        let damage = pool.reopened_with(|bytes| bytes[at] = 0xff).err().expect("damage");
+        assert!(damage.what.contains("UTF-8"), "{damage:?}");
+    }
+    pool.apply(|texts, _| texts[0].clear());
+    assert!(pool.apply(|texts, _| texts[0].is_empty()));
+}
+
+#[test]
+fn c3_arrays_numbers_and_maybes() {
+    #[derive(Persist)]
+    #[persist(crate = crate)]
+    #[repr(C)]
+    struct Plain {
+        wide: u128,
+        small: [i8; 3],
+        letters: [char; 2],
+        is_it: bool,
+        number: Option<NonZeroU32>,
+        maybe: Maybe<f64>,
+        size: usize,
+    }
+    let plain = || Plain {
+        wide: u128::MAX - 1,
+        small: [-1, 0, 1],
+        letters: ['a', 'ß'],
+        is_it: true,
+        number: None,
+        maybe: Some(0.5).into(),
+        size: 9,
+    };
+    let pool = Pool::<PBox<Plain>>::new(|tx| PBox::new(plain(), tx));
+    let pool = if cfg!(miri) { pool } else { pool.reopened().expect("sound") };
+    pool.apply(|found, _| {
+        assert_eq!((found.wide, found.small, found.letters), (u128::MAX - 1, [-1, 0, 1], ['a', 'ß']));
+        assert!(
+            found.is_it && found.number.is_none() && Option::<f64>::from(found.maybe) == Some(0.5) && found.size == 9
+        );
+        assert_eq!((found.maybe.take(), found.maybe.is_some()), (Some(0.5), false));
+    });
+    if !cfg!(miri) {
+        let at = pool.apply(|found, _| &raw const **found as usize) - pool.memory.base() as usize;
+        for (offset, what) in [
+            (std::mem::offset_of!(Plain, letters), "char"),
+            (std::mem::offset_of!(Plain, is_it), "bool"),
+            (std::mem::offset_of!(Plain, maybe), "variant"),
+        ] {
+            let damage = pool.reopened_with(|bytes| bytes[at + offset..][..4].fill(0xfe)).err().expect("damage");
+            assert!(damage.what.contains(what), "{damage:?}");
+        }
+    }
 }
 
 #[test]

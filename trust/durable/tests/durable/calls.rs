@@ -226,6 +226,39 @@ fn c24_within_tells_at_once_and_makes_durable_soon() {
 }
 
 #[test]
+fn c24_a_crash_loses_whole_last_groups() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = Threadpool::new(1);
+    let open = |folder: &std::path::Path| {
+        let builder = Durable::<Bank>::builder().within(Duration::from_millis(4));
+        builder
+            .open(pool.trustees()[0], folder, |tx| Bank { accounts: PVec::of([100_000, 0], tx), last: None })
+            .unwrap()
+    };
+    let bank = open(folder.path());
+    let mut last = 0;
+    for made in 1..=4000u64 {
+        bank.apply(|bank, _| {
+            bank.accounts[0] -= 1;
+            bank.accounts[1] += 1;
+        });
+        if made % 200 == 0 {
+            // What a crash now would leave.
+            let copy = tempfile::tempdir().unwrap();
+            for entry in std::fs::read_dir(folder.path()).unwrap().flatten() {
+                std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+            }
+            let left = open(copy.path());
+            let (from, to) = left.peek(|bank| [bank.accounts[0], bank.accounts[1]]).into();
+            assert!(from + to == 100_000 && (last..=made).contains(&to), "{from} and {to} after {made}, {last} before");
+            last = to;
+            left.close().unwrap();
+        }
+    }
+    assert!(last > 0, "some of it was durable");
+}
+
+#[test]
 fn c17_what_an_undone_transaction_left_in_free_room_is_not_taken_for_what_the_disk_has() {
     #[derive(Persist)]
     #[repr(C)]

@@ -24,7 +24,7 @@ fn open(pool: &Threadpool, folder: &Path) -> Result<Numbers, Error> {
     Durable::<PVec<u64>>::open(pool.trustees()[0], folder, |_| PVec::new())
 }
 
-fn child_folder() -> Option<PathBuf> {
+pub(super) fn child_folder() -> Option<PathBuf> {
     std::env::var_os(CHILD).map(PathBuf::from)
 }
 
@@ -117,6 +117,24 @@ fn c25_files_that_may_not_grow() {
     let numbers = open(&pool, &folder).unwrap();
     let found = numbers.apply_with(|numbers, _, ()| numbers.to_vec(), ());
     assert!(found.len() >= acknowledged && found.iter().copied().eq(0..found.len() as u64));
+}
+
+#[test]
+fn c27_address_space_that_is_not_given() {
+    const TEST: &str = "c27_address_space_that_is_not_given";
+    let Some(folder) = child_folder() else {
+        let folder = tempfile::tempdir().unwrap();
+        child(TEST, "ulimit -v 8388608 || { echo CANNOT limit; exit 1; };", folder.path());
+        return;
+    };
+    let pool = Threadpool::new(1);
+    let open =
+        |limit| Durable::<PVec<u64>>::builder().limit(limit).open(pool.trustees()[0], &folder, |tx| PVec::of([7], tx));
+    let refused = open(64 << 30).unwrap_err();
+    let text = refused.to_string();
+    assert!(matches!(refused, Error::Reservation { bytes, .. } if bytes == 64 << 30), "{text}");
+    assert!(text.contains("smaller `limit`") && text.contains("`ulimit -v`"), "{text}");
+    assert_eq!(open(1 << 20).unwrap().apply(|numbers, _| numbers[0]), 7);
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod calls;
 mod ends;
 mod faults;
 mod pools;
+mod traced;
 
 use std::path::Path;
 

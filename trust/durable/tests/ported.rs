@@ -1,0 +1,58 @@
+//! What it takes to make a structure durable (C32, table 3 of the paper): a list, a tree and a hash map on the heap, and the same in a pool. The
+//! lines that were added are counted, and both do the same.
+//!
+//! A line that is otherwise than before is not one that was added: it has a lifetime, a `PBox`, a `tx`.
+
+#[path = "ported/durable/mod.rs"]
+mod durable;
+#[path = "ported/volatile/mod.rs"]
+mod volatile;
+
+use trust::Threadpool;
+
+/// Lines with anything in them but a comment.
+fn lines(text: &str) -> Vec<&str> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")).collect()
+}
+
+/// Lines of `after` that are neither in `before` nor in the place of one of its lines; and how many are in such a place.
+fn added(before: &str, after: &str) -> (usize, usize) {
+    let (before, after) = (lines(before), lines(after));
+    // The longest common subsequence.
+    let mut common = vec![vec![0; after.len() + 1]; before.len() + 1];
+    for (i, old) in before.iter().enumerate() {
+        for (j, new) in after.iter().enumerate() {
+            common[i + 1][j + 1] = if old == new { common[i][j] + 1 } else { common[i][j + 1].max(common[i + 1][j]) };
+        }
+    }
+    let kept = common[before.len()][after.len()];
+    (after.len() - before.len(), before.len() - kept)
+}
+
+macro_rules! ported {
+    ($test:ident, $name:ident, $most:literal, $pmdk:literal) => {
+        #[test]
+        fn $test() {
+            let file = concat!(stringify!($name), ".rs");
+            let (before, after) = (
+                include_str!(concat!("ported/volatile/", stringify!($name), ".rs")),
+                include_str!(concat!("ported/durable/", stringify!($name), ".rs")),
+            );
+            let (added, changed) = added(before, after);
+            println!("{file}: {added} lines added, {changed} changed; PMDK {}", $pmdk);
+            assert!(added <= $most, "{added} lines");
+            let folder = tempfile::tempdir().unwrap();
+            let pool = Threadpool::new(1);
+            assert_eq!(durable::$name::run(&pool, folder.path()), volatile::$name::run());
+        }
+    };
+}
+
+ported!(c32_a_list, list, 19, 45);
+ported!(c32_a_tree, tree, 12, 41);
+ported!(c32_a_hash_map, map, 10, 42);
+
+#[test]
+fn c32_lines_are_counted() {
+    assert_eq!(added("a\nb\nc\n", "a\n// x\n\nb2\nc\nd\n"), (1, 1));
+}

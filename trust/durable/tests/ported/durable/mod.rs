@@ -1,0 +1,5 @@
+//! In a pool.
+
+pub mod list;
+pub mod map;
+pub mod tree;

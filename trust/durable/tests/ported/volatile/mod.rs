@@ -1,0 +1,5 @@
+//! On the heap.
+
+pub mod list;
+pub mod map;
+pub mod tree;
