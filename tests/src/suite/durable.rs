@@ -22,7 +22,7 @@ fn new<'p>(tx: &Tx<'p>) -> PVec<'p, u64> {
 }
 
 fn open() -> Bank {
-    Durable::<PVec<u64>>::open(gossamer::local_trustee(), folder("bank"), |tx| new(tx)).unwrap()
+    Durable::<PVec<u64>>::open(gossamer::local_trustee(), folder("bank"), new).unwrap()
 }
 
 fn transfer(bank: &Bank, number: u64) {
@@ -81,7 +81,7 @@ pub fn a_durable_trust_is_opened_on_its_trustees_machine() {
     if !is_rack() {
         return;
     }
-    let refused = Durable::<PVec<u64>>::open(remote().trustee(), folder("elsewhere"), |tx| new(tx));
+    let refused = Durable::<PVec<u64>>::open(remote().trustee(), folder("elsewhere"), new);
     assert!(matches!(refused, Err(Error::OtherMachine)), "{refused:?}");
     assert!(!folder("elsewhere").exists(), "nothing is made");
 }
