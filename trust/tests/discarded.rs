@@ -274,3 +274,74 @@ fn t16_a_waker_that_panics_leaves_the_trustee_at_work() {
     }
     drop(pool);
 }
+
+/// Says whether it could wait where it was dropped.
+struct Asks([u8; 1_000]);
+
+static ASKS_DROPPED: AtomicUsize = AtomicUsize::new(0);
+static COULD_WAIT: AtomicUsize = AtomicUsize::new(0);
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        COULD_WAIT.fetch_add(usize::from(trust::may_wait()), Ordering::SeqCst);
+        ASKS_DROPPED.fetch_add(1 + usize::from(self.0[7]), Ordering::SeqCst);
+    }
+}
+
+/// Sends a closure on a poisoned property, which will not run.
+fn send_in_vain(to: &Trust<u32>) {
+    let asks = Asks([0; 1_000]);
+    let never = move |_: &mut u32| {
+        let _used = &asks;
+    };
+    to.try_apply_then(never, |outcome| assert!(matches!(outcome, Err(Error::Poisoned { .. })), "{outcome:?}"));
+}
+
+/// Where a closure was put off, or came from an async program, its captures are dropped in the loop of a worker: one that waited there would
+/// hang it.
+#[test]
+fn trap_01_captures_of_closures_that_do_not_run_cannot_wait_in_the_loop() {
+    let _watch = watchdog!();
+    let own = local_trustee().entrust(0);
+    assert!(own.try_apply(|_| panic!("poison")).is_err());
+    let outer = local_trustee().entrust(own.clone());
+    outer.apply(|own| send_in_vain(own));
+    assert_eq!(ASKS_DROPPED.load(Ordering::SeqCst), 1);
+    let pool = pool(1);
+    let there = pool.entrust(0);
+    assert!(there.try_apply(|_| panic!("poison")).is_err());
+    let asks = Asks([0; 1_000]);
+    drop(there.apply_async(move |_| {
+        let _used = &asks;
+    }));
+    serve_until(|| ASKS_DROPPED.load(Ordering::SeqCst) == 2);
+    // In a fiber, whose stack is small, from inside a closure of its own trustee.
+    let fiber = pool.spawn(move || {
+        let outer = local_trustee().entrust(there);
+        outer.apply(|there| send_in_vain(there));
+    });
+    fiber.join().unwrap();
+    assert_eq!(ASKS_DROPPED.load(Ordering::SeqCst), 3);
+    assert_eq!(COULD_WAIT.load(Ordering::SeqCst), 0);
+}
+
+/// One that panics there leaves the worker at work, and its client is told all the same.
+#[test]
+fn trap_07_nor_does_a_panic_of_them_hide_that_the_property_is_poisoned() {
+    static TOLD: AtomicUsize = AtomicUsize::new(0);
+    let _watch = watchdog!();
+    let own = local_trustee().entrust(0);
+    assert!(own.try_apply(|_| panic!("poison")).is_err());
+    let outer = local_trustee().entrust(own);
+    outer.apply(|own: &mut Trust<i32>| {
+        let bomb = PanicsOnDrop(true);
+        let never = move |_: &mut i32| {
+            let _used = &bomb;
+        };
+        own.try_apply_then(never, |outcome| {
+            assert!(matches!(outcome, Err(Error::Poisoned { .. })));
+            TOLD.fetch_add(1, Ordering::SeqCst);
+        });
+    });
+    assert_eq!(TOLD.load(Ordering::SeqCst), 1);
+}

@@ -504,3 +504,43 @@ fn t16_fibers_and_futures_share_a_property() {
     });
     assert_eq!(property.apply(|v| *v), 8_000);
 }
+
+/// The place of a call is free again although its outcome, which nobody wants, panics when it is dropped.
+#[test]
+fn t16_outcomes_that_panic_when_they_are_dropped_leave_their_places() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            // Without a word of the panic hook, two thousand times.
+            std::panic::resume_unwind(Box::new("dropped"));
+        }
+    }
+    let _watch = watchdog!();
+    let pool = pool(1);
+    let property = pool.entrust(());
+    for _ in 0..5 {
+        let held = Held::hold(&property);
+        // Before there is an outcome, so that it is dropped by the trustee.
+        (0..WINDOW / 2).for_each(|_| drop(property.apply_async(|()| Bomb)));
+        held.open();
+        block_on(property.apply_async(|()| ()));
+    }
+}
+
+/// As a call of a trustee that ends.
+#[test]
+fn t16_a_future_that_waits_for_room_is_told_that_its_trustee_is_gone() {
+    let _watch = watchdog!();
+    let pool = pool(1);
+    let property = pool.entrust(0u64);
+    let held = Held::hold(&property);
+    let flood: Vec<_> = (0..WINDOW + 8).map(|_| property.try_apply_async(|v| *v += 1)).collect();
+    let mut waits = flood.into_iter().next_back().expect("there are some");
+    assert!(poll_once(&mut waits).is_pending());
+    let waiter = thread::spawn(move || block_on(waits));
+    held.open();
+    drop(pool);
+    // Before the end, or refused by it.
+    let outcome = waiter.join().unwrap();
+    assert!(matches!(outcome, Ok(()) | Err(Error::Gone { .. })), "{outcome:?}");
+}

@@ -30,6 +30,8 @@ pub(crate) trait Call<P: 'static>: Sized {
 
     /// At the trustee's own worker: does `send` run it, rather than start something that may have to wait?
     const RUNS_HERE: bool;
+    /// Is it refused where the property is poisoned?
+    const HEEDS_POISON: bool = true;
 
     /// Sends it from this worker, or runs it where that is the trustee's. `then` is called on this thread with the outcome.
     /// Returns what a fiber that waits for it waits for, if it may wait for long.
@@ -232,6 +234,12 @@ pub(super) fn send_from_loop<P: 'static, C: Call<P>>(
     then: impl FnOnce(Result<C::Output, Fault>) + 'static,
 ) {
     if C::RUNS_HERE && trust.is_at(worker) {
+        if C::HEEDS_POISON && trust.is_poisoned() {
+            // Its captures, where the loop must not wait.
+            worker.drop_unrun(call);
+            let fault = Fault::Poisoned(worker.poison_text(trust.parts().0));
+            return call_back(worker, || then(Err(fault)));
+        }
         call.send(trust, worker, then);
     } else {
         // In a callback's context a request is queued rather than waited for.

@@ -425,6 +425,7 @@ struct ClearPoison;
 impl<T: 'static> Call<T> for ClearPoison {
     type Output = ();
     const RUNS_HERE: bool = true;
+    const HEEDS_POISON: bool = false;
 
     fn send(
         self,

@@ -85,7 +85,8 @@ impl<T> Unpin for Trust<T> {}
 impl<T: 'static> Trust<T> {
     /// Accepts a poisoned property as it is: later requests run again. Does not wait; takes effect in the order
     /// of this thread's requests to the trustee, or, on a thread that has no worker, in that of its futures
-    /// ([`apply_async`](Self::apply_async)).
+    /// ([`apply_async`](Self::apply_async)). There it does not wait for room as these do, so who calls it again and again, faster than the trustee
+    /// takes it, takes up memory.
     ///
     /// ```
     /// let number = trust::local_trustee().entrust(7);
@@ -111,6 +112,12 @@ impl<T: 'static> Trust<T> {
     #[inline(always)]
     pub(crate) fn is_at(&self, worker: &Worker) -> bool {
         worker.home.get() == self.trustee
+    }
+
+    /// On the trustee's thread.
+    pub(super) fn is_poisoned(&self) -> bool {
+        // SAFETY: live: `self` is a trust of it, or a request for it is under way.
+        unsafe { (*self.property).is_poisoned() }
     }
 
     /// `finish` makes of the outcome what the caller returns; in each branch for itself, for where they joined the outcome would go
@@ -183,6 +190,14 @@ impl<T: 'static> Trust<T> {
             // The clone keeps the property until the call has run.
             let kept = self.clone();
             worker.defer(Box::new(move || {
+                if kept.is_poisoned() {
+                    worker::with(|worker| {
+                        let fault = Fault::Poisoned(worker.poison_text(kept.property));
+                        worker.call_back(|| quietly(|| then(Err(fault))));
+                        worker.drop_deferred_inside();
+                    });
+                    return;
+                }
                 // SAFETY: as above; deferred calls run in free context.
                 worker::with(|worker| unsafe { run_and_call_back(worker, kept.property, f, then) });
             }));

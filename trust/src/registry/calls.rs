@@ -18,6 +18,9 @@
 
 #![allow(unsafe_code)]
 
+#[cfg(all(test, not(loom)))]
+mod tests;
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::mem;

@@ -18,7 +18,8 @@
 //! - (J2) A trust of each property lives until the client is told: the caller's, which waits, or the call's own.
 //! - (J3) At any time one thread has the call, and nobody else looks at it: that to which its address was sent last. The client is told
 //!   exactly once, whatever ends on the way: a request with which a call goes on and that is refused gives it back to its sender ([`Return`]);
-//!   what is dropped in a line or on its way home goes home by itself.
+//!   what is dropped in a line or on its way home goes home by itself, by the inbox if need be ([`bring`]). A response is not
+//!   trusted to reach a worker that is about to leave: it may be long until it is sent.
 //! - (J4) A value is touched by the thread of the trustee that has it or to which it is lent (N1), and only between closures (D1): a call
 //!   moves on in a request of its own, in free context, in a continuation, or deferred.
 //! - (J5) A closure that panicked poisons all: the values of its own trustee at once; those that were lent are refused there until
@@ -28,6 +29,8 @@
 
 mod borrow;
 mod call;
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests;
 
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -37,13 +40,15 @@ use std::ptr::{self, NonNull};
 use self::borrow::{borrow_others, run_and_return};
 use self::call::{At, Call, Stop, Visited};
 use crate::error::{Error, panic_text};
-use crate::fiber::record::Awaited;
-use crate::ids::TrusteeId;
+use crate::fiber::record::{Awaited, Whom};
+use crate::fiber::{Entry, Origin};
+use crate::ids::{self, TrusteeId};
 use crate::property::{Header, Property};
 use crate::registry::report::Gathered;
-use crate::request::{Fault, Host, Request, Response, Resuming, Serving, Target};
+use crate::registry::{self, Message};
+use crate::request::{Fault, Host, Response, Resuming};
 use crate::runtime::worker::launches::Callback;
-use crate::runtime::worker::lines::{LatchKind, Released, release_orphan};
+use crate::runtime::worker::lines::{Forget, LatchKind, Released, release_orphan};
 use crate::runtime::worker::reclaim::count;
 use crate::runtime::worker::{self, Context, Worker};
 use crate::tasks::latch::Latch;
@@ -108,7 +113,7 @@ impl Part {
 }
 
 /// The properties of one call: an array where their number is known, else a `Vec`.
-pub(crate) trait Parts: AsRef<[Part]> + AsMut<[Part]> + Send + 'static {
+pub(crate) trait Parts: AsRef<[Part]> + AsMut<[Part]> + Clone + Send + 'static {
     /// What a visit to the last trustee takes along.
     type Stops: AsRef<[Stop]> + Send + 'static;
     /// The most of them; 0 if the call itself goes.
@@ -130,6 +135,15 @@ impl Parts for Vec<Part> {
     fn stops(&self, _: impl Fn(usize, &Part) -> Stop) -> [Stop; 0] {
         []
     }
+}
+
+/// Are all of these on this machine?
+///
+/// # Errors
+/// [`Error::Apart`].
+pub(crate) fn assert_here(parts: &[Part]) -> Result<(), Error> {
+    let apart = parts.iter().find(|part| part.trustee.machine() != ids::machine());
+    apart.map_or(Ok(()), |part| Err(Error::Apart { property: part.name() }))
 }
 
 /// A closure on the values, which are given in the order of its arguments.
@@ -212,9 +226,7 @@ impl<P: Parts> Route<P> {
     pub(crate) fn new(worker: &Worker, mut parts: P) -> Result<Self, Error> {
         let all = parts.as_mut();
         all.sort_unstable_by_key(|part| (part.trustee, part.property));
-        if let Some(part) = all.iter().find(|part| part.trustee.machine() != worker.id.machine()) {
-            return Err(Error::Apart { property: part.name() });
-        }
+        assert_here(all)?;
         let is_twice = |pair: &&[Part]| (pair[0].trustee, pair[0].property) == (pair[1].trustee, pair[1].property);
         if let Some(pair) = all.windows(2).find(is_twice) {
             return Err(Error::Twice { property: pair[0].name() });
@@ -355,7 +367,8 @@ fn release(worker: &Worker, trustee: TrusteeId, property: *mut Header, is_spoile
         Released::Spoiled(to) => {
             // SAFETY: as above. The call's own trusts may be gone before the answer comes.
             unsafe { worker.count(property, 1) };
-            worker.submit(to, ptr::null_mut(), Forget { property }, Forgotten { property }, false);
+            let forget = Forget { lender: worker.id, property };
+            worker.submit(to, ptr::null_mut(), forget, Forgotten { property }, false);
         }
     }
 }
@@ -459,17 +472,16 @@ fn wait_for_earlier(worker: &Worker, parts: &[Part]) {
     }
 }
 
-/// Nobody has a share any more of a value of the client's on which a closure has panicked (J5).
-struct Forget {
-    property: *mut Header,
-}
-
-impl Request for Forget {
-    const TARGET: Target = Target::Nothing;
-
-    unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
-        worker::with(|worker| worker.launches.lines.forget_spoiled(serving.client, self.property));
-        serving.out.put(());
+/// Has something done by a worker for which this one had no slot up to its end. If that takes no more, it is dropped.
+#[cold]
+fn bring(to: TrusteeId, run: impl FnOnce(&Worker) + Send + 'static) {
+    if let Some(peer) = registry::find(to) {
+        let entry = Entry {
+            run: Box::new(move || worker::with(run)),
+            origin: Origin::Internal("it brings a call of `together` back"),
+            whom: Whom::Nobody,
+        };
+        drop(peer.send(Message::Spawn(entry)));
     }
 }
 

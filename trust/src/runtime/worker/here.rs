@@ -175,6 +175,13 @@ impl Worker {
         self.aftermath.set(true);
     }
 
+    /// For a deferred call that will not run its closure: what it has captured is dropped with it, in place and as inside a closure. It is
+    /// the user's code, and here is the worker's loop, or a fiber that has not asked for it.
+    pub(crate) fn drop_deferred_inside(&self) {
+        debug_assert!(self.in_aftermath.get() && self.context.get() == Context::Free, "for deferred calls");
+        self.context.set(Context::Delegated);
+    }
+
     /// Does what had to wait for the end of delegated context: deferred calls, reclamations.
     #[inline(always)]
     pub(crate) fn settle(&self) {
@@ -189,6 +196,8 @@ impl Worker {
         loop {
             while let Some(call) = { self.deferred.borrow_mut().pop_front() } {
                 quietly(call);
+                // See `drop_deferred_inside`.
+                self.context.set(Context::Free);
             }
             if !self.property_table.reclaim(self) && self.deferred.borrow().is_empty() {
                 break;

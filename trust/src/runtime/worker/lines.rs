@@ -14,7 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::mem::ManuallyDrop;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::{Mutex, PoisonError};
 
 use super::Worker;
@@ -22,7 +22,7 @@ use crate::fiber::FiberRef;
 use crate::ids::TrusteeId;
 use crate::property::Header;
 use crate::registry::report::Gathered;
-use crate::request::Host;
+use crate::request::{Host, Ignore, Request, Serving, Target};
 use crate::runtime::watch;
 use crate::unwind::quietly;
 
@@ -359,7 +359,7 @@ impl Lines {
         for (property, line) in &mut lines {
             if let Some(loan) = line.loan.take() {
                 let of = (worker.id, property.addr());
-                drop_loan(worker, change_orphan(of, |orphan| orphan.loan = Some(loan)));
+                drop_loan(worker, of, change_orphan(of, |orphan| orphan.loan = Some(loan)));
             }
         }
         for waiter in lines.into_values().flat_map(|line| line.waiters) {
@@ -394,16 +394,39 @@ fn change_orphan(of: (TrusteeId, usize), change: impl FnOnce(&mut Orphan)) -> Op
     if orphan.loan.as_ref().is_some_and(|loan| loan.shares == released) { orphans.remove(&of)?.loan } else { None }
 }
 
-fn drop_loan(worker: &Worker, loan: Option<Loan>) {
+fn drop_loan(worker: &Worker, (lender, property): (TrusteeId, usize), loan: Option<Loan>) {
     if let Some(loan) = loan {
         // SAFETY: nobody has a share of it. The user's code, which may not wait here.
         worker.delegated(|| quietly(|| unsafe { (loan.kind.drop)(loan.value) }));
+        // Of a panic the lender, which would say so, may never have heard.
+        let property = ptr::without_provenance_mut(property);
+        if loan.to == worker.id {
+            worker.launches.lines.forget_spoiled(lender, property);
+        } else {
+            worker.submit(loan.to, ptr::null_mut(), Forget { lender, property }, Ignore, false);
+        }
+    }
+}
+
+/// Nobody has a share any more of this value of the lender's. If a closure has panicked on it, this need not be kept in mind any longer.
+pub(crate) struct Forget {
+    pub(crate) lender: TrusteeId,
+    pub(crate) property: *mut Header,
+}
+
+impl Request for Forget {
+    const TARGET: Target = Target::Nothing;
+
+    unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
+        super::with(|worker| worker.launches.lines.forget_spoiled(self.lender, self.property));
+        serving.out.put(());
     }
 }
 
 /// A share is given back of a value whose trustee has ended, or is about to.
 pub(crate) fn release_orphan(worker: &Worker, of: TrusteeId, property: *mut Header) {
-    drop_loan(worker, change_orphan((of, property.addr()), |orphan| orphan.released += 1));
+    let of = (of, property.addr());
+    drop_loan(worker, of, change_orphan(of, |orphan| orphan.released += 1));
 }
 
 /// Of addresses, which differ in the bits in the middle.

@@ -10,7 +10,7 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod current;
-mod end;
+pub(crate) mod end;
 mod here;
 pub(crate) mod idle;
 pub(crate) mod launches;
@@ -23,6 +23,7 @@ mod wait;
 
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::{HashMap, VecDeque};
+use std::mem::ManuallyDrop;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -403,8 +404,14 @@ impl Worker {
     }
 
     /// Drops what will not run. Its captures are the user's: nothing in their destructors may wait here, and a panic ends here.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn drop_unrun<F>(&self, run: F) {
-        self.delegated(|| quietly(|| drop(run)));
+        let mut run = ManuallyDrop::new(run);
+        // By its address: moved from closure to closure, large captures would take several times their size of a fiber's stack.
+        let at: *mut F = &raw mut *run;
+        // SAFETY: it is dropped here, once.
+        self.delegated(|| quietly(|| unsafe { at.drop_in_place() }));
     }
 
     /// The thread's own code goes on. Its fibers may have come by thread-locals that go before the worker does.

@@ -158,6 +158,62 @@ mod tests {
         });
     }
 
+    /// Callbacks for a trustee that is gone come up when its index is used again, which may be noticed inside a closure. They touch properties.
+    #[test]
+    fn what_was_meant_for_a_trustee_before_does_not_come_back_inside_a_closure() {
+        thread_local! {
+            static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
+            static TOLD: Cell<u32> = const { Cell::new(0) };
+        }
+        // Has an index of its own, and connects to the new trustees, which this thread is not to do before.
+        let (give, given) = std::sync::mpsc::channel::<Threadpool>();
+        let (send, sent) = std::sync::mpsc::channel();
+        let helper = std::thread::spawn(move || {
+            crate::local_trustee();
+            for pool in given {
+                drop(pool);
+                send.send(entrusted()).expect("it is awaited");
+            }
+        });
+        in_new_thread(move || {
+            let own = crate::local_trustee().entrust(0_u32);
+            let mut replaced = 0;
+            for round in 1.. {
+                let (pool, old) = entrusted();
+                // The answer lies there, or there is none: this thread does not look.
+                old.try_apply_then(
+                    |n| *n,
+                    |_| {
+                        assert!(!IS_INSIDE.get());
+                        TOLD.set(TOLD.get() + 1);
+                    },
+                );
+                give.send(pool).expect("it is taken");
+                let (_pool, new) = sent.recv().expect("it comes");
+                let is_replaced = old.trustee().id().index() == new.trustee().id().index();
+                let before = TOLD.get();
+                own.apply(move |seen| {
+                    IS_INSIDE.set(true);
+                    new.apply_then(|n| *n, |_| ());
+                    *seen += 1;
+                    assert_eq!(TOLD.get(), before);
+                    IS_INSIDE.set(false);
+                });
+                if is_replaced {
+                    assert_eq!(TOLD.get(), before + 1, "as soon as the closure has returned");
+                    replaced += 1;
+                }
+                crate::wait_all();
+                assert_eq!(TOLD.get(), round);
+                if replaced == 5 {
+                    return;
+                }
+                assert!(round < 2000, "an index is used again");
+            }
+        });
+        helper.join().expect("it does not panic");
+    }
+
     #[test]
     fn a_trustee_that_takes_the_place_of_the_only_one_is_asked_itself() {
         in_new_thread(|| {

@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
-use super::{Failure, Job, Outcome, Part, Parts, Route, gathered, poisoned, release, token_of};
+use super::{Failure, Job, Outcome, Part, Parts, Route, bring, gathered, poisoned, release, token_of};
 use crate::error::panic_text;
 use crate::fiber::record::Awaited;
 use crate::ids::TrusteeId;
@@ -30,6 +30,14 @@ unsafe impl Send for Value {}
 struct Place(*const ());
 // SAFETY: followed by the client's thread alone.
 unsafe impl Send for Place {}
+
+impl Place {
+    /// On the client's thread.
+    fn tell(self, lent: Lent) {
+        // SAFETY: `borrow_others` waits for it, and is told once: by `Borrowed` or by `Granted`.
+        unsafe { Reply::<Lent>::answer_at(self.0, Ok(lent)) }
+    }
+}
 
 /// Borrows values that lie elsewhere, in the order of the route, up to the first that lies here.
 ///
@@ -144,8 +152,7 @@ impl Response for Borrowed {
             },
             Some(fault) => Err(Box::new(Failure::of_kind(self.kind, fault))),
         };
-        // SAFETY: `borrow_others` waits for it, and is told once: here, or by `Granted`.
-        unsafe { Reply::<Lent>::answer_at(self.place.0, Ok(lent)) }
+        self.place.tell(lent);
     }
 }
 
@@ -203,14 +210,25 @@ impl InLine {
     }
 
     fn tell(&self, worker: &Worker, lent: Lent) {
-        worker.submit(self.client, ptr::null_mut(), Granted { place: self.place, lent }, Ignore, false);
+        let granted = Granted { client: self.client, place: self.place, lent: Some(lent) };
+        worker.submit(self.client, ptr::null_mut(), granted, Ignore, false);
     }
 }
 
-/// The turn of a client in line has come. The client waits, so it is there.
+/// The turn of a client in line has come. The client waits, so it is there. It is dropped where this worker ends before it was sent.
 struct Granted {
+    client: TrusteeId,
     place: Place,
-    lent: Lent,
+    lent: Option<Lent>,
+}
+
+impl Drop for Granted {
+    fn drop(&mut self) {
+        if let Some(lent) = self.lent.take() {
+            let place = self.place;
+            bring(self.client, move |_| place.tell(lent));
+        }
+    }
 }
 
 impl Request for Granted {
@@ -224,9 +242,10 @@ impl Request for Granted {
         None
     }
 
-    unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
-        // SAFETY: as in `Borrowed`.
-        unsafe { Reply::<Lent>::answer_at(self.place.0, Ok(self.lent)) }
+    unsafe fn run(mut self, _property: *mut Header, serving: &mut Serving) {
+        if let Some(lent) = self.lent.take() {
+            self.place.tell(lent);
+        }
         serving.out.put(());
     }
 }

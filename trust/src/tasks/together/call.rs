@@ -8,11 +8,12 @@ use std::ptr::{self, NonNull};
 
 pub(super) use self::visit::Stop;
 use self::visit::{Unrun, Visit, Visitor};
-use super::{Client, Failure, Job, Outcome, Parts, Route, gathered, poisoned, release, token_of};
+use super::{Client, Failure, Job, Outcome, Parts, Route, bring, gathered, poisoned, release, token_of};
 use crate::ids::TrusteeId;
 use crate::property::Header;
 use crate::registry::report::Gathered;
 use crate::request::{Fault, Host, Ignore, Request, Response, Resuming, Serving, Target};
+use crate::runtime::worker::end::is_leaving;
 use crate::runtime::worker::lines::{Caller, CallerWays, LatchKind, Waiter};
 use crate::runtime::worker::reclaim::count;
 use crate::runtime::worker::{self, Worker};
@@ -196,6 +197,15 @@ impl<P: Parts, J: Job> At<P, J> {
         }
     }
 
+    /// It has its outcome: sends it back by the response to this client, or else by a request.
+    pub(super) fn answer(self, worker: &Worker, client: TrusteeId) -> Visited {
+        if !is_leaving(client) {
+            return Visited::Done;
+        }
+        self.go_back(worker);
+        Visited::Moved
+    }
+
     /// From the trustee to which it was sent.
     pub(super) fn returned(self, worker: &Worker, visited: Visited) {
         match visited {
@@ -224,6 +234,12 @@ impl<P: Parts, J: Job> At<P, J> {
             }
             _ => self.tell(worker),
         }
+    }
+
+    /// Which trustee gets it back next, if not the client.
+    fn back_to(self) -> Option<TrusteeId> {
+        let route = &self.call().route;
+        route.taken.checked_sub(1).map(|last| route.parts.as_ref()[last].trustee)
     }
 
     /// On the client's thread.
@@ -283,7 +299,10 @@ impl<P: Parts, J: Job> Request for At<P, J> {
     }
 
     unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
-        let visited = worker::with(|worker| self.arrive(worker));
+        let visited = worker::with(|worker| match self.arrive(worker) {
+            Visited::Done => self.answer(worker, serving.client),
+            Visited::Moved => Visited::Moved,
+        });
         serving.out.put(visited);
     }
 }
@@ -302,17 +321,38 @@ impl<P: Parts, J: Job> Response for Return<P, J> {
     }
 }
 
-/// A call on its way back, to a trustee that has lent values. It is dropped where that one is gone, and goes on to the next (J3).
+/// A call on its way back, to a trustee that has lent values. It is dropped where that one takes it no more, or this worker ends before it
+/// was sent.
 struct Homeward<P: Parts, J: Job>(Option<At<P, J>>);
 
 impl<P: Parts, J: Job> Drop for Homeward<P, J> {
     fn drop(&mut self) {
+        if let Some(at) = self.0.take() {
+            let mut back = Back(Some(at));
+            if let Some(trustee) = at.back_to() {
+                bring(trustee, move |worker| back.go(worker));
+            }
+        }
+    }
+}
+
+/// As `Homeward`, by the inbox. It is dropped where the trustee is gone, and goes on to the next (J3).
+struct Back<P: Parts, J: Job>(Option<At<P, J>>);
+
+impl<P: Parts, J: Job> Back<P, J> {
+    fn go(&mut self, worker: &Worker) {
+        if let Some(at) = self.0.take() {
+            at.go_back(worker);
+        }
+    }
+}
+
+impl<P: Parts, J: Job> Drop for Back<P, J> {
+    fn drop(&mut self) {
         let Some(at) = self.0.take() else { return };
         let sent = worker::try_with(|worker| {
-            let route = &mut at.call().route;
-            let back_to = route.taken.checked_sub(1).map(|last| route.parts.as_ref()[last].trustee);
-            if let Some(gone) = back_to.filter(|trustee| *trustee != worker.id) {
-                route.lose(worker, gone);
+            if let Some(gone) = at.back_to().filter(|trustee| *trustee != worker.id) {
+                at.call().route.lose(worker, gone);
             }
             worker.defer(Box::new(move || worker::with(|worker| at.go_back(worker))));
             worker.settle();
@@ -353,10 +393,31 @@ impl Response for Taken {
     }
 }
 
-/// A call with its outcome, for the client. Nobody is told if that is gone.
+/// A call with its outcome, for the client. It is dropped where that is gone, or this worker ends before it was sent.
 struct Tell<P: Parts, J: Job>(Option<At<P, J>>);
 
 impl<P: Parts, J: Job> Drop for Tell<P, J> {
+    fn drop(&mut self) {
+        if let Some(at) = self.0.take() {
+            let (Client::Waits(client, _) | Client::Token(client, _)) = at.call().route.client;
+            let mut told = Told(Some(at));
+            bring(client, move |worker| told.tell(worker));
+        }
+    }
+}
+
+/// As `Tell`, by the inbox. Nobody is told if the client is gone.
+struct Told<P: Parts, J: Job>(Option<At<P, J>>);
+
+impl<P: Parts, J: Job> Told<P, J> {
+    fn tell(&mut self, worker: &Worker) {
+        if let Some(at) = self.0.take() {
+            at.tell(worker);
+        }
+    }
+}
+
+impl<P: Parts, J: Job> Drop for Told<P, J> {
     fn drop(&mut self) {
         // Who waits is not gone.
         if let Some(at) = self.0.take()
