@@ -82,6 +82,7 @@ pub use api::shared::Shared;
 pub use api::signal::dump_on_signal;
 pub use api::stats::stats;
 pub use api::together::{Several, together, together_then, try_together, try_together_then};
+pub use api::together_future::{TogetherFuture, TryTogetherFuture, together_async, try_together_async};
 pub use api::trust::Trust;
 pub use error::{Aborted, Error};
 pub use ids::TrusteeId;

@@ -1,13 +1,18 @@
 //! `together`: several values at once, whatever else goes on.
 
 use std::cell::Cell;
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use trust::{
-    Error, Latch, Threadpool, Trust, local_trustee, together, together_then, try_together, try_together_then, wait_all,
+    Error, Latch, Threadpool, Trust, local_trustee, together, together_async, together_then, try_together,
+    try_together_async, try_together_then, wait_all,
 };
 
 /// What a closure may capture: the numbers that tests choose by.
@@ -487,4 +492,213 @@ fn calls_on_random_sets_happen_one_after_the_other() {
             });
         }
     }
+}
+
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The smallest executor there is.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+#[test]
+fn futures_of_calls_come_to_what_the_calls_do() {
+    let pool = Threadpool::new(2);
+    let [a, b, c] = [0, 1, 0].map(|at| pool.trustees()[at].entrust(Latch::new(1_i64 + at as i64)));
+    // A thread that has no trustee, and gets none.
+    let of_thread = |[a, b, c]: [Trust<Latch<i64>>; 3]| {
+        assert_eq!(block_on(together_async((&a, &b), |(a, b)| (*a, *b))), (1, 2));
+        let swapped = together_async([&b, &a, &c], |[b, a, c]| {
+            std::mem::swap(a, b);
+            *c += 10;
+            *c
+        });
+        assert_eq!(block_on(swapped), 11);
+        assert_eq!(block_on(try_together_async((&a, &c), |(a, c)| *a + *c)), Ok(13), "both at one trustee");
+        let list = [a.clone(), b.clone(), c.clone()];
+        assert_eq!(block_on(together_async(&list[..], |all| all.len())), 3);
+        assert_eq!(block_on(together_async(&list[..0], |all| all.len())), 0);
+        let twice = block_on(try_together_async((&a, &b, &a), |_| ()));
+        assert!(matches!(twice, Err(Error::Twice { .. })), "{twice:?}");
+        let panic = block_on(try_together_async((&a, &b), |(a, _)| {
+            *a = 9;
+            panic!("half done")
+        }));
+        let panic: Result<(), Error> = panic;
+        assert!(matches!(&panic, Err(Error::Panicked { panic, .. }) if panic == "half done"), "{panic:?}");
+        for one in [&a, &b] {
+            let poisoned = block_on(try_together_async((one, &c), |_| ()));
+            assert!(matches!(poisoned, Err(Error::Poisoned { .. })), "{poisoned:?}");
+            one.clear_poison();
+        }
+        let again =
+            catch_unwind(AssertUnwindSafe(|| block_on(together_async([&c], |_| std::panic::panic_any(17_u32)))));
+        let again: Result<(), _> = again;
+        assert_eq!(again.unwrap_err().downcast_ref::<u32>(), Some(&17));
+        c.clear_poison();
+    };
+    let all = [a.clone(), b.clone(), c.clone()];
+    std::thread::spawn(move || of_thread(all)).join().unwrap();
+    assert_eq!([value(&a), value(&b), value(&c)], [9, 1, 11]);
+    // On a worker, and on one of the trustees.
+    let own = local_trustee().entrust(Latch::new(5_i64));
+    let sum = together_async((&own, &a), |(own, a)| *own + *a);
+    let fiber = pool.spawn_on(0, move || {
+        let (one, own) = (a, local_trustee().entrust(Latch::new(2_i64)));
+        let call = together_async((&own, &one, &b), |(own, a, b)| *own * (*a + *b));
+        let mut call = Box::pin(call);
+        // In a fiber a future is not parked for.
+        loop {
+            if let Poll::Ready(value) = call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                return value;
+            }
+            trust::yield_now();
+        }
+    });
+    assert_eq!(fiber.join().unwrap(), 20);
+    let mut sum = Box::pin(sum);
+    until(|| match sum.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(sum) => sum == 14,
+        Poll::Pending => false,
+    });
+}
+
+#[test]
+fn futures_may_be_dropped_and_keep_the_properties_while_they_are_under_way() {
+    static DROPPED: AtomicU64 = AtomicU64::new(0);
+    static RAN: AtomicU64 = AtomicU64::new(0);
+    struct Counted(u64);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            DROPPED.fetch_add(self.0, Ordering::Relaxed);
+        }
+    }
+    const ROUNDS: u64 = 300;
+    let pool = Threadpool::new(2);
+    let count = |(a, b): (&mut Counted, &mut Counted)| {
+        RAN.fetch_add(a.0 + b.0, Ordering::Relaxed);
+    };
+    let threads: Vec<_> = (0..2)
+        .map(|_| {
+            let trustees = pool.trustees().to_vec();
+            std::thread::spawn(move || {
+                for round in 0..ROUNDS {
+                    let [a, b] = [0, 1].map(|at| trustees[at].entrust(Latch::new(Counted(1))));
+                    let call = together_async((&a, &b), count);
+                    drop((a, b));
+                    if round % 2 == 0 {
+                        block_on(call);
+                    }
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    until(|| RAN.load(Ordering::Relaxed) == 4 * ROUNDS);
+    drop(pool);
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 4 * ROUNDS);
+}
+
+/// Beyond the window a call is kept by its future, with the trusts that it needs.
+#[test]
+fn futures_beyond_the_window_wait_for_room() {
+    const CALLS: usize = 3000;
+    static IS_IN: AtomicBool = AtomicBool::new(false);
+    static IS_OPEN: AtomicBool = AtomicBool::new(false);
+    let pool = Threadpool::new(2);
+    let mut trustees = pool.trustees().to_vec();
+    trustees.sort_by_key(|trustee| trustee.id());
+    let [a, b] = [0, 1].map(|at| trustees[at].entrust(Latch::new(0_i64)));
+    let held = trustees[1].entrust(());
+    let holds = std::thread::spawn(move || {
+        held.apply(|()| {
+            IS_IN.store(true, Ordering::Relaxed);
+            while !IS_OPEN.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+        });
+    });
+    while !IS_IN.load(Ordering::Relaxed) {
+        std::thread::yield_now();
+    }
+    let calls = std::thread::spawn(move || {
+        let calls: Vec<_> = (0..CALLS).map(|_| together_async((&a, &b), |(a, b)| (*a += 1, *b += 1).0)).collect();
+        // Every third is dropped: one that was not sent does not run.
+        let kept: Vec<_> =
+            calls.into_iter().enumerate().filter(|(place, _)| place % 3 != 0).map(|(_, call)| call).collect();
+        IS_OPEN.store(true, Ordering::Relaxed);
+        let kept = kept.into_iter().map(block_on).count();
+        (kept, block_on(together_async([&a], |[a]| *a)), block_on(together_async([&b], |[b]| *b)))
+    });
+    let (kept, a, b) = calls.join().unwrap();
+    holds.join().unwrap();
+    assert!(kept as i64 <= a && a < CALLS as i64 && a == b, "{kept} {a} {b}");
+}
+
+/// A trustee that has lent a value and sent the call on ends before the next one comes to it.
+#[test]
+#[ignore = "takes twelve seconds: `cargo dev stress`"]
+fn stress_a_call_comes_back_after_a_trustee_on_its_way_has_ended() {
+    static IS_BUSY: AtomicBool = AtomicBool::new(false);
+    static DROPPED: AtomicU64 = AtomicU64::new(0);
+    struct Counted(i64);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            DROPPED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let (tell, told) = std::sync::mpsc::channel();
+    let ends = std::thread::spawn(move || {
+        tell.send(local_trustee().entrust(Latch::new(Counted(1)))).unwrap();
+        trust::sleep(Duration::from_millis(300));
+    });
+    let a = told.recv().unwrap();
+    let pool = Threadpool::new(1);
+    let (b, busy) = (pool.entrust(Latch::new(2_i64)), pool.entrust(()));
+    assert!(a.trustee().id() < b.trustee().id(), "the call goes from the one that ends to the other");
+    let slow = std::thread::spawn(move || {
+        busy.apply(|()| {
+            IS_BUSY.store(true, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_secs(12));
+        });
+    });
+    while !IS_BUSY.load(Ordering::Relaxed) {
+        std::thread::yield_now();
+    }
+    let calls: Vec<_> = (0..4)
+        .map(|call| {
+            let (a, b) = (a.clone(), b.clone());
+            std::thread::spawn(move || {
+                try_together((&a, &b), move |(a, b)| {
+                    (a.0, *b) = (a.0 + 1, *b + 1);
+                    assert!(call != 3, "the others have been, or are refused");
+                    *b
+                })
+            })
+        })
+        .collect();
+    ends.join().unwrap();
+    let outcomes: Vec<_> = calls.into_iter().map(|call| call.join().unwrap()).collect();
+    slow.join().unwrap();
+    let is_told = |outcome: &Result<i64, Error>| {
+        matches!(outcome, Ok(3..=6) | Err(Error::Panicked { .. } | Error::Poisoned { .. } | Error::Gone { .. }))
+    };
+    assert!(outcomes.iter().all(is_told), "{outcomes:?}");
+    assert!(outcomes.iter().any(|outcome| matches!(outcome, Err(Error::Panicked { .. }))), "{outcomes:?}");
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 1);
+    b.clear_poison();
+    assert!((3..=6).contains(&value(&b)));
 }

@@ -197,7 +197,7 @@ impl<P: 'static, C: Call<P, Output: Send> + Send + 'static> Awaited<C::Output> f
 }
 
 /// The future's half.
-struct Pending<U> {
+pub(super) struct Pending<U> {
     asked: Arc<dyn Awaited<U>>,
     unsent: Option<Unsent>,
     /// Nothing else is under way there, so the outcome may come at once.
@@ -231,7 +231,7 @@ fn send<U>(asked: &Arc<dyn Awaited<U>>, worker: &Shared) {
 }
 
 impl<U> Pending<U> {
-    fn poll(&mut self, context: &TaskContext<'_>) -> Poll<Result<U, Fault>> {
+    pub(super) fn poll(&mut self, context: &TaskContext<'_>) -> Poll<Result<U, Fault>> {
         while let Some(unsent) = &mut self.unsent {
             let window = &unsent.worker.calls.window;
             if window.try_enter() {
@@ -352,7 +352,8 @@ impl<U: Send + 'static> TryApplyFuture<U> {
 }
 
 impl<T: 'static> Trust<T> {
-    fn ask<C: Call<T, Output: Send> + Send + 'static>(&self, mut call: C) -> Pending<C::Output> {
+    /// Sends a call, or keeps it for want of room.
+    pub(super) fn ask<C: Call<T, Output: Send> + Send + 'static>(&self, mut call: C) -> Pending<C::Output> {
         call.prepare(self.parts().1);
         let asked = Asked::new(self, call);
         let is_here = worker::existing(|worker| self.is_at(worker)).unwrap_or(false);

@@ -19,5 +19,6 @@ pub(crate) mod shared;
 pub(crate) mod signal;
 pub(crate) mod stats;
 pub(crate) mod together;
+pub(crate) mod together_future;
 mod travel;
 pub(crate) mod trust;

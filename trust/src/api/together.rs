@@ -1,6 +1,7 @@
 //! `together`: the calls that have one closure act on several latched values at once.
 //!
-//! Here: which trusts may be named, and the client's side. Not here: how the values are brought together (`tasks/together.rs`).
+//! Here: which trusts may be named, and the client's side. Not here: how the values are brought together (`tasks/together.rs`), and futures
+//! (`together_future.rs`).
 
 #![allow(unsafe_code)]
 
@@ -139,9 +140,15 @@ lists! {
 }
 
 /// The closure, and which values it is given.
-struct OnValues<V, F, U> {
+pub(super) struct OnValues<V, F, U> {
     f: F,
     types: PhantomData<fn(V) -> U>,
+}
+
+impl<V, F, U> OnValues<V, F, U> {
+    pub(super) fn new(f: F) -> Self {
+        OnValues { f, types: PhantomData }
+    }
 }
 
 impl<V, F, U> Job for OnValues<V, F, U>
@@ -198,14 +205,7 @@ where
     F: for<'a> FnOnce(Refs<'a, S>) -> U + NoRef + Send + 'static,
     U: NoRef + Send + 'static,
 {
-    match act::<S, U, F>("together", &trusts, f) {
-        Ok(Ok(value)) => value,
-        Ok(Err(failure)) => match *failure {
-            Failure { fault: Fault::Panicked(payload), .. } => std::panic::resume_unwind(payload),
-            failure => panic!("{}", failure.into_error()),
-        },
-        Err(error) => panic!("{error}"),
-    }
+    resume(act::<S, U, F>("together", &trusts, f))
 }
 
 /// As [`together`], for callers who want to handle what goes wrong.
@@ -228,7 +228,7 @@ where
     F: for<'a> FnOnce(Refs<'a, S>) -> U + NoRef + Send + 'static,
     U: NoRef + Send + 'static,
 {
-    act::<S, U, F>("try_together", &trusts, f)?.map_err(|failure| failure.into_error())
+    into_result(act::<S, U, F>("try_together", &trusts, f))
 }
 
 /// As [`together`], without waiting: `then` is called with the result, on this thread, as by
@@ -288,23 +288,57 @@ where
 {
     worker::with(|worker| {
         refuse_holder(worker, "together_then");
-        let route = match Route::new(worker, trusts.parts()) {
-            Ok(route) => route,
-            Err(error) => return call_back(worker, || then(Err(error))),
-        };
-        let job = OnValues::<S::Values, F, U> { f, types: PhantomData };
-        let answer =
-            move |outcome: Result<Outcome<U>, Fault>| then(flatten(outcome).map_err(|failure| failure.into_error()));
+        let job = OnValues::<S::Values, F, U>::new(f);
         // SAFETY: trusts of these latches, which live as long as this call; `Several` asks for `Send`.
-        unsafe { together_and_call_back(worker, route, job, Box::new(answer)) };
+        unsafe { send(worker, trusts.parts(), job, |told| then(into_result(told))) };
     });
 }
 
-fn flatten<U>(outcome: Result<Outcome<U>, Fault>) -> Outcome<U> {
-    outcome.unwrap_or_else(|fault| Err(Box::new(Failure::lost(fault))))
+/// The outcome of a call, or why it could not be made.
+pub(super) type Told<U> = Result<Outcome<U>, Error>;
+
+/// Of a call whose closure has no result.
+pub(super) fn lost<U>(fault: Fault) -> Outcome<U> {
+    Err(Box::new(Failure::lost(fault)))
 }
 
-fn act<S, U, F>(call: &str, trusts: &S, f: F) -> Result<Outcome<U>, Error>
+pub(super) fn into_result<U>(told: Told<U>) -> Result<U, Error> {
+    told?.map_err(|failure| failure.into_error())
+}
+
+/// What the closure has returned; with its own panic as it was, anything else as a panic with its text.
+pub(super) fn resume<U>(told: Told<U>) -> U {
+    match told {
+        Ok(Ok(value)) => value,
+        Ok(Err(failure)) => match *failure {
+            Failure { fault: Fault::Panicked(payload), .. } => std::panic::resume_unwind(payload),
+            failure => panic!("{}", failure.into_error()),
+        },
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Has the closure run; `then` is called on this thread.
+///
+/// # Safety
+/// As [`together_and_call_back`]: the trusts live as long as this call.
+pub(super) unsafe fn send<P: Parts, J: Job>(
+    worker: &Worker,
+    parts: P,
+    job: J,
+    then: impl FnOnce(Told<J::Output>) + 'static,
+) {
+    match Route::new(worker, parts) {
+        Ok(route) => {
+            let answer = move |outcome: Result<Outcome<J::Output>, Fault>| then(Ok(outcome.unwrap_or_else(lost)));
+            // SAFETY: the caller's promise.
+            unsafe { together_and_call_back(worker, route, job, Box::new(answer)) };
+        }
+        Err(error) => call_back(worker, || then(Err(error))),
+    }
+}
+
+fn act<S, U, F>(call: &str, trusts: &S, f: F) -> Told<U>
 where
     S: Several,
     F: for<'a> FnOnce(Refs<'a, S>) -> U + Send + 'static,
@@ -314,14 +348,14 @@ where
         worker.assert_may_wait(call);
         refuse_holder(worker, call);
         let route = Route::new(worker, trusts.parts())?;
-        let job = OnValues::<S::Values, F, U> { f, types: PhantomData };
+        let job = OnValues::<S::Values, F, U>::new(f);
         // SAFETY: trusts of these latches, which the caller lends for as long as this waits; `Several` asks for `Send`.
         Ok(unsafe { together_and_wait(worker, route, job) })
     })
 }
 
 /// A fiber that has a value could wait for one that has another and waits for this: a circle that no order prevents.
-fn refuse_holder(worker: &Worker, call: &str) {
+pub(super) fn refuse_holder(worker: &Worker, call: &str) {
     assert!(
         worker.context() != Context::Free || !worker.scheduler.is_holding(),
         "`{call}` in a closure that was launched, which holds the value of a latch already: name all of them in one call, \

@@ -110,6 +110,11 @@ impl Part {
     fn name(&self) -> &'static str {
         (self.kind.name)()
     }
+
+    /// What it is, and where.
+    pub(crate) fn place(&self) -> (*mut Header, TrusteeId) {
+        (self.property, self.trustee)
+    }
 }
 
 /// The properties of one call: an array where their number is known, else a `Vec`.

@@ -1,0 +1,217 @@
+//! `together` in async programs: futures of calls on several latched values at once.
+//!
+//! A call of an async program goes to a trustee as any other (`future.rs`), and from there to the others as that trustee's own: the one
+//! at which the closure will run, so that the result need not travel back. Up to then it has a trust of each property.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::future::Future;
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context as TaskContext, Poll};
+
+use crate::api::call::Call;
+use crate::api::future::Pending;
+use crate::api::together::{OnValues, Refs, Several, Told, into_result, lost, refuse_holder, resume, send};
+use crate::api::trust::Trust;
+use crate::error::Error;
+use crate::fiber::record;
+use crate::noref::NoRef;
+use crate::request::{Fault, Host};
+use crate::runtime::worker::reclaim::count;
+use crate::runtime::worker::{self, Worker};
+use crate::tasks::together::{Job, Parts, assert_here};
+
+/// Trusts of the properties that a call goes for.
+struct Counted<P: Parts>(P);
+
+impl<P: Parts> Counted<P> {
+    fn new(parts: P) -> Self {
+        parts.as_ref().iter().map(|part| part.place()).for_each(|(property, trustee)| count(trustee, property, 1));
+        Counted(parts)
+    }
+}
+
+impl<P: Parts> Drop for Counted<P> {
+    fn drop(&mut self) {
+        self.0.as_ref().iter().map(|part| part.place()).for_each(|(property, trustee)| count(trustee, property, -1));
+    }
+}
+
+/// `together`, on its way to one of the trustees.
+struct Together<P: Parts, J> {
+    trusts: Counted<P>,
+    job: J,
+}
+
+impl<P: Parts, J: Job> Call<()> for Together<P, J> {
+    type Output = Told<J::Output>;
+    const RUNS_HERE: bool = false;
+
+    fn send(
+        self,
+        _: &Trust<()>,
+        worker: &Worker,
+        then: impl FnOnce(Result<Self::Output, Fault>) + 'static,
+    ) -> Option<record::Awaited> {
+        let Together { trusts, job } = self;
+        // SAFETY: `trusts` are those of these properties, and live as long as this call.
+        unsafe { send(worker, trusts.0.clone(), job, |told| then(Ok(told))) };
+        None
+    }
+}
+
+/// A call of `together`, under way or at its end.
+enum State<U> {
+    Asked(Pending<Told<U>>),
+    Settled(Option<Told<U>>),
+}
+
+impl<U: Send + 'static> State<U> {
+    fn new<S, F>(trusts: &S, call: &str, f: F) -> Self
+    where
+        S: Several,
+        F: for<'a> FnOnce(Refs<'a, S>) -> U + Send + 'static,
+    {
+        worker::existing(|worker| refuse_holder(worker, call));
+        let parts = trusts.parts();
+        let job = OnValues::<S::Values, F, U>::new(f);
+        if let Err(error) = assert_here(parts.as_ref()) {
+            return State::Settled(Some(Err(error)));
+        }
+        let Some((property, last)) = parts.as_ref().iter().map(|part| part.place()).max_by_key(|(_, trustee)| *trustee)
+        else {
+            return State::Settled(Some(Ok(run_on_nothing(job))));
+        };
+        // It stands for the trustee; what keeps the property is the call's.
+        let trust = ManuallyDrop::new(Trust::<()>::of(property, last));
+        State::Asked(trust.ask(Together { trusts: Counted::new(parts), job }))
+    }
+}
+
+impl<U> State<U> {
+    fn poll(&mut self, context: &TaskContext<'_>) -> Poll<Told<U>> {
+        match self {
+            State::Asked(pending) => {
+                pending.poll(context).map(|outcome| outcome.unwrap_or_else(|fault| Ok(lost(fault))))
+            }
+            State::Settled(told) => match told.take() {
+                Some(told) => Poll::Ready(told),
+                None => panic!("a future of a `together` was polled after it had given its result"),
+            },
+        }
+    }
+}
+
+/// An empty list has no trustee.
+fn run_on_nothing<J: Job>(job: J) -> crate::tasks::together::Outcome<J::Output> {
+    // SAFETY: there are no values.
+    let run = || catch_unwind(AssertUnwindSafe(|| unsafe { job.run(&[]) }));
+    let is_worker = worker::existing(|_| ()).is_some();
+    let outcome = if is_worker { worker::with(|worker| worker.delegated(run)) } else { run() };
+    outcome.or_else(|payload| lost(Fault::Panicked(payload)))
+}
+
+/// The result of [`together_async`]. Dropping it discards the result; the closure runs all the same, unless there was no room for it
+/// yet.
+#[must_use = "a closure for which there was no room is not sent before this is polled: await it"]
+pub struct TogetherFuture<U>(State<U>);
+
+/// The result of [`try_together_async`]. Dropping it is as for [`TogetherFuture`].
+#[must_use = "a closure for which there was no room is not sent before this is polled: await it"]
+pub struct TryTogetherFuture<U>(State<U>);
+
+// Nothing of them is ever pinned.
+impl<U> Unpin for TogetherFuture<U> {}
+impl<U> Unpin for TryTogetherFuture<U> {}
+
+impl<U> Future for TogetherFuture<U> {
+    type Output = U;
+    fn poll(self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<U> {
+        self.get_mut().0.poll(context).map(resume)
+    }
+}
+
+impl<U> Future for TryTogetherFuture<U> {
+    type Output = Result<U, Error>;
+    fn poll(self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        self.get_mut().0.poll(context).map(into_result)
+    }
+}
+
+impl<U> fmt::Debug for TogetherFuture<U> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TogetherFuture").finish_non_exhaustive()
+    }
+}
+
+impl<U> fmt::Debug for TryTogetherFuture<U> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TryTogetherFuture").finish_non_exhaustive()
+    }
+}
+
+/// As [`together`](crate::together), for async programs: gives a future of the result, on any executor and any thread, which does not
+/// become a trustee by it. The call is sent at once, as that of [`apply_async`](Trust::apply_async), whose back-pressure it shares: it
+/// goes to the trustee at which `f` will run, and beyond 1,024 calls of async programs there its future waits for room.
+///
+/// Calls of one thread whose sets of trusts have the same trustees are sent in order; which of them runs first is open where they go for
+/// different values. The closure of a call on an empty list runs at once, on the calling thread.
+///
+/// ```
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+/// use trust::{Latch, Threadpool, together_async};
+///
+/// let pool = Threadpool::new(2);
+/// let (mine, yours) = (pool.entrust(Latch::new(100)), pool.entrust(Latch::new(0)));
+/// # runtime.block_on(async {
+/// let left = together_async((&mine, &yours), |(mine, yours)| {
+///     *mine -= 30;
+///     *yours += 30;
+///     *mine
+/// });
+/// assert_eq!(left.await, 70);
+/// # });
+/// ```
+///
+/// # Panics
+/// In a closure that was [launched](Trust::launch), which holds a value already. When it is awaited: as `together`.
+pub fn together_async<S, U, F>(trusts: S, f: F) -> TogetherFuture<U>
+where
+    S: Several,
+    F: for<'a> FnOnce(Refs<'a, S>) -> U + NoRef + Send + 'static,
+    U: NoRef + Send + 'static,
+{
+    TogetherFuture(State::new(&trusts, "together_async", f))
+}
+
+/// As [`together_async`], for callers who want to handle what goes wrong.
+///
+/// # Errors
+/// When it is awaited: those of [`try_together`](crate::try_together).
+///
+/// ```
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+/// use trust::{Error, Latch, Threadpool, try_together_async};
+///
+/// let pool = Threadpool::new(2);
+/// let (a, b) = (pool.entrust(Latch::new(1_u32)), pool.entrust(Latch::new(2_u32)));
+/// # runtime.block_on(async {
+/// let outcome = try_together_async((&a, &b), |(a, b)| *a / (*b - 2)).await;
+/// assert!(matches!(outcome, Err(Error::Panicked { .. })));
+/// assert!(matches!(try_together_async([&a, &a], |_| ()).await, Err(Error::Twice { .. })));
+/// # });
+/// ```
+///
+/// # Panics
+/// In a closure that was launched.
+pub fn try_together_async<S, U, F>(trusts: S, f: F) -> TryTogetherFuture<U>
+where
+    S: Several,
+    F: for<'a> FnOnce(Refs<'a, S>) -> U + NoRef + Send + 'static,
+    U: NoRef + Send + 'static,
+{
+    TryTogetherFuture(State::new(&trusts, "try_together_async", f))
+}
