@@ -56,6 +56,11 @@ pub enum Error {
         /// Which fibers and properties.
         cycle: String,
     },
+    /// There was no answer in time. What was asked for is not withdrawn: the closure may run yet, or has.
+    TimedOut {
+        /// Type of the property.
+        property: &'static str,
+    },
     /// A serialised argument or result is larger than one request may carry.
     TooLarge {
         /// Its size.
@@ -98,6 +103,10 @@ impl fmt::Display for Error {
                  together to trustees of one machine, and launch the call there"
             ),
             Error::Deadlock { cycle } => write!(f, "deadlock: {cycle}"),
+            Error::TimedOut { property } => write!(
+                f,
+                "a property of type `{property}` did not answer in time; the closure was sent, and may run yet"
+            ),
             Error::TooLarge { bytes, limit_bytes } => write!(
                 f,
                 "a serialised argument or result of {bytes} bytes is over the limit of {limit_bytes} bytes; \

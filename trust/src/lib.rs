@@ -72,6 +72,7 @@ mod tasks;
 mod unwind;
 
 pub use api::dump::{Dump, dump};
+pub use api::each::{apply_each, apply_each_with, try_apply_each, try_apply_each_with};
 pub use api::future::{ApplyFuture, TryApplyFuture};
 #[doc(hidden)]
 pub use api::link;
@@ -90,8 +91,9 @@ pub use noref::NoRef;
 pub use runtime::worker::idle::set_spin;
 pub use stats::Stats;
 pub use tasks::held::Held;
-pub use tasks::join::{JoinHandle, Outcome, finish, spawn, spawn_named, yield_now};
+pub use tasks::join::{JoinHandle, Outcome, finish, join_all, spawn, spawn_named, yield_now};
 pub use tasks::latch::{Latch, LatchGuard};
 pub use tasks::promise::{Pending, Promise, PromiseId, promise};
+pub use tasks::select::{Source, select};
 pub use tasks::sleep::sleep;
 pub use tasks::wait_all::{may_wait, wait_all};

@@ -4,7 +4,10 @@
 //! Each public method is one line of a row: `calls!` writes its signature and has its one statement. What a form costs where the
 //! trustee is this very thread, or how a request is encoded, is not here.
 
+use std::any::type_name;
 use std::marker::PhantomData;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -12,6 +15,7 @@ use serde::de::DeserializeOwned;
 use crate::api::apply::Apply;
 use crate::api::trust::Trust;
 use crate::fiber::record::Awaited;
+use crate::fiber::timer::Waiter;
 use crate::ids::TrusteeId;
 use crate::request::{Fault, Host, Then};
 use crate::runtime::worker::{self, Context, Worker};
@@ -22,6 +26,7 @@ use crate::tasks::held::Held;
 use crate::tasks::job::{Plain, Serialised};
 use crate::tasks::latch::Latch;
 use crate::tasks::launch::launch;
+use crate::tasks::one_shot::OneShot;
 use crate::tasks::reply::Reply;
 
 /// A closure on its way to a property of type `P`.
@@ -57,6 +62,24 @@ pub(crate) trait Call<P: 'static>: Sized {
             }
         });
         finish(outcome)
+    }
+
+    /// Sends it, and waits for the outcome, but no longer than `time`. What comes later is dropped.
+    fn wait_up_to(self, trust: &Trust<P>, call: &str, time: Duration) -> Option<Result<Self::Output, Fault>> {
+        worker::with(|worker| {
+            worker.assert_may_wait(call);
+            // Without an end where a clock cannot say it.
+            let end = Instant::now().checked_add(time);
+            let slot = Rc::new(OneShot::new(Waiter::default()));
+            let given = Rc::clone(&slot);
+            // Where there is no slot it is queued: to wait for one might take longer.
+            send_from_loop(self, trust, worker, move |outcome| given.set(outcome));
+            worker.settle();
+            let awaited = Awaited::Answer(type_name::<P>());
+            worker.wait_unless_aborted(awaited, end, &slot.waiter, || slot.is_set());
+            worker.heed_abort();
+            slot.take()
+        })
     }
 
     /// Sends it; `then` is called with the outcome.
@@ -274,6 +297,18 @@ macro_rules! calls {
             $($bound)+
         {
             $call.wait(self, stringify!($name), |outcome| outcome.map_err(Fault::into_error::<T>))
+        }
+    };
+    (@timeout [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {
+        $(#[$attribute])*
+        pub fn $name<$($generic),+>(&self, $($argument: $of,)+ time: Duration) -> Result<U, Error>
+        where
+            $($bound)+
+        {
+            match $call.wait_up_to(self, stringify!($name), time) {
+                Some(outcome) => outcome.map_err(Fault::into_error::<T>),
+                None => Err(Error::TimedOut { property: std::any::type_name::<T>() }),
+            }
         }
     };
     (@then [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {

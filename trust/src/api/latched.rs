@@ -2,6 +2,8 @@
 //!
 //! Here: what programs call. Not here: the forms (`call.rs`), the latch (`latch.rs`), what goes on at the trustee (`launch.rs`).
 
+use std::time::Duration;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -59,6 +61,25 @@ impl<T: 'static> Trust<Latch<T>> {
         /// assert!(matches!(number.try_launch(|n| *n), Err(trust::Error::Poisoned { .. })));
         /// ```
         try_wait try_launch;
+
+        /// As [`launch`](Self::launch), waiting no longer than `time`: see [`apply_timeout`](Trust::apply_timeout). A fiber that was
+        /// launched runs to its end, and has the value up to then.
+        ///
+        /// # Errors
+        /// [`Error::TimedOut`], and those of [`try_launch`](Self::try_launch).
+        ///
+        /// # Panics
+        /// Inside a delegated closure or a callback, where nothing may wait.
+        ///
+        /// ```
+        /// use std::time::Duration;
+        /// let pool = trust::Threadpool::new(1);
+        /// let number = pool.entrust(trust::Latch::new(7));
+        /// let slow = |n: &mut i32| { trust::sleep(Duration::from_millis(50)); *n += 1; *n };
+        /// assert!(matches!(number.launch_timeout(slow, Duration::from_millis(1)), Err(trust::Error::TimedOut { .. })));
+        /// assert_eq!(number.launch_timeout(|n| *n, Duration::from_secs(60)), Ok(8)); // it has run all the same
+        /// ```
+        timeout launch_timeout;
 
         /// As [`launch`](Self::launch), without waiting; `then` is called with the result as by
         /// [`apply_then`](Trust::apply_then).
@@ -155,6 +176,24 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         try_wait try_launch_held;
 
+        /// As [`launch_held`](Self::launch_held), waiting no longer than `time`: see [`apply_timeout`](Trust::apply_timeout). A fiber that was
+        /// launched runs to its end, and has the value up to then.
+        ///
+        /// # Errors
+        /// [`Error::TimedOut`], and those of [`try_launch_held`](Self::try_launch_held).
+        ///
+        /// # Panics
+        /// Inside a delegated closure or a callback, where nothing may wait.
+        ///
+        /// ```
+        /// use std::time::Duration;
+        /// let pool = trust::Threadpool::new(1);
+        /// let number = pool.entrust(trust::Latch::new(7));
+        /// let product = number.launch_held_timeout(|n| { n.released(trust::yield_now); **n * 6 }, Duration::from_secs(60));
+        /// assert_eq!(product, Ok(42));
+        /// ```
+        timeout launch_held_timeout;
+
         /// As [`launch_held`](Self::launch_held), without waiting, as [`launch_then`](Self::launch_then).
         ///
         /// ```
@@ -242,6 +281,25 @@ impl<T: 'static> Trust<Latch<T>> {
         /// assert_eq!(names.try_launch_with(|names, name: String| { names.push(name); names.len() }, "Ada".to_owned()), Ok(1));
         /// ```
         try_wait try_launch_with;
+
+        /// As [`launch_with`](Self::launch_with), waiting no longer than `time`: see [`apply_timeout`](Trust::apply_timeout). A fiber that was
+        /// launched runs to its end, and has the value up to then.
+        ///
+        /// # Errors
+        /// [`Error::TimedOut`], and those of [`try_launch_with`](Self::try_launch_with).
+        ///
+        /// # Panics
+        /// Inside a delegated closure or a callback, where nothing may wait.
+        ///
+        /// ```
+        /// use std::time::Duration;
+        /// let pool = trust::Threadpool::new(1);
+        /// let names = pool.entrust(trust::Latch::new(vec!["Ada".to_owned()]));
+        /// let add = |names: &mut Vec<String>, name: String| { names.push(name); names.join(" ") };
+        /// let all = names.launch_with_timeout(add, "Byron".to_owned(), Duration::from_secs(60));
+        /// assert_eq!(all.as_deref(), Ok("Ada Byron"));
+        /// ```
+        timeout launch_with_timeout;
 
         /// As [`launch_with`](Self::launch_with), without waiting, as [`launch_then`](Self::launch_then).
         ///
@@ -339,6 +397,25 @@ impl<T: 'static> Trust<Latch<T>> {
         /// assert_eq!(names.try_launch_held_with(|names, name: String| { names.push(name); names.len() }, "Ada".to_owned()), Ok(1));
         /// ```
         try_wait try_launch_held_with;
+
+        /// As [`launch_held_with`](Self::launch_held_with), waiting no longer than `time`: see [`apply_timeout`](Trust::apply_timeout). A fiber that was
+        /// launched runs to its end, and has the value up to then.
+        ///
+        /// # Errors
+        /// [`Error::TimedOut`], and those of [`try_launch_held_with`](Self::try_launch_held_with).
+        ///
+        /// # Panics
+        /// Inside a delegated closure or a callback, where nothing may wait.
+        ///
+        /// ```
+        /// use std::time::Duration;
+        /// let pool = trust::Threadpool::new(1);
+        /// let names = pool.entrust(trust::Latch::new(Vec::new()));
+        /// let time = Duration::from_secs(60);
+        /// let count = names.launch_held_with_timeout(|names, name: String| { names.push(name); names.len() }, "Ada".to_owned(), time);
+        /// assert_eq!(count, Ok(1));
+        /// ```
+        timeout launch_held_with_timeout;
 
         /// As [`launch_held_with`](Self::launch_held_with), without waiting, as [`launch_then`](Self::launch_then).
         ///

@@ -7,6 +7,7 @@ mod answer;
 mod apply;
 mod call;
 pub(crate) mod dump;
+pub(crate) mod each;
 pub(crate) mod future;
 pub(crate) mod latched;
 pub mod link;

@@ -1,5 +1,7 @@
 //! `apply` and its kin: the calls on any property. The forms: `call.rs`; how a request is made: `trust.rs`.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -52,6 +54,30 @@ impl<T: 'static> Trust<T> {
         /// ```
         #[inline]
         try_wait try_apply;
+
+        /// As [`try_apply`](Self::try_apply), and waits no longer than `time` for the answer. What was sent cannot be taken back: after
+        /// [`Error::TimedOut`] the closure may run yet, may be running, or has run with its answer on the way here, which is then
+        /// dropped. So it fits where that does no harm, or is found out later: reads, and closures that can be asked for twice. A call that timed
+        /// out takes up memory until it is answered.
+        ///
+        /// `time` bounds the wait for a place in the queue to the trustee too, but not the closure where the trustee is this thread, which
+        /// runs it at once. [`JoinHandle::abort`](crate::JoinHandle::abort) ends the wait as well.
+        ///
+        /// # Errors
+        /// [`Error::TimedOut`], and those of [`try_apply`](Self::try_apply).
+        ///
+        /// # Panics
+        /// Inside a delegated closure or a callback, where nothing may wait.
+        ///
+        /// ```
+        /// use std::time::Duration;
+        /// let pool = trust::Threadpool::new(1);
+        /// let number = pool.entrust(7);
+        /// assert_eq!(number.apply_timeout(|n| *n, Duration::from_secs(60)), Ok(7));
+        /// let busy = number.apply_timeout(|_| std::thread::sleep(Duration::from_millis(50)), Duration::from_millis(1));
+        /// assert!(matches!(busy, Err(trust::Error::TimedOut { .. })));
+        /// ```
+        timeout apply_timeout;
 
         /// Applies `f` to the property and goes on at once; `then` is called with the result, on this thread, when
         /// this thread next takes responses. Legal everywhere, also inside delegated closures and callbacks.
@@ -183,6 +209,23 @@ impl<T: 'static> Trust<T> {
         /// assert!(matches!(names.try_apply_with(find, "Bob".to_owned()), Err(trust::Error::Panicked { .. })));
         /// ```
         try_wait try_apply_with;
+
+        /// As [`apply_with`](Self::apply_with), waiting no longer than `time`: see [`apply_timeout`](Self::apply_timeout).
+        ///
+        /// # Errors
+        /// [`Error::TimedOut`], and those of [`try_apply_with`](Self::try_apply_with).
+        ///
+        /// # Panics
+        /// Inside a delegated closure or a callback, where nothing may wait.
+        ///
+        /// ```
+        /// let pool = trust::Threadpool::new(1);
+        /// let names = pool.entrust(vec!["Ada".to_owned()]);
+        /// let find = |names: &mut Vec<String>, name: String| names.contains(&name);
+        /// let time = std::time::Duration::from_secs(60);
+        /// assert_eq!(names.apply_with_timeout(find, "Ada".to_owned(), time), Ok(true));
+        /// ```
+        timeout apply_with_timeout;
 
         /// As [`apply_then`](Self::apply_then), with argument and result as in [`apply_with`](Self::apply_with).
         ///

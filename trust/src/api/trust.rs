@@ -40,20 +40,21 @@ use crate::unwind::quietly;
 /// A row says what the closure is given and where it runs, a column how its result comes back. All of them reach properties of
 /// this process and, on a rack, of other machines.
 ///
-/// | the caller waits | `try_`: for an error too | `_then`: a callback | and with errors | `_async`: a future | and with errors |
-/// |---|---|---|---|---|---|
-/// | [`apply`](Trust::apply) | [`try_apply`](Trust::try_apply) | [`apply_then`](Trust::apply_then) | [`try_apply_then`](Trust::try_apply_then) | [`apply_async`](Trust::apply_async) | [`try_apply_async`](Trust::try_apply_async) |
-/// | [`apply_with`](Trust::apply_with) | [`try_apply_with`](Trust::try_apply_with) | [`apply_with_then`](Trust::apply_with_then) | [`try_apply_with_then`](Trust::try_apply_with_then) | [`apply_with_async`](Trust::apply_with_async) | [`try_apply_with_async`](Trust::try_apply_with_async) |
-/// | [`launch`](Trust::launch) | [`try_launch`](Trust::try_launch) | [`launch_then`](Trust::launch_then) | [`try_launch_then`](Trust::try_launch_then) | [`launch_async`](Trust::launch_async) | [`try_launch_async`](Trust::try_launch_async) |
-/// | [`launch_with`](Trust::launch_with) | [`try_launch_with`](Trust::try_launch_with) | [`launch_with_then`](Trust::launch_with_then) | [`try_launch_with_then`](Trust::try_launch_with_then) | [`launch_with_async`](Trust::launch_with_async) | [`try_launch_with_async`](Trust::try_launch_with_async) |
-/// | [`launch_held`](Trust::launch_held) | [`try_launch_held`](Trust::try_launch_held) | [`launch_held_then`](Trust::launch_held_then) | [`try_launch_held_then`](Trust::try_launch_held_then) | [`launch_held_async`](Trust::launch_held_async) | [`try_launch_held_async`](Trust::try_launch_held_async) |
-/// | [`launch_held_with`](Trust::launch_held_with) | [`try_launch_held_with`](Trust::try_launch_held_with) | [`launch_held_with_then`](Trust::launch_held_with_then) | [`try_launch_held_with_then`](Trust::try_launch_held_with_then) | [`launch_held_with_async`](Trust::launch_held_with_async) | [`try_launch_held_with_async`](Trust::try_launch_held_with_async) |
+/// | the caller waits | `try_`: for an error too | `_timeout`: so long | `_then`: a callback | and with errors | `_async`: a future | and with errors |
+/// |---|---|---|---|---|---|---|
+/// | [`apply`](Trust::apply) | [`try_apply`](Trust::try_apply) | [`apply_timeout`](Trust::apply_timeout) | [`apply_then`](Trust::apply_then) | [`try_apply_then`](Trust::try_apply_then) | [`apply_async`](Trust::apply_async) | [`try_apply_async`](Trust::try_apply_async) |
+/// | [`apply_with`](Trust::apply_with) | [`try_apply_with`](Trust::try_apply_with) | [`apply_with_timeout`](Trust::apply_with_timeout) | [`apply_with_then`](Trust::apply_with_then) | [`try_apply_with_then`](Trust::try_apply_with_then) | [`apply_with_async`](Trust::apply_with_async) | [`try_apply_with_async`](Trust::try_apply_with_async) |
+/// | [`launch`](Trust::launch) | [`try_launch`](Trust::try_launch) | [`launch_timeout`](Trust::launch_timeout) | [`launch_then`](Trust::launch_then) | [`try_launch_then`](Trust::try_launch_then) | [`launch_async`](Trust::launch_async) | [`try_launch_async`](Trust::try_launch_async) |
+/// | [`launch_with`](Trust::launch_with) | [`try_launch_with`](Trust::try_launch_with) | [`launch_with_timeout`](Trust::launch_with_timeout) | [`launch_with_then`](Trust::launch_with_then) | [`try_launch_with_then`](Trust::try_launch_with_then) | [`launch_with_async`](Trust::launch_with_async) | [`try_launch_with_async`](Trust::try_launch_with_async) |
+/// | [`launch_held`](Trust::launch_held) | [`try_launch_held`](Trust::try_launch_held) | [`launch_held_timeout`](Trust::launch_held_timeout) | [`launch_held_then`](Trust::launch_held_then) | [`try_launch_held_then`](Trust::try_launch_held_then) | [`launch_held_async`](Trust::launch_held_async) | [`try_launch_held_async`](Trust::try_launch_held_async) |
+/// | [`launch_held_with`](Trust::launch_held_with) | [`try_launch_held_with`](Trust::try_launch_held_with) | [`launch_held_with_timeout`](Trust::launch_held_with_timeout) | [`launch_held_with_then`](Trust::launch_held_with_then) | [`try_launch_held_with_then`](Trust::try_launch_held_with_then) | [`launch_held_with_async`](Trust::launch_held_with_async) | [`try_launch_held_with_async`](Trust::try_launch_held_with_async) |
 ///
 /// - `apply`: the closure runs at the trustee, where it may not wait; what it captures and returns travels as it lies in memory.
 /// - `launch`: on a [`Latch`](crate::Latch), in a fiber of the trustee, where it may wait with the value in hand. `launch_held`:
 ///   it may also give the value up for a while ([`Held`](crate::Held)).
 /// - `_with`: with one more argument, which travels serialised, as does the result: what holds pointers may pass.
-/// - On several latched values at once: [`together`](crate::together), which has forms of its own.
+/// - On several latched values at once: [`together`](crate::together), which has forms of its own. One closure on each of many
+///   properties: [`apply_each`](crate::apply_each).
 ///
 /// ```
 /// let counter = trust::local_trustee().entrust(17);

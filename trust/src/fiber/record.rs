@@ -34,6 +34,10 @@ pub(crate) enum Awaited {
     Latch(&'static str),
     /// A promise.
     Promise(&'static str),
+    /// One of several promises.
+    Promises,
+    /// The answer of a property of this type, for no longer than some time.
+    Answer(&'static str),
     /// A time.
     Time,
     /// A socket.
@@ -105,6 +109,8 @@ impl fmt::Display for Awaited {
             Awaited::End(_) => f.write_str("the end of a fiber (`join`)"),
             Awaited::Latch(of) => write!(f, "a locked `Latch<{of}>`"),
             Awaited::Promise(of) => write!(f, "a promised `{of}`"),
+            Awaited::Promises => f.write_str("one of several promised values"),
+            Awaited::Answer(of) => write!(f, "the answer of a `{of}`, for some time"),
             Awaited::Time => f.write_str("a time (`sleep`)"),
             #[cfg(feature = "net")]
             Awaited::Socket => f.write_str("a socket"),

@@ -166,6 +166,23 @@ impl<R> JoinHandle<R> {
     }
 }
 
+/// Waits until all of these fibers have ended. The outcomes are in the order of the handles.
+///
+/// The iterator is used up before anything is waited for: `join_all(work.map(|one| trust::spawn(..)))` has all of them run at the same time.
+///
+/// ```
+/// let pool = trust::Threadpool::new(2);
+/// let squares = trust::join_all((0..4).map(|number| pool.spawn(move || number * number)));
+/// assert_eq!(squares.into_iter().map(|square| square.unwrap()).collect::<Vec<_>>(), [0, 1, 4, 9]);
+/// ```
+///
+/// # Panics
+/// In delegated context and in callbacks, where nothing may wait.
+pub fn join_all<R>(handles: impl IntoIterator<Item = JoinHandle<R>>) -> Vec<Outcome<R>> {
+    let handles: Vec<JoinHandle<R>> = handles.into_iter().collect();
+    handles.into_iter().map(JoinHandle::join).collect()
+}
+
 impl<R> fmt::Debug for JoinHandle<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JoinHandle").field("finished", &self.is_finished()).finish()

@@ -11,6 +11,7 @@ pub(crate) mod launch;
 pub(crate) mod one_shot;
 pub(crate) mod promise;
 pub(crate) mod reply;
+pub(crate) mod select;
 pub(crate) mod sleep;
 pub(crate) mod together;
 pub(crate) mod wait_all;

@@ -3,16 +3,35 @@
 //! What waits is what differs: a caller on its own stack (`reply.rs`), a fiber that a timer may wake too (`promise.rs`), a fiber of another
 //! thread (`join.rs`), a task of an async program (`api/future.rs`).
 
-use std::borrow::Borrow;
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
 use crate::fiber::FiberRef;
-use crate::runtime::worker;
+use crate::fiber::timer::Waiter;
+use crate::runtime::worker::{self, Worker};
 
 /// The place of a fiber that waits. Empty while it runs, and for a thread's own code, which sees for itself.
 pub(crate) type WaitingFiber = Cell<Option<FiberRef>>;
+
+/// Where fibers are that wait for a value of their own thread.
+pub(crate) trait Waiting {
+    /// Lets them go on.
+    fn wake(&self, worker: &Worker);
+}
+
+impl Waiting for WaitingFiber {
+    #[inline(always)]
+    fn wake(&self, worker: &Worker) {
+        worker.resume(self.take());
+    }
+}
+
+impl Waiting for Waiter {
+    fn wake(&self, worker: &Worker) {
+        worker.resume(self.take());
+    }
+}
 
 /// Within one thread.
 #[derive(Default)]
@@ -22,7 +41,7 @@ pub(crate) struct OneShot<T, W = WaitingFiber> {
     pub(crate) waiter: W,
 }
 
-impl<T, W: Borrow<WaitingFiber>> OneShot<T, W> {
+impl<T, W: Waiting> OneShot<T, W> {
     #[inline(always)]
     pub(crate) fn new(waiter: W) -> Self {
         OneShot { value: Cell::new(None), is_set: Cell::new(false), waiter }
@@ -33,7 +52,7 @@ impl<T, W: Borrow<WaitingFiber>> OneShot<T, W> {
     pub(crate) fn set(&self, value: T) {
         self.value.set(Some(value));
         self.is_set.set(true);
-        worker::with(|worker| worker.resume(self.waiter.borrow().take()));
+        worker::with(|worker| self.waiter.wake(worker));
     }
 
     /// Was it given, taken or not?

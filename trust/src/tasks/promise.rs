@@ -21,7 +21,6 @@ use serde::de::DeserializeOwned;
 
 use crate::error::Error;
 use crate::fiber::record::{Awaited, Whom};
-use crate::fiber::timer::Waiter;
 use crate::fiber::{Entry, Origin};
 use crate::ids::{self, TrusteeId};
 use crate::noref::NoRef;
@@ -33,6 +32,7 @@ use crate::serial;
 use crate::serial::parcel::Parcel;
 use crate::tasks::deliver::{Deliver, call_back, deliver_fault, pack_token, unpack_token};
 use crate::tasks::one_shot::OneShot;
+use crate::tasks::select::{Waiters, sealed};
 use crate::unwind::quietly;
 
 /// Makes a promise of a `T`, and what waits for it.
@@ -53,7 +53,7 @@ use crate::unwind::quietly;
 ///
 /// Cost: nothing is sent; keeping it is one request to this thread's worker, dropping it unkept likewise.
 pub fn promise<T: 'static>() -> (Promise<T>, Pending<T>) {
-    let slot = Rc::new(OneShot::new(Waiter::default()));
+    let slot = Rc::new(OneShot::new(Waiters::default()));
     worker::with(|worker| {
         let settled = Rc::clone(&slot);
         let token = worker.launches.expect_promised(Box::new(move |outcome| settled.set(outcome)));
@@ -241,7 +241,7 @@ impl<T: DeserializeOwned + 'static> Request for Kept<T> {
 /// Dropped, it lets the promise be kept in vain.
 pub struct Pending<T> {
     id: PromiseId,
-    slot: Rc<OneShot<Result<T, Fault>, Waiter>>,
+    slot: Rc<OneShot<Result<T, Fault>, Waiters>>,
 }
 
 impl<T: 'static> Pending<T> {
@@ -263,7 +263,7 @@ impl<T: 'static> Pending<T> {
         worker::with(|worker| {
             worker.assert_may_wait("Pending::wait");
             if !self.slot.is_set() {
-                worker.wait_unless_aborted(Awaited::Promise(type_name::<T>()), None, &self.slot.waiter, || {
+                worker.wait_unless_aborted(Awaited::Promise(type_name::<T>()), None, &self.slot.waiter.own, || {
                     self.slot.is_set()
                 });
                 worker.heed_abort();
@@ -290,8 +290,9 @@ impl<T: 'static> Pending<T> {
             worker.assert_may_wait("Pending::wait_timeout");
             // Without an end where a clock cannot say it.
             let end = Instant::now().checked_add(time);
-            worker
-                .wait_unless_aborted(Awaited::Promise(type_name::<T>()), end, &self.slot.waiter, || self.slot.is_set());
+            worker.wait_unless_aborted(Awaited::Promise(type_name::<T>()), end, &self.slot.waiter.own, || {
+                self.slot.is_set()
+            });
             worker.heed_abort();
         });
         self.try_take()
@@ -320,6 +321,16 @@ impl<T> Pending<T> {
     /// ```
     pub fn id(&self) -> PromiseId {
         self.id
+    }
+}
+
+impl<T: 'static> sealed::Source for Pending<T> {
+    fn is_settled(&self) -> bool {
+        self.slot.is_set()
+    }
+    #[expect(private_interfaces, reason = "as in the trait")]
+    fn waiters(&self) -> &Waiters {
+        &self.slot.waiter
     }
 }
 

@@ -346,3 +346,46 @@ fn loom_count_client_leaves() {
         keeper.run(3, thread);
     });
 }
+
+/// A call of `together` comes to this trustee by way of another one, while the caller drops its trust. It has a trust of its own, which
+/// is dropped when it has come back.
+fn forwarded(has_trust: bool) {
+    explore(move || {
+        let (keeper, trust) = keeper(Rule::Reclamation);
+        let (caller, forwarder, teller) = (keeper.member(), keeper.member(), keeper.member());
+        let thread = spawn(move || {
+            let own = if has_trust {
+                caller.clone_of(&trust)
+            } else {
+                Held { property: trust.property, tally: Arc::clone(&trust.tally) }
+            };
+            let forwards = spawn(move || {
+                forwarder.apply(&own);
+                forwarder.flush();
+                if !has_trust {
+                    return Next(None);
+                }
+                Next(Some(spawn(move || {
+                    teller.let_go(own);
+                    teller.flush();
+                    Next(None)
+                })))
+            });
+            caller.let_go(trust);
+            caller.flush();
+            Next(Some(forwards))
+        });
+        keeper.run(2, thread);
+    });
+}
+
+#[test]
+fn loom_count_forwarded_request() {
+    forwarded(true);
+}
+
+#[test]
+#[should_panic(expected = "reclaimed")]
+fn loom_count_without_a_trust_of_its_own_a_forwarded_request_loses_its_property() {
+    forwarded(false);
+}

@@ -1,0 +1,106 @@
+//! `select`: waits for the first of several promised values.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::fiber::record::Awaited;
+use crate::fiber::timer::Waiter;
+use crate::runtime::worker::{self, Worker};
+use crate::tasks::one_shot::Waiting;
+
+/// Who waits for a promised value.
+#[derive(Default)]
+pub(crate) struct Waiters {
+    /// For it alone.
+    pub(crate) own: Waiter,
+    /// For it among others: each of them has one waiter for all, which whoever comes first takes (S2).
+    selecting: RefCell<Vec<Waiter>>,
+}
+
+impl Waiting for Waiters {
+    fn wake(&self, worker: &Worker) {
+        worker.resume(self.own.take());
+        // They take themselves out.
+        self.selecting.borrow().iter().for_each(|waiter| worker.resume(waiter.take()));
+    }
+}
+
+/// What [`select`] can wait for: a [`Pending`](crate::Pending).
+///
+/// Sealed: it cannot be implemented outside of this crate.
+pub trait Source: sealed::Source {}
+
+impl<S: sealed::Source> Source for S {}
+
+pub(crate) mod sealed {
+    pub trait Source {
+        /// Was it given, taken or not?
+        fn is_settled(&self) -> bool;
+        #[expect(private_interfaces, reason = "nobody outside can name it, nor has to")]
+        fn waiters(&self) -> &super::Waiters;
+    }
+}
+
+/// One that waits for all of these; no longer when this is dropped.
+struct Selecting<'a> {
+    sources: &'a [&'a dyn Source],
+    waiter: Waiter,
+}
+
+impl<'a> Selecting<'a> {
+    fn new(sources: &'a [&'a dyn Source]) -> Self {
+        let waiter = Waiter::default();
+        sources.iter().for_each(|source| source.waiters().selecting.borrow_mut().push(Rc::clone(&waiter)));
+        Selecting { sources, waiter }
+    }
+}
+
+impl Drop for Selecting<'_> {
+    fn drop(&mut self) {
+        for source in self.sources {
+            source.waiters().selecting.borrow_mut().retain(|waiter| !Rc::ptr_eq(waiter, &self.waiter));
+        }
+    }
+}
+
+/// Waits until one of these promised values has come, or until it is known that it will not, but no longer than `time`, if that is given.
+/// Returns the place of the first of them of which this is so, which need not be the one that came first; `None` when the time is over.
+/// Nothing is taken: [`Pending::try_take`](crate::Pending::try_take) has the value then. One whose value was taken before counts as well: leave
+/// it out.
+///
+/// Anything that calls back can be waited for this way: `trust.apply_then(f, |value| promise.keep(value))`. For channels of a rack program there
+/// is `gossamer::sync::select`.
+///
+/// ```
+/// use std::time::Duration;
+/// use trust::{promise, select};
+///
+/// let pool = trust::Threadpool::new(2);
+/// let ((fast, first), (slow, second)) = (promise::<u32>(), promise::<String>());
+/// pool.spawn(move || fast.keep(7));
+/// assert_eq!(select(&[&first, &second], None), Some(0));
+/// assert_eq!(first.try_take(), Some(Ok(7)));
+/// assert_eq!(select(&[&second], Some(Duration::from_millis(1))), None);
+/// slow.keep_with("late".to_owned());
+/// assert_eq!(select(&[&second], None), Some(0));
+/// ```
+///
+/// # Panics
+/// In delegated context and in callbacks, where nothing may wait; for an empty list without a time, which would wait for ever.
+pub fn select(sources: &[&dyn Source], time: Option<Duration>) -> Option<usize> {
+    worker::with(|worker| {
+        worker.assert_may_wait("select");
+        assert!(!sources.is_empty() || time.is_some(), "`select` of nothing waits for ever");
+        let first = || sources.iter().position(|source| source.is_settled());
+        if first().is_none() {
+            // Without an end where a clock cannot say it.
+            let end = time.and_then(|time| Instant::now().checked_add(time));
+            let selecting = Selecting::new(sources);
+            worker.wait_unless_aborted(Awaited::Promises, end, &selecting.waiter, || first().is_some());
+            drop(selecting);
+            worker.heed_abort();
+        }
+        first()
+    })
+}
