@@ -24,7 +24,7 @@
 //! - [`main`] starts the program; [`rack`] says what it runs on, [`here`] where the caller runs; a [`Place`] is a
 //!   worker.
 //! - [`entrust`], [`entrust_on`], [`entrust_with`] make a [`Trust`]; all its calls are those of the crate `trust`.
-//! - [`spawn`], [`spawn_on`] start fibers; [`JoinHandle`] waits for them.
+//! - [`spawn`], [`spawn_on`], [`spawn_with`] start fibers; [`JoinHandle`] waits for them, [`join_all`] for many.
 //!
 //! What a closure captures travels as it lies in memory, so it may hold no references or pointers: the compiler
 //! refuses what is not [`NoRef`]. Such values travel as serialised arguments, with [`Trust::apply_with`]. All
@@ -63,10 +63,11 @@ mod workers;
 pub use builder::{Builder, builder};
 pub use entrust::{entrust, entrust_on, entrust_with};
 pub use rack::{Machine, Place, Rack, Transport, here, rack};
-pub use spawn::{spawn, spawn_on};
+pub use spawn::{spawn, spawn_on, spawn_with};
 pub use start::main;
 pub use stats::{Stats, rack_stats, stats};
 pub use trust::{
     Error, Held, JoinHandle, Latch, LatchGuard, NoRef, Pending, Promise, PromiseId, Shared, Trust, TrusteeReference,
-    local_trustee, promise, sleep, wait_all, yield_now,
+    apply_each, apply_each_with, join_all, local_trustee, promise, sleep, try_apply_each, try_apply_each_with,
+    wait_all, yield_now,
 };

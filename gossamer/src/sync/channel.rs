@@ -168,7 +168,7 @@ impl Channel {
 pub struct Sender<T: 'static, C: Carry<T> = Serialised>(Trust<SendEnd<T, C>>);
 
 /// The side of a [`channel`] where values come out. Each value is received once, whoever of its clones is first.
-pub struct Receiver<T: 'static, C: Carry<T> = Serialised>(Trust<ReceiveEnd<T, C>>);
+pub struct Receiver<T: 'static, C: Carry<T> = Serialised>(pub(super) Trust<ReceiveEnd<T, C>>);
 
 impl<T: 'static, C: Carry<T>> Sender<T, C> {
     /// Sends a value, and waits until it is in the channel: behind all that this thread has sent before, and, in a full

@@ -9,6 +9,7 @@
 //! | [`Sender::send`], [`Receiver::recv`] that need not wait | 1 and its answer | the answer |
 //! | those that wait | and 1 more, to the waiting worker | both |
 //! | [`Sender::post`] | 1 | nothing |
+//! | [`select`] from n channels | n and their answers, then 1 by who sends; n to stop | all but the last n |
 //! | a round of a [`Barrier`] for n | n and their answers, n - 1 to those who wait | all |
 //! | [`Condvar::wait`] | 1 and its answer, then 1 by who notifies | both |
 //! | [`Condvar::notify_one`], [`Condvar::notify_all`] | 1 | nothing |
@@ -22,9 +23,11 @@ mod carry;
 mod channel;
 mod condvar;
 mod queue;
+mod select;
 
 pub use barrier::{Barrier, BarrierWaitResult};
 pub use carry::{Carry, Plain, Serialised};
 pub use channel::{Channel, IntoIter, Iter, Receiver, Sender, bounded, channel};
 pub use condvar::Condvar;
+pub use select::{Source, select};
 pub use std::sync::mpsc::{RecvError, RecvTimeoutError, SendError, TryRecvError, TrySendError};

@@ -1,8 +1,12 @@
 //! A channel at its trustee: the values, and the promises of those who wait on either side. No trust of it exists: the two
 //! ends are properties of the same trustee that share it, and tell it when the last trust of theirs has gone.
 //!
+//! Who waits at several channels at once ([`select`](super::select)) leaves a promise here, is told when there may be something, and then
+//! asks: it stands in no line.
+//!
 //! Invariants: (Q1) while a receiver waits there is no value, neither queued nor of a waiting sender; (Q2) while a sender
-//! waits the queue is full; (Q3) a promise that is taken out is kept, or discarded where its maker is told by the answer.
+//! waits the queue is full; (Q3) a promise that is taken out is kept, or discarded where its maker is told by the answer; (Q4) while
+//! somebody watches there is nothing to receive, and not all senders are gone.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -47,6 +51,7 @@ pub struct Queue<T, C> {
     values: VecDeque<T>,
     senders: VecDeque<Waiting<T>>,
     receivers: VecDeque<Promise<Option<T>>>,
+    watchers: Vec<Promise<()>>,
     senders_gone: bool,
     receivers_gone: bool,
     carrier: PhantomData<fn() -> C>,
@@ -60,6 +65,7 @@ impl<T: 'static, C: Sealed<T>> Queue<T, C> {
             values: VecDeque::new(),
             senders: VecDeque::new(),
             receivers: VecDeque::new(),
+            watchers: Vec::new(),
             senders_gone: false,
             receivers_gone: false,
             carrier: PhantomData,
@@ -79,6 +85,7 @@ impl<T: 'static, C: Sealed<T>> Queue<T, C> {
             C::keep(receiver, Some(value));
         } else if self.senders.is_empty() && self.values.len() < self.capacity {
             self.values.push_back(value);
+            self.tell_watchers();
         } else {
             return Sent::Full(value);
         }
@@ -90,6 +97,7 @@ impl<T: 'static, C: Sealed<T>> Queue<T, C> {
         match self.try_send(value) {
             Sent::Full(value) => {
                 self.senders.push_back(Waiting { value, taken });
+                self.tell_watchers();
                 Sent::Waits
             }
             settled => {
@@ -144,8 +152,31 @@ impl<T: 'static, C: Sealed<T>> Queue<T, C> {
         promise.map(Promise::discard).is_some()
     }
 
+    /// Is there anything to receive, or never again? If not, the promise is kept when there may be.
+    pub fn watch(&mut self, promise: Promise<()>) -> bool {
+        if self.values.is_empty() && self.senders.is_empty() && !self.senders_gone {
+            self.watchers.push(promise);
+            return false;
+        }
+        promise.discard();
+        true
+    }
+
+    /// The one that waits for this promise looks elsewhere.
+    pub fn forget_watcher(&mut self, id: PromiseId) {
+        if let Some(place) = self.watchers.iter().position(|promise| promise.id() == id) {
+            self.watchers.swap_remove(place).discard();
+        }
+    }
+
+    /// All of them: one that has been told may not come.
+    fn tell_watchers(&mut self) {
+        self.watchers.drain(..).for_each(|watcher| watcher.keep(()));
+    }
+
     fn lose_senders(&mut self) {
         self.senders_gone = true;
+        self.tell_watchers();
         self.receivers.drain(..).for_each(|receiver| C::keep(receiver, None));
     }
 

@@ -112,3 +112,32 @@ pub fn fibers_outlive_their_handles() {
     trust::spawn(move || other.set(2)).join().unwrap();
     assert_eq!(own.get(), 2);
 }
+
+pub fn fibers_take_and_give_what_holds_pointers() {
+    for place in spots() {
+        let count = gossamer::entrust_on(place, 0u64);
+        let fibers = (0..20u64).map(|round| {
+            let words: Vec<String> = (0..round * 50).map(|word| format!("word {word}")).collect();
+            let count = count.clone();
+            let run = move |words: Vec<String>| {
+                gossamer::yield_now();
+                count.apply(move |count| *count += round);
+                (gossamer::here().to_string(), words.join(" "))
+            };
+            gossamer::spawn_with(place, run, words)
+        });
+        for (round, outcome) in gossamer::join_all(fibers).into_iter().enumerate() {
+            let (there, text) = outcome.unwrap();
+            assert_eq!((there, text.split("word").count()), (place.to_string(), round * 50 + 1));
+        }
+        assert_eq!(count.apply(|count| *count), 190);
+        let panics = gossamer::spawn_with(place, |name: String| -> String { panic!("no {name}") }, "luck".to_owned());
+        assert_eq!(text(&*panics.join().unwrap_err()), "no luck");
+        // It has no value that others wait for: it may name several.
+        let both = [(); 2].map(|()| gossamer::entrust_with(place, || trust::Latch::new(3)));
+        let sum = move |both: [gossamer::Trust<trust::Latch<i32>>; 2]| {
+            trust::together([&both[0], &both[1]], |[a, b]| *a + *b)
+        };
+        assert_eq!(gossamer::spawn_with(place, sum, both).join().unwrap(), 6);
+    }
+}

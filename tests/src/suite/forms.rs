@@ -4,10 +4,14 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use gossamer::{Error, Latch};
 
 use super::ground::{panic_of, spots, until};
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(1000);
 
 /// The outcome of a future, in a fiber.
 fn wait<F: Future>(future: F) -> F::Output {
@@ -34,12 +38,13 @@ fn called_back<U: 'static>(call: impl FnOnce(Box<dyn FnOnce(U)>)) -> Option<U> {
 /// One row: a closure that divides a hundred by the value, in all its forms.
 macro_rules! row {
     ($test:ident, $property:expr, $reset:expr, ($($call:expr),+):
-        $plain:ident $attempt:ident $then:ident $try_then:ident $future:ident $try_future:ident) => {
+        $plain:ident $attempt:ident $timeout:ident $then:ident $try_then:ident $future:ident $try_future:ident) => {
         pub fn $test() {
             for place in spots() {
                 let number = gossamer::entrust_with(place, || $property);
                 assert_eq!(number.$plain($($call),+), 25, "{place}");
                 assert_eq!(number.$attempt($($call),+), Ok(25));
+                assert_eq!(number.$timeout($($call,)+ LONG), Ok(25));
                 assert_eq!(called_back(|then| number.$then($($call,)+ then)), Some(25));
                 assert_eq!(called_back(|then| number.$try_then($($call,)+ then)), Some(Ok(25)));
                 assert_eq!(wait(number.$future($($call),+)), 25);
@@ -55,6 +60,8 @@ macro_rules! row {
                 reset(0);
                 assert!(number.$attempt($($call),+).is_err_and(|error| panicked(&error)));
                 reset(0);
+                assert!(number.$timeout($($call,)+ LONG).is_err_and(|error| panicked(&error)));
+                reset(0);
                 assert_eq!(called_back(|then| number.$then($($call,)+ then)), None);
                 reset(0);
                 let outcome = called_back(|then| number.$try_then($($call,)+ then));
@@ -67,6 +74,7 @@ macro_rules! row {
                 let poisoned = |outcome: Result<u64, Error>| matches!(outcome, Err(Error::Poisoned { .. }));
                 assert!(panic_of(|| number.$plain($($call),+)).contains("divide by zero"), "{place}");
                 assert!(poisoned(number.$attempt($($call),+)));
+                assert!(poisoned(number.$timeout($($call,)+ LONG)));
                 assert_eq!(called_back(|then| number.$then($($call,)+ then)), None);
                 assert!(called_back(|then| number.$try_then($($call,)+ then)).is_some_and(poisoned));
                 assert!(panic_of(|| wait(number.$future($($call),+))).contains("divide by zero"), "{place}");
@@ -93,17 +101,17 @@ fn parse(text: &str) -> u64 {
 }
 
 row!(apply_in_each_form, 4u64, plain, (|n| 100 / *n):
-    apply try_apply apply_then try_apply_then apply_async try_apply_async);
+    apply try_apply apply_timeout apply_then try_apply_then apply_async try_apply_async);
 row!(apply_with_in_each_form, 4u64, plain, (|n, text: String| parse(&text) / *n, "100".to_owned()):
-    apply_with try_apply_with apply_with_then try_apply_with_then apply_with_async try_apply_with_async);
+    apply_with try_apply_with apply_with_timeout apply_with_then try_apply_with_then apply_with_async try_apply_with_async);
 row!(launch_in_each_form, Latch::new(4u64), latched, (|n| { gossamer::yield_now(); 100 / *n }):
-    launch try_launch launch_then try_launch_then launch_async try_launch_async);
+    launch try_launch launch_timeout launch_then try_launch_then launch_async try_launch_async);
 row!(launch_with_in_each_form, Latch::new(4u64), latched,
     (|n, text: String| { gossamer::yield_now(); parse(&text) / *n }, "100".to_owned()):
-    launch_with try_launch_with launch_with_then try_launch_with_then launch_with_async try_launch_with_async);
+    launch_with try_launch_with launch_with_timeout launch_with_then try_launch_with_then launch_with_async try_launch_with_async);
 row!(launch_held_in_each_form, Latch::new(4u64), latched, (|n| { n.released(gossamer::yield_now); 100 / **n }):
-    launch_held try_launch_held launch_held_then try_launch_held_then launch_held_async try_launch_held_async);
+    launch_held try_launch_held launch_held_timeout launch_held_then try_launch_held_then launch_held_async try_launch_held_async);
 row!(launch_held_with_in_each_form, Latch::new(4u64), latched,
     (|n, text: String| { n.released(gossamer::yield_now); parse(&text) / **n }, "100".to_owned()):
-    launch_held_with try_launch_held_with launch_held_with_then try_launch_held_with_then launch_held_with_async
+    launch_held_with try_launch_held_with launch_held_with_timeout launch_held_with_then try_launch_held_with_then launch_held_with_async
     try_launch_held_with_async);

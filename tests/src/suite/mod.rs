@@ -117,7 +117,8 @@ behaviours! {
         a_panic_of_a_fiber_reaches_who_joins_it,
         ten_thousand_fibers,
         sleepers_hold_nobody_up,
-        fibers_outlive_their_handles;
+        fibers_outlive_their_handles,
+        fibers_take_and_give_what_holds_pointers;
     promises:
         promises_are_kept_from_anywhere,
         promises_that_are_dropped_tell,
@@ -130,6 +131,8 @@ behaviours! {
         channels_carry_trusts_and_channels,
         closures_and_callbacks_post,
         receivers_that_give_up_lose_nothing,
+        select_finds_what_comes_first,
+        select_among_many_receivers_loses_nothing,
         barriers_hold_all_back,
         condition_variables_wake_who_waits,
         condition_variables_time_out_and_wake_all;

@@ -6,10 +6,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use gossamer::sync::{
-    Barrier, Channel, Condvar, RecvError, RecvTimeoutError, SendError, Sender, TryRecvError, TrySendError, bounded,
-    channel,
+    Barrier, Channel, Condvar, Receiver, RecvError, RecvTimeoutError, SendError, Sender, Source, TryRecvError,
+    TrySendError, bounded, channel, select,
 };
-use gossamer::{Latch, Trust};
+use gossamer::{Latch, Trust, promise};
 
 use super::ground::{places, remote, spots, until};
 
@@ -208,6 +208,73 @@ pub fn receivers_that_give_up_lose_nothing() {
         let sum: u64 = receivers.into_iter().map(|receiver| receiver.join().unwrap()).sum();
         assert_eq!(sum, VALUES * (VALUES - 1) / 2);
     }
+}
+
+pub fn select_finds_what_comes_first() {
+    for place in spots() {
+        let (words, some) = Channel::new().at(place).open::<String>();
+        let (numbers, others) = Channel::new().at(remote()).capacity(0).open_plain::<u64>();
+        let (kept, pending) = promise::<u64>();
+        let short = Some(Duration::from_millis(2));
+        assert_eq!(select(&[&some, &others, &pending], short), None);
+        // Room is made by who takes the value: a sender that waits has one.
+        let sends = gossamer::spawn_on(remote(), move || numbers.send(7));
+        assert_eq!(select(&[&some, &others, &pending], Some(LONG)), Some(1));
+        assert_eq!(others.try_recv(), Ok(7));
+        assert_eq!(sends.join().unwrap(), Ok(()));
+        // All its senders are gone.
+        assert_eq!(select(&[&pending, &some, &others], Some(LONG)), Some(2));
+        assert_eq!(others.try_recv(), Err(TryRecvError::Disconnected));
+        gossamer::spawn_on(remote(), move || kept.keep(8)).join().unwrap();
+        assert_eq!(select(&[&some, &pending], None), Some(1));
+        assert_eq!(pending.try_take(), Some(Ok(8)));
+        words.send("first".to_owned()).unwrap();
+        words.send("second".to_owned()).unwrap();
+        for word in ["first", "second"] {
+            assert_eq!(select(&[&some], None), Some(0));
+            assert_eq!(some.recv().as_deref(), Ok(word));
+        }
+        assert_eq!(select(&[&some], Some(Duration::ZERO)), None);
+    }
+}
+
+pub fn select_among_many_receivers_loses_nothing() {
+    const VALUES: u64 = 200;
+    let channels: Vec<_> = spots().map(|place| Channel::new().at(place).open_plain::<u64>()).into();
+    let (senders, receivers): (Vec<Sender<u64, _>>, Vec<Receiver<u64, _>>) = channels.into_iter().unzip();
+    let sum_of = |receivers: Vec<Receiver<u64, gossamer::sync::Plain>>| {
+        let (mut left, mut sum) = (receivers, 0);
+        while !left.is_empty() {
+            let sources: Vec<&dyn Source> = left.iter().map(|receiver| receiver as &dyn Source).collect();
+            let place = select(&sources, Some(LONG)).expect("something comes");
+            match left[place].try_recv() {
+                Ok(value) => sum += value,
+                // Another one was faster.
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => drop(left.remove(place)),
+            }
+        }
+        sum
+    };
+    let selecting: Vec<_> = places()
+        .into_iter()
+        .map(|from| {
+            let [one, two, three] = [0, 1, 2].map(|at: usize| receivers[at].clone());
+            gossamer::spawn_on(from, move || sum_of(vec![one, two, three]))
+        })
+        .collect();
+    // One that stands in line.
+    let waits = receivers[0].clone();
+    let waiting = trust::spawn(move || waits.iter().sum::<u64>());
+    for value in 0..VALUES {
+        senders[value as usize % 3].send(value).unwrap();
+        if value % 50 == 0 {
+            gossamer::sleep(Duration::from_millis(1));
+        }
+    }
+    drop(senders);
+    let sum: u64 = selecting.into_iter().map(|fiber| fiber.join().unwrap()).sum();
+    assert_eq!(sum + waiting.join().unwrap(), VALUES * (VALUES - 1) / 2);
 }
 
 pub fn barriers_hold_all_back() {
