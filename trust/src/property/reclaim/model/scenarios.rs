@@ -385,7 +385,7 @@ fn loom_count_forwarded_request() {
 }
 
 #[test]
-#[should_panic(expected = "reclaimed")]
+#[should_panic(expected = "a request finds its property reclaimed")]
 fn loom_count_without_a_trust_of_its_own_a_forwarded_request_loses_its_property() {
     forwarded(false);
 }
