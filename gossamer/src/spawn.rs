@@ -116,6 +116,10 @@ fn value_of<R>(outcome: Result<R, Error>, place: Place) -> R {
         Ok(value) => value,
         // The fiber's panic was told where it happened; it goes on here as it would from a fiber of this machine.
         Err(Error::Panicked { panic, .. }) => std::panic::resume_unwind(Box::new(panic)),
+        // Such a result may have been made, and is not there.
+        Err(error @ (Error::Codec { .. } | Error::TooLarge { .. })) => {
+            std::panic::resume_unwind(Box::new(format!("no result came from {place}: {error}")))
+        }
         Err(error) => std::panic::resume_unwind(Box::new(format!("no fiber ran at {place}: {error}"))),
     }
 }

@@ -4,6 +4,7 @@
 use std::any::Any;
 
 use crate::error::{Error, panic_text};
+use crate::unwind::discard;
 
 /// Why a request has no response.
 #[derive(Debug)]
@@ -28,7 +29,11 @@ impl Fault {
     /// As the error of a property of the type with this name.
     pub(crate) fn into_error_of(self, property: &'static str) -> Error {
         match self {
-            Fault::Panicked(payload) => Error::Panicked { property, panic: panic_text(&*payload) },
+            Fault::Panicked(payload) => {
+                let panic = panic_text(&*payload);
+                discard(payload);
+                Error::Panicked { property, panic }
+            }
             Fault::Poisoned(panic) => Error::Poisoned { property, panic },
             Fault::Gone => Error::Gone { property },
             Fault::Codec(cause) => Error::Codec { property, cause },

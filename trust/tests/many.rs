@@ -322,3 +322,43 @@ fn a_fiber_that_waits_for_a_time_can_be_aborted() {
     opens.store(true, Ordering::SeqCst);
     assert_eq!(number.apply(|number| *number), 1, "what was sent is not withdrawn");
 }
+
+/// What panics again where it is dropped.
+struct Again;
+impl Drop for Again {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            panic!("and again");
+        }
+    }
+}
+
+#[test]
+fn panics_whose_payloads_panic_do_not_end_the_process() {
+    let _watch = watchdog!();
+    let pool = pool(2);
+    let numbers = [0, 1, 0, 1].map(|at| pool.trustees()[at].entrust(0));
+    let each = || apply_each(&numbers, |_| std::panic::panic_any(Again));
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(each)).unwrap_err();
+    assert!(panic.is::<Again>());
+    std::mem::forget(panic);
+    numbers.iter().for_each(Trust::clear_poison);
+    let told = try_apply_each(&numbers, |_| std::panic::panic_any(Again));
+    assert!(told.iter().all(|told| matches!(told, Err(Error::Panicked { .. }))));
+}
+
+#[test]
+fn launches_that_time_out_are_bounded_and_those_beyond_are_not_sent() {
+    let _watch = watchdog!();
+    // Launched closures that one thread may have under way.
+    const LAUNCHES: usize = 4096;
+    let pool = pool(1);
+    let latch = pool.entrust(Latch::new(0_usize));
+    let held = hold(&pool.entrust(0));
+    for _ in 0..LAUNCHES + 20 {
+        let outcome = latch.launch_timeout(|count| *count += 1, Duration::from_micros(10));
+        assert!(matches!(outcome, Err(Error::TimedOut { .. })), "{outcome:?}");
+    }
+    held.store(true, Ordering::SeqCst);
+    assert_eq!(latch.launch(|count| *count), LAUNCHES);
+}

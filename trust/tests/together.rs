@@ -654,6 +654,7 @@ fn futures_beyond_the_window_wait_for_room() {
 fn stress_a_call_comes_back_after_a_trustee_on_its_way_has_ended() {
     static IS_BUSY: AtomicBool = AtomicBool::new(false);
     static DROPPED: AtomicU64 = AtomicU64::new(0);
+    static CALLS: AtomicU64 = AtomicU64::new(0);
     struct Counted(i64);
     impl Drop for Counted {
         fn drop(&mut self) {
@@ -672,7 +673,7 @@ fn stress_a_call_comes_back_after_a_trustee_on_its_way_has_ended() {
     let slow = std::thread::spawn(move || {
         busy.apply(|()| {
             IS_BUSY.store(true, Ordering::Relaxed);
-            std::thread::sleep(Duration::from_secs(12));
+            std::thread::sleep(Duration::from_millis(700));
         });
     });
     while !IS_BUSY.load(Ordering::Relaxed) {
@@ -684,6 +685,10 @@ fn stress_a_call_comes_back_after_a_trustee_on_its_way_has_ended() {
             std::thread::spawn(move || {
                 try_together((&a, &b), move |(a, b)| {
                     (a.0, *b) = (a.0 + 1, *b + 1);
+                    // Not the first: the answer to that one is in the same batch, and has to be taken too.
+                    if CALLS.fetch_add(1, Ordering::Relaxed) == 1 {
+                        std::thread::sleep(Duration::from_secs(12));
+                    }
                     assert!(call != 3, "the others have been, or are refused");
                     *b
                 })
@@ -701,4 +706,12 @@ fn stress_a_call_comes_back_after_a_trustee_on_its_way_has_ended() {
     assert_eq!(DROPPED.load(Ordering::Relaxed), 1);
     b.clear_poison();
     assert!((3..=6).contains(&value(&b)));
+}
+
+#[test]
+fn a_future_of_values_of_ones_own_is_there_at_once() {
+    let own = local_trustee().entrust(Latch::new(1));
+    // Nobody serves here while the executor sleeps.
+    assert_eq!(block_on(together_async([&own], |[own]| *own + 1)), 2);
+    assert_eq!(block_on(together_async(&[own.clone()][..0], |all| all.len())), 0);
 }

@@ -70,6 +70,9 @@ pub(crate) trait Call<P: 'static>: Sized {
             worker.assert_may_wait(call);
             // Without an end where a clock cannot say it.
             let end = Instant::now().checked_add(time);
+            if !Self::RUNS_HERE && !worker.launches.wait_for_place_until(worker, end) {
+                return None;
+            }
             let slot = Rc::new(OneShot::new(Waiter::default()));
             let given = Rc::clone(&slot);
             // Where there is no slot it is queued: to wait for one might take longer.

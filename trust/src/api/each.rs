@@ -13,6 +13,7 @@ use crate::fiber::{FiberRef, Waits};
 use crate::noref::NoRef;
 use crate::request::Fault;
 use crate::runtime::worker;
+use crate::unwind::quietly;
 
 /// The outcomes of calls, in their order.
 struct Outcomes<U> {
@@ -66,7 +67,21 @@ fn ask_each<'a, P: 'static, C: Call<P>>(
 
 /// The results, or the first panic or fault.
 fn resume_first<T, U>(outcomes: Vec<Result<U, Fault>>) -> Vec<U> {
-    outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|fault| fault.resume::<T>())).collect()
+    if outcomes.iter().all(Result::is_ok) {
+        return outcomes.into_iter().filter_map(Result::ok).collect();
+    }
+    let mut first = None;
+    for outcome in outcomes {
+        match outcome {
+            Err(fault) if first.is_none() => first = Some(fault),
+            // Each by itself: a destructor that panics while another panic unwinds would end the process.
+            other => drop(quietly(|| drop(other))),
+        }
+    }
+    match first {
+        Some(fault) => fault.resume::<T>(),
+        None => unreachable!("one of them failed"),
+    }
 }
 
 fn into_errors<T, U>(outcomes: Vec<Result<U, Fault>>) -> Vec<Result<U, Error>> {

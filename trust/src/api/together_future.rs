@@ -87,7 +87,10 @@ impl<U: Send + 'static> State<U> {
         };
         // It stands for the trustee; what keeps the property is the call's.
         let trust = ManuallyDrop::new(Trust::<()>::of(property, last));
-        State::Asked(trust.ask(Together { trusts: Counted::new(parts), job }))
+        let pending = trust.ask(Together { trusts: Counted::new(parts), job });
+        // Where the last trustee is this very thread, nobody else may look after what was put off.
+        worker::existing(Worker::settle);
+        State::Asked(pending)
     }
 }
 
@@ -111,6 +114,7 @@ fn run_on_nothing<J: Job>(job: J) -> crate::tasks::together::Outcome<J::Output> 
     let run = || catch_unwind(AssertUnwindSafe(|| unsafe { job.run(&[]) }));
     let is_worker = worker::existing(|_| ()).is_some();
     let outcome = if is_worker { worker::with(|worker| worker.delegated(run)) } else { run() };
+    worker::existing(Worker::settle);
     outcome.or_else(|payload| lost(Fault::Panicked(payload)))
 }
 

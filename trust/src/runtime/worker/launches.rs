@@ -4,11 +4,13 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use super::lines::Lines;
 use super::{Context, Worker};
 use crate::config::LAUNCHES_MAX;
 use crate::fiber::record;
+use crate::fiber::timer::Waiter;
 use crate::fiber::{FiberQueue, Waits};
 use crate::ids::TrusteeId;
 use crate::request::Fault;
@@ -30,6 +32,8 @@ pub(crate) struct Launches {
     running: RefCell<HashMap<(TrusteeId, u64), Tell>>,
     /// Trustee: who waits for a latched value.
     pub(crate) lines: Lines,
+    /// Trustee: how many calls of `together` of other threads it has sent on, and awaits the answers to.
+    pub(crate) relayed: Cell<usize>,
 }
 
 struct Awaited {
@@ -95,6 +99,19 @@ impl Launches {
         if self.awaited() >= LAUNCHES_MAX && worker.context() == Context::Free && !worker.scheduler.is_holding() {
             worker.wait_in(&self.waiters, || self.awaited() < LAUNCHES_MAX);
         }
+    }
+
+    /// As `wait_for_place`, but no longer than up to `end`. Is there a place?
+    pub(crate) fn wait_for_place_until(&self, worker: &Worker, end: Option<Instant>) -> bool {
+        let has_place = || self.awaited() < LAUNCHES_MAX || worker.scheduler.is_holding();
+        while !has_place() && end.is_none_or(|end| Instant::now() < end) {
+            // Who frees a place does not know of this one.
+            let look = Instant::now() + Duration::from_millis(1);
+            let look = end.map_or(look, |end| end.min(look));
+            worker.wait_unless_aborted(record::Awaited::Time, Some(look), &Waiter::default(), has_place);
+            worker.heed_abort();
+        }
+        has_place()
     }
 
     pub(crate) fn expect<U: 'static>(&self, then: Callback<U>) -> u64 {
