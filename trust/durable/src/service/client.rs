@@ -8,9 +8,9 @@
 //! - A record stays while a [`Call`] of its pool is under way or results are held (K2); it goes when the pool has said its last word and nothing is
 //!   left. No record is borrowed while user's code or another record's owner may run: what is told or dropped is taken out first.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
@@ -23,8 +23,35 @@ use crate::hash::ByNumber;
 /// The property of a client's thread.
 pub(crate) struct Ear;
 
-/// A result that is held.
-type Entry = Box<dyn FnOnce(Verdict)>;
+/// Results that are held whose entries are of one type, in the order of calls: a box for each would be an allocation for each call.
+struct Alike<F>(RefCell<VecDeque<F>>);
+
+/// Room for so many entries is kept.
+const ROOM: usize = 8192;
+
+trait Entries {
+    /// Calls the first.
+    fn tell_first(&self, verdict: Verdict);
+}
+
+impl<F: FnOnce(Verdict)> Entries for Alike<F> {
+    fn tell_first(&self, verdict: Verdict) {
+        let first = {
+            let entries = &mut *self.0.borrow_mut();
+            let first = entries.pop_front();
+            if entries.is_empty() && entries.capacity() > ROOM {
+                entries.shrink_to(ROOM);
+            }
+            first
+        };
+        if let Some(entry) = first {
+            entry(verdict);
+        }
+    }
+}
+
+/// A result that is held: the first of these that is left, when its turn has come.
+type Entry = Rc<dyn Entries>;
 
 /// What this thread knows of a pool.
 struct Record {
@@ -32,6 +59,8 @@ struct Record {
     /// The number of this thread as a client.
     client: u64,
     held: Held<Entry>,
+    /// What `held` names, by the type of the entries.
+    entries: HashMap<TypeId, Rc<dyn Any>, ByNumber>,
     /// A trust of the pool, so that it lives for as long as results are awaited here.
     kept: Option<Box<dyn Any>>,
     /// Callers that wait for room.
@@ -41,6 +70,21 @@ struct Record {
 }
 
 type Shared = Rc<RefCell<Record>>;
+
+impl Record {
+    #[inline]
+    fn hold<F: FnOnce(Verdict) + 'static>(&mut self, mark: u64, entry: F) {
+        let kind = TypeId::of::<F>();
+        let found = self.entries.get(&kind).cloned().and_then(|found| found.downcast::<Alike<F>>().ok());
+        let alike = found.unwrap_or_else(|| {
+            let new = Rc::new(Alike(RefCell::default()));
+            self.entries.insert(kind, Rc::clone(&new) as Rc<dyn Any>);
+            new
+        });
+        alike.0.borrow_mut().push_back(entry);
+        self.held.push(mark, alike);
+    }
+}
 
 #[derive(Default)]
 struct Pools {
@@ -72,7 +116,8 @@ impl Call {
         let client = local_trustee().id().to_bits();
         let mut held = Held::new();
         held.begin();
-        let record = Record { pool, client, held, kept: None, room: Vec::new(), is_telling: false };
+        let record =
+            Record { pool, client, held, entries: HashMap::default(), kept: None, room: Vec::new(), is_telling: false };
         let record = Rc::new(RefCell::new(record));
         POOLS.with_borrow_mut(|pools| pools.records.insert(pool, Rc::clone(&record)));
         let call = Call { record, is_over: false };
@@ -116,9 +161,9 @@ impl Call {
             // Under way until it is told.
             Some(verdict) => entry(verdict),
             None => {
-                let held = &mut self.record.borrow_mut().held;
-                held.push(mark, Box::new(entry));
-                held.finish();
+                let record = &mut *self.record.borrow_mut();
+                record.hold(mark, entry);
+                record.held.finish();
                 self.is_over = true;
             }
         }
@@ -224,7 +269,7 @@ fn tell(record: &Shared) {
         let next = record.borrow_mut().held.pop();
         let Some((entry, verdict)) = next else { break };
         // The panic hook has told of it; the others are called all the same.
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| entry(verdict))) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| entry.tell_first(verdict))) {
             let _ = catch_unwind(AssertUnwindSafe(|| drop(panic))).map_err(std::mem::forget);
         }
     }
