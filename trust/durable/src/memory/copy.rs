@@ -17,17 +17,20 @@ pub(crate) const LINE: usize = 64;
 pub(crate) struct Line([MaybeUninit<u8>; LINE]);
 
 impl Line {
-    /// The line at `from`.
+    /// Appends a copy of the line at `from`.
     ///
     /// # Safety
     /// 64 bytes may be read there, and nobody writes them meanwhile.
     #[inline(always)]
-    pub(crate) unsafe fn read(from: *const u8) -> Line {
-        let mut line = Line([const { MaybeUninit::uninit() }; LINE]);
-        // SAFETY: the caller's promise; `line` is 64 bytes of its own.
-        unsafe { ptr::copy_nonoverlapping(from.cast(), line.0.as_mut_ptr(), LINE) };
-        settle(line.0.as_mut_ptr().cast());
-        line
+    pub(crate) unsafe fn push(from: *const u8, to: &mut Vec<Line>) {
+        to.reserve(1);
+        let end = to.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+        // SAFETY: the caller's promise; room for a line was reserved, and any bytes are one. What was left open is settled.
+        unsafe {
+            ptr::copy_nonoverlapping(from, end, LINE);
+            settle(end);
+            to.set_len(to.len() + 1);
+        }
     }
 
     /// Puts it back.
@@ -43,24 +46,23 @@ impl Line {
     /// Are these the bytes at `at`? Where that cannot be known (under Miri, whose bytes may be unwritten), no.
     ///
     /// # Safety
-    /// As [`read`](Self::read).
+    /// 64 bytes may be read there, which are [settled](settle); nobody writes them meanwhile. It is a line's start.
     #[inline(always)]
     pub(crate) unsafe fn is_at(&self, at: *const u8) -> bool {
         if cfg!(miri) {
             return false;
         }
-        // SAFETY: the caller's promise.
-        let now = unsafe { Line::read(at) };
-        // SAFETY: `read` has settled both; any bytes are numbers.
-        let words = |line: &Line| unsafe { ptr::from_ref(line).cast::<[u64; 8]>().read() };
-        words(self) == words(&now)
+        // SAFETY: both are settled, `self` when it was copied, and aligned; any bytes are numbers.
+        let (saved, now) = unsafe { (&*ptr::from_ref(self).cast::<[u64; 8]>(), &*at.cast::<[u64; 8]>()) };
+        // In vectors, where the comparison of arrays is a call.
+        saved.iter().zip(now).fold(0, |differs, (saved, now)| differs | (saved ^ now)) == 0
     }
 }
 
 /// From here on the bytes behind `bytes` that nobody wrote are bytes like any other. Costs no instruction: as far as the
-/// compiler may conclude, the empty block writes them.
+/// compiler may conclude, the empty block writes them, and all else that may be reached by that pointer.
 #[inline(always)]
-fn settle(bytes: *mut u8) {
+pub(crate) fn settle(bytes: *mut u8) {
     // Miri knows no assembly, and finds each read of such a byte.
     #[cfg(not(miri))]
     // SAFETY: nothing is executed; the caller owns the bytes and might write them as well.
@@ -100,9 +102,14 @@ mod tests {
         let at: *mut Padded = &raw mut value;
         // SAFETY: the value is 64 bytes, and this thread's.
         unsafe {
-            let saved = Line::read(at.cast());
+            let mut lines = Vec::new();
+            Line::push(at.cast(), &mut lines);
+            let saved = lines[0];
+            settle(at.cast());
             assert_eq!(saved.is_at(at.cast()), !cfg!(miri));
             (*at).1 = 9;
+            (*at).2[6] = 4;
+            settle(at.cast());
             assert!(!saved.is_at(at.cast()));
             saved.write(at.cast());
             assert_eq!(((*at).0, (*at).1, (*at).2), (1, 2, [3; 7]));

@@ -36,6 +36,9 @@ pub(crate) const ROOT_BYTES_MAX: usize = 512;
 /// Pools have fewer lines than a `u32` counts.
 pub(crate) const LIMIT_MAX: usize = (1 << 31) * LINE;
 
+/// A pool up to this size takes no more memory than it touches; what is larger does by up to a large page.
+const SMALL: usize = 2 << 20;
+
 /// What is to be dropped at the end of the transaction: `count` values from `at` on.
 pub(crate) struct Dropping {
     pub(crate) at: u64,
@@ -84,6 +87,7 @@ impl Memory {
     pub(crate) fn reserve(limit: usize) -> io::Result<Memory> {
         let limit = limit.clamp(2 * PAGE, LIMIT_MAX).next_multiple_of(PAGE);
         let heap = Region::reserve(limit)?;
+        heap.prefer_large_pages(SMALL);
         let bits = Bits::of(limit / LINE)?;
         let state = State {
             alloc: Alloc::new(limit, 1),
@@ -188,7 +192,7 @@ impl Memory {
         self.bits.set(line, Bit::Touched);
         state.saved_lines.push(line as u32);
         // SAFETY: a line of the heap; it was not touched, so no `&mut` to it is in use (L1).
-        state.saved.push(unsafe { Line::read(self.at((line * LINE) as u64)) });
+        unsafe { Line::push(self.at((line * LINE) as u64), &mut state.saved) };
     }
 
     /// Takes room for `bytes`, of which nothing is touched yet; `None` if there is none.
@@ -259,11 +263,13 @@ impl Memory {
     pub(crate) fn commit(&self) {
         self.is_writable.set(false);
         let state = &mut *self.state.borrow_mut();
-        for (line, saved) in state.saved_lines.drain(..).zip(state.saved.drain(..)) {
+        // All of the heap, for all lines.
+        copy::settle(self.base());
+        state.counts.saved += state.saved.len() as u64;
+        for (&line, saved) in state.saved_lines.iter().zip(&state.saved) {
             let line = line as usize;
             self.bits.clear(line, Bit::Touched);
-            state.counts.saved += 1;
-            // SAFETY: a line of the heap; the transaction's code has returned, so no reference to it is in use.
+            // SAFETY: a line of the heap, settled; the transaction's code has returned, so no reference to it is in use.
             if unsafe { saved.is_at(self.at((line * LINE) as u64)) } {
                 continue;
             }
@@ -272,6 +278,8 @@ impl Memory {
                 state.changed.push(line as u32);
             }
         }
+        state.saved_lines.clear();
+        state.saved.clear();
         for (start, count) in state.fresh.drain(..) {
             for line in start as usize..(start + count) as usize {
                 self.bits.clear(line, Bit::Touched);

@@ -28,6 +28,15 @@ impl Region {
         let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("the system mapped address 0"))?;
         Ok(Region { base, len })
     }
+
+    /// Asks for large pages behind the first `small` bytes: fewer faults, and addresses are found sooner. A system without them says no, and goes
+    /// on as before.
+    pub(crate) fn prefer_large_pages(&self, small: usize) {
+        use rustix::mm::{Advice, madvise};
+        let Some(rest) = self.len.checked_sub(small).filter(|&rest| rest > 0) else { return };
+        // SAFETY: a part of the mapping; the advice changes no byte of it.
+        let _ = unsafe { madvise(self.base.as_ptr().add(small).cast(), rest, Advice::LinuxHugepage) };
+    }
 }
 
 #[cfg(not(miri))]
@@ -46,6 +55,8 @@ impl Region {
         let base = unsafe { std::alloc::alloc_zeroed(Self::layout(len)) };
         Ok(Region { base: NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?, len })
     }
+
+    pub(crate) fn prefer_large_pages(&self, _: usize) {}
 
     fn layout(len: usize) -> std::alloc::Layout {
         std::alloc::Layout::from_size_align(len, 4096).unwrap_or_else(|_| unreachable!("lengths of tests"))

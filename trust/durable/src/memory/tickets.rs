@@ -39,8 +39,12 @@ impl Tickets {
         }
     }
 
+    #[inline]
     pub(crate) fn commit(&mut self) {
         self.given_out.clear();
+        if self.dead.is_empty() {
+            return;
+        }
         for at in self.dead.drain(..) {
             if let Some(ticket) = self.of.remove(&at) {
                 self.objects.remove(&ticket);

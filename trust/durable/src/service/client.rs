@@ -59,8 +59,8 @@ struct Record {
     /// The number of this thread as a client.
     client: u64,
     held: Held<Entry>,
-    /// What `held` names, by the type of the entries.
-    entries: HashMap<TypeId, Rc<dyn Any>, ByNumber>,
+    /// What `held` names, by the type of the entries; the last one used is the first.
+    entries: Vec<(TypeId, Rc<dyn Any>)>,
     /// A trust of the pool, so that it lives for as long as results are awaited here.
     kept: Option<Box<dyn Any>>,
     /// Callers that wait for room.
@@ -75,12 +75,14 @@ impl Record {
     #[inline]
     fn hold<F: FnOnce(Verdict) + 'static>(&mut self, mark: u64, entry: F) {
         let kind = TypeId::of::<F>();
-        let found = self.entries.get(&kind).cloned().and_then(|found| found.downcast::<Alike<F>>().ok());
-        let alike = found.unwrap_or_else(|| {
-            let new = Rc::new(Alike(RefCell::default()));
-            self.entries.insert(kind, Rc::clone(&new) as Rc<dyn Any>);
-            new
-        });
+        match self.entries.iter().position(|found| found.0 == kind) {
+            Some(place) => self.entries.swap(0, place),
+            None => {
+                let new: Rc<dyn Any> = Rc::new(Alike::<F>(RefCell::default()));
+                self.entries.insert(0, (kind, new));
+            }
+        }
+        let Ok(alike) = Rc::clone(&self.entries[0].1).downcast::<Alike<F>>() else { unreachable!("by its type") };
         alike.0.borrow_mut().push_back(entry);
         self.held.push(mark, alike);
     }
@@ -117,7 +119,7 @@ impl Call {
         let mut held = Held::new();
         held.begin();
         let record =
-            Record { pool, client, held, entries: HashMap::default(), kept: None, room: Vec::new(), is_telling: false };
+            Record { pool, client, held, entries: Vec::new(), kept: None, room: Vec::new(), is_telling: false };
         let record = Rc::new(RefCell::new(record));
         POOLS.with_borrow_mut(|pools| pools.records.insert(pool, Rc::clone(&record)));
         let call = Call { record, is_over: false };

@@ -4,7 +4,7 @@
 //! borrowed, or its guard forgotten: the flag that stays behind can only refuse too much.
 
 use std::any::TypeId;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -31,12 +31,15 @@ impl Hasher for ByAddress {
 }
 
 thread_local! {
+    /// Is there any? Most transactions have none, and looking into the table takes longer.
+    static ANY: Cell<bool> = const { Cell::new(false) };
     /// How often borrowed; -1 for mutably.
     static FLAGS: RefCell<HashMap<Key, isize, BuildHasherDefault<ByAddress>>> = RefCell::default();
 }
 
 /// Another shared borrow; false if there is a mutable one.
 pub(crate) fn share(key: Key) -> bool {
+    ANY.set(true);
     FLAGS.with_borrow_mut(|flags| {
         let flag = flags.entry(key).or_insert(0);
         let may = *flag >= 0;
@@ -49,6 +52,7 @@ pub(crate) fn share(key: Key) -> bool {
 
 /// The mutable borrow; false if there is any.
 pub(crate) fn take(key: Key) -> bool {
+    ANY.set(true);
     FLAGS.with_borrow_mut(|flags| {
         let is_free = !flags.contains_key(&key);
         if is_free {
@@ -71,6 +75,10 @@ pub(crate) fn release(key: Key) {
 }
 
 /// The transaction or look is over.
+#[inline]
 pub(crate) fn clear() {
+    if !ANY.replace(false) {
+        return;
+    }
     let _ = FLAGS.try_with(|flags| flags.borrow_mut().clear());
 }
