@@ -335,8 +335,8 @@ pub trait Connection: Send {
     fn read_share(&mut self, share: ShareId, offset: usize, bytes: usize) -> Result<Ticket, Error>;
 
     /// Takes what was read, if it is there: then `into`, which is as long as what was asked for, is filled, the ticket is
-    /// used up, and this is true. Never waits, and nobody is woken: whoever waits for a read calls this in each of its
-    /// turns, and does not park.
+    /// used up, and this is true. It does not wait for the read, though as `flush` it may wait until the fabric has room.
+    /// Nobody is woken by what comes: whoever waits for a read calls this in each of its turns, and does not park.
     ///
     /// # Errors
     /// [`Error::NotCommitted`], [`Error::Gone`]: it will not come, and the ticket is used up.

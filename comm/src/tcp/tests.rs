@@ -598,11 +598,19 @@ impl Fake {
     }
 
     fn accept(&self) -> (TcpStream, Claim) {
-        let (tcp, _) = self.listener.accept().unwrap();
-        let accepting = SecureStream::accept_claim(tcp, &self.key, PURPOSE, TIMEOUT).unwrap();
-        let claim = Claim::from_bytes(accepting.claim()).unwrap();
-        let stream = accepting.answer(&greeting::answer(self.region_bytes)).unwrap();
-        (stream.tcp().try_clone().unwrap(), claim)
+        loop {
+            let (tcp, _) = self.listener.accept().unwrap();
+            let accepted = SecureStream::accept_claim(tcp, &self.key, PURPOSE, TIMEOUT).and_then(|accepting| {
+                let claim = Claim::from_bytes(accepting.claim()).unwrap();
+                Ok((accepting.answer(&greeting::answer(self.region_bytes))?, claim))
+            });
+            match accepted {
+                Ok((stream, claim)) => return (stream.tcp().try_clone().unwrap(), claim),
+                // On a busy machine the other side has given this attempt up, and makes another.
+                Err(Error::Closed { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
     }
 
     /// Takes the connection of a worker of machine 0.
