@@ -7,24 +7,36 @@
 //!
 //! A worker with a fiber in the middle of its code does not end (S4): `current.rs` sees to that.
 //!
-//! It waits for answers up to a deadline, and for those to calls of `together` that it has sent on for others without one: an answer that
-//! comes when it has left is lost.
+//! It waits for answers up to a deadline. An answer that comes later is lost: so who answers a request that others than its client wait
+//! for looks whether the client is about to leave ([`is_leaving`]), and then answers by a request of its own.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::config::{EXIT_WAIT_MS, LAST_WORDS_MS, SLOTS};
 use crate::ids::TrusteeId;
+use crate::park::Presence;
 use crate::registry::{self, Message};
 use crate::request::Host;
 use crate::runtime::worker::Worker;
 use crate::unwind::{tell, thread_name};
+
+/// Workers that are at their ends, and those that have left although answers were outstanding.
+static LEAVING: AtomicUsize = AtomicUsize::new(0);
+
+/// May it be that this client does not take an answer any more? From when this is so it waits for a while for those that are on their way.
+pub(crate) fn is_leaving(client: TrusteeId) -> bool {
+    LEAVING.load(Ordering::Relaxed) > 0
+        && registry::with(client, |worker| worker.parker.presence() != Presence::Here).unwrap_or(true)
+}
 
 impl Worker {
     /// Ends this worker, whose own work is finished. Called once, on its thread, outside any fiber.
     pub(crate) fn end(&self) {
         debug_assert!(self.scheduler.begun() == 0, "a fiber that has begun is not left (S4)");
         self.outside.close(&self.shared.parker);
+        LEAVING.fetch_add(1, Ordering::SeqCst);
         self.shared.parker.begin_closing();
         let (calls, last) = self.shared.close_inbox();
         self.run_calls(calls);
@@ -57,7 +69,9 @@ impl Worker {
         self.finish_outgoing(Instant::now() + Duration::from_millis(LAST_WORDS_MS));
         self.launches.close();
         self.drop_new_fibers();
-        self.leave();
+        if !self.leave() {
+            LEAVING.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 
     /// Runs the loop until nothing is left of this worker's own work, or time is up: for fibers in the middle of their code it is not up if
@@ -71,8 +85,7 @@ impl Worker {
                 is_late = true;
                 self.tell_what_is_late();
             }
-            let waits = waits_for_fibers && self.scheduler.begun() > 0;
-            if is_late && !waits && self.launches.relayed.get() == 0 {
+            if is_late && !(waits_for_fibers && self.scheduler.begun() > 0) {
                 break;
             }
             if !busy {
@@ -101,7 +114,7 @@ impl Worker {
     fn finish_outgoing(&self, deadline: Instant) {
         // Settled before each look: what was refused, here or there, may have to be taken elsewhere.
         self.settle();
-        while self.is_sending() && (Instant::now() < deadline || self.launches.relayed.get() > 0) {
+        while self.is_sending() && Instant::now() < deadline {
             if !self.exchange() {
                 std::thread::yield_now();
             }

@@ -32,8 +32,6 @@ pub(crate) struct Launches {
     running: RefCell<HashMap<(TrusteeId, u64), Tell>>,
     /// Trustee: who waits for a latched value.
     pub(crate) lines: Lines,
-    /// Trustee: how many calls of `together` of other threads it has sent on, and awaits the answers to.
-    pub(crate) relayed: Cell<usize>,
 }
 
 struct Awaited {

@@ -187,15 +187,19 @@ impl Worker {
         self.settle();
     }
 
-    /// Leaves all trustees.
-    pub(crate) fn leave(&self) {
+    /// Leaves all trustees. True if there are answers that will not be taken.
+    #[must_use]
+    pub(crate) fn leave(&self) -> bool {
+        let mut any = false;
         for outgoing in self.pairs.take_all() {
             let is_awaited = outgoing.must_be_seen_through();
             outgoing.leave();
             if is_awaited {
                 // Answers that have no end, which may hold pointers to fibers: keep all of it.
                 std::mem::forget(outgoing);
+                any = true;
             }
         }
+        any
     }
 }

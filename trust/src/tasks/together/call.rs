@@ -13,6 +13,7 @@ use crate::ids::TrusteeId;
 use crate::property::Header;
 use crate::registry::report::Gathered;
 use crate::request::{Fault, Host, Ignore, Request, Response, Resuming, Serving, Target};
+use crate::runtime::worker::end::is_leaving;
 use crate::runtime::worker::lines::{Caller, CallerWays, LatchKind, Waiter};
 use crate::runtime::worker::reclaim::count;
 use crate::runtime::worker::{self, Worker};
@@ -180,7 +181,6 @@ impl<P: Parts, J: Job> At<P, J> {
 
     fn send(self, worker: &Worker, trustee: TrusteeId) {
         let call = self.call();
-        let relayed = Relayed::new(worker, call.route.client);
         if P::STOPS_MAX > 0
             && call.route.last() == Some(trustee)
             && let Some(job) = call.job.take()
@@ -191,10 +191,19 @@ impl<P: Parts, J: Job> At<P, J> {
                 Stop { at: if place < taken { part.value } else { property }, argument: part.argument }
             });
             let visit = Visit { at: self, stops, taken, job: Unrun::new(job) };
-            worker.submit(trustee, ptr::null_mut(), visit, Visitor(self, relayed), false);
+            worker.submit(trustee, ptr::null_mut(), visit, Visitor(self), false);
         } else {
-            worker.submit(trustee, ptr::null_mut(), self, Return(self, relayed), false);
+            worker.submit(trustee, ptr::null_mut(), self, Return(self), false);
         }
+    }
+
+    /// It has its outcome: sends it back by the response to this client, or else by a request.
+    pub(super) fn answer(self, worker: &Worker, client: TrusteeId) -> Visited {
+        if !is_leaving(client) {
+            return Visited::Done;
+        }
+        self.go_back(worker);
+        Visited::Moved
     }
 
     /// From the trustee to which it was sent.
@@ -290,45 +299,24 @@ impl<P: Parts, J: Job> Request for At<P, J> {
     }
 
     unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
-        let visited = worker::with(|worker| self.arrive(worker));
+        let visited = worker::with(|worker| match self.arrive(worker) {
+            Visited::Done => self.answer(worker, serving.client),
+            Visited::Moved => Visited::Moved,
+        });
         serving.out.put(visited);
     }
 }
 
 /// Takes a call back from the trustee that it was sent to, if it is not under way there.
-struct Return<P, J: Job>(At<P, J>, Relayed);
-
-/// Is a call that was sent on that of another thread? Then this one does not leave before the answer has come (`runtime/worker/end.rs`).
-pub(super) struct Relayed(bool);
-
-impl Relayed {
-    fn new(worker: &Worker, client: Client) -> Self {
-        let (Client::Waits(client, _) | Client::Token(client, _)) = client;
-        let relayed = client != worker.id;
-        if relayed {
-            worker.launches.relayed.set(worker.launches.relayed.get() + 1);
-        }
-        Relayed(relayed)
-    }
-
-    /// The answer is there.
-    pub(super) fn end(self, worker: &Worker) {
-        if self.0 {
-            worker.launches.relayed.set(worker.launches.relayed.get() - 1);
-        }
-    }
-}
+struct Return<P, J: Job>(At<P, J>);
 
 impl<P: Parts, J: Job> Response for Return<P, J> {
     unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
-        let Return(at, relayed) = self;
-        worker::with(|worker| {
-            relayed.end(worker);
-            match fault {
-                // SAFETY: a call puts it.
-                None => at.returned(worker, unsafe { resuming.responses.take::<Visited>() }),
-                Some(fault) => at.refused(worker, fault),
-            }
+        let Return(at) = self;
+        worker::with(|worker| match fault {
+            // SAFETY: a call puts it.
+            None => at.returned(worker, unsafe { resuming.responses.take::<Visited>() }),
+            Some(fault) => at.refused(worker, fault),
         });
     }
 }

@@ -5,9 +5,11 @@
 
 use std::ptr::NonNull;
 
-use super::{At, Relayed, Visited};
+use super::{At, Visited};
+use crate::ids::TrusteeId;
 use crate::property::Header;
 use crate::request::{Fault, Host, Request, Response, Resuming, Serving, Target};
+use crate::runtime::worker::end::is_leaving;
 use crate::runtime::worker::{self, Worker};
 use crate::tasks::together::{Job, Parts, VISITED_MAX, run_on};
 use crate::unwind::quietly;
@@ -61,7 +63,7 @@ enum Answer<U> {
 }
 
 impl<P: Parts, J: Job> Visit<P, J> {
-    fn arrive(mut self, worker: &Worker) -> Answer<J::Output> {
+    fn arrive(mut self, worker: &Worker, client: TrusteeId) -> Answer<J::Output> {
         let Some(job) = self.job.take() else { unreachable!("it comes once") };
         let mut values = [NonNull::dangling(); VISITED_MAX];
         let stops = self.stops.as_ref();
@@ -76,15 +78,23 @@ impl<P: Parts, J: Job> Visit<P, J> {
         let at = self.at;
         if !is_free {
             at.call().job = Some(job);
-            return Answer::Other(at.arrive(worker));
+            return Answer::Other(match at.arrive(worker) {
+                Visited::Done => at.answer(worker, client),
+                Visited::Moved => Visited::Moved,
+            });
         }
         // SAFETY: each is one of the closure's arguments, and nobody else has it: it is free, or shared with calls that run here (N1).
         match unsafe { run_on(worker, job, &values[..stops.len()]) } {
+            Ok(value) if is_leaving(client) => {
+                at.call().outcome = Some(Ok(value));
+                at.go_back(worker);
+                Answer::Other(Visited::Moved)
+            }
             Ok(value) => Answer::Ran(value),
             Err(payload) => {
                 let call = at.call();
                 call.outcome = Some(Err(call.route.after_panic(worker, payload)));
-                Answer::Other(Visited::Done)
+                Answer::Other(at.answer(worker, client))
             }
         }
     }
@@ -115,30 +125,27 @@ impl<P: Parts, J: Job> Request for Visit<P, J> {
     }
 
     unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
-        let answer = worker::with(|worker| self.arrive(worker));
+        let answer = worker::with(|worker| self.arrive(worker, serving.client));
         serving.out.put(answer);
     }
 }
 
 /// Takes the call back.
-pub(super) struct Visitor<P: Parts, J: Job>(pub(super) At<P, J>, pub(super) Relayed);
+pub(super) struct Visitor<P: Parts, J: Job>(pub(super) At<P, J>);
 
 impl<P: Parts, J: Job> Response for Visitor<P, J> {
     unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
-        let Visitor(at, relayed) = self;
-        worker::with(|worker| {
-            relayed.end(worker);
-            match fault {
-                // SAFETY: a visit puts it.
-                None => match unsafe { resuming.responses.take::<Answer<J::Output>>() } {
-                    Answer::Ran(value) => {
-                        at.call().outcome = Some(Ok(value));
-                        at.go_back(worker);
-                    }
-                    Answer::Other(visited) => at.returned(worker, visited),
-                },
-                Some(fault) => at.refused(worker, fault),
-            }
+        let Visitor(at) = self;
+        worker::with(|worker| match fault {
+            // SAFETY: a visit puts it.
+            None => match unsafe { resuming.responses.take::<Answer<J::Output>>() } {
+                Answer::Ran(value) => {
+                    at.call().outcome = Some(Ok(value));
+                    at.go_back(worker);
+                }
+                Answer::Other(visited) => at.returned(worker, visited),
+            },
+            Some(fault) => at.refused(worker, fault),
         });
     }
 }
