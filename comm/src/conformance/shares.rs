@@ -127,6 +127,13 @@ impl Machine<'_> {
     fn is_refused_what_is_not_committed(&mut self) {
         let fabric = self.fabric;
         let next = self.next();
+        // The first access of a connection to a share, when it does not know how long that is.
+        for offset in [1 << 60, usize::MAX - 7, 1 << 40] {
+            let written = next.write_share(SMALL, offset, &[1; 8]);
+            assert!(matches!(written, Err(Error::OutOfRange { .. })), "{offset}: {written:?}");
+            let read = next.read_share(SPARSE, offset, 8);
+            assert!(matches!(read, Err(Error::OutOfRange { .. })), "{offset}: {read:?}");
+        }
         for (offset, bytes) in [(SMALL_BYTES, 8), (SMALL_BYTES - 8, 16), (usize::MAX - 7, 8), (1 << 60, 8)] {
             let source = vec![1; bytes];
             assert!(matches!(next.write_share(SMALL, offset, &source), Err(Error::OutOfRange { .. })), "{offset}");

@@ -4,7 +4,7 @@
 //! may be over when it is used, if its owner has released it without being answered; then the owner's side sees to it
 //! that nothing comes of it but old bytes or zeros (S2). That a unit is not committed is never remembered.
 
-use super::{SHARES_MAX, ShareId, map, memory::units_of};
+use super::{SHARE_BYTES_MAX, SHARES_MAX, ShareId, map, memory::units_of};
 use crate::error::Error;
 use crate::fabric::MachineId;
 use crate::memory::{self, WORD_BYTES};
@@ -51,30 +51,37 @@ pub(crate) trait Ask: FnMut(usize, usize) -> Result<Option<Told>, Error> {}
 impl<F: FnMut(usize, usize) -> Result<Option<Told>, Error>> Ask for F {}
 
 impl Known {
-    /// Whether an access lies inside of a share of `peer`; asks for its length if it has to.
-    pub(crate) fn require_inside(
-        &mut self,
+    /// Checks an access as far as that needs no answer: it may lie inside of a share of `peer`, and is of whole words.
+    pub(crate) fn check(
+        &self,
         (peer, share): (MachineId, ShareId),
         (offset, bytes): (usize, usize),
-        mut ask: impl Ask,
-    ) -> Result<Verdict, Error> {
+    ) -> Result<(), Error> {
         let Some(known) = self.0.get(usize::from(share.0)) else {
             return Err(Error::NoSuchShare { machine: peer, share });
         };
-        let length = match known {
-            Some(known) => known.bytes,
-            None => {
-                let first = map::words_of(&units_of(offset, 1)).start / ASKED_WORDS * ASKED_WORDS;
-                let Some(told) = ask(first, ASKED_WORDS)? else { return Ok(Verdict::Gone) };
-                if told.bytes == 0 {
-                    return Err(Error::NoSuchShare { machine: peer, share });
-                }
-                let length = told.bytes;
-                self.learn(share, first, told);
-                length
+        let length = known.as_ref().map_or(SHARE_BYTES_MAX, |known| known.bytes);
+        memory::check_access(length, offset, bytes, WORD_BYTES)
+    }
+
+    /// Whether an access lies inside of a share of `peer`; asks for its length if it has to.
+    pub(crate) fn require_inside(
+        &mut self,
+        of: (MachineId, ShareId),
+        access: (usize, usize),
+        mut ask: impl Ask,
+    ) -> Result<Verdict, Error> {
+        self.check(of, access)?;
+        let (machine, share) = of;
+        if self.0[usize::from(share.0)].is_none() {
+            // From the first word on: where the access is says nothing yet, it may be far outside.
+            let Some(told) = ask(0, ASKED_WORDS)? else { return Ok(Verdict::Gone) };
+            if told.bytes == 0 {
+                return Err(Error::NoSuchShare { machine, share });
             }
-        };
-        memory::check_access(length, offset, bytes, WORD_BYTES)?;
+            self.learn(share, 0, told);
+            self.check(of, access)?;
+        }
         Ok(Verdict::Usable)
     }
 
@@ -109,9 +116,12 @@ impl Known {
         self.0[usize::from(share.0)].as_ref().is_some_and(|known| known.covers(units))
     }
 
-    /// The share is one of those that there can be.
+    /// The share is one of those that there can be, and the words that were asked for begin inside.
     fn learn(&mut self, share: ShareId, first: usize, told: Told) {
         let known = self.0[usize::from(share.0)].get_or_insert(KnownShare { bytes: told.bytes, bits: Vec::new() });
+        if told.bits.is_empty() {
+            return;
+        }
         let end = first + told.bits.len();
         if known.bits.len() < end {
             known.bits.resize(end, 0);
@@ -184,6 +194,28 @@ mod tests {
         }
         assert_eq!(owner.asked, 1);
         assert_eq!(require(&mut known, &mut owner, 0, BYTES).unwrap(), Verdict::Usable);
+    }
+
+    #[test]
+    fn a_first_access_that_is_far_outside_takes_no_memory() {
+        let far = [1 << 40, SHARE_BYTES_MAX - 8, SHARE_BYTES_MAX, 1 << 60, usize::MAX - 7];
+        for (offset, asked) in far.into_iter().zip([1, 1, 0, 0, 0]) {
+            let mut owner = Owner { bytes: BYTES, bits: vec![u64::MAX; 600], asked: 0 };
+            let mut known = Known::default();
+            for _ in 0..2 {
+                let refused = require(&mut known, &mut owner, offset, 8);
+                assert!(matches!(refused, Err(Error::OutOfRange { .. })), "{offset}: {refused:?}");
+            }
+            assert_eq!(owner.asked, asked, "{offset}");
+            let words = known.0[2].as_ref().map_or(0, |known| known.bits.len());
+            assert_eq!(words, asked * ASKED_WORDS, "{offset}");
+        }
+        // An owner that tells no words at all, wherever it is asked.
+        let mut known = Known::default();
+        let none =
+            known.require_committed(OF, (BYTES - 8, 8), |_, _| Ok(Some(Told { bytes: BYTES, bits: Vec::new() })));
+        assert!(matches!(none, Err(Error::NotCommitted { .. })), "{none:?}");
+        assert_eq!(known.0[2].as_ref().unwrap().bits.capacity(), 0);
     }
 
     #[test]
