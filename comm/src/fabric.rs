@@ -326,7 +326,8 @@ pub trait Connection: Send {
     /// written before on this connection is seen. Nothing is waited for, but as for [`write_share`](Connection::write_share);
     /// it may be held back until `take` or `flush`.
     ///
-    /// The fabric keeps what comes until it is [taken](Connection::take). A ticket that is forgotten costs that memory, until
+    /// The fabric keeps what comes until it is [taken](Connection::take), in memory that it takes when the first of it is
+    /// there. A ticket that is forgotten costs that memory, until
     /// the connection is dropped, and nothing more.
     ///
     /// # Errors
@@ -340,6 +341,7 @@ pub trait Connection: Send {
     ///
     /// # Errors
     /// [`Error::NotCommitted`], [`Error::Gone`]: it will not come, and the ticket is used up.
-    /// [`Error::NoSuchTicket`]; [`Error::WrongRoom`]: it can still be taken; [`Error::System`].
+    /// [`Error::NoSuchTicket`]; [`Error::WrongRoom`]: it can still be taken; [`Error::System`]: among others, there was no
+    /// memory for it, and the ticket is used up.
     fn take(&mut self, ticket: Ticket, into: &mut [u8]) -> Result<bool, Error>;
 }

@@ -58,6 +58,11 @@ fn take(
     })
 }
 
+/// Whether an access was found to be one that nobody may make.
+fn is_refused<R>(result: &Result<R, Error>) -> bool {
+    matches!(result, Err(Error::Misaligned { .. } | Error::OutOfRange { .. } | Error::NoSuchShare { .. }))
+}
+
 /// Bytes for a place in a share, whose words say where they belong.
 fn stamped(machine: MachineId, number: u64, bytes: usize) -> Vec<u8> {
     stream::stamped(machine, 7, number, bytes)
@@ -148,6 +153,12 @@ impl Machine<'_> {
         assert!(matches!(written, Err(Error::NotCommitted { .. })), "{written:?}");
         let read = self.read_next(SMALL, 0, 8);
         assert!(matches!(read, Err(Error::NotCommitted { offset: 0, bytes: 8, .. })), "{read:?}");
+        // However long it is, it takes no memory; and what is behind it comes.
+        let long = self.next().read_share(SPARSE, 0, SPARSE_BYTES).unwrap();
+        let room = self.next().take(long, &mut [0; 8]);
+        assert!(matches!(room, Err(Error::WrongRoom { bytes: SPARSE_BYTES, .. })), "{room:?}");
+        let read = self.read_next(SPARSE, SPARSE_BYTES - 8, 8);
+        assert!(matches!(read, Err(Error::NotCommitted { bytes: 8, .. })), "{read:?}");
         for range in [0..SMALL_BYTES + UNIT, SMALL_BYTES..SMALL_BYTES + UNIT] {
             assert!(matches!(fabric.commit(SMALL, range), Err(Error::OutOfRange { .. })));
         }
@@ -384,6 +395,22 @@ pub fn shares_outlive_a_machine(fabric: &dyn Fabric, victim: MachineId, timeout:
             assert!(matches!(read, Ok(_) | Err(Error::Gone { .. })), "{read:?}");
         }
         let _ = connection.write_share(SMALL, offset, &[1; 4096]).and_then(|()| connection.flush());
+    }
+    // The dead are no excuse for accesses that nobody may make: to a share that was used, and to one that is not known.
+    for share in [SMALL, SPARSE] {
+        for (offset, bytes) in [(0, 0), (4, 8), (usize::MAX - 7, 8), (1 << 60, 8), (8, usize::MAX - 7)] {
+            let refused = connection.read_share(share, offset, bytes);
+            assert!(is_refused(&refused), "{share} {offset} {bytes}: {refused:?}");
+        }
+        for (offset, source) in [(0, &[][..]), (4, &[1; 8]), (usize::MAX - 7, &[1; 8]), (1 << 60, &[1; 8])] {
+            let refused = connection.write_share(share, offset, source);
+            assert!(is_refused(&refused), "{share} {offset}: {refused:?}");
+        }
+    }
+    // What a share might have, and the dead will not send, takes no memory.
+    match connection.read_share(SPARSE, 0, 1 << 41) {
+        Ok(ticket) => assert!(matches!(connection.take(ticket, &mut [0; 8]), Err(Error::WrongRoom { .. }))),
+        other => assert!(matches!(other, Err(Error::NoSuchShare { .. })), "{other:?}"),
     }
     machine.meet(Some(victim));
     for peer in peers(fabric).filter(|peer| *peer != victim) {

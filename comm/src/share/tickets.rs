@@ -5,6 +5,7 @@ use super::{ShareId, Ticket};
 use crate::error::Error;
 use crate::fabric::MachineId;
 use std::collections::HashMap;
+use std::io::ErrorKind;
 
 /// Reads under way. Takes no memory while there are none.
 #[derive(Debug)]
@@ -47,14 +48,28 @@ pub(crate) fn check_room(ticket: Ticket, bytes: usize, into: &[u8]) -> Result<()
     }
 }
 
-/// A read whose bytes come by and by.
+/// A read whose bytes come by and by. It takes memory for them when the first are there: what is refused, or owed by a
+/// peer that is gone, takes none, however long it is.
 #[derive(Debug)]
 pub(crate) struct Landing {
     share: ShareId,
     offset: usize,
-    bytes: Vec<u8>,
+    /// How many were asked for.
+    bytes: usize,
     missing_bytes: usize,
-    is_refused: bool,
+    /// What is there, up to the last byte that has come.
+    come: Vec<u8>,
+    fate: Fate,
+}
+
+/// What becomes of a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Comes,
+    /// Some of it is not committed.
+    Refused,
+    /// There is no memory for it.
+    NoMemory,
 }
 
 /// What came of a part of a read.
@@ -68,25 +83,49 @@ pub(crate) enum Outcome<'a> {
 
 impl Landing {
     pub(crate) fn new(share: ShareId, offset: usize, bytes: usize) -> Landing {
-        Landing { share, offset, bytes: vec![0; bytes], missing_bytes: bytes, is_refused: false }
+        Landing { share, offset, bytes, missing_bytes: bytes, come: Vec::new(), fate: Fate::Comes }
+    }
+
+    fn take_in(&mut self, at: usize, bytes: &[u8]) {
+        if self.fate != Fate::Comes {
+            return;
+        }
+        if self.come.try_reserve_exact(self.bytes - self.come.len()).is_err() {
+            return self.fail(Fate::NoMemory);
+        }
+        // There is room for all of it: nothing moves.
+        if self.come.len() < at {
+            self.come.resize(at, 0);
+        }
+        let (again, more) = bytes.split_at(bytes.len().min(self.come.len() - at));
+        self.come[at..at + again.len()].copy_from_slice(again);
+        self.come.extend_from_slice(more);
+    }
+
+    fn fail(&mut self, fate: Fate) {
+        (self.fate, self.come) = (fate, Vec::new());
     }
 }
 
 impl Tickets<Landing> {
-    /// Takes in what came of the part at `at` of a read. Each part comes once.
-    pub(crate) fn land(&mut self, ticket: Ticket, at: usize, outcome: Outcome<'_>) {
-        let Ok(landing) = self.get(ticket) else { return };
+    /// Takes in what came of the part at `at` of a read. Each part comes once. Whether the read may still come to
+    /// something: else the parts that were not asked for yet need not be, and are refused.
+    pub(crate) fn land(&mut self, ticket: Ticket, at: usize, outcome: Outcome<'_>) -> bool {
+        let Ok(landing) = self.get(ticket) else { return false };
         let bytes = match outcome {
             Outcome::Bytes(bytes) => {
-                landing.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+                landing.take_in(at, bytes);
                 bytes.len()
             }
             Outcome::Refused(bytes) => {
-                landing.is_refused = true;
+                if landing.fate == Fate::Comes {
+                    landing.fail(Fate::Refused);
+                }
                 bytes
             }
         };
         landing.missing_bytes -= bytes;
+        landing.fate == Fate::Comes
     }
 
     /// Whether this read still waits for bytes.
@@ -103,7 +142,7 @@ impl Tickets<Landing> {
         is_gone: impl FnOnce() -> bool,
     ) -> Result<bool, Error> {
         let landing = self.get(ticket)?;
-        check_room(ticket, landing.bytes.len(), into)?;
+        check_room(ticket, landing.bytes, into)?;
         if landing.missing_bytes > 0 {
             if !is_gone() {
                 return Ok(false);
@@ -111,20 +150,29 @@ impl Tickets<Landing> {
             self.remove(ticket);
             return Err(Error::Gone { machine: peer });
         }
-        let Some(Landing { share, offset, bytes, is_refused, .. }) = self.remove(ticket) else {
+        let Some(Landing { share, offset, bytes, come, fate, .. }) = self.remove(ticket) else {
             return Err(Error::NoSuchTicket { ticket: ticket.0 });
         };
-        if is_refused {
-            return Err(Error::NotCommitted { share, offset, bytes: bytes.len() });
+        match fate {
+            Fate::Comes => {
+                into.copy_from_slice(&come);
+                Ok(true)
+            }
+            Fate::Refused => Err(Error::NotCommitted { share, offset, bytes }),
+            Fate::NoMemory => {
+                Err(Error::system(format!("keeping {bytes} bytes that were read of {share}"))(ErrorKind::OutOfMemory))
+            }
         }
-        into.copy_from_slice(&bytes);
-        Ok(true)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::SHARE_BYTES_MAX;
     use super::*;
+    use rand::rngs::SmallRng;
+    use rand::seq::SliceRandom;
+    use rand::{Rng, SeedableRng};
 
     const PEER: MachineId = MachineId(1);
 
@@ -134,10 +182,10 @@ mod tests {
         let [first, second] = [16, 8].map(|bytes| tickets.add(Landing::new(ShareId(0), 64, bytes)));
         let mut into = [0; 16];
         assert!(!tickets.take(first, &mut into, PEER, || false).unwrap());
-        tickets.land(first, 8, Outcome::Bytes(&[2; 8]));
+        assert!(tickets.land(first, 8, Outcome::Bytes(&[2; 8])));
         assert!(tickets.is_waiting(first).unwrap());
-        tickets.land(second, 0, Outcome::Refused(8));
-        tickets.land(first, 0, Outcome::Bytes(&[1; 8]));
+        assert!(!tickets.land(second, 0, Outcome::Refused(8)));
+        assert!(tickets.land(first, 0, Outcome::Bytes(&[1; 8])));
         assert!(matches!(tickets.take(first, &mut into[..8], PEER, || false), Err(Error::WrongRoom { .. })));
         assert!(tickets.take(first, &mut into, PEER, || panic!("it is there")).unwrap());
         assert_eq!(into, [[1; 8], [2; 8]].concat()[..]);
@@ -152,5 +200,58 @@ mod tests {
         let ticket = tickets.add(Landing::new(ShareId(0), 0, 8));
         assert!(matches!(tickets.take(ticket, &mut [0; 8], PEER, || true), Err(Error::Gone { machine: PEER })));
         assert!(matches!(tickets.take(ticket, &mut [0; 8], PEER, || true), Err(Error::NoSuchTicket { .. })));
+    }
+    /// Against a plain copy: parts of random lengths in random order.
+    #[test]
+    fn what_has_come_is_what_was_sent() {
+        let mut random = SmallRng::seed_from_u64(19);
+        for _ in 0..200 {
+            let sent: Vec<u8> = (0..random.random_range(1..400)).map(|_| random.random()).collect();
+            let mut parts: Vec<(usize, &[u8])> = Vec::new();
+            let mut at = 0;
+            while at < sent.len() {
+                let end = sent.len().min(at + random.random_range(1..60));
+                parts.push((at, &sent[at..end]));
+                at = end;
+            }
+            parts.shuffle(&mut random);
+            let mut tickets = Tickets::default();
+            let ticket = tickets.add(Landing::new(ShareId(0), 0, sent.len()));
+            assert!(parts.into_iter().all(|(at, part)| tickets.land(ticket, at, Outcome::Bytes(part))));
+            let mut into = vec![0; sent.len()];
+            assert!(tickets.take(ticket, &mut into, PEER, || panic!("it is there")).unwrap());
+            assert_eq!(into, sent);
+        }
+    }
+
+    #[test]
+    fn what_does_not_come_takes_no_memory() {
+        // More than any machine has.
+        const LONG: usize = SHARE_BYTES_MAX;
+        let mut tickets = Tickets::default();
+        let [refused, owed] = [(); 2].map(|()| tickets.add(Landing::new(ShareId(0), 0, LONG)));
+        assert!(!tickets.land(refused, 0, Outcome::Refused(LONG)));
+        for ticket in [refused, owed] {
+            assert_eq!(tickets.get(ticket).unwrap().come.capacity(), 0);
+            assert!(matches!(tickets.take(ticket, &mut [0; 8], PEER, || true), Err(Error::WrongRoom { .. })));
+        }
+        // What was there before a part was refused goes, and nothing comes after it.
+        let part = tickets.add(Landing::new(ShareId(0), 0, 24));
+        assert!(tickets.land(part, 8, Outcome::Bytes(&[1; 8])));
+        assert!(!tickets.land(part, 0, Outcome::Refused(8)) && !tickets.land(part, 16, Outcome::Bytes(&[1; 8])));
+        assert_eq!(tickets.get(part).unwrap().come.capacity(), 0);
+        assert!(matches!(tickets.take(part, &mut [0; 24], PEER, || false), Err(Error::NotCommitted { .. })));
+    }
+
+    #[test]
+    fn for_what_there_is_no_memory_is_told() {
+        let bytes = isize::MAX as usize + 1; // more than a vector may have
+        let mut tickets = Tickets::default();
+        let ticket = tickets.add(Landing { missing_bytes: 8, ..Landing::new(ShareId(0), 0, bytes) });
+        assert!(!tickets.land(ticket, 0, Outcome::Bytes(&[1; 8])));
+        assert_eq!(tickets.get(ticket).unwrap().fate, Fate::NoMemory);
+        tickets.get(ticket).unwrap().bytes = 8;
+        let taken = tickets.take(ticket, &mut [0; 8], PEER, || false);
+        assert!(matches!(taken, Err(Error::System { .. })), "{taken:?}");
     }
 }

@@ -329,10 +329,12 @@ fn deliver(region: &Region, load: Load) -> Option<(usize, Load)> {
         }
         Load::Wake { offset } => region.word32(offset).and_then(park::wake),
         Load::Read { part, answers } => {
-            let mut bytes = vec![0; part.bytes];
             let share = share(part.share).filter(|share| share.is_committed(part.offset, part.bytes));
-            let is_there = share.is_some_and(|share| share.data().read(part.offset, &mut bytes).is_ok());
-            return Some((answers, Load::Answer { part, bytes: is_there.then_some(bytes) }));
+            let bytes = share.and_then(|share| {
+                let mut bytes = vec![0; part.bytes];
+                share.data().read(part.offset, &mut bytes).is_ok().then_some(bytes)
+            });
+            return Some((answers, Load::Answer { part, bytes }));
         }
         Load::Answer { part, bytes } => {
             let outcome = bytes.as_deref().map_or(Outcome::Refused(part.bytes), Outcome::Bytes);

@@ -44,6 +44,7 @@ pub(super) struct Nonsense;
 #[derive(Debug, Default)]
 pub(super) struct Reads {
     pub(super) tickets: Tickets<Landing>,
+    /// What was not asked for yet, in order: the rest of each read.
     waiting: VecDeque<Part>,
     asked: VecDeque<Asked>,
     asked_bytes: usize,
@@ -59,17 +60,21 @@ impl Reads {
     /// Begins a read.
     pub(super) fn begin(&mut self, share: ShareId, offset: usize, bytes: usize) -> Ticket {
         let ticket = self.tickets.add(Landing::new(share, offset, bytes));
-        let part = |at| Part { ticket, share, offset: offset + at, at, bytes: PART_BYTES.min(bytes - at) };
-        self.waiting.extend((0..bytes).step_by(PART_BYTES).map(part));
+        self.waiting.push_back(Part { ticket, share, offset, at: 0, bytes });
         ticket
     }
 
     /// The next question that may go out.
     pub(super) fn next_question(&mut self) -> Option<Question> {
-        let has_room =
-            |part: &Part| self.asked_bytes + part.bytes <= UNDER_WAY_BYTES_MAX && self.asked.len() < UNDER_WAY_MAX;
-        let part = self.waiting.front().copied().filter(has_room)?;
-        self.waiting.pop_front();
+        let rest = self.waiting.front_mut()?;
+        let part = Part { bytes: rest.bytes.min(PART_BYTES), ..*rest };
+        if self.asked_bytes + part.bytes > UNDER_WAY_BYTES_MAX || self.asked.len() >= UNDER_WAY_MAX {
+            return None;
+        }
+        (rest.offset, rest.at, rest.bytes) = (rest.offset + part.bytes, rest.at + part.bytes, rest.bytes - part.bytes);
+        if rest.bytes == 0 {
+            self.waiting.pop_front();
+        }
         self.asked_bytes += part.bytes;
         self.asked.push_back(Asked::Part(part));
         Some(Question::Part { share: part.share, offset: part.offset, bytes: part.bytes })
@@ -91,6 +96,16 @@ impl Reads {
         self.coming.is_some() || self.head_bytes > 0 || !self.asked.is_empty()
     }
 
+    /// Takes in what came of a part. The rest of a read that comes to nothing is not asked for any more.
+    fn land(&mut self, ticket: Ticket, at: usize, outcome: Outcome<'_>) {
+        if !self.tickets.land(ticket, at, outcome)
+            && let Some(rest) = self.waiting.iter().position(|rest| rest.ticket == ticket)
+            && let Some(rest) = self.waiting.remove(rest)
+        {
+            self.tickets.land(ticket, rest.at, Outcome::Refused(rest.bytes));
+        }
+    }
+
     /// Takes in what has come by the socket.
     pub(super) fn take_in(&mut self, mut received: &[u8]) -> Result<(), Nonsense> {
         while !received.is_empty() {
@@ -107,18 +122,22 @@ impl Reads {
             };
             let (part, rest) = received.split_at(received.len().min(coming.bytes - coming.come_bytes));
             received = rest;
-            match coming.asked {
-                Asked::Part(Part { ticket, at, .. }) => {
-                    self.tickets.land(ticket, at + coming.come_bytes, Outcome::Bytes(part));
-                }
-                Asked::Map { .. } => self.map.extend_from_slice(part),
-            }
+            let come_bytes = coming.come_bytes;
             coming.come_bytes += part.len();
+            let landing = match coming.asked {
+                Asked::Part(Part { ticket, at, .. }) => Some((ticket, at + come_bytes)),
+                Asked::Map { .. } => None,
+            };
             if coming.come_bytes == coming.bytes {
-                let is_map = matches!(coming.asked, Asked::Map { .. });
                 self.coming = None;
-                if is_map {
-                    self.told = Some(told(&std::mem::take(&mut self.map))?);
+            }
+            match landing {
+                Some((ticket, at)) => self.land(ticket, at, Outcome::Bytes(part)),
+                None => {
+                    self.map.extend_from_slice(part);
+                    if self.coming.is_none() {
+                        self.told = Some(told(&std::mem::take(&mut self.map))?);
+                    }
                 }
             }
         }
@@ -134,7 +153,7 @@ impl Reads {
         }
         match (&asked, status) {
             (Asked::Part(part), IS_NOT_COMMITTED) if bytes == 0 => {
-                self.tickets.land(part.ticket, part.at, Outcome::Refused(part.bytes));
+                self.land(part.ticket, part.at, Outcome::Refused(part.bytes));
                 return Ok(());
             }
             (Asked::Part(part), IS_THERE) if bytes == part.bytes => {}
@@ -157,7 +176,7 @@ fn told(answer: &[u8]) -> Result<Told, Nonsense> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MachineId;
+    use crate::{MachineId, SHARE_BYTES_MAX};
 
     const SHARE: ShareId = ShareId(1);
 
@@ -208,6 +227,25 @@ mod tests {
         let told = reads.take_told().unwrap();
         assert_eq!((told.bytes, told.bits), (9, vec![u64::from_ne_bytes([3; 8]), u64::from_ne_bytes([4; 8])]));
         assert!(matches!(take(&mut reads, long, PART_BYTES + 8), Err(crate::Error::NotCommitted { .. })));
+        assert_eq!(take(&mut reads, short, 8).unwrap().unwrap(), [2; 8]);
+    }
+
+    #[test]
+    fn the_rest_of_a_read_that_is_refused_is_not_asked_for() {
+        let mut reads = Reads::default();
+        let (long, short) = (reads.begin(SHARE, 0, SHARE_BYTES_MAX), reads.begin(SHARE, 8, 8));
+        let asked = std::iter::from_fn(|| reads.next_question()).count();
+        assert_eq!(asked, UNDER_WAY_BYTES_MAX / PART_BYTES);
+        reads.take_in(&answer(IS_NOT_COMMITTED, &[])).unwrap();
+        assert_eq!(reads.next_question(), Some(Question::Part { share: SHARE, offset: 8, bytes: 8 }));
+        for part in 1..asked {
+            assert!(reads.tickets.is_waiting(long).unwrap(), "{part} of {asked} are under way");
+            // What comes late of it, or is refused, is all the same.
+            let (status, bytes) = if part % 2 == 0 { (IS_NOT_COMMITTED, 0) } else { (IS_THERE, PART_BYTES) };
+            reads.take_in(&answer(status, &vec![1; bytes])).unwrap();
+        }
+        assert!(!reads.tickets.is_waiting(long).unwrap() && reads.tickets.is_waiting(short).unwrap());
+        reads.take_in(&answer(IS_THERE, &[2; 8])).unwrap();
         assert_eq!(take(&mut reads, short, 8).unwrap().unwrap(), [2; 8]);
     }
 

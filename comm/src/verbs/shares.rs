@@ -351,6 +351,8 @@ impl Lane {
         bytes: usize,
     ) -> Result<Verdict, Error> {
         if self.link(peer).is_none_or(|link| link.is_dead) {
+            // It is answered as by one that lives, as far as that needs no question.
+            self.shares(peer)?.known.check((peer, share), (offset, bytes))?;
             return Ok(Verdict::Gone);
         }
         let mut known = std::mem::take(&mut self.shares(peer)?.known);
