@@ -235,6 +235,9 @@ impl Poller {
             }
             Use::Data { worker } => {
                 self.accepted.insert((claim.from, worker));
+                // An answer to a read that waits for the acknowledgement of the one before is 40 ms late. Where it is
+                // refused, they are late.
+                let _ = stream.set_nodelay(true);
                 let (intake, serving) = (Intake::default(), None);
                 self.data.insert(token, Data { peer: claim.from, worker, stream, intake, serving, is_stuck: false });
                 self.take(token);
@@ -350,6 +353,14 @@ impl Poller {
     fn forget(&mut self, peer: MachineId) {
         self.control.remove(peer);
         self.data.retain(|_, data| data.peer != peer);
+    }
+}
+
+#[cfg(test)]
+impl Poller {
+    /// Whether the data connections that were accepted send at once, each.
+    pub(super) fn accepted_nodelays(&self) -> Vec<bool> {
+        self.data.values().map(|data| data.stream.nodelay().unwrap()).collect()
     }
 }
 

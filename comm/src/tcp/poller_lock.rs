@@ -166,6 +166,14 @@ impl PollerLock {
     }
 }
 
+#[cfg(test)]
+impl PollerLock {
+    /// To look at what is polled.
+    pub(super) fn lock(&self) -> std::sync::MutexGuard<'_, Poller> {
+        self.poller.lock().unwrap()
+    }
+}
+
 fn panicked() -> Error {
     Error::system("reading")(std::io::Error::other("a worker has panicked while it read"))
 }

@@ -353,6 +353,18 @@ fn an_answer_that_does_not_fit_the_socket_goes_on() {
     assert_eq!(fabrics[1].lost(MachineId(0)).unwrap(), None);
 }
 
+/// Answers go out by the end that was accepted: small ones must not wait for the acknowledgement of those before.
+#[test]
+fn both_ends_of_a_data_connection_send_at_once() {
+    let fabrics = open_with_share(1);
+    let mut connection = fabrics[0].connect(MachineId(1), WorkerId(0)).unwrap();
+    let ticket = connection.read_share(SHARE, 0, 8).unwrap();
+    take(&mut *connection, ticket, 8).unwrap();
+    assert_eq!(fabrics[1].poller.lock().accepted_nodelays(), [true]);
+    let (made, _) = fabrics[0].reach(MachineId(1), Use::Data { worker: 1 }, TIMEOUT).unwrap();
+    assert!(made.nodelay().unwrap());
+}
+
 #[test]
 fn tickets_that_nobody_takes_are_no_death() {
     let fabrics = open_with_share(64);
