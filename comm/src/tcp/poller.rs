@@ -81,6 +81,76 @@ struct Data {
     is_stuck: bool,
 }
 
+/// Why a data connection is read no more.
+enum End {
+    /// It has ended. What is suspicious about it, if anything is.
+    Connection(Option<String>),
+    /// What came says that the peer is none of this program's machines any more.
+    Peer(String),
+}
+
+impl Data {
+    /// Takes in what has come. Whether there was anything.
+    fn receive(
+        &mut self,
+        shared: &TcpShared,
+        control: &mut ControlConnections,
+        scratch: &mut [u8],
+    ) -> Result<bool, End> {
+        let (serving, region) = (&mut self.serving, &shared.region);
+        let mut event = |event| match event {
+            // `Intake` has checked that there is such a word; a wake that fails for other reasons
+            // is made up for by the end of the worker's sleep.
+            Event::Wake(offset) => {
+                if let Ok(word) = region.word32(offset) {
+                    let _ = park::wake(word);
+                }
+                Ok(())
+            }
+            Event::Question(question) => serving.get_or_insert_default().ask(question),
+        };
+        for read in 0..READS_MAX {
+            match recv(&self.stream, &mut *scratch, RecvFlags::DONTWAIT) {
+                Ok((_, 0)) => {
+                    let cut = || format!("the connection of its worker {} ended within a write", self.worker);
+                    return Err(End::Connection(self.intake.is_within_frame().then(cut)));
+                }
+                Ok((_, bytes)) => {
+                    control.heard_of(self.peer);
+                    if let Err(violation) = self.intake.take(&scratch[..bytes], region, &mut event) {
+                        let worker = self.worker;
+                        let cause =
+                            format!("its worker {worker} sent what no machine of this program sends: {violation}");
+                        return Err(End::Peer(cause));
+                    }
+                    if bytes < READ_BYTES {
+                        return Ok(true);
+                    }
+                }
+                Err(Errno::AGAIN) => return Ok(read > 0),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(End::Connection(Some(control::explain(error)))),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Sends what it has asked for, as far as the socket takes it.
+    fn answer(&mut self, epoll: &OwnedFd, token: u64, shared: &TcpShared) -> Result<(), End> {
+        let Some(serving) = &mut self.serving else { return Ok(()) };
+        let was_stuck = self.is_stuck;
+        let sent = serving.send(&self.stream, &shared.region).and_then(|is_all| {
+            self.is_stuck = !is_all;
+            let flags = if is_all { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT };
+            match was_stuck == self.is_stuck {
+                true => Ok(()),
+                false => epoll::modify(epoll, &self.stream, epoll::EventData::new_u64(token), flags),
+            }
+        });
+        sent.map_err(|error| End::Connection(Some(control::explain(error))))
+    }
+}
+
 impl Poller {
     pub(super) fn new(
         shared: Arc<TcpShared>,
@@ -143,14 +213,34 @@ impl Poller {
         looked
     }
 
-    /// Reads an authenticated connection. Whether there was anything.
+    /// Reads an authenticated connection, and answers what it has asked. Whether there was anything.
     fn take(&mut self, token: u64) -> bool {
-        if !self.data.contains_key(&token) {
+        let Some(data) = self.data.get_mut(&token) else {
             return self.hear(token);
+        };
+        let peer = data.peer;
+        let received = data.receive(&self.shared, &mut self.control, &mut self.scratch);
+        // Where no share was ever asked for, this is all that shares cost.
+        let received = match data.serving.is_some() {
+            true => {
+                received.and_then(|has_received| data.answer(&self.epoll, token, &self.shared).map(|()| has_received))
+            }
+            false => received,
+        };
+        match received {
+            Ok(has_received) => has_received,
+            Err(End::Connection(cause)) => {
+                if let Some(cause) = cause {
+                    self.shared.suspect(peer, cause);
+                }
+                self.data.remove(&token);
+                true
+            }
+            Err(End::Peer(cause)) => {
+                self.mark_dead(peer, cause);
+                true
+            }
         }
-        let has_received = self.receive(token);
-        self.answer(token);
-        has_received
     }
 
     /// Time between two looks at the clock while nothing is about to time out.
@@ -251,80 +341,6 @@ impl Poller {
         match watch(&self.epoll, &stream, token) {
             Ok(()) => self.control.add(token, peer, stream),
             Err(error) => self.mark_dead(peer, format!("it cannot be listened to: {}", std::io::Error::from(error))),
-        }
-    }
-
-    /// Reads a data connection. Whether there was anything.
-    fn receive(&mut self, token: u64) -> bool {
-        let Some(data) = self.data.get_mut(&token) else {
-            return false;
-        };
-        let (peer, region) = (data.peer, &self.shared.region);
-        let serving = &mut data.serving;
-        let mut event = |event| match event {
-            // `Intake` has checked that there is such a word; a wake that fails for other reasons
-            // is made up for by the end of the worker's sleep.
-            Event::Wake(offset) => {
-                if let Ok(word) = region.word32(offset) {
-                    let _ = park::wake(word);
-                }
-                Ok(())
-            }
-            Event::Question(question) => serving.get_or_insert_default().ask(question),
-        };
-        for read in 0..READS_MAX {
-            match recv(&data.stream, &mut self.scratch[..], RecvFlags::DONTWAIT) {
-                Ok((_, 0)) => {
-                    if data.intake.is_within_frame() {
-                        let cause = format!("the connection of its worker {} ended within a write", data.worker);
-                        self.shared.suspect(peer, cause);
-                    }
-                    self.data.remove(&token);
-                    return true;
-                }
-                Ok((_, bytes)) => {
-                    self.control.heard_of(peer);
-                    if let Err(violation) = data.intake.take(&self.scratch[..bytes], region, &mut event) {
-                        let cause = format!(
-                            "its worker {} sent what no machine of this program sends: {violation}",
-                            data.worker
-                        );
-                        self.mark_dead(peer, cause);
-                        return true;
-                    }
-                    if bytes < READ_BYTES {
-                        return true;
-                    }
-                }
-                Err(Errno::AGAIN) => return read > 0,
-                Err(Errno::INTR) => {}
-                Err(error) => {
-                    self.shared.suspect(peer, control::explain(error));
-                    self.data.remove(&token);
-                    return true;
-                }
-            }
-        }
-        true
-    }
-
-    /// Sends what a data connection has asked for, as far as the socket takes it.
-    fn answer(&mut self, token: u64) {
-        let Some(Data { peer, stream, serving: Some(serving), is_stuck, .. }) = self.data.get_mut(&token) else {
-            return;
-        };
-        let was_stuck = *is_stuck;
-        let sent = serving.send(stream, &self.shared.region).and_then(|is_all| {
-            *is_stuck = !is_all;
-            let flags = if is_all { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT };
-            match was_stuck == *is_stuck {
-                true => Ok(()),
-                false => epoll::modify(&*self.epoll, &*stream, epoll::EventData::new_u64(token), flags),
-            }
-        });
-        if let Err(error) = sent {
-            self.shared.suspect(*peer, control::explain(error));
-            self.data.remove(&token);
         }
     }
 
