@@ -87,7 +87,8 @@ fn map_bytes(bytes: usize) -> usize {
     BITS + WORD_BYTES * (bytes / SHARE_UNIT_BYTES).div_ceil(map::UNITS_PER_WORD)
 }
 
-fn is_length(bytes: usize) -> bool {
+/// Whether a share may be so long.
+pub(crate) fn is_length(bytes: usize) -> bool {
     bytes > 0 && bytes.is_multiple_of(SHARE_UNIT_BYTES) && bytes <= SHARE_BYTES_MAX
 }
 

@@ -36,7 +36,7 @@ pub(crate) use known::{ASKED_WORDS, Known, Told, Verdict};
 #[cfg(all(target_os = "linux", not(loom)))]
 pub use memory::Share;
 #[cfg(all(target_os = "linux", not(loom)))]
-pub(crate) use memory::{ShareFile, Shares, create_file};
+pub(crate) use memory::{ShareFile, Shares, create_file, is_length};
 #[cfg(all(target_os = "linux", not(loom)))]
 pub(crate) use tickets::{Landing, Outcome, Tickets, check_room};
 

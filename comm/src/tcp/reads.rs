@@ -7,7 +7,7 @@
 use super::frame::{NUMBER_MASK, NUMBER_SHIFT, PART_BYTES, Question};
 use super::serving::{IS_NOT_COMMITTED, IS_THERE, UNDER_WAY_BYTES_MAX, UNDER_WAY_MAX};
 use crate::memory::WORD_BYTES;
-use crate::share::{Landing, Outcome, ShareId, Ticket, Tickets, Told};
+use crate::share::{self, Landing, Outcome, ShareId, Ticket, Tickets, Told};
 use std::collections::VecDeque;
 
 /// A part of a read.
@@ -169,14 +169,16 @@ impl Reads {
 /// What an answer about a map says: the length first.
 fn told(answer: &[u8]) -> Result<Told, Nonsense> {
     let mut words = answer.as_chunks::<WORD_BYTES>().0.iter().map(|word| u64::from_le_bytes(*word));
-    let bytes = words.next().and_then(|bytes| usize::try_from(bytes).ok()).ok_or(Nonsense)?;
+    let bytes = words.next().and_then(|bytes| usize::try_from(bytes).ok());
+    // No bytes: it is not open.
+    let bytes = bytes.filter(|bytes| *bytes == 0 || share::is_length(*bytes)).ok_or(Nonsense)?;
     Ok(Told { bytes, bits: words.collect() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MachineId, SHARE_BYTES_MAX};
+    use crate::{MachineId, SHARE_BYTES_MAX, SHARE_UNIT_BYTES as UNIT};
 
     const SHARE: ShareId = ShareId(1);
 
@@ -223,9 +225,9 @@ mod tests {
         reads.take_in(&answer(IS_NOT_COMMITTED, &[])).unwrap();
         reads.take_in(&answer(IS_THERE, &[2; 8])).unwrap();
         assert!(reads.take_told().is_none());
-        reads.take_in(&answer(IS_THERE, &[[9, 0, 0, 0, 0, 0, 0, 0], [3; 8], [4; 8]].concat())).unwrap();
+        reads.take_in(&answer(IS_THERE, &[UNIT.to_le_bytes(), [3; 8], [4; 8]].concat())).unwrap();
         let told = reads.take_told().unwrap();
-        assert_eq!((told.bytes, told.bits), (9, vec![u64::from_ne_bytes([3; 8]), u64::from_ne_bytes([4; 8])]));
+        assert_eq!((told.bytes, told.bits), (UNIT, vec![u64::from_ne_bytes([3; 8]), u64::from_ne_bytes([4; 8])]));
         assert!(matches!(take(&mut reads, long, PART_BYTES + 8), Err(crate::Error::NotCommitted { .. })));
         assert_eq!(take(&mut reads, short, 8).unwrap().unwrap(), [2; 8]);
     }
@@ -261,6 +263,9 @@ mod tests {
             (true, answer(IS_THERE, &[])),
             (true, answer(IS_THERE, &[0; 4])),
             (true, answer(IS_NOT_COMMITTED, &[])),
+            (true, answer(IS_THERE, &(UNIT + 8).to_le_bytes())),
+            (true, answer(IS_THERE, &(SHARE_BYTES_MAX + UNIT).to_le_bytes())),
+            (true, answer(IS_THERE, &[0xff; 16])),
         ] {
             let mut reads = Reads::default();
             assert_eq!(reads.take_in(&too_long), Err(Nonsense), "nothing was asked");
