@@ -28,6 +28,14 @@ pub(super) struct Remote {
     pub(super) key: u32,
 }
 
+impl Remote {
+    /// A place so many bytes further on. What a peer says of addresses may be anything: its device, or that of this
+    /// machine, refuses what is not registered.
+    pub(super) fn at(self, bytes: usize) -> Remote {
+        Remote { address: self.address.wrapping_add(bytes as u64), ..self }
+    }
+}
+
 /// What concerns one peer of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Line {

@@ -44,7 +44,8 @@ impl Beat {
     /// Writes a word of the board.
     pub(super) fn write(&mut self, word: usize, value: u64) -> Result<(), Error> {
         self.works.memory().region().publish(0, &value.to_ne_bytes())?;
-        self.works.write(0, size_of::<u64>(), self.board.address + word as u64, self.board.key)?;
+        let to = self.board.at(word);
+        self.works.write(0, size_of::<u64>(), to.address, to.key)?;
         self.works.sign_last(0);
         self.works.post(&self.queue)?;
         self.is_in_flight = true;

@@ -68,16 +68,15 @@ impl Lane {
         link.counts.writes += 1;
         link.counts.bytes += source.len() as u64;
         let (piece_bytes, remote) = (link.piece_bytes(), link.remote);
-        let to = |offset: usize| Remote { address: remote.region.address + offset as u64, key: remote.region.key };
         let split = if remote.has_second_write { source.len() - WORD_BYTES } else { source.len() };
         let (body, flag) = source.split_at(split);
         let mut at = offset;
         for piece in body.chunks(piece_bytes) {
-            self.push(peer, piece, to(at))?;
+            self.push(peer, piece, remote.region.at(at))?;
             at += piece.len();
         }
         if !flag.is_empty() {
-            self.push(peer, flag, to(at))?;
+            self.push(peer, flag, remote.region.at(at))?;
         }
         Ok(())
     }
@@ -181,8 +180,7 @@ impl Lane {
             let Some(remote) = self.links[peer].as_ref().filter(|link| !link.is_dead).map(|link| link.remote) else {
                 continue;
             };
-            let address = remote.board.address + lane_word(self.index) as u64;
-            self.push(remote.peer, &sleep.0.to_ne_bytes(), Remote { address, key: remote.board.key })?;
+            self.push(remote.peer, &sleep.0.to_ne_bytes(), remote.board.at(lane_word(self.index)))?;
         }
         Ok(())
     }

@@ -311,10 +311,7 @@ impl Link {
 
     /// A word on the peer's board that means nothing: the second word behind "left".
     fn spare(&self) -> Remote {
-        Remote {
-            address: self.remote.board.address + super::board::LEFT as u64 + 2 * WORD_BYTES as u64,
-            ..self.remote.board
-        }
+        self.remote.board.at(super::board::LEFT + 2 * WORD_BYTES)
     }
 
     /// Makes sure that a completion will come, for whoever waits for room or for everything to be done.

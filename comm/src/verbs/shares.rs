@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::fabric::MachineId;
 use crate::memory::{Region, WORD_BYTES};
 use crate::share::{
-    ASKED_WORDS, Known, Landing, Outcome, SHARES_MAX, Share, ShareId, Ticket, Tickets, Told, Verdict, map,
+    self, ASKED_WORDS, Known, Landing, Outcome, SHARES_MAX, Share, ShareId, Ticket, Tickets, Told, Verdict, map,
 };
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -131,11 +131,18 @@ impl Entry {
         if bytes == 0 || map == 0 || keys == 0 {
             return None;
         }
-        let bytes = usize::try_from(bytes).ok().filter(|bytes| *bytes <= crate::SHARE_BYTES_MAX)?;
+        let bytes = usize::try_from(bytes).ok().filter(|bytes| share::is_length(*bytes))?;
         let (map, keys) =
             (Remote { address: map, key: both as u32 }, Remote { address: keys, key: (both >> 32) as u32 });
         Some(Entry { bytes, map, keys })
     }
+}
+
+/// An entry of a table; none where the chunk is not registered.
+fn parse_key(entry: &[u8]) -> Option<Remote> {
+    let words = entry.as_chunks::<WORD_BYTES>().0;
+    let [address, key] = [0, 1].map(|at| words.get(at).map_or(0, |word| u64::from_ne_bytes(*word)));
+    (address != 0).then_some(Remote { address, key: key as u32 })
 }
 
 /// A part of a read that waits for room.
@@ -198,12 +205,8 @@ impl PeerShares {
 
     /// Queues what is to be read from a place of the peer's memory.
     fn queue(&mut self, ticket: Ticket, at: usize, bytes: usize, from: Remote) {
-        let part = |start: usize| Part {
-            ticket,
-            at: at + start,
-            bytes: PART_BYTES.min(bytes - start),
-            from: Remote { address: from.address + start as u64, ..from },
-        };
+        let part =
+            |start: usize| Part { ticket, at: at + start, bytes: PART_BYTES.min(bytes - start), from: from.at(start) };
         self.waiting.extend((0..bytes).step_by(PART_BYTES).map(part));
     }
 
@@ -267,7 +270,7 @@ impl Lane {
         for (at, bytes) in chunks(offset, source.len()) {
             let Some(to) = self.place(peer, share, offset + at)? else { return Ok(()) };
             for (start, piece) in (0..).step_by(piece_bytes).zip(source[at..at + bytes].chunks(piece_bytes)) {
-                self.push(peer, piece, Remote { address: to.address + start as u64, ..to })?;
+                self.push(peer, piece, to.at(start))?;
             }
         }
         Ok(())
@@ -371,8 +374,7 @@ impl Lane {
         if count == 0 {
             return Ok(Some(Told { bytes: entry.bytes, bits: Vec::new() }));
         }
-        let address = entry.map.address + (BITS + WORD_BYTES * first) as u64;
-        let read = self.read_now(peer, Remote { address, ..entry.map }, WORD_BYTES * count)?;
+        let read = self.read_now(peer, entry.map.at(BITS + WORD_BYTES * first), WORD_BYTES * count)?;
         Ok(read.map(|read| {
             let bits = read.as_chunks::<WORD_BYTES>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
             Told { bytes: entry.bytes, bits }
@@ -387,8 +389,7 @@ impl Lane {
         }
         let Some(link) = self.link(peer) else { return Ok(None) };
         let directory = link.remote.directory;
-        let address = directory.address + (index * LINE_BYTES) as u64;
-        let line = self.read_now(peer, Remote { address, ..directory }, LINE_WORDS * WORD_BYTES)?;
+        let line = self.read_now(peer, directory.at(index * LINE_BYTES), LINE_WORDS * WORD_BYTES)?;
         let Some(line) = line else { return Ok(None) };
         let entry = Entry::parse(&line);
         self.shares(peer)?.entries[index] = entry;
@@ -398,22 +399,22 @@ impl Lane {
     /// Where a byte of a peer's share is, of which some is committed in the same chunk.
     fn place(&mut self, peer: MachineId, share: ShareId, offset: usize) -> Result<Option<Remote>, Error> {
         let chunk = offset / CHUNK_BYTES;
-        let within = (offset % CHUNK_BYTES) as u64;
         let key = match self.shares(peer)?.keys.get(&(share, chunk)) {
             Some(key) => *key,
             None => {
                 let Some(Some(entry)) = self.entry(peer, share)? else { return Ok(None) };
-                let address = entry.keys.address + (chunk * ENTRY_BYTES) as u64;
-                let Some(read) = self.read_now(peer, Remote { address, ..entry.keys }, ENTRY_BYTES)? else {
+                let Some(read) = self.read_now(peer, entry.keys.at(chunk * ENTRY_BYTES), ENTRY_BYTES)? else {
                     return Ok(None);
                 };
-                let word = |at: usize| read[8 * at..].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
-                let key = Remote { address: word(0), key: word(1) as u32 };
+                let Some(key) = parse_key(&read) else {
+                    let problem = format!("{peer} has committed a part of it that it has not registered");
+                    return Err(Error::Share { share, problem });
+                };
                 self.shares(peer)?.keys.insert((share, chunk), key);
                 key
             }
         };
-        Ok(Some(Remote { address: key.address + within, ..key }))
+        Ok(Some(key.at(offset % CHUNK_BYTES)))
     }
 }
 
@@ -462,6 +463,20 @@ mod tests {
             part[word] = 0;
             assert_eq!(line(part), None);
         }
-        assert_eq!(line([u64::MAX, 1, 1, 1]), None, "longer than a share may be");
+        for bytes in [u64::MAX, crate::SHARE_BYTES_MAX as u64 + 1, 8] {
+            assert_eq!(line([bytes, 1, 1, 1]), None, "no share has {bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn any_address_that_a_peer_tells_is_borne() {
+        let key = |address: u64| parse_key(&[address, 7 << 32 | 3].map(u64::to_ne_bytes).concat());
+        assert_eq!(key(0), None, "not registered");
+        assert_eq!(parse_key(&[]), None);
+        assert_eq!(key(4096).map(|key| key.at(8)), Some(Remote { address: 4104, key: 3 }));
+        assert_eq!(
+            key(u64::MAX - 7).map(|key| key.at(CHUNK_BYTES)),
+            Some(Remote { address: CHUNK_BYTES as u64 - 8, key: 3 })
+        );
     }
 }

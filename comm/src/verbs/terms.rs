@@ -116,10 +116,7 @@ pub(super) fn remote_end(
         peer: way.peer,
         region: endpoint.region,
         region_bytes,
-        board: Remote {
-            address: endpoint.board.address.wrapping_add(u64::from(line.board_part)),
-            key: endpoint.board.key,
-        },
+        board: endpoint.board.at(line.board_part as usize),
         directory: endpoint.board,
         lanes: way.lanes,
         has_second_write: match settings.flag {
