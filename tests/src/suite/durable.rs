@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use trust_durable::{Durable, Error, PVec, Tx};
+use trust_durable::{Durable, Error, PVec};
 
 use super::ground::{effort, is_rack, places, remote, text};
 
@@ -17,12 +17,8 @@ fn folder(name: &str) -> PathBuf {
 
 type Bank = Durable<PVec<'static, u64>>;
 
-fn new<'p>(tx: &Tx<'p>) -> PVec<'p, u64> {
-    PVec::of([MONEY; ACCOUNTS], tx)
-}
-
 fn open() -> Bank {
-    Durable::<PVec<u64>>::open(gossamer::local_trustee(), folder("bank"), new).unwrap()
+    Durable::<PVec<u64>>::open(gossamer::local_trustee(), folder("bank"), |tx| PVec::of([MONEY; ACCOUNTS], tx)).unwrap()
 }
 
 fn transfer(bank: &Bank, number: u64) {
@@ -81,7 +77,7 @@ pub fn a_durable_trust_is_opened_on_its_trustees_machine() {
     if !is_rack() {
         return;
     }
-    let refused = Durable::<PVec<u64>>::open(remote().trustee(), folder("elsewhere"), new);
+    let refused = Durable::<PVec<u64>>::open(remote().trustee(), folder("elsewhere"), |_| PVec::new());
     assert!(matches!(refused, Err(Error::OtherMachine)), "{refused:?}");
     assert!(!folder("elsewhere").exists(), "nothing is made");
 }
