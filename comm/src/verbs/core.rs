@@ -23,10 +23,10 @@ pub(super) const MAIN_THREAD: WorkerId = WorkerId(u16::MAX);
 pub(super) struct Core {
     pub(super) machine: MachineId,
     pub(super) machines: u16,
-    /// Queue pairs go before what they use; see `Lane` for those that send.
-    pub(super) lanes: Vec<Mutex<Lane>>,
-    /// Every queue pair on which wake messages can come, by number. Those without a lane here only receive.
+    /// Every queue pair on which wake messages can come, by number. Those without a lane here only receive. It stands
+    /// first: a queue pair is destroyed before the memory that its reads land in goes, in `Link`, which has it last.
     pub(super) receivers: HashMap<u32, (MachineId, Arc<QueuePair>)>,
+    pub(super) lanes: Vec<Mutex<Lane>>,
     pub(super) parked_at: Vec<AtomicUsize>,
     pub(super) memory: Arc<MemoryRegion>,
     /// Kept for as long as peers may write it.

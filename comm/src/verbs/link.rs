@@ -108,6 +108,7 @@ struct Mark {
 
 pub(super) struct Link {
     pub(super) remote: RemoteEnd,
+    /// Before the memory that it reads and writes, which is in `works` and `shares`: fields are dropped in this order.
     queue: Arc<QueuePair>,
     works: Works,
     board: Arc<Board>,
