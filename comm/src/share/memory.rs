@@ -270,9 +270,27 @@ impl Share {
         let doing = || format!("committing {bytes} bytes of {}", self.id);
         retry_on_intr(|| fallocate(&*self.file.file, FallocateFlags::empty(), offset, bytes))
             .map_err(Error::system(doing()))?;
-        prepare(range)?;
+        if let Err(error) = prepare(range) {
+            self.empty_uncommitted(units);
+            return Err(error);
+        }
         map::set(self.bits(), &units);
         Ok(())
+    }
+
+    /// A commit has failed: what of it was not committed before gives its pages back.
+    fn empty_uncommitted(&self, units: Range<usize>) {
+        let is_committed = |unit: usize| map::covers(self.bits(), &(unit..unit + 1));
+        let mut at = units.start;
+        while at < units.end {
+            let was_committed = is_committed(at);
+            let end = (at + 1..units.end).find(|unit| is_committed(*unit) != was_committed).unwrap_or(units.end);
+            if !was_committed {
+                // Should it fail, a release gives them back. What the commit failed for is what there is to tell.
+                let _ = self.empty(at * SHARE_UNIT_BYTES..end * SHARE_UNIT_BYTES);
+            }
+            at = end;
+        }
     }
 
     /// Gives back a range of whole units.
@@ -280,6 +298,11 @@ impl Share {
         let Some(units) = self.units(&range)? else { return Ok(()) };
         let _changing = lock(&self.changing);
         map::clear(self.bits(), &units);
+        self.empty(range)
+    }
+
+    /// Makes a range 0, and gives its pages back but for those that a device has pinned (S2).
+    fn empty(&self, range: Range<usize>) -> Result<(), Error> {
         let pinned: Vec<(usize, usize)> = lock(&self.pinned).iter().copied().collect();
         let mut at = range.start;
         for (start, bytes) in pinned {
@@ -380,6 +403,26 @@ mod tests {
         assert_eq!(before - blocks(share), 3 * UNIT as u64);
         let values: Vec<u64> = (0..8).map(|unit| share.words()[unit * UNIT / 8].load(Ordering::Relaxed)).collect();
         assert_eq!(values, [7, 0, 0, 0, 0, 0, 0, 7]);
+    }
+
+    #[test]
+    fn a_commit_that_fails_keeps_nothing() {
+        let shares = Shares::default();
+        let share = open(&shares, 8 * UNIT);
+        share.commit(2 * UNIT..4 * UNIT, |_| Ok(())).unwrap();
+        share.words()[2 * UNIT / 8..4 * UNIT / 8].iter().for_each(|word| word.store(7, Ordering::Relaxed));
+        let before = blocks(share);
+        let failed = share.commit(0..8 * UNIT, |range| {
+            assert_eq!((range, blocks(share) - before), (0..8 * UNIT, 6 * UNIT as u64));
+            // As a device may, of which the next chunk was more than it takes.
+            share.pin(UNIT, UNIT);
+            Err(Error::bootstrap("no"))
+        });
+        assert!(matches!(failed, Err(Error::Bootstrap { .. })), "{failed:?}");
+        assert_eq!(blocks(share) - before, UNIT as u64, "what is pinned is all that is kept");
+        let is_committed: Vec<bool> = (0..8).map(|unit| share.is_committed(unit * UNIT, UNIT)).collect();
+        assert_eq!(is_committed, [false, false, true, true, false, false, false, false]);
+        assert!(share.words()[2 * UNIT / 8..4 * UNIT / 8].iter().all(|word| word.load(Ordering::Relaxed) == 7));
     }
 
     #[test]
