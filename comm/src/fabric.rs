@@ -170,8 +170,8 @@ pub trait Fabric: Send + Sync {
     /// Opens a share of the own machine: `bytes` bytes of address space, of which nothing is committed yet. Peers may name
     /// it from now on. Several fabrics that share a region share its shares too.
     ///
-    /// A share that nobody opens costs nothing, but on `shm` one descriptor and one empty file for all machines of the
-    /// host. An open one costs its commit map, a bit for each [`SHARE_UNIT_BYTES`](crate::SHARE_UNIT_BYTES).
+    /// Shares that nobody opens cost one descriptor and one empty file for all machines of a host on `shm`, 512 bytes of
+    /// each machine's board on `verbs`, and nothing elsewhere. An open one costs its commit map, a bit for each [`SHARE_UNIT_BYTES`](crate::SHARE_UNIT_BYTES).
     ///
     /// # Errors
     /// [`Error::Share`]: no such number, no such length, or open already; [`Error::Verbs`], [`Error::System`].
@@ -210,14 +210,15 @@ pub trait Fabric: Send + Sync {
         self.region().shares().open(share, bytes, |share| self.prepare_share(share, 0..0))
     }
 
-    /// Makes a range of an own share usable, by this machine and by its peers. Where it was not committed, its bytes are 0;
-    /// where it was, they stay. Order C: peers that see a message sent after this returned may use the range. It takes
+    /// Makes a range of an own share usable, by this machine and by its peers. Where it never was, its bytes are 0; where
+    /// it was [released](Fabric::release), too, but for what peers write there in spite of that. Where it is committed,
+    /// they stay. Order C: peers that see a message sent after this returned may use the range. It takes
     /// memory now, and on `verbs` pins it, in chunks of 64 MiB.
     ///
     /// # Errors
     /// [`Error::Misaligned`] (the range is no whole units, [`SHARE_UNIT_BYTES`](crate::SHARE_UNIT_BYTES)),
     /// [`Error::OutOfRange`], [`Error::NoSuchShare`]; [`Error::System`], [`Error::Verbs`]: there is no more memory, or no
-    /// more that may be pinned.
+    /// more that may be pinned. Nothing is committed then that was not before, and no memory taken but what is pinned.
     #[cfg(all(target_os = "linux", not(loom)))]
     fn commit(&self, share: ShareId, range: Range<usize>) -> Result<(), Error> {
         let share = own_share(self, share)?;
@@ -226,7 +227,7 @@ pub trait Fabric: Send + Sync {
 
     /// Gives a range of an own share back to the system. To be called only when all peers that used it were told, and
     /// have answered that they do not any more. One that does nevertheless does no harm: it reads old bytes or zeros, and
-    /// what it writes may be lost or be found later. On `verbs`, memory stays pinned, and is filled with zeros.
+    /// what it writes may be lost, or be found there when the range is committed again. On `verbs`, memory stays pinned, and is filled with zeros.
     ///
     /// # Errors
     /// As for [`commit`](Fabric::commit).
@@ -315,11 +316,11 @@ pub trait Connection: Send {
     /// message behind it (order W of shares).
     ///
     /// Where this machine does not know yet that the range is committed it asks the peer's commit map, and waits for the
-    /// answer, which takes no worker of the peer. To a peer that is gone nothing is written.
+    /// answer, which needs no worker of the peer. To a peer that is gone nothing is written.
     ///
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::Misaligned`], [`Error::NoSuchShare`], [`Error::NotCommitted`]: nothing was
-    /// written; [`Error::System`].
+    /// written; [`Error::System`]; [`Error::Share`]: what its owner says of the share cannot be.
     fn write_share(&mut self, share: ShareId, offset: usize, source: &[u8]) -> Result<(), Error>;
 
     /// Begins to read `bytes` bytes of a share of the peer, from `offset` on (order R of shares): multiples of 8. What was
@@ -331,8 +332,8 @@ pub trait Connection: Send {
     /// the connection is dropped, and nothing more.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], [`Error::Misaligned`], [`Error::NoSuchShare`], [`Error::System`]. That a range is not
-    /// committed, and that the peer is gone, is told by `take`.
+    /// [`Error::OutOfRange`], [`Error::Misaligned`], [`Error::NoSuchShare`], [`Error::System`], [`Error::Share`]. That a
+    /// range is not committed, and that the peer is gone, is told by `take`.
     fn read_share(&mut self, share: ShareId, offset: usize, bytes: usize) -> Result<Ticket, Error>;
 
     /// Takes what was read, if it is there: then `into`, which is as long as what was asked for, is filled, the ticket is

@@ -21,7 +21,8 @@
 //! Cost: a batch of writes and wakes is one system call at the sender (`flush`). At the receiver one
 //! read takes what has come, up to 256 KiB, and a parked worker is woken once for it. A connection holds at
 //! most 128 KiB at the sender and none at the receiver. One by which shares are read has a buffer of 64 KiB more at the
-//! reader, and at the owner 64 KiB while answers wait for room; at most 1 MiB of answers is under way on it.
+//! reader, and at the owner 64 KiB while answers wait for room; at most 1 MiB of answers is under way on it. What has
+//! come of a read is kept at the reader, in memory of the read's length, until it is taken.
 
 mod control;
 mod descriptors;
