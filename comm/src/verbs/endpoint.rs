@@ -5,7 +5,7 @@
 //! An endpoint comes from elsewhere: every length is checked, and nothing in it is used before it fits.
 //!
 //! Layout, little-endian: magic (8) · machine (2) · machines (2) · lanes (2) · flags (1) · mtu (1) ·
-//! gid (16) · lid (2) · region key (4), address (8), bytes (8) · board key (4), address (8) · peers (2),
+//! gid (16) · lid (2) · region key (4), address (8), bytes (8) · board key (4), address (8) · reads served (1) · peers (2),
 //! then for each peer: machine (2) · its part of the board (4) · queue pairs (2), each 3 bytes.
 
 use crate::error::Error;
@@ -63,6 +63,8 @@ pub(super) struct VerbsEndpoint {
     pub(super) region: Remote,
     pub(super) region_bytes: u64,
     pub(super) board: Remote,
+    /// Reads of a queue pair that the device serves at once.
+    pub(super) reads_served: u8,
     pub(super) lines: Vec<Line>,
 }
 
@@ -83,6 +85,7 @@ impl VerbsEndpoint {
         bytes.extend(self.region_bytes.to_le_bytes());
         bytes.extend(self.board.key.to_le_bytes());
         bytes.extend(self.board.address.to_le_bytes());
+        bytes.push(self.reads_served);
         bytes.extend((self.lines.len() as u16).to_le_bytes());
         for line in &self.lines {
             bytes.extend(line.peer.0.to_le_bytes());
@@ -131,6 +134,7 @@ impl Reader<'_> {
         let region_bytes = self.u64()?;
         let key = self.u32()?;
         let board = Remote { key, address: self.u64()? };
+        let [reads_served] = self.bytes()?;
         let mut lines = Vec::new();
         for _ in 0..self.u16()? {
             let (peer, board_part, count) = (MachineId(self.u16()?), self.u32()?, self.u16()?);
@@ -152,6 +156,7 @@ impl Reader<'_> {
             region,
             region_bytes,
             board,
+            reads_served,
             lines,
         })
     }
@@ -202,6 +207,7 @@ mod tests {
             region: Remote { address: 0x7fff_0000_1000, key: 0xdead_beef },
             region_bytes: 1 << 33,
             board: Remote { address: 0x7fff_ffff_f000, key: 9 },
+            reads_served: 4,
             lines: (4..4 + peers).map(line).collect(),
         }
     }

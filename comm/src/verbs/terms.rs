@@ -41,6 +41,7 @@ pub(super) fn endpoint(own: &Own, ways: &[PeerQueues]) -> VerbsEndpoint {
         region: remote(memory),
         region_bytes: memory.region().bytes() as u64,
         board: remote(board_memory),
+        reads_served: reads_at_once(choice.limits.reads_served),
         lines: ways.iter().map(line).collect(),
     }
 }
@@ -86,6 +87,14 @@ fn difference(endpoint: &VerbsEndpoint, is_ethernet: bool, kind: GidKind) -> Opt
     }
 }
 
+/// Reads of one queue pair that the devices of both sides have in hand, where they have room for so many.
+const READS_AT_ONCE: u8 = 4;
+
+/// How many of them go where there is room for `limit`. Each device serves one.
+fn reads_at_once(limit: u8) -> u8 {
+    limit.clamp(1, READS_AT_ONCE)
+}
+
 /// The way to the peer's queue pairs, but for their numbers.
 pub(super) fn path(endpoint: &VerbsEndpoint, settings: &Settings, choice: &Choice) -> Path {
     Path {
@@ -100,6 +109,9 @@ pub(super) fn path(endpoint: &VerbsEndpoint, settings: &Settings, choice: &Choic
         service_level: settings.service_level,
         timeout: settings.timeout,
         retries: settings.retries,
+        reads_served: reads_at_once(choice.limits.reads_served),
+        // More than the other device has room for would break the connection.
+        reads_begun: reads_at_once(choice.limits.reads_begun.min(endpoint.reads_served)),
     }
 }
 
@@ -142,6 +154,11 @@ mod tests {
     use crate::fabric::MachineId;
 
     #[test]
+    fn reads_at_once_are_as_many_as_both_devices_have_room_for() {
+        assert_eq!([0, 1, 2, 4, 16, u8::MAX].map(reads_at_once), [1, 1, 2, 4, 4, 4]);
+    }
+
+    #[test]
     fn other_networks_are_told_with_what_to_set() {
         let none = Remote { address: 0, key: 0 };
         let mut endpoint = VerbsEndpoint {
@@ -157,6 +174,7 @@ mod tests {
             region: none,
             region_bytes: 0,
             board: none,
+            reads_served: 0,
             lines: Vec::new(),
         };
         assert_eq!(difference(&endpoint, true, GidKind::RoceV2), None);

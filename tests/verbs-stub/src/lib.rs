@@ -106,6 +106,7 @@ unsafe extern "C" fn ibv_query_device(_context: *mut Context, attr: *mut DeviceA
     limits.max_qp = knob("VERBS_STUB_QUEUE_PAIRS", 1000) as c_int;
     limits.max_qp_wr = 16384;
     limits.max_cqe = knob("VERBS_STUB_COMPLETIONS", 1 << 22) as c_int;
+    (limits.max_qp_rd_atom, limits.max_qp_init_rd_atom) = (16, 16);
     limits.phys_port_cnt = 1;
     // SAFETY: the caller's promise.
     unsafe { *attr = limits };

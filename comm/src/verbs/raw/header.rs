@@ -70,7 +70,7 @@ fn numbers() -> Vec<Number> {
         CompChannel = "ibv_comp_channel" { context, fd }
         Mr = "ibv_mr" whole { context, pd, addr, length, handle, lkey, rkey }
         Qp = "ibv_qp" { context, qp_context, pd, send_cq, recv_cq, srq, handle, qp_num }
-        DeviceAttr = "ibv_device_attr" whole { max_qp, max_qp_wr, max_cqe, phys_port_cnt }
+        DeviceAttr = "ibv_device_attr" whole { max_qp, max_qp_wr, max_cqe, max_qp_rd_atom, max_qp_init_rd_atom, phys_port_cnt }
         PortAttr = "ibv_port_attr" {
             state, max_mtu, active_mtu, gid_tbl_len, port_cap_flags, max_msg_sz, bad_pkey_cntr, qkey_viol_cntr, pkey_tbl_len,
             lid, sm_lid, link_layer, flags, port_cap_flags2

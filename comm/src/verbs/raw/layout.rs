@@ -89,7 +89,11 @@ pub struct DeviceAttr {
     pub max_qp_wr: c_int,
     _before_cqe: [u8; 16],
     pub max_cqe: c_int,
-    _before_ports: [u8; 91],
+    _before_reads: [u8; 8],
+    pub max_qp_rd_atom: c_int,
+    _before_init_reads: [u8; 8],
+    pub max_qp_init_rd_atom: c_int,
+    _before_ports: [u8; 67],
     pub phys_port_cnt: u8,
     _after_ports: [u8; 4],
 }
@@ -279,7 +283,11 @@ impl DeviceAttr {
         max_qp_wr: 0,
         _before_cqe: [0; 16],
         max_cqe: 0,
-        _before_ports: [0; 91],
+        _before_reads: [0; 8],
+        max_qp_rd_atom: 0,
+        _before_init_reads: [0; 8],
+        max_qp_init_rd_atom: 0,
+        _before_ports: [0; 67],
         phys_port_cnt: 0,
         _after_ports: [0; 4],
     };
@@ -370,6 +378,7 @@ const _: () = {
     assert!(size_of::<DeviceAttr>() == 232);
     assert!(offset_of!(DeviceAttr, max_qp) == 108 && offset_of!(DeviceAttr, max_qp_wr) == 112);
     assert!(offset_of!(DeviceAttr, max_cqe) == 132 && offset_of!(DeviceAttr, phys_port_cnt) == 227);
+    assert!(offset_of!(DeviceAttr, max_qp_rd_atom) == 144 && offset_of!(DeviceAttr, max_qp_init_rd_atom) == 156);
     assert!(size_of::<PortAttr>() == 52);
     assert!(offset_of!(PortAttr, lid) == 34 && offset_of!(PortAttr, link_layer) == 46);
     assert!(size_of::<QpAttr>() == 144 && size_of::<QpInitAttr>() == 64);

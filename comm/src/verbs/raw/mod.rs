@@ -80,6 +80,9 @@ pub(super) struct DeviceLimits {
     pub(super) queue_pairs: usize,
     pub(super) works: u32,
     pub(super) completions: u32,
+    /// Reads of a queue pair at once: of peers that it serves, and of its own.
+    pub(super) reads_served: u8,
+    pub(super) reads_begun: u8,
     pub(super) ports: u8,
 }
 
@@ -187,6 +190,8 @@ impl Device {
             queue_pairs: usize::try_from(attr.max_qp).unwrap_or(0),
             works: u32::try_from(attr.max_qp_wr).unwrap_or(0),
             completions: u32::try_from(attr.max_cqe).unwrap_or(0),
+            reads_served: u8::try_from(attr.max_qp_rd_atom.max(0)).unwrap_or(u8::MAX),
+            reads_begun: u8::try_from(attr.max_qp_init_rd_atom.max(0)).unwrap_or(u8::MAX),
             ports: attr.phys_port_cnt,
         })
     }

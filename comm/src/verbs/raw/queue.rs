@@ -10,8 +10,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Reads of one queue pair that the devices of both sides have in hand; every device that is made has room for so many.
-const READS_AT_ONCE: u8 = 4;
 /// Completions taken in one call.
 const TAKEN_AT_ONCE: usize = 16;
 
@@ -179,6 +177,9 @@ pub(crate) struct Path {
     pub(crate) service_level: u8,
     pub(crate) timeout: u8,
     pub(crate) retries: u8,
+    /// Reads at once: of the peer, which this device serves, and of its own.
+    pub(crate) reads_served: u8,
+    pub(crate) reads_begun: u8,
 }
 
 /// A reliable connected queue pair.
@@ -273,7 +274,7 @@ impl QueuePair {
             qp_state: ffi::QPS_RTR,
             path_mtu: path.mtu,
             dest_qp_num: path.peer_queue_pair,
-            max_dest_rd_atomic: READS_AT_ONCE,
+            max_dest_rd_atomic: path.reads_served,
             min_rnr_timer: 6, // 0.16 ms until a message is sent again for which nothing was posted
             ah_attr: ffi::AhAttr {
                 grh: ffi::GlobalRoute {
@@ -304,7 +305,7 @@ impl QueuePair {
             timeout: path.timeout,
             retry_cnt: path.retries,
             rnr_retry: 7, // for ever: the peer's I/O thread posts anew, and its death shows otherwise
-            max_rd_atomic: READS_AT_ONCE,
+            max_rd_atomic: path.reads_begun,
             ..ffi::QpAttr::default()
         };
         let mask = ffi::QP_STATE
