@@ -102,8 +102,8 @@ impl Directory {
     /// Registers map and table of a share, and writes its line.
     fn introduce(&self, share: &Share, index: usize) -> Result<OwnShare, Error> {
         let keys = Arc::new(Region::anonymous(share.bytes().div_ceil(CHUNK_BYTES) * ENTRY_BYTES)?);
-        let table = self.register(&keys, 0..keys.bytes(), Access::Shared)?;
-        let map = self.register(share.map_memory(), 0..share.map_memory().bytes(), Access::Shared)?;
+        let table = self.register(&keys, 0..keys.bytes(), Access::Read)?;
+        let map = self.register(share.map_memory(), 0..share.map_memory().bytes(), Access::Read)?;
         let line = self.board.words(index * LINE_BYTES, LINE_WORDS * WORD_BYTES)?;
         let both = u64::from(table.remote_key()) << 32 | u64::from(map.remote_key());
         for (word, value) in line.iter().zip([share.bytes() as u64, map.address(), table.address(), both]).rev() {

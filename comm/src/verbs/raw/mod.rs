@@ -290,6 +290,8 @@ pub(super) enum Access {
     Landing,
     /// Peers write it.
     Written,
+    /// Peers read it.
+    Read,
     /// Peers write and read it.
     Shared,
 }
@@ -300,6 +302,9 @@ impl Access {
             Access::Staging => 0,
             Access::Landing => ffi::ACCESS_LOCAL_WRITE,
             Access::Written => ffi::ACCESS_LOCAL_WRITE | ffi::ACCESS_REMOTE_WRITE,
+            // Of the own machine's writes too, though its device makes none: so that its own pages are pinned, not the
+            // system's page of zeros.
+            Access::Read => ffi::ACCESS_LOCAL_WRITE | ffi::ACCESS_REMOTE_READ,
             Access::Shared => ffi::ACCESS_LOCAL_WRITE | ffi::ACCESS_REMOTE_WRITE | ffi::ACCESS_REMOTE_READ,
         }
     }
