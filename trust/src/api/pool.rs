@@ -515,6 +515,10 @@ impl Tell {
             if is_over() {
                 return false;
             }
+            // It was quiet for a moment only.
+            if !is_late() {
+                continue;
+            }
             let (waited, left) = (self.start.elapsed().as_secs(), ending.dump());
             crate::unwind::tell(format_args!("the end of a pool has waited for {waited} s, for this:\n{left}"));
             self.next = 2 * self.start.elapsed();
