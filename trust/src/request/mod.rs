@@ -1,7 +1,7 @@
-//! A closure into bytes and back: the only type erasure of the crate.
+//! A closure into bytes and back: the only erasure of closures in the crate.
 //!
-//! A request is `[head][captures]`, padded to 8; the head (`slot/dictionary.rs`) tells operation and property. The [`Operation`] is one static
-//! per closure type; it knows how to run the captured bytes and how to drop them unrun. On the client's side
+//! A request is `[head][captures]`, padded to 8; the head (`slot/dictionary.rs`) tells operation and property. The [`Operation`] is a static
+//! of the closure's type; it knows how to run the captured bytes and how to drop them unrun. On the client's side
 //! each request leaves `[continuation: 8 bytes][captures of what to do with the response]`, in the same order.
 //!
 //! What is captured implements [`Request`] or [`Response`]; each such type has two forms, itself inline or a
