@@ -386,13 +386,13 @@ fn wrong_options_say_what_is_right() {
 fn transfers() {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("results.json");
-    let stdout = succeed(&["transfers", "--smoke", "--accounts", "5", "--json", json.to_str().unwrap()]);
+    let stdout = succeed(&["transfers", "--smoke", "--accounts", "9", "--json", json.to_str().unwrap()]);
     let file: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     let series = file["results"]["series"].as_array().unwrap();
     assert_eq!(series.len(), 7);
     assert!(series.iter().all(|series| series["median_mops"].as_f64().unwrap() > 0.0), "{stdout}");
     assert_eq!(file["results"]["targets"].as_array().unwrap().len(), 3);
-    assert!(fail(&["transfers", "--accounts", "4"]).contains("at least 5"));
+    assert!(fail(&["transfers", "--accounts", "8"]).contains("at least 9"));
 }
 
 #[test]

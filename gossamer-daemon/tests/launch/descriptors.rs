@@ -37,7 +37,7 @@ impl Secret {
     }
 }
 
-/// Each machine has inherited its channel and the program's memory, and nothing else.
+/// Each machine has inherited its channel and the program's memory (the launcher's, each machine's, the shares), and nothing else.
 #[track_caller]
 pub fn assert_inherited(ended: &Ended, memory_files: usize) {
     ended.assert(0, None);
@@ -60,7 +60,7 @@ fn descriptors_of_a_daemon_stay_with_it() {
     let mut rack = Rack::prepare(1, LENIENT_MS, "");
     rack.start_daemon_in("a", secret.opened());
     assert!(descriptors_of(rack.pid("a")).contains(&secret.file), "the daemon has it: otherwise this shows nothing");
-    assert_inherited(&rack.run(&["--machines-per-host", "2"], &["descriptors"]), 2 * 3);
+    assert_inherited(&rack.run(&["--machines-per-host", "2"], &["descriptors"]), 2 * 4);
     let launch = rack.launch(&["wait"]);
     let pids = launch.ready(1);
     for pid in [rack.part("a"), pids[&0]] {
@@ -79,7 +79,7 @@ fn descriptors_of_a_launcher_stay_with_it() {
         let launcher = command(machines, &[], &["descriptors"]);
         let mut opened = secret.opened();
         opened.arg(launcher.get_program()).args(launcher.get_args());
-        let each = if machines == 1 { 2 } else { 4 };
+        let each = if machines == 1 { 3 } else { 5 };
         assert_inherited(&run(opened), each * usize::from(machines));
     }
     // It may use one itself, as of `--rack <(…)`.
@@ -100,10 +100,10 @@ fn standard_streams_that_are_closed_are_none_of_the_programs() {
     for descriptor in &descriptors_of(rack.pid("a"))[..3] {
         assert_eq!(descriptor, Path::new("/dev/null"), "0, 1 and 2 are not something that it opened later");
     }
-    assert_inherited(&rack.run(&["--machines-per-host", "2"], &["descriptors"]), 2 * 3);
+    assert_inherited(&rack.run(&["--machines-per-host", "2"], &["descriptors"]), 2 * 4);
 
     let launcher = command(2, &[], &["descriptors"]);
     let mut closed = Command::new("bash");
     closed.args(["-c", "exec 0<&- 2>&-; exec \"$@\"", "bash"]).arg(launcher.get_program()).args(launcher.get_args());
-    assert_inherited(&run(closed), 2 * 3);
+    assert_inherited(&run(closed), 2 * 4);
 }

@@ -62,7 +62,7 @@ fn a_machine_inherits_what_it_needs_and_no_more() {
         let prefix = format!("m{machine} | inherited ");
         let inherited = ended.stdout.iter().filter_map(|line| line.strip_prefix(&prefix));
         let (sockets, memory): (Vec<&str>, Vec<&str>) = inherited.partition(|what| what.starts_with("socket:"));
-        assert_eq!((sockets.len(), memory.len()), (1, 4), "the channel, 1 + 3 memory files: {ended}");
+        assert_eq!((sockets.len(), memory.len()), (1, 5), "the channel, 1 + 3 memory files and the shares: {ended}");
         assert!(memory.iter().all(|what| what.starts_with("/memfd:gossamer")), "{ended}");
         assert!(ended.stdout.contains(&format!("m{machine} | inheritable now: 0")), "{ended}");
     }

@@ -45,7 +45,7 @@ fn descriptors_of_root_stay_with_root() {
     let secret = Secret::new();
     let mut rack = rack_of_nobody("");
     rack.start_daemon_in("a", secret.opened());
-    assert_inherited(&rack.run(&["--folder", "/", "--machines-per-host", "2"], &["descriptors"]), 2 * 3);
+    assert_inherited(&rack.run(&["--folder", "/", "--machines-per-host", "2"], &["descriptors"]), 2 * 4);
     assert_eq!(std::fs::read_to_string(&secret.file).unwrap(), "secret");
 }
 

@@ -32,7 +32,7 @@ pub fn lint(context: &Context) -> anyhow::Result<Verdict> {
     let bare = context.cargo(&bare).args(&["--", "-D", "warnings"]).check()?;
     // Not in `cargo test`, and so none of "all targets".
     let hosts = ["clippy", "--quiet", "--workspace", "--test", "hosts", "--", "-D", "warnings"];
-    let verbs = ["clippy", "--quiet", "--workspace", "--features", "gossamer-comm/conformance", "--test", "verbs"];
+    let verbs = ["clippy", "--quiet", "--workspace", "--features", "gossamer-comm/devices", "--test", "verbs"];
     let verbs = context.cargo(&verbs).args(&["--", "-D", "warnings"]).check()?;
     Ok(documentation.and(clippy).and(alone.check()?).and(bare).and(context.cargo(&hosts).check()?).and(verbs))
 }

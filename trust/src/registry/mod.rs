@@ -260,11 +260,12 @@ pub(crate) fn register() -> Arc<Shared> {
     shared
 }
 
-/// Takes back the id of a worker that has ended.
-pub(crate) fn unregister(id: TrusteeId) {
+/// Takes back the id of a worker that has ended. True if it was the last that was there.
+pub(crate) fn unregister(id: TrusteeId) -> bool {
     let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
     table.give_back(id.index() as u16);
     occupancy::leave(id.index());
+    table.free.len() == table.entries.len()
 }
 
 /// All that are there.

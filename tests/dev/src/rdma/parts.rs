@@ -127,7 +127,7 @@ impl Bench<'_> {
 
     /// The test program of `comm`, as `tests`.
     fn comm_tests(&self) -> anyhow::Result<Vec<(String, PathBuf)>> {
-        let build = ["test", "--workspace", "--features", "gossamer-comm/conformance", "--test", "verbs", "--no-run"];
+        let build = ["test", "--workspace", "--features", "gossamer-comm/devices", "--test", "verbs", "--no-run"];
         let tests = self.build(&build, "test")?;
         Ok(tests.into_iter().map(|(_, path)| ("tests".to_owned(), path)).collect())
     }

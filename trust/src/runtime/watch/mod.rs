@@ -1,6 +1,7 @@
 //! Finds fibers that wait for each other in a circle, and has the one that came last go on with an error.
 //!
-//! A thread of the process, started by the first wait that may close a circle ([`note_wait`]), which sleeps unless there are new ones.
+//! A thread of the process, started by the first wait that may close a circle ([`note_wait`]), which sleeps unless there are new ones, and
+//! ends with the last worker.
 //! It asks all workers what their fibers wait for and looks for circles ([`graph`]). Nothing of this is on the path of a call that
 //! does not wait: who waits for a latched value or for the end of a fiber reads one flag.
 //!
@@ -15,9 +16,9 @@
 pub(crate) mod graph;
 
 use std::collections::HashSet;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, Thread};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use self::graph::{Cycle, Graph, Node};
@@ -28,7 +29,13 @@ use crate::registry::{self, Message};
 /// Somebody has begun to wait since the last round. Hints: who waits sees to it that a round begins after the store, at the latest
 /// the one that comes [`CALM_ROUNDS`] later.
 static NEWS: AtomicBool = AtomicBool::new(false);
-static WATCHER: OnceLock<Option<Thread>> = OnceLock::new();
+static WATCHER: Mutex<Option<Watcher>> = Mutex::new(None);
+
+/// The thread that looks.
+struct Watcher {
+    thread: JoinHandle<()>,
+    is_to_end: Arc<AtomicBool>,
+}
 
 /// So many rounds without news are made before the thread sleeps.
 const CALM_ROUNDS: u32 = 3;
@@ -46,33 +53,59 @@ pub(crate) fn note_wait() {
 #[cold]
 fn wake() {
     NEWS.store(true, Ordering::Relaxed);
-    let watcher = WATCHER.get_or_init(|| {
-        let thread = thread::Builder::new().name("trust-watch".to_owned()).spawn(watch);
-        if let Err(error) = &thread {
+    let mut watcher = WATCHER.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(watcher) = &*watcher {
+        return watcher.thread.thread().unpark();
+    }
+    let is_to_end = Arc::new(AtomicBool::new(false));
+    let ends = Arc::clone(&is_to_end);
+    match thread::Builder::new().name("trust-watch".to_owned()).spawn(move || watch(&ends)) {
+        Ok(thread) => *watcher = Some(Watcher { thread, is_to_end }),
+        Err(error) => {
             crate::unwind::tell(format_args!("fibers that wait for each other will not be found: no thread: {error}"));
         }
-        thread.ok().map(|handle| handle.thread().clone())
-    });
-    if let Some(watcher) = watcher {
-        watcher.unpark();
     }
 }
 
-fn watch() {
+/// The last worker has ended: nobody waits any more. Returns when the thread is gone.
+pub(crate) fn end() {
+    let watcher = WATCHER.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let Some(Watcher { thread, is_to_end }) = watcher else { return };
+    is_to_end.store(true, Ordering::Relaxed);
+    thread.thread().unpark();
+    // It does not panic.
+    let _ = thread.join();
+    // It may have taken news of workers that have come since.
+    if !registry::all().is_empty() {
+        wake();
+    }
+}
+
+fn watch(is_to_end: &AtomicBool) {
     let every = Duration::from_millis(WATCH_EVERY_MS);
+    let ends = || is_to_end.load(Ordering::Relaxed);
     loop {
-        while !NEWS.load(Ordering::Relaxed) {
+        while !NEWS.load(Ordering::Relaxed) && !ends() {
             thread::park();
         }
         let (mut calm, mut pause) = (0, every);
         let mut suspects = HashSet::new();
         loop {
             // News may shorten a long pause, but not below this.
-            thread::sleep(every);
-            if let Some(rest) = pause.checked_sub(every).filter(|rest| !rest.is_zero())
-                && !NEWS.load(Ordering::Relaxed)
+            let start = Instant::now();
+            while let Some(rest) = every.checked_sub(start.elapsed()).filter(|rest| !rest.is_zero())
+                && !ends()
             {
                 thread::park_timeout(rest);
+            }
+            if let Some(rest) = pause.checked_sub(every).filter(|rest| !rest.is_zero())
+                && !NEWS.load(Ordering::Relaxed)
+                && !ends()
+            {
+                thread::park_timeout(rest);
+            }
+            if ends() {
+                return;
             }
             let has_news = NEWS.swap(false, Ordering::Relaxed);
             let round = Round::make(&suspects);

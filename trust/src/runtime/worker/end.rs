@@ -19,6 +19,7 @@ use crate::ids::TrusteeId;
 use crate::park::Presence;
 use crate::registry::{self, Message};
 use crate::request::Host;
+use crate::runtime::watch;
 use crate::runtime::worker::Worker;
 use crate::unwind::{tell, thread_name};
 
@@ -63,7 +64,7 @@ impl Worker {
         }
         self.refuse_and_close();
         self.shared.slab.close();
-        registry::unregister(self.id);
+        let is_last = registry::unregister(self.id);
 
         // Dropped properties may have held trusts of others. What took up the time before is not to cost them the last word.
         self.finish_outgoing(Instant::now() + Duration::from_millis(LAST_WORDS_MS));
@@ -71,6 +72,9 @@ impl Worker {
         self.drop_new_fibers();
         if !self.leave() {
             LEAVING.fetch_sub(1, Ordering::SeqCst);
+        }
+        if is_last {
+            watch::end();
         }
     }
 
