@@ -389,7 +389,7 @@ fn transfers() {
     let stdout = succeed(&["transfers", "--smoke", "--accounts", "9", "--json", json.to_str().unwrap()]);
     let file: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     let series = file["results"]["series"].as_array().unwrap();
-    assert_eq!(series.len(), 7);
+    assert_eq!(series.len(), 10);
     assert!(series.iter().all(|series| series["median_mops"].as_f64().unwrap() > 0.0), "{stdout}");
     assert_eq!(file["results"]["targets"].as_array().unwrap().len(), 3);
     assert!(fail(&["transfers", "--accounts", "8"]).contains("at least 9"));
