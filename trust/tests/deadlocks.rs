@@ -350,3 +350,32 @@ fn a_thread_that_comes_late_is_not_taken_for_a_circle() {
     fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
     assert_eq!((here.launch(|here| here.0), there.launch(|there| there.0)), (4, 4));
 }
+
+/// The thread that looks ends with the last trustee, however soon after it was called for, and is called again.
+#[test]
+fn circles_are_found_after_all_trustees_have_ended_in_between() {
+    const SELF: &str = "circles_are_found_after_all_trustees_have_ended_in_between";
+    // In a process where nobody else has a trustee.
+    if !common::is_child() {
+        let output = common::run_child(SELF);
+        return assert!(output.status.success(), "{}", common::stderr(&output));
+    }
+    let _watch = watchdog!(20);
+    for _ in 0..20 {
+        let waits_in_line = || {
+            let pool = pool(1);
+            let latch = pool.entrust(Latch::new(0));
+            for _ in 0..3 {
+                latch.launch_then(|_| trust::yield_now(), |()| ());
+            }
+            latch.launch(|value| *value += 1);
+        };
+        std::thread::spawn(waits_in_line).join().unwrap();
+    }
+    let crosses = || {
+        let pool = pool(2);
+        let [a, b] = [0, 1].map(|at| pool.trustees()[at].entrust(Latch::new(Account(0))));
+        failures(cross(&pool, &a, &b))
+    };
+    assert!(!std::thread::spawn(crosses).join().unwrap().is_empty(), "nobody was told");
+}

@@ -75,7 +75,8 @@ pub(crate) fn end() {
     thread.thread().unpark();
     // It does not panic.
     let _ = thread.join();
-    // It may have taken news of workers that have come since.
+    // News that it left is of nobody; what it took may be of workers that have come since, and so may this have been: they are there.
+    NEWS.store(false, Ordering::Relaxed);
     if !registry::all().is_empty() {
         wake();
     }
