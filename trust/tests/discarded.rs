@@ -289,7 +289,7 @@ impl Drop for Asks {
 }
 
 /// Sends a closure on a poisoned property, which will not run.
-fn send_in_vain(to: &Trust<u32>) {
+fn send_to_poisoned(to: &Trust<u32>) {
     let asks = Asks([0; 1_000]);
     let never = move |_: &mut u32| {
         let _used = &asks;
@@ -305,7 +305,7 @@ fn trap_01_captures_of_closures_that_do_not_run_cannot_wait_in_the_loop() {
     let own = local_trustee().entrust(0);
     assert!(own.try_apply(|_| panic!("poison")).is_err());
     let outer = local_trustee().entrust(own.clone());
-    outer.apply(|own| send_in_vain(own));
+    outer.apply(|own| send_to_poisoned(own));
     assert_eq!(ASKS_DROPPED.load(Ordering::SeqCst), 1);
     let pool = pool(1);
     let there = pool.entrust(0);
@@ -318,7 +318,7 @@ fn trap_01_captures_of_closures_that_do_not_run_cannot_wait_in_the_loop() {
     // In a fiber, whose stack is small, from inside a closure of its own trustee.
     let fiber = pool.spawn(move || {
         let outer = local_trustee().entrust(there);
-        outer.apply(|there| send_in_vain(there));
+        outer.apply(|there| send_to_poisoned(there));
     });
     fiber.join().unwrap();
     assert_eq!(ASKS_DROPPED.load(Ordering::SeqCst), 3);

@@ -58,7 +58,7 @@ fn nobody_is_woken_before_there_is_room() {
 }
 
 #[test]
-fn who_was_woken_in_vain_passes_its_turn_on() {
+fn who_is_woken_and_does_not_send_passes_its_turn_on() {
     let (window, counts, numbers) = full(2);
     assert!(window.forget(numbers[0]), "it still waits");
     window.leave();
