@@ -78,6 +78,10 @@ pub(crate) const WATCH_EVERY_MS: u64 = 150;
 pub(crate) const WATCH_EVERY_MS_MAX: u64 = 10_000;
 /// How long an answer is waited for.
 pub(crate) const WATCH_ANSWER_MS: u64 = 100;
+/// How long other machines' answers are waited for (`runtime/watch/rack.rs`).
+pub(crate) const RACK_ANSWER_MS: u64 = 1_000;
+/// How long the machine that looks for circles through others rests after it has. Three rounds and this are less than five seconds.
+pub(crate) const RACK_JUDGED_EVERY_MS: u64 = 1_000;
 /// How long the end of a pool waits before it says what for.
 pub(crate) const DROP_TELL_MS: u64 = 5_000;
 /// How long it waits while a panic unwinds.

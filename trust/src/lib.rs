@@ -63,12 +63,14 @@ mod reactor;
 mod registry;
 mod remote;
 mod request;
+mod running;
 mod runtime;
 mod serial;
 mod slot;
 mod stats;
 mod sync;
 mod tasks;
+mod trace;
 mod unwind;
 
 pub use api::dump::{Dump, dump};
@@ -87,6 +89,8 @@ pub use api::together_future::{TogetherFuture, TryTogetherFuture, together_async
 pub use api::trust::Trust;
 pub use error::{Aborted, Error};
 pub use ids::TrusteeId;
+#[cfg(noref_auto)]
+pub use noref::Frozen;
 pub use noref::NoRef;
 pub use runtime::worker::idle::set_spin;
 pub use stats::Stats;

@@ -7,9 +7,13 @@
 //! the fallback.
 
 #[cfg(noref_auto)]
+mod frozen;
+#[cfg(noref_auto)]
 mod std_types;
 #[cfg(noref_auto)]
 mod strict;
+#[cfg(noref_auto)]
+pub use frozen::Frozen;
 #[cfg(noref_auto)]
 pub use strict::NoRef;
 

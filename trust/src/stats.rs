@@ -11,6 +11,8 @@ use std::fmt;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::running::Running;
+
 /// One counter with one writer.
 #[derive(Default)]
 pub(crate) struct Counter(AtomicU64);
@@ -34,7 +36,11 @@ macro_rules! counters {
         /// The counters of one worker.
         #[derive(Default)]
         #[repr(align(128))]
-        pub(crate) struct Counters { $(pub(crate) $name: Counter),* }
+        pub(crate) struct Counters {
+            $(pub(crate) $name: Counter,)*
+            /// Here, for these lines are the worker's own.
+            pub(crate) running: Running,
+        }
 
         /// What one worker has done since its start.
         ///
@@ -117,12 +123,18 @@ counters! {
     fibers_spawned,
     /// Turns of the worker's loop that found nothing to do: it polls, or is about to sleep.
     polls,
+    /// How long it polled in vain in all, in nanoseconds, from its first look at the clock on (some 400 ns), with the time of `yields`.
+    polled_ns,
     /// Times it gave its core to another thread meanwhile.
     yields,
     /// Times the worker slept. Not the sleeps of a thread in an event loop of its own (C API).
     parks,
     /// How long it slept in all, in nanoseconds, with the time that waking up took. A sleep is added when it is over.
     parked_ns,
+    /// Times another thread ended its sleep, as far as that was measured, ..
+    woken,
+    /// .. and how long it took in all from there until the worker ran, in nanoseconds.
+    wake_up_ns,
     /// Times the worker had to wake another thread of this process, which slept: a system call each. The workers of other
     /// machines are woken by the fabric, and not counted.
     wake_ups_sent,

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use common::{is_child, run_child, stderr};
 use serde::{Deserialize, Serialize};
 use trust::{Error, Promise, Threadpool, promise};
 
@@ -353,4 +354,43 @@ fn several_fibers_may_wait_for_one_value() {
     promise.keep(5);
     let seen: Vec<_> = fibers.into_iter().map(|fiber| fiber.join().unwrap()).collect();
     assert_eq!(seen.iter().flatten().collect::<Vec<_>>(), [&Ok(5)], "one of them has it, and none waits for ever");
+}
+
+/// A value that comes by the inbox, from a thread without a worker, to a thread whose process has no memory for one more stack.
+#[test]
+fn a_value_comes_where_there_is_no_memory_for_a_fiber() {
+    let _watch = watchdog!();
+    if !is_child() {
+        let child = run_child("a_value_comes_where_there_is_no_memory_for_a_fiber");
+        assert!(child.status.success() && stderr(&child).contains("it has come"), "{}", stderr(&child));
+        return;
+    }
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let (send, promises) = mpsc::channel::<Promise<u32>>();
+    let (begin, begins) = mpsc::channel::<()>();
+    let keeper = std::thread::spawn(move || {
+        let promise = promises.recv().unwrap();
+        begins.recv().unwrap();
+        promise.keep(7);
+    });
+    // Both threads have what they need before the memory is gone.
+    let (warm, number) = promise::<u32>();
+    warm.keep(1);
+    assert_eq!(number.wait(), Ok(1));
+    let (late, number) = promise::<u32>();
+    send.send(late).unwrap();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let used_kib: u64 =
+        status.lines().find_map(|line| line.strip_prefix("VmSize:")?.split_whitespace().next()?.parse().ok()).unwrap();
+    setrlimit(Resource::As, Rlimit { current: Some((used_kib + 4096) << 10), maximum: None }).unwrap();
+    // The stacks that are left; each fiber waits, so none of them is used again.
+    let fibers: Vec<_> = (0..1000).map(|_| trust::spawn(|| trust::sleep(LONG))).collect();
+    trust::yield_now();
+    assert!(fibers.iter().any(trust::JoinHandle::is_finished), "there is memory for a thousand");
+    begin.send(()).unwrap();
+    assert_eq!(number.wait(), Ok(7));
+    eprintln!("it has come");
+    fibers.iter().for_each(trust::JoinHandle::abort);
+    trust::finish();
+    keeper.join().unwrap();
 }

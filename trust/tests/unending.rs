@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use common::{is_child, run_child, stderr, text};
-use trust::{Aborted, Latch, Shared, Threadpool, promise};
+use trust::{Aborted, Latch, Pending, Shared, Threadpool, promise};
 
 fn pool(workers: usize) -> Threadpool {
     Threadpool::builder().workers(workers).pin(false).name("table").build()
@@ -304,6 +304,40 @@ fn an_abort_waits_for_a_panic_that_unwinds() {
     begun.recv().unwrap();
     fiber.abort();
     assert_eq!(text(&*fiber.join().unwrap_err()), "its own");
+}
+
+/// It comes to another fiber of the thread when the panic is over, also if that one waits for ever.
+#[test]
+fn an_abort_amid_a_panic_of_another_fiber_is_not_forgotten() {
+    let _watch = watchdog!();
+    struct WaitsInDrop(mpsc::Sender<()>, Option<Pending<()>>);
+    impl Drop for WaitsInDrop {
+        fn drop(&mut self) {
+            self.0.send(()).unwrap();
+            if let Some(end) = self.1.take() {
+                end.wait().unwrap();
+            }
+        }
+    }
+    let pool = pool(1);
+    let waits = pool.spawn(|| trust::sleep(Duration::MAX));
+    let (begin, begun) = mpsc::channel();
+    let (send, promises) = mpsc::channel();
+    let panics = pool.spawn(move || {
+        let (promise, end) = promise::<()>();
+        send.send(promise).unwrap();
+        let _waits = WaitsInDrop(begin, Some(end));
+        panic!("its own");
+    });
+    begun.recv().unwrap();
+    waits.abort();
+    waits.abort();
+    // The thread has taken both up: it has run a fiber that came behind them.
+    pool.spawn(|| ()).join().unwrap();
+    assert!(!waits.is_finished(), "a panic unwinds");
+    promises.recv().unwrap().keep(());
+    assert!(waits.join().unwrap_err().is::<Aborted>());
+    assert_eq!(text(&*panics.join().unwrap_err()), "its own");
 }
 
 /// Aborts against ends, wakes and time-outs of the same waits.

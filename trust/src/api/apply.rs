@@ -5,7 +5,7 @@
 use std::ptr;
 
 use crate::property::{Header, Property};
-use crate::request::{Request, Serving, Target};
+use crate::request::{Request, Serving, Target, name_on};
 use crate::runtime::worker::poisoned;
 
 /// A closure on the property: the request of every `apply`.
@@ -24,6 +24,10 @@ impl<T, F> Apply<T, F> {
 impl<T: 'static, U, F: FnOnce(&mut T) -> U> Request for Apply<T, F> {
     const TARGET: Target = Target::property_of::<T>();
     const IS_FLAT: bool = true;
+
+    fn name() -> String {
+        name_on::<T, F>()
+    }
 
     #[inline(always)]
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {

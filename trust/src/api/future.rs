@@ -280,75 +280,52 @@ fn spin_for<V>(answer: &Answer<V>) {
     LUCK.set(if came { (luck + 1).min(SPIN_LUCK_MAX) } else { luck.saturating_sub(1) });
 }
 
-/// The result of [`Trust::apply_async`] and its kin. Dropping it discards the result; the closure runs all the same, unless there was no
-/// room for it yet.
-#[must_use = "a closure for which there was no room is not sent before this is polled: await it"]
-pub struct ApplyFuture<U> {
-    pending: Pending<U>,
-    resume: fn(Fault) -> U,
-}
-
-/// The result of [`Trust::try_apply_async`] and its kin. Dropping it is as for [`ApplyFuture`].
-#[must_use = "a closure for which there was no room is not sent before this is polled: await it"]
-pub struct TryApplyFuture<U> {
-    pending: Pending<U>,
-    into_error: fn(Fault) -> Error,
-}
-
-impl<U> Future for ApplyFuture<U> {
-    type Output = U;
-
-    fn poll(self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<U> {
-        {
-            let this = self.get_mut();
-            this.pending.poll(context).map(|outcome| outcome.unwrap_or_else(this.resume))
+/// A future of a call: its docs and name, what it gives, what that makes of a fault, and the method of `Result` that does so.
+macro_rules! future {
+    ($(#[$doc:meta])* $Future:ident<$U:ident> -> $Output:ty, $OfFault:ty, $make:ident) => {
+        $(#[$doc])*
+        #[must_use = "a closure for which there was no room is not sent before this is polled: await it"]
+        pub struct $Future<$U> {
+            pending: Pending<$U>,
+            of_fault: fn(Fault) -> $OfFault,
         }
-    }
-}
 
-impl<U> Future for TryApplyFuture<U> {
-    type Output = Result<U, Error>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        {
-            let this = self.get_mut();
-            this.pending.poll(context).map(|outcome| outcome.map_err(this.into_error))
+        impl<$U: Send + 'static> $Future<$U> {
+            /// Of a call with this outcome.
+            pub(super) fn new<P: 'static>(
+                trust: &Trust<P>,
+                call: impl Call<P, Output = $U> + Send + 'static,
+                of_fault: fn(Fault) -> $OfFault,
+            ) -> Self {
+                $Future { pending: trust.ask(call), of_fault }
+            }
         }
-    }
+
+        impl<$U> Future for $Future<$U> {
+            type Output = $Output;
+
+            fn poll(self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<$Output> {
+                let this = self.get_mut();
+                this.pending.poll(context).map(|outcome| outcome.$make(this.of_fault))
+            }
+        }
+
+        impl<$U> fmt::Debug for $Future<$U> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($Future)).field("complete", &self.pending.asked.answer().is_set()).finish()
+            }
+        }
+    };
 }
 
-impl<U> fmt::Debug for ApplyFuture<U> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ApplyFuture").field("complete", &self.pending.asked.answer().is_set()).finish()
-    }
+future! {
+    /// The result of [`Trust::apply_async`] and its kin. Dropping it discards the result; the closure runs all the same, unless there was
+    /// no room for it yet.
+    ApplyFuture<U> -> U, U, unwrap_or_else
 }
-
-impl<U> fmt::Debug for TryApplyFuture<U> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TryApplyFuture").field("complete", &self.pending.asked.answer().is_set()).finish()
-    }
-}
-
-impl<U: Send + 'static> ApplyFuture<U> {
-    /// Of a call with this outcome.
-    pub(super) fn new<P: 'static>(
-        trust: &Trust<P>,
-        call: impl Call<P, Output = U> + Send + 'static,
-        resume: fn(Fault) -> U,
-    ) -> Self {
-        ApplyFuture { pending: trust.ask(call), resume }
-    }
-}
-
-impl<U: Send + 'static> TryApplyFuture<U> {
-    /// Of a call with this outcome.
-    pub(super) fn new<P: 'static>(
-        trust: &Trust<P>,
-        call: impl Call<P, Output = U> + Send + 'static,
-        into_error: fn(Fault) -> Error,
-    ) -> Self {
-        TryApplyFuture { pending: trust.ask(call), into_error }
-    }
+future! {
+    /// The result of [`Trust::try_apply_async`] and its kin. Dropping it is as for [`ApplyFuture`].
+    TryApplyFuture<U> -> Result<U, Error>, Error, map_err
 }
 
 impl<T: 'static> Trust<T> {

@@ -11,19 +11,25 @@
 //! What a carrier brings is run as what it says it is, so [`Carrier`] is an unsafe trait: safe code can neither write one nor,
 //! without one, make anything of this module that touches memory it does not own.
 
-use crate::runtime::worker;
+use crate::TrusteeReference;
+use crate::ids::TrusteeId;
+use crate::runtime::{watch, worker};
 
-pub use crate::api::place::{call, call_then, entrust_remote};
+pub use crate::api::place::{call, call_then, entrust_remote, is_ending, post, without_waiting};
 pub use crate::api::reference::entrust_here;
+pub use crate::api::watching::{probe, thread_state, trace};
 pub use crate::buffer::Buffer;
 pub use crate::config::REMOTE_MESSAGE_BYTES_MAX;
 pub use crate::cores::quota as cpu_quota;
 pub use crate::error::panic_text;
 pub use crate::ids::worker_id;
 pub use crate::park::Waker;
+pub use crate::registry::probe::Probe;
 pub use crate::registry::set_machine;
 pub use crate::remote::Carrier;
 pub use crate::request::Operation;
+pub use crate::runtime::watch::closures::{LongClosure, LongClosures};
+pub use crate::trace::{Event as TraceEvent, Kind as TraceKind, Trace};
 
 /// Bytes that a client and a trustee of one process share.
 pub const PAIR_BYTES: usize = size_of::<crate::request::Pair>();
@@ -42,4 +48,16 @@ pub fn attach(carrier: Option<Box<dyn Carrier>>, waker: Option<Box<dyn Waker>>) 
             worker.remote.attach(worker.id, carrier);
         }
     });
+}
+
+/// From here on fibers of several machines that wait for each other in a circle are found, as those of one are. These are the service
+/// threads of all machines, in their order; the calling process is machine `own`. To be called when its service thread is attached, once.
+///
+/// ```no_run
+/// let services: Vec<_> = [4, 2].into_iter().zip(0..).map(|(workers, machine)| trust::link::worker_id(machine, workers)).collect();
+/// trust::link::watch_rack(&services.into_iter().map(trust::TrusteeReference::from_id).collect::<Vec<_>>(), 0);
+/// ```
+pub fn watch_rack(services: &[TrusteeReference], own: u16) {
+    let send = |to: TrusteeId, bytes: &[u8]| post(TrusteeReference::from_id(to), watch::rack::received, bytes);
+    watch::rack::set(services.iter().map(|service| service.id()).collect(), own, send);
 }

@@ -23,3 +23,4 @@ pub(crate) mod together;
 pub(crate) mod together_future;
 mod travel;
 pub(crate) mod trust;
+pub(crate) mod watching;

@@ -1,8 +1,9 @@
-//! Making things at a trustee of any machine: a property, a fiber. For the crate `gossamer`.
+//! Making things at a trustee of any machine: a property, a fiber; and a closure with bytes, one way. For the crates above.
 
 #![allow(unsafe_code)]
 
 use std::any::type_name;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::error::Error;
 use crate::fiber::Origin;
@@ -10,8 +11,9 @@ use crate::fiber::record::{Awaited, Whom};
 use crate::ids::TrusteeId;
 use crate::noref::NoRef;
 use crate::property::{Header, Property};
-use crate::request::{Fault, Request, Serving, Target, Then, pack_flat, unpack_flat};
+use crate::request::{Fault, Host, Ignore, Request, Serving, Target, Then, pack_flat, unpack_flat};
 use crate::runtime::worker::{self, Context, Worker};
+use crate::tasks::carry::carry;
 use crate::tasks::deliver::{call_back, deliver_fault};
 use crate::tasks::job::Plain;
 use crate::tasks::launch::{Accepted, deliver, refused};
@@ -53,6 +55,10 @@ struct Make<F> {
 
 impl<T: 'static, F: FnOnce() -> T> Request for Make<F> {
     const TARGET: Target = Target::Nothing;
+
+    fn name() -> String {
+        format!("`{}`", type_name::<F>())
+    }
 
     unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
         let value = (self.make)();
@@ -133,7 +139,7 @@ where
         let (f, token) = (self.f, self.token);
         worker.launches.note_running(client, token, deliver_fault);
         let run = Box::new(move || {
-            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).map_err(Fault::Panicked);
+            let outcome = catch_unwind(AssertUnwindSafe(f)).map_err(Fault::Panicked);
             worker::with(|worker| {
                 quietly(|| deliver::<(), Plain<Ended<R>>>(worker, client, token, outcome));
                 worker.launches.note_ended(client, token);
@@ -149,6 +155,100 @@ where
     }
 }
 
+/// Runs `f` with these bytes at a trustee of any machine, in delegated context: one way, and never waits. In order with all that this
+/// worker sends there. To the calling thread's own trustee too, where it runs as soon as nothing else does in delegated context.
+///
+/// Threads that are no workers of a pool may post too, in no order, and so may destructors of thread-locals.
+///
+/// If the trustee is gone the closure is dropped unrun.
+pub fn post<F>(trustee: TrusteeReference, f: F, bytes: &[u8])
+where
+    F: FnOnce(&[u8]) + NoRef + Send + 'static,
+{
+    let trustee = trustee.id();
+    if worker::existing(|worker| worker.is_outside_loop()) == Some(false) {
+        return worker::with(|worker| post_from(worker, trustee, f, bytes));
+    }
+    let bytes: Box<[u8]> = bytes.into();
+    carry(trustee, move |worker| post_from(worker, trustee, f, &bytes));
+}
+
+fn post_from<F>(worker: &Worker, trustee: TrusteeId, f: F, bytes: &[u8])
+where
+    F: FnOnce(&[u8]) + NoRef + Send + 'static,
+{
+    if trustee == worker.id {
+        let bytes: Box<[u8]> = bytes.into();
+        // A panic is told, and ends where deferred calls do.
+        worker.defer(Box::new(move || without_waiting(|| f(&bytes))));
+        worker.settle();
+    } else if trustee.machine() == worker.id.machine() {
+        worker.submit(trustee, std::ptr::null_mut(), Post { f, bytes: bytes.into() }, Ignore, false);
+    } else {
+        let pack = |to: &mut Vec<u8>| {
+            pack_flat(f, to);
+            to.extend_from_slice(bytes);
+            Ok(())
+        };
+        let property = std::ptr::null_mut();
+        let sent = worker.remote.submit_packed::<Post<F>, _>(worker, trustee, property, pack, Ignore, false);
+        sent.unwrap_or_else(|(ignore, fault)| worker.fail(ignore, fault));
+    }
+}
+
+/// Does the calling thread's trustee end, or has it ended? Then what is destroyed here may still have trusts elsewhere.
+pub fn is_ending() -> bool {
+    worker::existing(|worker| worker.home.get() == TrusteeId::NOBODY).unwrap_or(true)
+}
+
+/// A closure and its bytes, one way.
+struct Post<F> {
+    f: F,
+    bytes: Box<[u8]>,
+}
+
+impl<F: FnOnce(&[u8])> Request for Post<F> {
+    const TARGET: Target = Target::Nothing;
+    const PACKED_BYTES: Option<usize> = None;
+
+    fn name() -> String {
+        format!("`{}`", type_name::<F>())
+    }
+
+    fn pack(self, to: &mut Vec<u8>) {
+        pack_flat(self.f, to);
+        to.extend_from_slice(&self.bytes);
+    }
+
+    // SAFETY: as the trait says; it runs from its packed form only.
+    unsafe fn unpack(_from: &[u8]) -> Option<Self> {
+        None
+    }
+
+    // SAFETY: as the trait says.
+    unsafe fn run_packed(from: &[u8], _property: *mut Header, serving: &mut Serving) -> Option<()> {
+        let bytes = from.get(size_of::<F>()..)?;
+        // SAFETY: the caller's promise; `pack` put the closure first. The bytes are read where they lie.
+        (unsafe { unpack_flat::<F>(from) })(bytes);
+        serving.out.put(());
+        Some(())
+    }
+
+    unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
+        (self.f)(&self.bytes);
+        serving.out.put(());
+    }
+}
+
+/// Runs `f` as inside a delegated closure: what would wait in it panics, and nothing is served meanwhile.
+pub fn without_waiting<R>(f: impl FnOnce() -> R) -> R {
+    worker::with(|worker| {
+        let outcome = worker.delegated(|| catch_unwind(AssertUnwindSafe(f)));
+        worker.settle();
+        outcome.unwrap_or_else(|panic| resume_unwind(panic))
+    })
+}
+
 /// The type of job that delivers an `R`; there is no such job.
 type Ended<R> = fn(&mut crate::tasks::held::Held<'_, ()>) -> R;
 
@@ -159,6 +259,10 @@ where
 {
     const TARGET: Target = Target::Nothing;
     const PACKED_BYTES: Option<usize> = Some(size_of::<F>() + 8);
+
+    fn name() -> String {
+        format!("`{}`", type_name::<F>())
+    }
 
     fn pack(self, to: &mut Vec<u8>) {
         pack_flat(self.f, to);

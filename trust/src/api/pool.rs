@@ -1,4 +1,8 @@
-//! `Threadpool`: workers with nothing else to do (T10), and how it comes to an end with nothing lost.
+//! `Threadpool`: workers with nothing else to do (T10).
+//!
+//! Not here: how it comes to an end with nothing lost (`pool/ending.rs`).
+
+mod ending;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,14 +10,14 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::api::dump::Dump;
+use self::ending::Ending;
+pub use self::ending::StillRunning;
 use crate::api::settings::PoolSettings;
-use crate::config::{DROP_TELL_MS, STACK_BYTES, UNWINDING_WAIT_MS};
+use crate::config::{STACK_BYTES, UNWINDING_WAIT_MS};
 use crate::cores::{Cores, pin_to};
 use crate::fiber::stack::round_stack_bytes;
-use crate::ids::TrusteeId;
 use crate::park::learn_wake_up;
-use crate::registry::{Message, Shared};
+use crate::registry::Shared;
 use crate::runtime::worker::current;
 use crate::runtime::worker::{self, Settings, Worker};
 use crate::{JoinHandle, Trust, TrusteeReference, spawn_on};
@@ -356,11 +360,7 @@ impl Threadpool {
             assert!(!is_own, "`shutdown_timeout` waits for all fibers of the pool, so none of them may call it");
         });
         let end = Instant::now().checked_add(time);
-        self.ending().run(end).map_err(|ending| {
-            let left = ending.dump();
-            ending.run_elsewhere();
-            StillRunning(left)
-        })
+        self.ending().run(end).map_err(Ending::give_up)
     }
 
     fn ending(&mut self) -> Ending {
@@ -407,12 +407,11 @@ impl Drop for Threadpool {
             // A failing test, say. What it leaves behind may wait for what it would have done.
             _ if thread::panicking() => {
                 let end = Instant::now() + Duration::from_millis(UNWINDING_WAIT_MS);
-                if let Err(ending) = ending.run(Some(end)) {
-                    let left = ending.dump();
+                if let Err(left) = ending.run(Some(end)).map_err(Ending::give_up) {
                     crate::unwind::tell(format_args!(
-                        "a pool was dropped by a panic, and did not come to its end in {UNWINDING_WAIT_MS} ms; its workers run on:\n{left}"
+                        "a pool was dropped by a panic, and did not come to its end in {UNWINDING_WAIT_MS} ms; its workers run on:\n{}",
+                        left.dump()
                     ));
-                    ending.run_elsewhere();
                 }
             }
             _ => {
@@ -422,136 +421,6 @@ impl Drop for Threadpool {
         }
     }
 }
-
-/// What is left of a pool that is being dropped.
-struct Ending {
-    workers: Vec<PoolWorker>,
-    stop: Arc<AtomicBool>,
-}
-
-impl Ending {
-    fn includes(&self, id: TrusteeId) -> bool {
-        self.workers.iter().any(|worker| worker.shared.id == id)
-    }
-
-    fn dump(&self) -> Dump {
-        let workers: Vec<_> = self.workers.iter().map(|worker| Arc::clone(&worker.shared)).collect();
-        Dump::of(&workers)
-    }
-
-    /// Has another thread wait.
-    fn run_elsewhere(self) {
-        let run = move || drop(self.run(None));
-        if let Err(error) = thread::Builder::new().name("trust-end".to_owned()).spawn(run) {
-            crate::unwind::tell(format_args!("a pool's workers run on: no thread to end them: {error}"));
-        }
-    }
-
-    /// Waits until the pool is quiet and ends its workers. This thread's own trustee, which the pool's fibers may
-    /// need, serves meanwhile.
-    ///
-    /// # Errors
-    /// What is left, if it is not over at that time.
-    fn run(mut self, end: Option<Instant>) -> Result<(), Ending> {
-        let mut tell = Tell::new(end);
-        // Once told to stop they come to their ends, and are never quiet again.
-        if !self.stop.load(Ordering::Relaxed) {
-            if !tell.wait(&self, |here| !here.is_outstanding_at(|id| self.includes(id)) && self.is_quiet()) {
-                return Err(self);
-            }
-            self.stop.store(true, Ordering::Relaxed);
-            for worker in &self.workers {
-                let _ = worker.shared.send(Message::Nudge);
-            }
-        }
-        while let Some(worker) = self.workers.last() {
-            if !tell.wait(&self, |_| worker.thread.is_finished()) {
-                return Err(self);
-            }
-            if self.workers.pop().is_some_and(|worker| worker.thread.join().is_err()) {
-                crate::unwind::tell(format_args!("a worker of a pool panicked; please report this"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Every worker has nothing to do, at one and the same moment: each was in the same quiet spell when asked
-    /// a first and a second time, and no first question came after a second one. Nothing is on its way then,
-    /// for a worker with an unanswered request is not quiet.
-    fn is_quiet(&self) -> bool {
-        let spells = || self.workers.iter().map(|worker| worker.shared.quiet.spell()).collect::<Vec<_>>();
-        let first = spells();
-        let messages = self.workers.iter().any(|worker| worker.shared.has_messages());
-        first.iter().all(Option::is_some) && !messages && first == spells()
-    }
-}
-
-/// Who waits for the end of a pool: until when, and when it says what it waits for.
-struct Tell {
-    end: Option<Instant>,
-    start: Instant,
-    /// So long after the start.
-    next: Duration,
-}
-
-impl Tell {
-    fn new(end: Option<Instant>) -> Tell {
-        Tell { end, start: Instant::now(), next: Duration::from_millis(DROP_TELL_MS) }
-    }
-
-    /// Serves until `done`. False if the time for it is over.
-    fn wait(&mut self, ending: &Ending, done: impl Fn(&Worker) -> bool) -> bool {
-        let is_over = || self.end.is_some_and(|end| Instant::now() >= end);
-        loop {
-            let is_late = || self.start.elapsed() >= self.next;
-            let came = worker::try_with(|here| {
-                here.serve_until(|| done(here) || is_over() || is_late());
-                done(here)
-            });
-            // Where the thread ends and has no worker any more, the workers are ended as they are.
-            if came != Some(false) {
-                return true;
-            }
-            if is_over() {
-                return false;
-            }
-            // It was quiet for a moment only.
-            if !is_late() {
-                continue;
-            }
-            let (waited, left) = (self.start.elapsed().as_secs(), ending.dump());
-            crate::unwind::tell(format_args!("the end of a pool has waited for {waited} s, for this:\n{left}"));
-            self.next = 2 * self.start.elapsed();
-        }
-    }
-}
-
-/// Fibers of a pool that did not come to an end in time: what [`Threadpool::shutdown_timeout`] gives back. `Display` names them, and what
-/// each waits for.
-#[derive(Debug)]
-pub struct StillRunning(Dump);
-
-impl StillRunning {
-    /// What the pool's fibers wait for.
-    ///
-    /// ```
-    /// let pool = trust::Threadpool::new(1);
-    /// pool.spawn(|| trust::sleep(std::time::Duration::MAX));
-    /// let left = pool.shutdown_timeout(std::time::Duration::from_millis(10)).unwrap_err();
-    /// assert_eq!(left.dump().fibers(), 1);
-    /// ```
-    pub fn dump(&self) -> &Dump {
-        &self.0
-    }
-}
-
-impl fmt::Display for StillRunning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a pool did not come to its end in time:\n{}", self.0)
-    }
-}
-
-impl std::error::Error for StillRunning {}
 
 impl fmt::Debug for Threadpool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -118,43 +118,39 @@ fn run_on_nothing<J: Job>(job: J) -> crate::tasks::together::Outcome<J::Output> 
     outcome.or_else(|payload| lost(Fault::Panicked(payload)))
 }
 
-/// The result of [`together_async`]. Dropping it discards the result; the closure runs all the same, unless there was no room for it
-/// yet.
-#[must_use = "a closure for which there was no room is not sent before this is polled: await it"]
-pub struct TogetherFuture<U>(State<U>);
+/// A future of such a call: its docs and name, what it gives, and what makes that of the outcome.
+macro_rules! future {
+    ($(#[$doc:meta])* $Future:ident<$U:ident> -> $Output:ty, $make:ident) => {
+        $(#[$doc])*
+        #[must_use = "a closure for which there was no room is not sent before this is polled: await it"]
+        pub struct $Future<$U>(State<$U>);
 
-/// The result of [`try_together_async`]. Dropping it is as for [`TogetherFuture`].
-#[must_use = "a closure for which there was no room is not sent before this is polled: await it"]
-pub struct TryTogetherFuture<U>(State<U>);
+        // Nothing of it is ever pinned.
+        impl<$U> Unpin for $Future<$U> {}
 
-// Nothing of them is ever pinned.
-impl<U> Unpin for TogetherFuture<U> {}
-impl<U> Unpin for TryTogetherFuture<U> {}
+        impl<$U> Future for $Future<$U> {
+            type Output = $Output;
+            fn poll(self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<$Output> {
+                self.get_mut().0.poll(context).map($make)
+            }
+        }
 
-impl<U> Future for TogetherFuture<U> {
-    type Output = U;
-    fn poll(self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<U> {
-        self.get_mut().0.poll(context).map(resume)
-    }
+        impl<$U> fmt::Debug for $Future<$U> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($Future)).finish_non_exhaustive()
+            }
+        }
+    };
 }
 
-impl<U> Future for TryTogetherFuture<U> {
-    type Output = Result<U, Error>;
-    fn poll(self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        self.get_mut().0.poll(context).map(into_result)
-    }
+future! {
+    /// The result of [`together_async`]. Dropping it discards the result; the closure runs all the same, unless there was no room for it
+    /// yet.
+    TogetherFuture<U> -> U, resume
 }
-
-impl<U> fmt::Debug for TogetherFuture<U> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TogetherFuture").finish_non_exhaustive()
-    }
-}
-
-impl<U> fmt::Debug for TryTogetherFuture<U> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TryTogetherFuture").finish_non_exhaustive()
-    }
+future! {
+    /// The result of [`try_together_async`]. Dropping it is as for [`TogetherFuture`].
+    TryTogetherFuture<U> -> Result<U, Error>, into_result
 }
 
 /// As [`together`](crate::together), for async programs: gives a future of the result, on any executor and any thread, which does not

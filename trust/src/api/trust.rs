@@ -79,6 +79,9 @@ unsafe impl<T> Sync for Trust<T> {}
 #[cfg(noref_auto)]
 // SAFETY: the address is only ever followed by the trustee that it belongs to, which the id names.
 unsafe impl<T> crate::noref::NoRef for Trust<T> {}
+#[cfg(noref_auto)]
+// SAFETY: an address and an id, which nobody changes; what it leads to is not in it.
+unsafe impl<T> crate::noref::Frozen for Trust<T> {}
 impl<T> UnwindSafe for Trust<T> {}
 impl<T> RefUnwindSafe for Trust<T> {}
 impl<T> Unpin for Trust<T> {}

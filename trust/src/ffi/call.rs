@@ -140,15 +140,20 @@ unsafe fn run(function: Called, at: *const c_void, length: usize, property: *mut
 }
 
 /// What the client does with the outcome.
-struct Answer {
+pub(super) struct Answer {
     then: Callback,
     context: *mut c_void,
 }
 
 impl Answer {
+    /// Where no function is given nobody is told.
+    pub(super) fn new(then: Then, context: *mut c_void) -> Self {
+        Answer { then: then.unwrap_or(ignore), context }
+    }
+
     /// Calls back with an outcome that is no result.
     #[cold]
-    fn fail(self, fault: Fault) {
+    pub(super) fn fail(self, fault: Fault) {
         let failure = Failure::from(fault);
         super::note(&failure.text);
         // SAFETY: the promise of whoever gave the function.
@@ -156,7 +161,7 @@ impl Answer {
     }
 
     #[inline(always)]
-    fn give(self, result: *const c_void, length: usize) {
+    pub(super) fn give(self, result: *const c_void, length: usize) {
         // SAFETY: as above.
         unsafe { (self.then)(self.context, Status::TRUST_OK, result, length) }
     }
@@ -190,7 +195,7 @@ pub unsafe fn apply_then(
     context: *mut c_void,
 ) -> Result<()> {
     let function = function.ok_or_else(|| null("the function"))?;
-    let answer = Answer { then: then.unwrap_or(ignore), context };
+    let answer = Answer::new(then, context);
     let (property, trustee) = handle.parts_of::<Value>()?;
     // SAFETY: the caller's promise.
     let arguments = unsafe { Arguments::new(arguments, length) }?;

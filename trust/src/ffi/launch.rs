@@ -2,8 +2,8 @@
 
 use std::ffi::c_void;
 
-use super::call::{ArgumentBlock, Arguments, Called, Waiting};
-use super::types::{Block, Failure, Function, Handle, Result, Status, Then, TrustResult, Value, null};
+use super::call::{Answer, ArgumentBlock, Arguments, Called, Waiting};
+use super::types::{Block, Failure, Function, Handle, Result, Then, TrustResult, Value, null};
 use super::{may_wait, with_worker};
 use crate::ids::TrusteeId;
 use crate::registry;
@@ -74,25 +74,19 @@ pub unsafe fn launch_then(
     context: *mut c_void,
 ) -> Result<()> {
     let function = function.ok_or_else(|| null("the function"))?;
+    let answer = Answer::new(then, context);
     // SAFETY: the caller's promise.
     let arguments = unsafe { Arguments::new(arguments, length) }?.to_block();
     with_worker(|worker| {
         // SAFETY: the caller's promise.
         unsafe {
-            start(worker, handle, Launched { function, arguments }, move |outcome| {
-                let Some(then) = then else { return };
-                match outcome {
-                    Ok(block) => {
-                        let block = block.get();
-                        let (result, length) = block.bytes();
-                        then(context, Status::TRUST_OK, result, length);
-                    }
-                    Err(fault) => {
-                        let failure = Failure::from(fault);
-                        super::note(&failure.text);
-                        then(context, failure.status, std::ptr::null(), 0);
-                    }
+            start(worker, handle, Launched { function, arguments }, move |outcome| match outcome {
+                Ok(block) => {
+                    let block = block.get();
+                    let (result, length) = block.bytes();
+                    answer.give(result, length);
                 }
+                Err(fault) => answer.fail(fault),
             })
         }
     })

@@ -13,6 +13,7 @@
 
 #![allow(unsafe_code)]
 
+mod interrupt;
 mod jump;
 pub(crate) mod overflow;
 mod queue;
@@ -26,7 +27,6 @@ pub(crate) use queue::FiberQueue;
 pub(crate) use waits::Waits;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
 use std::fmt;
 use std::mem::offset_of;
 use std::ptr;
@@ -34,7 +34,7 @@ use std::ptr;
 use context::{Context, Transfer};
 
 use self::overflow::FiberInfo;
-use self::record::{Awaited, Doing, Revoke, Seen, Wait, Whom};
+use self::record::{Revoke, Wait, Whom};
 use self::sanitizer::{Bounds, Left};
 use self::stack::{Stack, StackError, StackPool};
 use crate::unwind::quietly;
@@ -390,157 +390,6 @@ impl Scheduler {
         let run = unsafe { (*fiber).run.take() };
         self.recycle(fiber);
         run
-    }
-
-    /// Runs `f`, which waits for this; meanwhile others can see that it does.
-    pub(crate) fn waiting<R>(&self, awaited: Awaited, f: impl FnOnce() -> R) -> R {
-        // SAFETY: there is no way to take it out of the wait.
-        unsafe { self.waiting_until_revoked(awaited, None, f) }
-    }
-
-    /// As [`waiting`](Self::waiting), and [`interrupt`](Self::interrupt) may take the fiber out of it.
-    ///
-    /// # Safety
-    /// The function may be called with the pointer, on this thread, until `f` returns or unwinds; it returns true only if nobody else
-    /// will make the fiber ready then.
-    pub(crate) unsafe fn waiting_until_revoked<R>(
-        &self,
-        awaited: Awaited,
-        revoke: Option<(*const (), Revoke)>,
-        f: impl FnOnce() -> R,
-    ) -> R {
-        /// Back in the code that waited, also where it unwinds.
-        struct Over<'a>(&'a Cell<Option<Wait>>, Option<&'a Cell<Option<(*const (), Revoke)>>>);
-        impl Drop for Over<'_> {
-            fn drop(&mut self) {
-                self.0.set(None);
-                if let Some(revoke) = self.1 {
-                    revoke.set(None);
-                }
-            }
-        }
-        let number = self.next_wait.replace(self.next_wait.get() + 1);
-        let wait = Some(Wait { awaited, number, since_ms: record::now_ms() });
-        // SAFETY: null, or the current fiber, which lives until its code, which this is, has ended.
-        let fiber = unsafe { self.current.get().as_ref() };
-        let over = Over(fiber.map_or(&self.root_wait, |fiber| &fiber.wait), fiber.map(|fiber| &fiber.revoke));
-        over.0.set(wait);
-        if let Some(place) = over.1 {
-            place.set(revoke);
-        }
-        f()
-    }
-
-    /// Takes a fiber out of this very wait, if it can be; it goes on and finds the verdict.
-    pub(crate) fn interrupt(&self, id: u64, wait: u64, verdict: Box<str>) -> bool {
-        let fiber = self.all.borrow().iter().copied().find(|&fiber| {
-            // SAFETY: in the list, so it has not been recycled.
-            let fiber = unsafe { &*fiber };
-            fiber.info.id == id && fiber.wait.get().is_some_and(|noted| noted.number == wait)
-        });
-        let Some(fiber) = fiber else { return false };
-        let is_out = self.take_out(fiber);
-        if is_out {
-            // SAFETY: as above.
-            unsafe { (*fiber).verdict.set(Some(verdict)) };
-        }
-        is_out
-    }
-
-    /// Has the fiber that runs for this handle unwind at its next wait, or out of the one that it is in, if it can be taken out of that.
-    pub(crate) fn abort(&self, whom: Whom) {
-        // SAFETY: in the list, so it has not been recycled.
-        let fiber = self.all.borrow().iter().copied().find(|&fiber| unsafe { (*fiber).whom == whom });
-        let Some(fiber) = fiber else { return };
-        // SAFETY: as above.
-        unsafe { (*fiber).is_aborted.set(true) };
-        // Where a panic unwinds it might be that of this fiber, whose destructor waits: a second one would end the process.
-        if !std::thread::panicking() {
-            self.take_out(fiber);
-        }
-    }
-
-    /// Takes a fiber of this scheduler out of its wait, if it is in one that allows for it.
-    fn take_out(&self, fiber: *mut Fiber) -> bool {
-        // SAFETY: the caller has it from the list.
-        let revoke = unsafe { (*fiber).revoke.get() };
-        let Some((of, revoke)) = revoke.filter(|_| fiber != self.current.get()) else { return false };
-        // SAFETY: the fiber is in its wait, as promised there.
-        let is_out = unsafe { revoke(of, FiberRef(fiber)) };
-        if is_out {
-            // Nobody else has its pointer (S2).
-            self.ready(FiberRef(fiber));
-        }
-        is_out
-    }
-
-    /// Is the running fiber to leave its wait, because of a verdict or because it was aborted?
-    pub(crate) fn is_interrupted(&self) -> bool {
-        // SAFETY: null, or the current fiber, which lives.
-        unsafe { self.current.get().as_ref() }.is_some_and(|fiber| {
-            let verdict = fiber.verdict.take();
-            let has_verdict = verdict.is_some();
-            fiber.verdict.set(verdict);
-            has_verdict || (fiber.is_aborted.get() && !std::thread::panicking())
-        })
-    }
-
-    /// Is the running fiber to unwind now? Once for each time that it was aborted.
-    pub(crate) fn take_abort(&self) -> bool {
-        // SAFETY: as above.
-        unsafe { self.current.get().as_ref() }
-            .is_some_and(|fiber| fiber.is_aborted.get() && !std::thread::panicking() && fiber.is_aborted.replace(false))
-    }
-
-    /// Why the running fiber was taken out of its wait.
-    pub(crate) fn take_verdict(&self) -> Option<Box<str>> {
-        // SAFETY: as above.
-        unsafe { self.current.get().as_ref() }.and_then(|fiber| fiber.verdict.take())
-    }
-
-    /// What the thread's own code waits for, if that is noted.
-    pub(crate) fn root_wait(&self) -> Option<Wait> {
-        self.root_wait.get()
-    }
-
-    /// The fibers, with names or only those that can be a part of a circle.
-    pub(crate) fn seen(&self, with_names: bool) -> Vec<Seen> {
-        let ready: HashSet<*mut Fiber> = self.ready.iter().map(|fiber| fiber.0).collect();
-        let all = self.all.borrow();
-        let see = |&fiber: &*mut Fiber| {
-            // SAFETY: in the list, so it has not been recycled.
-            let record = unsafe { &*fiber };
-            let wait = record.wait.get();
-            let holds = record.holds.get().addr();
-            if !with_names && holds == 0 && !wait.is_some_and(|wait| wait.awaited.is_of_circles()) {
-                return None;
-            }
-            let doing = if fiber == self.current.get() {
-                Doing::Runs
-            } else if !record.has_begun.get() {
-                Doing::New
-            } else if ready.contains(&fiber) {
-                Doing::Ready
-            } else {
-                Doing::Waits
-            };
-            let name = if with_names { record.to_string() } else { String::new() };
-            Some(Seen { id: record.info.id, whom: record.whom, doing, wait, holds, name })
-        };
-        all.iter().filter_map(see).collect()
-    }
-
-    /// For messages: which fibers are in the middle of their code; the first few of them.
-    pub(crate) fn names_of_begun(&self) -> String {
-        const NAMES_MAX: usize = 4;
-        let all = self.all.borrow();
-        // SAFETY: in the list, so they have not been recycled.
-        let begun = all.iter().map(|&fiber| unsafe { &*fiber }).filter(|fiber| fiber.has_begun.get());
-        let mut names: Vec<String> = begun.take(NAMES_MAX).map(ToString::to_string).collect();
-        if self.begun() > NAMES_MAX {
-            names.push(format!("{} more", self.begun() - NAMES_MAX));
-        }
-        names.join(", ")
     }
 }
 

@@ -453,6 +453,11 @@ impl Outgoing {
         self.peer.send(message).is_ok()
     }
 
+    /// The pair, and whose trustee's it is.
+    pub(crate) fn shared_pair(&self) -> (Arc<Pair>, &Shared) {
+        (self.side.shared_pair(), &self.peer)
+    }
+
     /// Tells the trustee that this client goes away. All that it will ever make is published.
     pub(crate) fn leave(&self) {
         let _ = self.peer.parker.publish(|| self.side.leave());

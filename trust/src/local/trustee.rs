@@ -15,6 +15,7 @@ use crate::local::client::for_each_request;
 use crate::prefetch;
 use crate::registry::Shared;
 use crate::request::{Fault, Host, Pair, Serving, TrusteeSide};
+use crate::running::Running;
 use crate::slot::{Body, Writer};
 
 /// The trustee's half of one pair.
@@ -54,7 +55,8 @@ impl Incoming {
     }
 
     /// Serves one batch if there is one. To be called in `Parker::publish_if` of the client.
-    #[inline]
+    // Always: called where a trace is made and where none is, it would be inlined in neither.
+    #[inline(always)]
     pub(crate) fn serve(&self, host: &impl Host) -> bool {
         let Some((requests, responses)) = self.side.request() else {
             return false;
@@ -127,16 +129,17 @@ unsafe fn serve_batch(
         property: ptr::null_mut(),
         client,
     };
+    let running = &host.counters().running;
     host.delegated(|| {
         loop {
             let ran = catch_unwind(AssertUnwindSafe(|| {
                 // SAFETY: requests were written as `client.rs` says: `in_primary` of them, then the rest.
                 unsafe {
-                    run_until(pair, &mut serving, in_primary.min(written), spread.then_some(primary.end));
+                    run_until(pair, running, &mut serving, in_primary.min(written), spread.then_some(primary.end));
                     if serving.index == in_primary && in_primary < written {
                         serving.next = overflow.start;
                     }
-                    run_until(pair, &mut serving, written, spread.then_some(overflow.end));
+                    run_until(pair, running, &mut serving, written, spread.then_some(overflow.end));
                 }
             }));
             match ran {
@@ -150,6 +153,7 @@ unsafe fn serve_batch(
             }
         }
     });
+    running.end();
     (written, serving.out.finish())
 }
 
@@ -175,12 +179,13 @@ const AHEAD: usize = 8;
 /// # Safety
 /// That many requests lie behind `serving.next` in the same part of a slot of this pair.
 #[inline(always)]
-unsafe fn run_until(pair: &Pair, serving: &mut Serving, end: u32, spread: Option<*mut u8>) {
+unsafe fn run_until(pair: &Pair, running: &Running, serving: &mut Serving, end: u32, spread: Option<*mut u8>) {
     while serving.index < end {
         let at = serving.next;
         // SAFETY: a request lies at `next` (E3); E1.
         unsafe {
             let (operation, property, captures) = pair.read_head(at);
+            running.begin(operation.as_running());
             (operation.run)(captures, property, serving);
             if let Some(part_end) = spread {
                 // As if all requests were as long as this one: if they are not, some line is fetched in vain.

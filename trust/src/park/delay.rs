@@ -41,14 +41,16 @@ impl WokenAt {
         self.0.store(now_ns(), Ordering::Relaxed);
     }
 
-    /// Sleeper: runs again, after a sleep that began then.
-    pub(super) fn learn(&self, start: Instant) {
+    /// Sleeper: runs again, after a sleep that began then. How long it took to wake it, if it was woken.
+    pub(super) fn learn(&self, start: Instant) -> Option<u64> {
         let (woken, now) = (self.0.load(Ordering::Relaxed), now_ns());
         let slept_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         // Not where somebody woke an earlier sleep, or nobody this one.
-        if woken > now.saturating_sub(slept_ns) {
-            learn(now.saturating_sub(woken));
-        }
+        (woken > now.saturating_sub(slept_ns)).then(|| {
+            let took_ns = now.saturating_sub(woken);
+            learn(took_ns);
+            took_ns
+        })
     }
 }
 

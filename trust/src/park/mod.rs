@@ -110,9 +110,13 @@ impl Parker {
                 None => wait(&self.word, ASLEEP, limit),
             }
             self.disarm();
-            self.woken_at.learn(start);
+            let took_ns = self.woken_at.learn(start);
             occupancy::resume(self.index);
             stats::count(|counters| {
+                if let Some(took_ns) = took_ns {
+                    counters.woken.add(1);
+                    counters.wake_up_ns.add(took_ns);
+                }
                 counters.parks.add(1);
                 counters.parked_ns.add(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
             });

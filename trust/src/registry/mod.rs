@@ -3,6 +3,7 @@
 //! Nothing here is on the path of a request. Locks are short and never held across user code.
 
 mod calls;
+pub(crate) mod probe;
 mod quiet;
 pub(crate) mod report;
 
@@ -14,6 +15,7 @@ use rustix::thread::Pid;
 
 use self::calls::CallQueue;
 pub(crate) use self::calls::{CallHead, Calls, QueuedCall, Verdict};
+use self::probe::Probe;
 use self::quiet::Quiet;
 use self::report::Collection;
 use crate::fiber::record::Whom;
@@ -26,6 +28,7 @@ use crate::property::slab::PropertySlab;
 use crate::request::{Notice, Pair};
 use crate::stats::Counters;
 use crate::sync;
+use crate::trace::Log;
 
 /// What others know of a worker.
 pub(crate) struct Shared {
@@ -36,6 +39,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) quiet: Quiet,
     pub(crate) slab: Arc<PropertySlab>,
+    pub(crate) trace: Log,
     /// Who waits for a report. The worker has a message for it if there is anybody.
     report_to: Mutex<Vec<Arc<Collection>>>,
     inbox: sync::Mutex<Inbox>,
@@ -83,6 +87,8 @@ pub(crate) enum Message {
     Ready(FiberRef),
     /// Runs in a new fiber.
     Spawn(NewFiber),
+    /// Runs in delegated context: what must arrive also where there is no memory for a fiber.
+    Run(Box<dyn FnOnce() + Send>),
     /// Trusts were cloned or dropped by a thread that has no slots, or none that is free.
     Count(PropertyRef, i32),
     /// A thread without a free slot has entrusted this property to the worker.
@@ -91,6 +97,8 @@ pub(crate) enum Message {
     Forward,
     /// Somebody wants to know of the fibers ([`Shared::ask_for_report`]).
     Report,
+    /// An empty request: the answer is that it came to it.
+    Probe(Arc<Probe>),
     /// Takes the fiber with this number out of the wait with that number, for this reason.
     Interrupt(u64, u64, Box<str>),
     /// The fiber that runs for this is to unwind at its next wait.
@@ -135,6 +143,7 @@ impl Shared {
             counters: Counters::default(),
             quiet: Quiet::default(),
             slab: Arc::default(),
+            trace: Log::default(),
             report_to: Mutex::default(),
             inbox: sync::Mutex::new(Inbox::default()),
             calls: CallQueue::new(),

@@ -253,8 +253,7 @@ impl Remote {
         };
         let mut packed = peers.scratch.take();
         packed.clear();
-        let outcome = pack(&mut packed);
-        let outcome = match outcome {
+        let outcome = match pack(&mut packed) {
             Ok(()) => {
                 if may_wait {
                     peer.wait_for_place(worker);

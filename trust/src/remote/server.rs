@@ -102,6 +102,7 @@ pub(super) fn run(
             }
         }
     })?;
+    host.counters().running.end();
     if serving.index != requests {
         return Err(Malformed("a batch with another number of requests than it says"));
     }
@@ -137,6 +138,7 @@ fn run_one(
         }
     }
     let bytes = &frame[item.start..item.start + item.len];
+    host.counters().running.begin(item.operation.as_running());
     // SAFETY: the operation is one of this program (`Operation::at`), the bytes are what its client packed for
     // it, and the property, if it needs one, is live and of the type that it is for.
     unsafe { (item.operation.run_packed)(bytes, property, serving) };

@@ -15,7 +15,8 @@
 
 mod host;
 
-use std::any::TypeId;
+use std::any::{TypeId, type_name};
+use std::ptr;
 
 pub(crate) use self::host::Host;
 use crate::buffer::fix_padding;
@@ -69,6 +70,11 @@ pub(crate) trait Request: Sized {
     /// What it runs on.
     const TARGET: Target;
 
+    /// For messages: the closure, and the type of its property.
+    fn name() -> String {
+        format!("`{}`", type_name::<Self>())
+    }
+
     /// Appends the packed form. As it stands only for types without pointers.
     fn pack(self, to: &mut Vec<u8>) {
         pack_flat(self, to);
@@ -81,6 +87,48 @@ pub(crate) trait Request: Sized {
     unsafe fn unpack(from: &[u8]) -> Option<Self> {
         // SAFETY: the caller's promise.
         (from.len() == size_of::<Self>()).then(|| unsafe { unpack_flat(from) })
+    }
+
+    /// Runs it from its packed form; `None` if the length is wrong.
+    ///
+    /// # Safety
+    /// As for `unpack` and `run`.
+    unsafe fn run_packed(from: &[u8], property: *mut Header, serving: &mut Serving) -> Option<()> {
+        // SAFETY: the caller's promise.
+        let request = unsafe { Self::unpack(from) }?;
+        // SAFETY: likewise.
+        unsafe { request.run(property, serving) };
+        Some(())
+    }
+}
+
+/// For messages: a closure on a property.
+pub(crate) fn name_on<T, F>() -> String {
+    format!("`{}` on a `{}`", type_name::<F>(), type_name::<T>())
+}
+
+/// A request that stays in its process. What claims to be a packed one is refused.
+pub(crate) trait LocalRequest: Sized {
+    /// # Safety
+    /// As [`Request::run`].
+    unsafe fn run(self, property: *mut Header, serving: &mut Serving);
+}
+
+impl<R: LocalRequest> Request for R {
+    const TARGET: Target = Target::Nothing;
+    const PACKED_BYTES: Option<usize> = None;
+
+    /// Never of use.
+    fn pack(self, _to: &mut Vec<u8>) {}
+
+    unsafe fn unpack(_from: &[u8]) -> Option<Self> {
+        None
+    }
+
+    #[inline(always)]
+    unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
+        // SAFETY: the caller's promise.
+        unsafe { LocalRequest::run(self, property, serving) }
     }
 }
 
@@ -140,9 +188,25 @@ pub struct Operation {
     pub(crate) run_packed: unsafe fn(&[u8], *mut Header, &mut Serving),
     packed_bytes: Option<usize>,
     pub(crate) target: Target,
+    pub(crate) name: fn() -> String,
 }
 
 impl Operation {
+    /// Its address, for [`Running`](crate::running::Running).
+    #[inline(always)]
+    pub(crate) fn as_running(&'static self) -> *const () {
+        ptr::from_ref(self).cast()
+    }
+
+    /// The operation that [`as_running`](Self::as_running) gave.
+    ///
+    /// # Safety
+    /// It gave this address.
+    pub(crate) unsafe fn of_running(what: *const ()) -> &'static Operation {
+        // SAFETY: the caller's promise; operations are statics.
+        unsafe { &*what.cast() }
+    }
+
     const MAGIC: u64 = 0x6f70_6572_6174_696f;
     /// Bytes of an operation.
     pub const BYTES: usize = size_of::<Operation>();
@@ -249,15 +313,15 @@ impl<C: Request> OperationOf<C> {
             run_packed: Self::run_packed,
             packed_bytes: C::PACKED_BYTES,
             target: C::TARGET,
+            name: C::name,
         }
     }
 
     unsafe fn run_packed(bytes: &[u8], property: *mut Header, serving: &mut Serving) {
         // SAFETY: the peer runs this very program and packed a `C` under this operation.
-        match unsafe { C::unpack(bytes) } {
-            // SAFETY: the caller of an operation gives what `Request::run` asks for.
-            Some(request) => unsafe { request.run(property, serving) },
-            None => serving.fault(Fault::Codec("a packed request has the wrong length".to_owned())),
+        // It gives what `Request::run` asks for too.
+        if unsafe { C::run_packed(bytes, property, serving) }.is_none() {
+            serving.fault(Fault::Codec("a packed request has the wrong length".to_owned()));
         }
     }
 

@@ -18,7 +18,7 @@ use crate::buffer::fix_padding;
 use crate::config::{MESSAGE_BYTES_MAX, REMOTE_MESSAGE_BYTES_MAX};
 use crate::ids::{self, TrusteeId};
 use crate::property::{Header, Property};
-use crate::request::{Fault, Host, Request, Response, Resuming, Serving, Target, pack_flat, unpack_flat};
+use crate::request::{Fault, Host, Request, Response, Resuming, Serving, Target, name_on, pack_flat, unpack_flat};
 use crate::runtime::worker::{Context, Worker, poisoned};
 
 const FORMAT: bincode::config::Configuration = bincode::config::standard();
@@ -220,6 +220,10 @@ where
 {
     const TARGET: Target = Target::property_of::<T>();
     const PACKED_BYTES: Option<usize> = None;
+
+    fn name() -> String {
+        name_on::<T, F>()
+    }
 
     fn pack(self, to: &mut Vec<u8>) {
         pack_flat(self.f, to);

@@ -330,6 +330,11 @@ impl<O> ClientSide<O> {
         }
     }
 
+    /// For who keeps the pair beyond this.
+    pub(crate) fn shared_pair(&self) -> Arc<Pair<O>> {
+        Arc::clone(&self.pair)
+    }
+
     /// The client goes away with nothing outstanding. Release pairs with the Acquire in [`Pair::left`].
     pub(crate) fn leave(&self) {
         self.pair.control.left.store(true, Ordering::Release);

@@ -136,7 +136,7 @@ impl<R> JoinHandle<R> {
     ///
     /// Other waits come to their end before: the answer to an `apply`, the result of a `launch`, a lock of a [`Latch`](crate::Latch).
     /// Nothing happens to a fiber that computes, that has ended, or that catches the panic and goes on; each call aborts at most once. While a
-    /// panic unwinds on its thread a fiber goes on waiting, up to its next wait.
+    /// panic unwinds on its thread a fiber goes on waiting.
     ///
     /// Primitives that hand something to the one that waits, such as those of the crate `gossamer`, may hand it to a fiber that is
     /// unwinding: it is then lost, as where a thread panics that has been given something.
@@ -153,7 +153,7 @@ impl<R> JoinHandle<R> {
         let here = worker::existing(|worker| {
             let is_here = worker.id == self.trustee;
             if is_here {
-                worker.scheduler.abort(whom);
+                worker.abort(whom);
             }
             is_here
         });

@@ -2,6 +2,7 @@
 //!
 //! Owns the protocols between who asks and who answers later. Called by programs through the crate's root, and by `api`.
 
+pub(crate) mod carry;
 pub(crate) mod deliver;
 pub(crate) mod held;
 pub(crate) mod job;

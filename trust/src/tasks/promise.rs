@@ -20,16 +20,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::Error;
-use crate::fiber::record::{Awaited, Whom};
-use crate::fiber::{Entry, Origin};
-use crate::ids::{self, TrusteeId};
+use crate::fiber::record::Awaited;
+use crate::ids::TrusteeId;
 use crate::noref::NoRef;
 use crate::property::Header;
-use crate::registry::{self, Message};
 use crate::request::{Fault, Ignore, Request, Serving, Target};
 use crate::runtime::worker::{self, Context, Worker};
 use crate::serial;
 use crate::serial::parcel::Parcel;
+use crate::tasks::carry::carry;
 use crate::tasks::deliver::{Deliver, call_back, deliver_fault, pack_token, unpack_token};
 use crate::tasks::one_shot::OneShot;
 use crate::tasks::select::{Waiters, sealed};
@@ -96,7 +95,7 @@ impl<T: 'static> Promise<T> {
         T: NoRef + Send,
     {
         let id = self.leave();
-        carry(id, move |worker| {
+        carry(id.client, move |worker| {
             if id.client == worker.id {
                 call_back(worker, || worker.launches.complete(id.token, Ok(value)));
             } else {
@@ -129,7 +128,7 @@ impl<T: 'static> Promise<T> {
         let encode = AssertUnwindSafe(|| serial::encode(&value, serial::limit_bytes(id.client)));
         let bytes = catch_unwind(encode).unwrap_or_else(|panic| Err(Fault::Panicked(panic)));
         quietly(|| drop(value));
-        carry(id, move |worker| match bytes {
+        carry(id.client, move |worker| match bytes {
             Ok(bytes) if id.client == worker.id => {
                 let value = serial::decode_guarded::<T>(bytes);
                 call_back(worker, || worker.launches.complete(id.token, value));
@@ -171,7 +170,7 @@ impl<T> Promise<T> {
 impl<T> Drop for Promise<T> {
     fn drop(&mut self) {
         let id = self.id;
-        carry(id, move |worker| deliver_fault(worker, id.client, id.token, Fault::Gone));
+        carry(id.client, move |worker| deliver_fault(worker, id.client, id.token, Fault::Gone));
     }
 }
 
@@ -183,29 +182,6 @@ impl<T> fmt::Debug for Promise<T> {
 
 fn send<C: Request>(worker: &Worker, client: TrusteeId, request: C) {
     worker.submit(client, std::ptr::null_mut(), request, Ignore, worker.context() == Context::Free);
-}
-
-/// Has `deliver` done by the worker of this thread where its loop will send it; else by the client itself, or by the
-/// service thread, which has a link to the client's machine.
-fn carry(id: PromiseId, deliver: impl FnOnce(&Worker) + Send + 'static) {
-    let is_local = id.client.machine() == ids::machine();
-    let reaches = worker::existing(|worker| {
-        worker.id == id.client || (!worker.is_outside_loop() && (is_local || worker.remote.is_attached()))
-    });
-    if reaches == Some(true) {
-        return worker::with(deliver);
-    }
-    // A thread's own code may not come to its loop for long, and there may be no loop any more.
-    let other = if is_local { registry::find(id.client) } else { crate::remote::service().and_then(registry::find) };
-    if let Some(other) = other {
-        let entry = Entry {
-            run: Box::new(move || worker::with(deliver)),
-            origin: Origin::Internal("it brings the value of a promise"),
-            whom: Whom::Nobody,
-        };
-        // One that takes no more has ended, and who waits on it as well.
-        let _ = other.send(Message::Spawn(entry));
-    }
 }
 
 /// A serialised value on its way to who waits for it.
@@ -263,10 +239,7 @@ impl<T: 'static> Pending<T> {
         worker::with(|worker| {
             worker.assert_may_wait("Pending::wait");
             if !self.slot.is_set() {
-                worker.wait_unless_aborted(Awaited::Promise(type_name::<T>()), None, &self.slot.waiter.own, || {
-                    self.slot.is_set()
-                });
-                worker.heed_abort();
+                self.wait_until(worker, None);
             }
         });
         match self.slot.take() {
@@ -289,13 +262,15 @@ impl<T: 'static> Pending<T> {
         worker::with(|worker| {
             worker.assert_may_wait("Pending::wait_timeout");
             // Without an end where a clock cannot say it.
-            let end = Instant::now().checked_add(time);
-            worker.wait_unless_aborted(Awaited::Promise(type_name::<T>()), end, &self.slot.waiter.own, || {
-                self.slot.is_set()
-            });
-            worker.heed_abort();
+            self.wait_until(worker, Instant::now().checked_add(time));
         });
         self.try_take()
+    }
+
+    fn wait_until(&self, worker: &Worker, end: Option<Instant>) {
+        let (awaited, waiter) = (Awaited::Promise(type_name::<T>()), &self.slot.waiter.own);
+        worker.wait_unless_aborted(awaited, end, waiter, || self.slot.is_set());
+        worker.heed_abort();
     }
 
     /// The value, if it has come and was not taken yet. Does not wait.

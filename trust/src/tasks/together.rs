@@ -18,7 +18,7 @@
 //! - (J2) A trust of each property lives until the client is told: the caller's, which waits, or the call's own.
 //! - (J3) At any time one thread has the call, and nobody else looks at it: that to which its address was sent last. The client is told
 //!   exactly once, whatever ends on the way: a request with which a call goes on and that is refused gives it back to its sender ([`Return`]);
-//!   what is dropped in a line or on its way home goes home by itself, by the inbox if need be ([`bring`]). A response is not
+//!   what is dropped in a line or on its way home goes home by itself, by the inbox if need be ([`way`]). A response is not
 //!   trusted to reach a worker that is about to leave: it may be long until it is sent.
 //! - (J4) A value is touched by the thread of the trustee that has it or to which it is lent (N1), and only between closures (D1): a call
 //!   moves on in a request of its own, in free context, in a continuation, or deferred.
@@ -29,8 +29,10 @@
 
 mod borrow;
 mod call;
+mod route;
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests;
+mod way;
 
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -39,13 +41,13 @@ use std::ptr::{self, NonNull};
 
 use self::borrow::{borrow_others, run_and_return};
 use self::call::{At, Call, Stop, Visited};
-use crate::error::{Error, panic_text};
-use crate::fiber::record::{Awaited, Whom};
-use crate::fiber::{Entry, Origin};
+use self::route::Client;
+pub(crate) use self::route::Route;
+use crate::error::Error;
+use crate::fiber::record::Awaited;
 use crate::ids::{self, TrusteeId};
 use crate::property::{Header, Property};
 use crate::registry::report::Gathered;
-use crate::registry::{self, Message};
 use crate::request::{Fault, Host, Response, Resuming};
 use crate::runtime::worker::launches::Callback;
 use crate::runtime::worker::lines::{Forget, LatchKind, Released, release_orphan};
@@ -196,24 +198,6 @@ impl Failure {
 
 pub(crate) type Outcome<U> = Result<U, Box<Failure>>;
 
-/// Who is told the outcome.
-#[derive(Clone, Copy)]
-enum Client {
-    /// A caller that waits, at this address of its [`Reply`].
-    Waits(TrusteeId, *const ()),
-    /// A callback, kept under a token: the call lies in a box, and has a trust of its own of each property.
-    Token(TrusteeId, u64),
-}
-
-/// Which way a call goes.
-pub(crate) struct Route<P> {
-    /// In the order in which they are taken.
-    parts: P,
-    /// Of so many of them, the first ones, it has a share.
-    taken: usize,
-    client: Client,
-}
-
 /// Stands for a client that waits, in reports.
 fn token_of(reply: *const ()) -> u64 {
     reply.addr() as u64
@@ -223,131 +207,6 @@ fn token_of(reply: *const ()) -> u64 {
 fn gathered(client: TrusteeId, token: u64, has: &[Part], on: &'static LatchKind) -> Gathered {
     let has = has.iter().map(|part| (part.trustee, part.property.addr())).collect();
     Gathered { client, token, has, on: (on.name)() }
-}
-
-impl<P: Parts> Route<P> {
-    /// # Errors
-    /// [`Error::Twice`], [`Error::Apart`].
-    pub(crate) fn new(worker: &Worker, mut parts: P) -> Result<Self, Error> {
-        let all = parts.as_mut();
-        all.sort_unstable_by_key(|part| (part.trustee, part.property));
-        assert_here(all)?;
-        let is_twice = |pair: &&[Part]| (pair[0].trustee, pair[0].property) == (pair[1].trustee, pair[1].property);
-        if let Some(pair) = all.windows(2).find(is_twice) {
-            return Err(Error::Twice { property: pair[0].name() });
-        }
-        Ok(Route { parts, taken: 0, client: Client::Waits(worker.id, ptr::null()) })
-    }
-
-    fn next(&self) -> Option<&Part> {
-        self.parts.as_ref().get(self.taken)
-    }
-
-    /// It has a share of the next one.
-    fn take(&mut self, value: NonNull<()>) {
-        self.parts.as_mut()[self.taken].value = value;
-        self.taken += 1;
-    }
-
-    /// The trustee at which the closure runs.
-    fn last(&self) -> Option<TrusteeId> {
-        self.parts.as_ref().last().map(|part| part.trustee)
-    }
-
-    /// How many are elsewhere, if the rest is here and the closure runs here.
-    fn others_before(&self, worker: &Worker) -> Option<usize> {
-        let is_here = |part: &&Part| part.trustee == worker.home.get();
-        let parts = self.parts.as_ref();
-        let others = parts.iter().take_while(|part| !is_here(part)).count();
-        (others < parts.len() && is_here(&&parts[parts.len() - 1])).then_some(others)
-    }
-
-    fn is_all_here(&self, worker: &Worker) -> bool {
-        self.parts.as_ref().iter().all(|part| part.trustee == worker.home.get())
-    }
-
-    /// Are all values that it has no share of here, and free? Then it knows where they lie.
-    ///
-    /// # Errors
-    /// One is poisoned.
-    fn finds_free(&mut self, worker: &Worker) -> Result<bool, Box<Failure>> {
-        if self.last().is_some_and(|last| last != worker.home.get()) {
-            return Ok(false);
-        }
-        for part in &mut self.parts.as_mut()[self.taken..] {
-            if part.trustee != worker.home.get() {
-                return Ok(false);
-            }
-            // SAFETY: live (J2), and of this trustee; its kind is its type.
-            unsafe {
-                if (*part.property).is_poisoned() {
-                    return Err(poisoned(worker, part.property, part.kind));
-                }
-                if worker.launches.lines.has(part.property) {
-                    return Ok(false);
-                }
-                let Some(value) = (part.kind.get)(part.property) else { return Ok(false) };
-                part.value = value;
-            }
-        }
-        Ok(true)
-    }
-
-    /// Has one of those been poisoned of which it has a share?
-    fn find_poisoned(&self, worker: &Worker) -> Result<(), Box<Failure>> {
-        for part in &self.parts.as_ref()[..self.taken] {
-            if part.trustee != worker.home.get() {
-                if let Some(panic) = worker.launches.lines.spoiled(part.trustee, part.property) {
-                    return Err(Box::new(Failure::of(Some(part), Fault::Poisoned(panic))));
-                }
-            // SAFETY: live (J2), and of this trustee.
-            } else if unsafe { (*part.property).is_poisoned() } {
-                return Err(poisoned(worker, part.property, part.kind));
-            }
-        }
-        Ok(())
-    }
-
-    /// Runs the closure on the values, at the last of their trustees: it has a share of each, or it is free.
-    fn run<J: Job>(&self, worker: &Worker, job: J) -> Outcome<J::Output> {
-        let parts = self.parts.as_ref();
-        let (mut few, mut many) = ([NonNull::dangling(); 8], Vec::new());
-        let values = match few.get_mut(..parts.len()) {
-            Some(values) => values,
-            None => {
-                many.resize(parts.len(), NonNull::dangling());
-                &mut many[..]
-            }
-        };
-        for part in parts {
-            values[part.argument] = part.value;
-        }
-        // SAFETY: each is one of the closure's arguments; nobody else has it.
-        unsafe { run_on(worker, job, values) }.map_err(|payload| self.after_panic(worker, payload))
-    }
-
-    /// Poisons what is here; the others hear of it on the way back (J5).
-    #[cold]
-    fn after_panic(&self, worker: &Worker, payload: Box<dyn Any + Send>) -> Box<Failure> {
-        for part in self.parts.as_ref() {
-            if part.trustee == worker.home.get() {
-                worker.poison(part.property, &*payload);
-            } else {
-                worker.launches.lines.spoil(part.trustee, part.property, panic_text(&*payload));
-            }
-        }
-        Box::new(Failure::of(self.parts.as_ref().last(), Fault::Panicked(payload)))
-    }
-
-    /// The trustee `at` has gone, with the shares of its values.
-    fn lose(&mut self, worker: &Worker, at: TrusteeId) {
-        while let Some(part) = self.taken.checked_sub(1).map(|last| self.parts.as_ref()[last])
-            && part.trustee == at
-        {
-            release_orphan(worker, part.trustee, part.property);
-            self.taken -= 1;
-        }
-    }
 }
 
 /// # Safety
@@ -474,19 +333,6 @@ fn wait_for_earlier(worker: &Worker, parts: &[Part]) {
         if is_new && first.replace(part.trustee).is_some() {
             worker.wait_for_answers_of(part.trustee);
         }
-    }
-}
-
-/// Has something done by a worker for which this one had no slot up to its end. If that takes no more, it is dropped.
-#[cold]
-fn bring(to: TrusteeId, run: impl FnOnce(&Worker) + Send + 'static) {
-    if let Some(peer) = registry::find(to) {
-        let entry = Entry {
-            run: Box::new(move || worker::with(run)),
-            origin: Origin::Internal("it brings a call of `together` back"),
-            whom: Whom::Nobody,
-        };
-        drop(peer.send(Message::Spawn(entry)));
     }
 }
 

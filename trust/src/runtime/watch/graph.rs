@@ -10,21 +10,10 @@
 
 use std::collections::HashMap;
 
+use super::circle::{Answer, Cycle, Node, Path, Step, chain, rings, rotated, sentence};
 use crate::fiber::record::{Awaited, Doing, Seen, Wait, Whom};
 use crate::ids::TrusteeId;
 use crate::registry::report::{Gathered, Report};
-
-/// What waits, and in which of its waits it is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) enum Node {
-    /// Of this worker, with this number, in the wait with that number.
-    Fiber(TrusteeId, u64, u64),
-    /// For this client and token, in the line of this trustee's property.
-    Gather(TrusteeId, u64, TrusteeId, usize),
-}
-
-/// Those that wait for each other, each for the next one, the last one for the first; the least comes first.
-pub(crate) type Cycle = Vec<Node>;
 
 enum Entry<'a> {
     Fiber(TrusteeId, &'a Seen, Wait),
@@ -36,6 +25,24 @@ impl Entry<'_> {
         match self {
             Entry::Fiber(worker, seen, wait) => Node::Fiber(*worker, seen.id, wait.number),
             Entry::Gather(at, property, gathered) => Node::Gather(gathered.client, gathered.token, *at, *property),
+        }
+    }
+
+    /// Can it be told to wait no longer? Not who waits for an answer: nobody could take that back.
+    fn can_leave(&self) -> bool {
+        matches!(self, Entry::Fiber(_, _, wait) if matches!(wait.awaited, Awaited::Value { .. } | Awaited::End(_)))
+    }
+
+    /// Who it is, and what it waits for, up to the name of the one that it waits for.
+    fn words(&self) -> [String; 2] {
+        match self {
+            Entry::Gather(at, _, gathered) => {
+                let who = format!("a `together` that {:?} has called", gathered.client);
+                [who, format!("a value of type `{}` of {at:?}, which is with", gathered.on)]
+            }
+            Entry::Fiber(worker, seen, wait) => {
+                [format!("{} of {worker:?}", seen.name), format!("{}, {}", wait.awaited, link_of(wait.awaited))]
+            }
         }
     }
 }
@@ -120,215 +127,56 @@ impl<'a> Graph<'a> {
     }
 
     pub(crate) fn cycles(&self) -> Vec<Cycle> {
-        // In which walk each was met.
-        let mut met = vec![0; self.entries.len()];
-        let mut cycles = Vec::new();
-        for start in 0..self.entries.len() {
-            let walk = start + 1;
-            let mut at = Some(start);
-            while let Some(entry) = at.filter(|&entry| met[entry] == 0) {
-                met[entry] = walk;
-                at = self.next[entry];
-            }
-            // It has come back to a place of its own.
-            if let Some(entry) = at.filter(|&entry| met[entry] == walk) {
-                cycles.push(self.cycle_from(entry));
-            }
-        }
-        cycles
+        let nodes = |ring: Vec<usize>| rotated(ring.into_iter().map(|entry| self.entries[entry].node()).collect());
+        rings(&self.next).into_iter().map(nodes).collect()
     }
 
-    fn cycle_from(&self, start: usize) -> Cycle {
-        let mut cycle = vec![self.entries[start].node()];
-        let mut at = self.next[start];
-        while let Some(entry) = at.filter(|&entry| entry != start) {
-            cycle.push(self.entries[entry].node());
-            at = self.next[entry];
-        }
-        let least = cycle.iter().enumerate().min_by_key(|(_, node)| **node).map_or(0, |(at, _)| at);
-        cycle.rotate_left(least);
-        cycle
+    /// The ways of waiting that lead through this machine: from a fiber that another machine has launched here to one that waits for an
+    /// answer which comes from no fiber of this machine. What is certain here stays certain: only the last one looks elsewhere.
+    pub(crate) fn paths(&self, at_ms: u64, with_names: bool) -> Vec<Path> {
+        let paths = self.entries.iter().enumerate().filter_map(|(start, entry)| {
+            let Entry::Fiber(here, Seen { whom: Whom::Client(client, token), .. }, _) = entry else { return None };
+            let from = Answer { client: *client, token: *token };
+            let all: Vec<usize> = chain(&self.next, start).collect();
+            let last = all.last().copied()?;
+            let Entry::Fiber(worker, _, Wait { awaited: Awaited::Result(token), .. }) = self.entries[last] else {
+                return None;
+            };
+            let leaves = client.machine() != here.machine() && self.next[last].is_none();
+            let step = |entry: usize| self.entries[entry].step(at_ms, with_names);
+            let to = Answer { client: worker, token };
+            leaves.then(|| Path { from, to, steps: all.into_iter().map(step).collect() })
+        });
+        paths.collect()
     }
 
     /// Of these, the one that came last among those that can be told to wait no longer.
     pub(crate) fn last_comer(&self, cycle: &Cycle) -> Option<Node> {
-        let of_cycle = self.entries.iter().filter(|entry| cycle.contains(&entry.node()));
-        let can_leave = of_cycle.filter_map(|entry| match entry {
-            Entry::Fiber(worker, seen, wait) if matches!(wait.awaited, Awaited::Value { .. } | Awaited::End(_)) => {
-                Some(((wait.since_ms, wait.number), Node::Fiber(*worker, seen.id, wait.number)))
-            }
-            _ => None,
-        });
-        can_leave.max_by_key(|(since, _)| *since).map(|(_, node)| node)
+        let of_cycle = self.entries.iter().filter(|entry| cycle.contains(&entry.node()) && entry.can_leave());
+        let since = |entry: &&Entry<'_>| match entry {
+            Entry::Fiber(_, _, wait) => (wait.since_ms, wait.number),
+            Entry::Gather(..) => unreachable!("it cannot leave"),
+        };
+        of_cycle.max_by_key(since).map(Entry::node)
     }
 
     /// What each waits for, in words.
     pub(crate) fn describe(&self, cycle: &Cycle) -> String {
-        let mut text = String::new();
-        for (at, node) in cycle.iter().enumerate() {
-            let Some(entry) = self.entries.iter().find(|entry| entry.node() == *node) else { continue };
-            let which = if at == 0 { "" } else { ", which" };
-            let (who, what, link) = match entry {
-                Entry::Gather(at, _, gathered) => (
-                    format!("a `together` that {:?} has called", gathered.client),
-                    format!("a value of type `{}` of {at:?}", gathered.on),
-                    "which is with",
-                ),
-                Entry::Fiber(worker, seen, wait) => {
-                    (format!("{} of {worker:?}", seen.name), wait.awaited.to_string(), link_of(wait.awaited))
-                }
-            };
-            text += &format!("{who}{which} waits for {what}, {link} ");
-        }
-        text + "the first"
+        let entries = cycle.iter().filter_map(|node| self.entries.iter().find(|entry| entry.node() == *node));
+        sentence(entries.map(Entry::words))
+    }
+}
+
+impl Entry<'_> {
+    fn step(&self, at_ms: u64, with_names: bool) -> Step {
+        let waited_ms = match self {
+            Entry::Fiber(_, _, wait) => at_ms.saturating_sub(wait.since_ms),
+            Entry::Gather(..) => 0,
+        };
+        let words = if with_names { self.words() } else { Default::default() };
+        Step { node: self.node(), waited_ms, can_leave: self.can_leave(), words }
     }
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::ids::worker_id;
-
-    fn wait(awaited: Awaited, number: u64) -> Option<Wait> {
-        Some(Wait { awaited, number, since_ms: number })
-    }
-
-    fn fiber(id: u64, whom: Whom, wait: Option<Wait>, holds: usize) -> Seen {
-        let doing = if wait.is_some() { Doing::Waits } else { Doing::Ready };
-        Seen { id, whom, doing, wait, holds, name: format!("fiber {id}") }
-    }
-
-    fn report(index: u16, fibers: Vec<Seen>, gathered: Vec<(usize, Gathered)>) -> Report {
-        Report { worker: worker_id(0, index), thread: String::new(), fibers, root: None, gathered }
-    }
-
-    fn value(property: usize) -> Awaited {
-        Awaited::Value { property, on: "u8" }
-    }
-
-    /// Two fibers, each with a value, and each with a launched one in the line of the other.
-    fn crossing() -> [Report; 2] {
-        let [here, there] = [0, 1].map(|index| worker_id(0, index));
-        let mine = vec![
-            fiber(1, Whom::Client(here, 90), wait(Awaited::Result(7), 5), 16),
-            fiber(2, Whom::Client(there, 8), wait(value(16), 6), 0),
-        ];
-        let yours = vec![
-            fiber(1, Whom::Client(there, 91), wait(Awaited::Result(8), 9), 32),
-            fiber(2, Whom::Client(here, 7), wait(value(32), 8), 0),
-        ];
-        [report(0, mine, Vec::new()), report(1, yours, Vec::new())]
-    }
-
-    #[test]
-    fn a_circle_of_launches_is_found_and_the_last_one_in_a_line_is_told() {
-        let reports = crossing();
-        let graph = Graph::new(&reports);
-        let cycles = graph.cycles();
-        assert_eq!(cycles.len(), 1);
-        assert_eq!(cycles[0].len(), 4);
-        // Not who waits for an answer: nobody could take that back.
-        assert_eq!(graph.last_comer(&cycles[0]), Some(Node::Fiber(worker_id(0, 1), 2, 8)));
-        let text = graph.describe(&cycles[0]);
-        for part in [
-            "fiber 1 of m0w0 waits for",
-            "which runs in fiber 2 of m0w1",
-            "which is with fiber 1 of m0w1",
-            "with the first",
-        ] {
-            assert!(text.contains(part), "{part} is not in: {text}");
-        }
-        // In whichever order they answer.
-        let [one, two] = crossing();
-        assert_eq!(Graph::new(&[two, one]).cycles(), cycles);
-    }
-
-    #[test]
-    fn what_is_not_certain_is_no_circle() {
-        let none = |reports: &[Report]| assert_eq!(Graph::new(reports).cycles(), Vec::<Cycle>::new());
-        // Who can go on.
-        let mut reports = crossing();
-        reports[0].fibers[1].doing = Doing::Ready;
-        none(&reports);
-        // A second one that has the value, whether it waits or not.
-        for wait in [None, wait(Awaited::Time, 70)] {
-            let mut reports = crossing();
-            reports[0].fibers.push(fiber(3, Whom::Nobody, wait, 16));
-            none(&reports);
-        }
-        // A value that nobody has, of another trustee, or one that waits for something else.
-        let mut reports = crossing();
-        reports[0].fibers[0].holds = 0;
-        none(&reports);
-        let mut reports = crossing();
-        let moved = reports[0].fibers.remove(1);
-        reports[1].fibers.push(moved);
-        none(&reports);
-        let mut reports = crossing();
-        reports[0].fibers[0].wait = wait(Awaited::Promise("u8"), 5);
-        none(&reports);
-        // A worker that has not answered.
-        none(&crossing()[..1]);
-    }
-
-    #[test]
-    fn a_call_of_together_is_a_part_of_a_circle_where_it_stands_in_a_line() {
-        let [here, there] = [0, 1].map(|index| worker_id(0, index));
-        let gathered = Gathered { client: there, token: 3, has: vec![(here, 16)], on: "u8" };
-        // Has 32 of there, and waits for 16 of here.
-        let waits = fiber(2, Whom::Client(there, 8), wait(value(16), 6), 0);
-        let has = fiber(1, Whom::Client(there, 91), wait(Awaited::Result(8), 9), 32);
-        let reports = [report(0, vec![waits], Vec::new()), report(1, vec![has], vec![(32, gathered.clone())])];
-        let graph = Graph::new(&reports);
-        let cycles = graph.cycles();
-        assert_eq!(cycles.len(), 1);
-        assert!(cycles[0].contains(&Node::Gather(there, 3, there, 32)));
-        assert_eq!(graph.last_comer(&cycles[0]), Some(Node::Fiber(here, 2, 6)));
-        // On its way, that is in no line, it is no part of one.
-        let mut reports = reports;
-        reports[1].gathered.clear();
-        assert!(Graph::new(&reports).cycles().is_empty());
-    }
-
-    /// Random joins, against a walk from each that looks whether it comes back.
-    #[test]
-    fn random_graphs_have_the_circles_that_a_walk_finds() {
-        let mut random = 1u64;
-        let mut below = |n: usize| {
-            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-            (random >> 33) as usize % n
-        };
-        let mut found = 0;
-        for _ in 0..if cfg!(miri) { 20 } else { 2000 } {
-            let count = 1 + below(12);
-            // For whom each waits: perhaps for nobody.
-            let next: Vec<Option<usize>> =
-                (0..count).map(|_| Some(below(count + 2)).filter(|&at| at < count)).collect();
-            let mut reports: Vec<Report> = (0..3).map(|index| report(index, Vec::new(), Vec::new())).collect();
-            for (at, next) in next.iter().enumerate() {
-                let awaited = next.map_or(Awaited::Time, |next| Awaited::End(100 + next as u64));
-                let seen = fiber(at as u64, Whom::Handle(100 + at as u64), wait(awaited, at as u64), 0);
-                reports[below(3)].fibers.push(seen);
-            }
-            let on_circle = |start: usize| {
-                let mut at = start;
-                (0..count).any(|_| {
-                    at = next[at].unwrap_or(at);
-                    at == start && next[start].is_some()
-                })
-            };
-            let mut expected: Vec<u64> = (0..count).filter(|&at| on_circle(at)).map(|at| at as u64).collect();
-            let cycles = Graph::new(&reports).cycles();
-            let ids = cycles.iter().flatten().map(|node| match node {
-                Node::Fiber(_, id, _) => *id,
-                Node::Gather(..) => unreachable!("there is none"),
-            });
-            let mut ids: Vec<u64> = ids.collect();
-            ids.sort_unstable();
-            expected.sort_unstable();
-            assert_eq!(ids, expected, "{next:?}");
-            found += cycles.len();
-        }
-        assert!(found > 0);
-    }
-}
+mod tests;

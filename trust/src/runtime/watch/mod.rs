@@ -1,4 +1,5 @@
-//! Finds fibers that wait for each other in a circle, and has the one that came last go on with an error.
+//! Finds fibers that wait for each other in a circle, and has the one that came last go on with an error. Circles through several
+//! machines: [`rack`], [`paths`].
 //!
 //! A thread of the process, started by the first wait that may close a circle ([`note_wait`]), which sleeps unless there are new ones, and
 //! ends with the last worker.
@@ -13,7 +14,11 @@
 //!
 //! [`Scheduler::interrupt`]: crate::fiber::Scheduler::interrupt
 
-pub(crate) mod graph;
+mod circle;
+pub(crate) mod closures;
+mod graph;
+mod paths;
+pub(crate) mod rack;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +26,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use self::graph::{Cycle, Graph, Node};
+use self::circle::{Cycle, Node};
+use self::graph::Graph;
 use crate::config::{WATCH_ANSWER_MS, WATCH_EVERY_MS, WATCH_EVERY_MS_MAX};
 use crate::registry::report::Collection;
 use crate::registry::{self, Message};
@@ -53,6 +59,17 @@ pub(crate) fn note_wait() {
 #[cold]
 fn wake() {
     NEWS.store(true, Ordering::Relaxed);
+    unpark();
+}
+
+/// There is a message of another machine.
+#[cold]
+fn wake_for_mail() {
+    unpark();
+}
+
+/// Has the thread look, which is started where there is none.
+fn unpark() {
     let mut watcher = WATCHER.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(watcher) = &*watcher {
         return watcher.thread.thread().unpark();
@@ -78,48 +95,64 @@ pub(crate) fn end() {
     // News that it left is of nobody; what it took may be of workers that have come since, and so may this have been: they are there.
     NEWS.store(false, Ordering::Relaxed);
     if !registry::all().is_empty() {
+        // Looks for messages too.
         wake();
     }
 }
 
 fn watch(is_to_end: &AtomicBool) {
-    let every = Duration::from_millis(WATCH_EVERY_MS);
-    let ends = || is_to_end.load(Ordering::Relaxed);
-    loop {
-        while !NEWS.load(Ordering::Relaxed) && !ends() {
-            thread::park();
+    let (mut rack, mut rounds) = (rack::Part::default(), Rounds::default());
+    while !is_to_end.load(Ordering::Relaxed) {
+        let again = rack.turn();
+        let due = rounds.due();
+        if due.is_some_and(|due| due <= Instant::now()) {
+            rounds.make(&mut rack);
+            continue;
         }
-        let (mut calm, mut pause) = (0, every);
-        let mut suspects = HashSet::new();
-        loop {
-            // News may shorten a long pause, but not below this.
-            let start = Instant::now();
-            while let Some(rest) = every.checked_sub(start.elapsed()).filter(|rest| !rest.is_zero())
-                && !ends()
-            {
-                thread::park_timeout(rest);
-            }
-            if let Some(rest) = pause.checked_sub(every).filter(|rest| !rest.is_zero())
-                && !NEWS.load(Ordering::Relaxed)
-                && !ends()
-            {
-                thread::park_timeout(rest);
-            }
-            if ends() {
-                return;
-            }
-            let has_news = NEWS.swap(false, Ordering::Relaxed);
-            let round = Round::make(&suspects);
-            calm = if has_news || !round.suspects.is_empty() { 0 } else { calm + 1 };
-            let is_over = calm >= CALM_ROUNDS && (round.is_complete || round.is_empty);
-            suspects = round.suspects;
-            if is_over {
-                break;
-            }
-            // Who has not answered is asked again, ever more rarely.
-            pause = if calm < CALM_ROUNDS { every } else { 2 * pause };
-            pause = pause.min(Duration::from_millis(WATCH_EVERY_MS_MAX)).max(COST_PARTS * round.took);
+        // Whoever has news or a message unparks this thread after that is there to see.
+        match [again, due].into_iter().flatten().min() {
+            Some(at) => thread::park_timeout(at.saturating_duration_since(Instant::now())),
+            None => thread::park(),
         }
+    }
+}
+
+/// The rounds of this machine.
+#[derive(Default)]
+struct Rounds {
+    /// The end of the last one, and the pause after it unless there is news; `None` while there is nothing to look for.
+    last: Option<(Instant, Duration)>,
+    calm: u32,
+    suspects: HashSet<Cycle>,
+}
+
+impl Rounds {
+    /// When the next one is, as far as is known.
+    fn due(&mut self) -> Option<Instant> {
+        let every = Duration::from_millis(WATCH_EVERY_MS);
+        let has_news = NEWS.load(Ordering::Relaxed);
+        if self.last.is_none() && has_news {
+            *self = Rounds { last: Some((Instant::now(), every)), ..Rounds::default() };
+        }
+        // News may shorten a long pause, but not below this.
+        self.last.map(|(last, pause)| last + if has_news { every } else { pause })
+    }
+
+    fn make(&mut self, rack: &mut rack::Part) {
+        let has_news = NEWS.swap(false, Ordering::Relaxed);
+        let round = Round::make(&self.suspects, rack);
+        let is_calm = !has_news && round.suspects.is_empty();
+        self.calm = if is_calm { self.calm + 1 } else { 0 };
+        self.suspects = round.suspects;
+        if self.calm >= CALM_ROUNDS && (round.is_complete || round.is_empty) && !round.leaves {
+            self.last = None;
+            return;
+        }
+        // Who has not answered is asked again, ever more rarely, and machines that may have to do with it are told again.
+        let (every, longest) = (Duration::from_millis(WATCH_EVERY_MS), Duration::from_millis(WATCH_EVERY_MS_MAX));
+        let before = self.last.map_or(every, |(_, pause)| pause);
+        let pause = if self.calm < CALM_ROUNDS { every } else { 2 * before };
+        self.last = Some((Instant::now(), pause.min(longest).max(COST_PARTS * round.took)));
     }
 }
 
@@ -130,16 +163,18 @@ struct Round {
     is_complete: bool,
     /// Nobody waits for anything that could be a circle.
     is_empty: bool,
+    /// Some of it leads to other machines.
+    leaves: bool,
     took: Duration,
 }
 
 impl Round {
-    fn make(before: &HashSet<Cycle>) -> Round {
+    fn make(before: &HashSet<Cycle>, rack: &mut rack::Part) -> Round {
         let start = Instant::now();
         let (reports, unanswered) = ask(false);
         let graph = Graph::new(&reports);
         let suspects: HashSet<Cycle> = graph.cycles().into_iter().collect();
-        let (is_complete, is_empty) = (unanswered.is_empty(), graph.is_empty());
+        let (is_complete, is_empty, leaves) = (unanswered.is_empty(), graph.is_empty(), rack.note(&graph));
         let took = if is_complete { start.elapsed() } else { Duration::ZERO };
         // Seen in two rounds. The third one has the names.
         if suspects.intersection(before).next().is_some() {
@@ -149,7 +184,7 @@ impl Round {
                 break_up(&graph, cycle);
             }
         }
-        Round { suspects, is_complete, is_empty, took }
+        Round { suspects, is_complete, is_empty, leaves, took }
     }
 }
 

@@ -12,19 +12,48 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::config::{EXIT_WAIT_MS, LAST_WORDS_MS, SLOTS};
 use crate::ids::TrusteeId;
 use crate::park::Presence;
-use crate::registry::{self, Message};
-use crate::request::Host;
+use crate::registry::{self, Message, Shared};
+use crate::request::{Host, Pair};
 use crate::runtime::watch;
 use crate::runtime::worker::Worker;
 use crate::unwind::{tell, thread_name};
 
-/// Workers that are at their ends, and those that have left although answers were outstanding.
+/// Workers that are at their ends, and [`OWED`].
 static LEAVING: AtomicUsize = AtomicUsize::new(0);
+/// Pairs that their clients have left although answers were outstanding. Up to its last batch the trustee of such a pair may come to a
+/// request whose client takes no answer.
+static OWED: Mutex<Vec<Arc<Pair>>> = Mutex::new(Vec::new());
+
+/// Leaves this pair for good, by `leave`, with answers outstanding. Its trustee says when it is done with it ([`settle_owed`]), unless it is
+/// closed.
+pub(crate) fn leave_owed(pair: Arc<Pair>, trustee: &Shared, leave: impl FnOnce()) {
+    // Before it can be seen to have left.
+    LEAVING.fetch_add(1, Ordering::SeqCst);
+    OWED.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&pair));
+    leave();
+    // One that closes after this looks for it then (`Worker::end`); one that sleeps would not come to it.
+    if trustee.send(Message::Nudge).is_err() {
+        settle_owed(&pair);
+    }
+}
+
+/// The trustee of this pair serves nothing of it any more.
+pub(crate) fn settle_owed(pair: &Pair) {
+    if LEAVING.load(Ordering::SeqCst) == 0 {
+        return;
+    }
+    let mut owed = OWED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(place) = owed.iter().position(|other| std::ptr::eq(&raw const **other, pair)) {
+        drop(owed.swap_remove(place));
+        LEAVING.fetch_sub(1, Ordering::SeqCst);
+    }
+}
 
 /// May it be that this client does not take an answer any more? From when this is so it waits for a while for those that are on their way.
 pub(crate) fn is_leaving(client: TrusteeId) -> bool {
@@ -43,7 +72,7 @@ impl Worker {
         self.run_calls(calls);
         let last = last.into_iter().filter(|message| !matches!(message, Message::Ready(_)));
         let (never_run, last): (VecDeque<_>, VecDeque<_>) =
-            last.partition(|message| matches!(message, Message::Spawn(_)));
+            last.partition(|message| matches!(message, Message::Spawn(_) | Message::Run(_)));
         never_run.into_iter().for_each(|entry| self.drop_unrun(entry));
         self.handle_all(last);
         // Bounded: a client that goes on sending is refused below or finds the trustee closed.
@@ -70,9 +99,8 @@ impl Worker {
         self.finish_outgoing(Instant::now() + Duration::from_millis(LAST_WORDS_MS));
         self.launches.close();
         self.drop_new_fibers();
-        if !self.leave() {
-            LEAVING.fetch_sub(1, Ordering::SeqCst);
-        }
+        self.leave();
+        LEAVING.fetch_sub(1, Ordering::SeqCst);
         if is_last {
             watch::end();
         }
@@ -135,9 +163,46 @@ impl Worker {
             }
         }
         self.shared.parker.close();
+        // Its inbox is closed too: who leaves a pair from here on sees to it itself.
+        incoming.iter().for_each(|client| settle_owed(client.pair()));
         for client in incoming.iter() {
             // That it is closed, and the refusals, are the work.
             let _ = client.client.parker.publish(|| ());
         }
+    }
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use super::*;
+    use crate::Threadpool;
+    use std::sync::atomic::AtomicBool;
+
+    /// A thread that ends while its trustee is in one closure, for longer than it waits for: who answers then has to look, and no longer than
+    /// up to that.
+    #[test]
+    fn a_thread_that_left_answers_behind_is_forgotten_when_they_are_given() {
+        static IS_HELD: AtomicBool = AtomicBool::new(true);
+        let pool = Threadpool::builder().workers(1).pin(false).build();
+        let counter = pool.entrust(0);
+        let client = counter.clone();
+        let thread = std::thread::spawn(move || {
+            let hold = |_: &mut i32| {
+                while IS_HELD.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+            };
+            client.apply_then(hold, |()| {});
+            crate::local_trustee().id()
+        });
+        let id = thread.join().unwrap();
+        assert!(is_leaving(id) && !OWED.lock().unwrap().is_empty());
+        IS_HELD.store(false, Ordering::SeqCst);
+        counter.apply(|_| ());
+        // Others that run beside this one may be at their ends for a while.
+        while LEAVING.load(Ordering::SeqCst) > 0 {
+            std::thread::yield_now();
+        }
+        assert!(OWED.lock().unwrap().is_empty());
     }
 }

@@ -27,10 +27,11 @@ use crate::config::{
     BUDGET_PARTS, BUDGET_SPINS, FIBERS_PER_PAUSE, PAUSES_MAX, POLL_WAKE_UPS, SPIN_NS_MAX, TURNS_PER_LOOK, YIELD_NS_MAX,
     YIELDS,
 };
+use crate::park;
 use crate::park::occupancy;
-use crate::park::wake_up_ns;
 use crate::registry::Shared;
 use crate::runtime::worker::Worker;
+use crate::trace;
 
 /// What an idle worker does next.
 #[must_use]
@@ -52,6 +53,8 @@ pub(crate) struct Idle {
     ran: Cell<u64>,
     /// Its start, from the first look at the clock on.
     since: Cell<Option<Instant>>,
+    /// The last of these looks.
+    looked: Cell<Instant>,
     /// How often the core was given away in it.
     yields: Cell<u32>,
     budget: SpinBudget,
@@ -68,6 +71,7 @@ impl Idle {
             pauses: Cell::new(1),
             ran: Cell::new(0),
             since: Cell::new(None),
+            looked: Cell::new(Instant::now()),
             yields: Cell::new(0),
             budget: SpinBudget::new(Instant::now()),
             timer: Cell::new(0),
@@ -153,7 +157,10 @@ impl Idle {
     fn look(&self, worker: &Worker) {
         let now = Instant::now();
         let since = self.since.get().unwrap_or(now);
-        self.since.set(Some(since));
+        if self.since.replace(Some(since)).is_some() {
+            worker.shared.counters.polled_ns.add(nanos(now.duration_since(self.looked.get())));
+        }
+        self.looked.set(now);
         let index = worker.id.index();
         occupancy::enter(index);
         match self.next_step(now, nanos(now.duration_since(since)), || occupancy::is_wanted(index)) {
@@ -176,8 +183,12 @@ impl Idle {
                 self.charge(since);
                 self.mark(worker);
                 let limit = worker.timers.next_in();
-                if worker.shared.parker.park(limit, || worker.has_work() || worker.reactor.cannot_sleep()) {
+                let slept = worker.shared.parker.park(limit, || worker.has_work() || worker.reactor.cannot_sleep());
+                if slept {
                     worker.reactor.look_next();
+                }
+                if slept && trace::is_on() {
+                    worker.shared.trace.note(trace::Kind::Park, now, 0);
                 }
                 self.reset();
             }
@@ -215,6 +226,11 @@ impl Idle {
 /// look meanwhile takes the lines away from those who write the answers.
 fn pauses_after(fibers: u64) -> u32 {
     u32::try_from(1 + fibers / FIBERS_PER_PAUSE).unwrap_or(PAUSES_MAX).min(PAUSES_MAX)
+}
+
+/// What a wake-up takes. Tests count their own time, and what others that run beside them measure would change it.
+fn wake_up_ns() -> u64 {
+    if cfg!(test) { 50_000 } else { park::wake_up_ns() }
 }
 
 /// So long must a worker be idle before it tells the end of its pool.
@@ -301,13 +317,12 @@ mod tests {
             let this = fruitless_period(&idle, now);
             assert!(this <= SPIN + Duration::from_micros(1));
             assert!(period >= BUDGET_SPINS || this >= SPIN, "it has a budget at first");
-            // Other tests sleep, and what they learn of wake-ups changes this a little.
             beyond += this.saturating_sub(Duration::from_nanos(idle.always_ns()));
             now += this + Duration::from_millis(2);
         }
         let took = now.duration_since(start).as_secs_f64();
         let bound = took / BUDGET_PARTS as f64 + SPIN.as_secs_f64() * (BUDGET_SPINS + 1) as f64;
-        assert!(beyond.as_secs_f64() < bound * 1.2, "{beyond:?} of {took} s");
+        assert!(beyond.as_secs_f64() < bound, "{beyond:?} of {took} s");
     }
 
     #[test]

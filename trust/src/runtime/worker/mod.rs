@@ -26,6 +26,7 @@ use std::collections::{HashMap, VecDeque};
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::config::SLOTS;
 use crate::fiber::overflow::AltStack;
@@ -46,6 +47,7 @@ use crate::request::{Host, Pair};
 use crate::runtime::worker::idle::Idle;
 use crate::runtime::worker::launches::Launches;
 use crate::runtime::worker::pairs::Pairs;
+use crate::trace;
 use crate::unwind::{give_up, quietly};
 
 pub(crate) use self::current::{existing, try_with, with};
@@ -168,6 +170,18 @@ impl Worker {
 
     /// One turn of the loop. True if there was anything to do.
     pub(crate) fn turn(&self) -> bool {
+        // One branch a turn is all that tracing costs where there is none.
+        if trace::is_on() { self.turn_traced() } else { self.turn_as::<false>() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn turn_traced(&self) -> bool {
+        self.turn_as::<true>()
+    }
+
+    #[inline(always)]
+    fn turn_as<const TRACED: bool>(&self) -> bool {
         let looping = Looping(self);
         self.in_turn.set(true);
         let mut busy = self.collect();
@@ -180,20 +194,24 @@ impl Worker {
             busy = true;
             self.idle.timer_fired();
         }
+        let start = TRACED.then(Instant::now);
         if self.scheduler.run_ready(self.fibers_of_turn()) {
             busy = true;
             self.fibers_ran.set(true);
             let switches = self.scheduler.take_switches();
             self.shared.counters.fiber_switches.add(switches);
             self.idle.fibers_ran(switches);
+            if let Some(start) = start {
+                self.shared.trace.note(trace::Kind::Fibers, start, switches);
+            }
         }
-        if self.serve() {
+        if self.serve_as::<TRACED>() {
             busy = true;
             self.served_turns_ago.set(0);
         }
         busy |= self.read_messages();
         if self.remote.is_attached() {
-            busy |= self.remote.serve(self);
+            busy |= self.traced::<TRACED>(|| self.remote.serve(self));
         }
         if self.reactor.is_active() {
             busy |= self.reactor.turn(&self.scheduler, self.idle.gives_way());
@@ -250,6 +268,10 @@ impl Worker {
 
     /// Serves the batches that have come, and wakes their clients.
     pub(crate) fn serve(&self) -> bool {
+        self.serve_as::<false>()
+    }
+
+    fn serve_as<const TRACED: bool>(&self) -> bool {
         let mut any = false;
         let mut place = 0;
         loop {
@@ -258,9 +280,24 @@ impl Worker {
             };
             // No more than a ring of batches: the fibers of this worker want their turn too.
             let serve = || (0..SLOTS).take_while(|_| incoming.serve(self)).count() > 0;
-            any |= incoming.client.parker.publish_if(serve).is_some();
+            any |= self.traced::<TRACED>(|| incoming.client.parker.publish_if(serve).is_some());
             place += 1;
         }
+    }
+
+    /// Serves, and notes how many requests in how long.
+    #[inline(always)]
+    fn traced<const TRACED: bool>(&self, serve: impl FnOnce() -> bool) -> bool {
+        if !TRACED {
+            return serve();
+        }
+        let served = &self.shared.counters.requests_served;
+        let (start, before) = (Instant::now(), served.get());
+        let any = serve();
+        if any {
+            self.shared.trace.note(trace::Kind::Batch, start, served.get().wrapping_sub(before));
+        }
+        any
     }
 
     /// Takes responses and sends, without serving or running fibers: for the end.
@@ -332,12 +369,14 @@ impl Worker {
             Message::Client(client, pair) => self.accept(client, pair),
             Message::Ready(fiber) => self.scheduler.ready(fiber),
             Message::Spawn(entry) => self.start_fiber(entry.run, None, entry.origin, entry.whom),
+            Message::Run(run) => self.defer(Box::new(move || with(|worker| worker.delegated(run)))),
             // SAFETY: the trust that this is about keeps the property until its count says otherwise (C1).
             Message::Count(property, delta) => unsafe { self.count(property.0, delta) },
             Message::Adopt(property) => self.adopt_from_elsewhere(property.0),
             Message::Forward => reclaim::forward_counts(self),
+            Message::Probe(probe) => probe.answer(),
             Message::Report => report::answer(self),
-            Message::Abort(whom) => self.scheduler.abort(whom),
+            Message::Abort(whom) => self.abort(whom),
             Message::Interrupt(fiber, wait, why) => {
                 self.scheduler.interrupt(fiber, wait, why);
             }
@@ -350,7 +389,13 @@ impl Worker {
     }
 
     fn forget_clients(&self) {
-        self.incoming.borrow_mut().retain(|incoming| !incoming.has_left());
+        self.incoming.borrow_mut().retain(|incoming| {
+            let has_left = incoming.has_left();
+            if has_left {
+                end::settle_owed(incoming.pair());
+            }
+            !has_left
+        });
     }
 
     pub(crate) fn incoming(&self) -> Ref<'_, Vec<Rc<Incoming>>> {
@@ -425,7 +470,7 @@ impl Worker {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use super::*;
 

@@ -15,6 +15,7 @@ use crate::registry::{self, Message};
 use crate::request::Pair;
 use crate::request::{Fault, Host, Request, Response, Resuming};
 use crate::runtime::worker::Worker;
+use crate::runtime::worker::end::leave_owed;
 use crate::slot::Reader;
 use crate::unwind::quietly;
 
@@ -187,19 +188,18 @@ impl Worker {
         self.settle();
     }
 
-    /// Leaves all trustees. True if there are answers that will not be taken.
-    #[must_use]
-    pub(crate) fn leave(&self) -> bool {
-        let mut any = false;
+    /// Leaves all trustees.
+    pub(crate) fn leave(&self) {
         for outgoing in self.pairs.take_all() {
             let is_awaited = outgoing.must_be_seen_through();
-            outgoing.leave();
             if is_awaited {
+                let (pair, trustee) = outgoing.shared_pair();
+                leave_owed(pair, trustee, || outgoing.leave());
                 // Answers that have no end, which may hold pointers to fibers: keep all of it.
                 std::mem::forget(outgoing);
-                any = true;
+            } else {
+                outgoing.leave();
             }
         }
-        any
     }
 }

@@ -8,9 +8,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::error::Aborted;
-use crate::fiber::record::{Awaited, Revoke};
+use crate::fiber::record::{Awaited, Revoke, Whom};
 use crate::fiber::timer::Waiter;
-use crate::fiber::{FiberRef, Scheduler, Waits};
+use crate::fiber::{FiberRef, Origin, Scheduler, Waits};
 use crate::park::occupancy;
 use crate::runtime::worker::Worker;
 
@@ -79,6 +79,29 @@ impl Worker {
         let wait = || self.wait_until_or(at, waiter, over);
         // SAFETY: the caller keeps the waiter; a fiber whose pointer is no longer there is made ready by nobody.
         unsafe { self.scheduler.waiting_until_revoked(awaited, revoke, wait) }
+    }
+
+    /// Has the fiber that runs for this handle unwind, see [`Scheduler::abort`]: as soon as no panic unwinds on this thread.
+    pub(crate) fn abort(&self, whom: Whom) {
+        const LOOK_EVERY: Duration = Duration::from_millis(10);
+        if self.scheduler.abort(whom) {
+            return;
+        }
+        let again = move || {
+            super::with(|worker| {
+                // Nobody is told when it is over: it is rare.
+                while !worker.scheduler.abort_again(whom) {
+                    worker.wait_until_or(Some(Instant::now() + LOOK_EVERY), &Waiter::default(), || false);
+                }
+            });
+        };
+        // Without memory for it the fiber unwinds at its next wait.
+        self.start_fiber(
+            Box::new(again),
+            None,
+            Origin::Internal("it aborts a fiber when no panic unwinds any more"),
+            Whom::Nobody,
+        );
     }
 
     /// Unwinds if the running fiber was aborted. In free context, with nothing left to clean up.

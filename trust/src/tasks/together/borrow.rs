@@ -6,12 +6,13 @@
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
-use super::{Failure, Job, Outcome, Part, Parts, Route, bring, gathered, poisoned, release, token_of};
+use super::way::{Sent, Way};
+use super::{Failure, Job, Outcome, Part, Parts, Route, gathered, poisoned, release, token_of};
 use crate::error::panic_text;
 use crate::fiber::record::Awaited;
 use crate::ids::TrusteeId;
 use crate::property::Header;
-use crate::request::{Fault, Host, Ignore, Request, Response, Resuming, Serving, Target};
+use crate::request::{Fault, Host, Ignore, LocalRequest, Response, Resuming, Serving};
 use crate::runtime::worker::lines::{Caller, CallerWays, LatchKind, Waiter, release_orphan};
 use crate::runtime::worker::{self, Worker};
 use crate::tasks::reply::Reply;
@@ -119,17 +120,8 @@ impl Borrow {
     }
 }
 
-impl Request for Borrow {
-    const TARGET: Target = Target::AnyProperty;
-    const PACKED_BYTES: Option<usize> = None;
-
-    /// Never of use: a call stays in its process (`Route::new`).
-    fn pack(self, _to: &mut Vec<u8>) {}
-
-    unsafe fn unpack(_from: &[u8]) -> Option<Self> {
-        None
-    }
-
+/// A call stays in its process (`Route::new`).
+impl LocalRequest for Borrow {
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
         // SAFETY: C1, D1.
         let answer = worker::with(|worker| unsafe { self.answer(worker, property, serving.client) });
@@ -210,44 +202,28 @@ impl InLine {
     }
 
     fn tell(&self, worker: &Worker, lent: Lent) {
-        let granted = Granted { client: self.client, place: self.place, lent: Some(lent) };
-        worker.submit(self.client, ptr::null_mut(), granted, Ignore, false);
+        let granted = Granted { client: self.client, place: self.place, lent };
+        worker.submit(self.client, ptr::null_mut(), Sent::new(granted), Ignore, false);
     }
 }
 
-/// The turn of a client in line has come. The client waits, so it is there. It is dropped where this worker ends before it was sent.
+/// The turn of a client in line has come. The client waits, so it is there.
 struct Granted {
     client: TrusteeId,
     place: Place,
-    lent: Option<Lent>,
+    lent: Lent,
 }
 
-impl Drop for Granted {
-    fn drop(&mut self) {
-        if let Some(lent) = self.lent.take() {
-            let place = self.place;
-            bring(self.client, move |_| place.tell(lent));
-        }
-    }
-}
-
-impl Request for Granted {
-    const TARGET: Target = Target::Nothing;
-    const PACKED_BYTES: Option<usize> = None;
-
-    /// Never of use, as of `Borrow`.
-    fn pack(self, _to: &mut Vec<u8>) {}
-
-    unsafe fn unpack(_from: &[u8]) -> Option<Self> {
-        None
+impl Way for Granted {
+    fn to(&self) -> Option<TrusteeId> {
+        Some(self.client)
     }
 
-    unsafe fn run(mut self, _property: *mut Header, serving: &mut Serving) {
-        if let Some(lent) = self.lent.take() {
-            self.place.tell(lent);
-        }
-        serving.out.put(());
+    fn arrive(self, _: &Worker) {
+        self.place.tell(self.lent);
     }
+
+    fn lost(self) {}
 }
 
 /// A share is given back, with the text of the panic if the closure did.
@@ -255,17 +231,7 @@ struct GiveBack {
     panic: Option<Box<str>>,
 }
 
-impl Request for GiveBack {
-    const TARGET: Target = Target::AnyProperty;
-    const PACKED_BYTES: Option<usize> = None;
-
-    /// Never of use, as of `Borrow`.
-    fn pack(self, _to: &mut Vec<u8>) {}
-
-    unsafe fn unpack(_from: &[u8]) -> Option<Self> {
-        None
-    }
-
+impl LocalRequest for GiveBack {
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
         worker::with(|worker| {
             if let Some(panic) = &self.panic {

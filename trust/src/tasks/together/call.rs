@@ -8,11 +8,12 @@ use std::ptr::{self, NonNull};
 
 pub(super) use self::visit::Stop;
 use self::visit::{Unrun, Visit, Visitor};
-use super::{Client, Failure, Job, Outcome, Parts, Route, bring, gathered, poisoned, release, token_of};
+use super::way::{Sent, Way};
+use super::{Client, Failure, Job, Outcome, Parts, Route, gathered, poisoned, release, token_of};
 use crate::ids::TrusteeId;
 use crate::property::Header;
 use crate::registry::report::Gathered;
-use crate::request::{Fault, Host, Ignore, Request, Response, Resuming, Serving, Target};
+use crate::request::{Fault, Host, Ignore, LocalRequest, Response, Resuming, Serving};
 use crate::runtime::worker::end::is_leaving;
 use crate::runtime::worker::lines::{Caller, CallerWays, LatchKind, Waiter};
 use crate::runtime::worker::reclaim::count;
@@ -226,11 +227,11 @@ impl<P: Parts, J: Job> At<P, J> {
     /// Gives back the shares of values of this trustee, and goes on to the one before, or to the client.
     pub(super) fn go_back(self, worker: &Worker) {
         if let Some(trustee) = self.call().give_back(worker) {
-            return worker.submit(trustee, ptr::null_mut(), Homeward(Some(self)), Taken, false);
+            return worker.submit(trustee, ptr::null_mut(), Sent::new(Homeward(self)), Taken, false);
         }
         match self.call().route.client {
             Client::Waits(client, _) | Client::Token(client, _) if client != worker.id => {
-                worker.submit(client, ptr::null_mut(), Tell(Some(self)), Ignore, false);
+                worker.submit(client, ptr::null_mut(), Sent::new(Tell(self)), Ignore, false);
             }
             _ => self.tell(worker),
         }
@@ -287,17 +288,8 @@ impl<P: Parts, J: Job> At<P, J> {
     }
 }
 
-impl<P: Parts, J: Job> Request for At<P, J> {
-    const TARGET: Target = Target::Nothing;
-    const PACKED_BYTES: Option<usize> = None;
-
-    /// Never of use: a call stays in its process (`Route::new`).
-    fn pack(self, _to: &mut Vec<u8>) {}
-
-    unsafe fn unpack(_from: &[u8]) -> Option<Self> {
-        None
-    }
-
+/// A call stays in its process (`Route::new`).
+impl<P: Parts, J: Job> LocalRequest for At<P, J> {
     unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
         let visited = worker::with(|worker| match self.arrive(worker) {
             Visited::Done => self.answer(worker, serving.client),
@@ -321,35 +313,20 @@ impl<P: Parts, J: Job> Response for Return<P, J> {
     }
 }
 
-/// A call on its way back, to a trustee that has lent values. It is dropped where that one takes it no more, or this worker ends before it
-/// was sent.
-struct Homeward<P: Parts, J: Job>(Option<At<P, J>>);
+/// A call on its way back, to a trustee that has lent values. One that is gone is passed over.
+struct Homeward<P: Parts, J: Job>(At<P, J>);
 
-impl<P: Parts, J: Job> Drop for Homeward<P, J> {
-    fn drop(&mut self) {
-        if let Some(at) = self.0.take() {
-            let mut back = Back(Some(at));
-            if let Some(trustee) = at.back_to() {
-                bring(trustee, move |worker| back.go(worker));
-            }
-        }
+impl<P: Parts, J: Job> Way for Homeward<P, J> {
+    fn to(&self) -> Option<TrusteeId> {
+        self.0.back_to()
     }
-}
 
-/// As `Homeward`, by the inbox. It is dropped where the trustee is gone, and goes on to the next (J3).
-struct Back<P: Parts, J: Job>(Option<At<P, J>>);
-
-impl<P: Parts, J: Job> Back<P, J> {
-    fn go(&mut self, worker: &Worker) {
-        if let Some(at) = self.0.take() {
-            at.go_back(worker);
-        }
+    fn arrive(self, worker: &Worker) {
+        self.0.go_back(worker);
     }
-}
 
-impl<P: Parts, J: Job> Drop for Back<P, J> {
-    fn drop(&mut self) {
-        let Some(at) = self.0.take() else { return };
+    fn lost(self) {
+        let Homeward(at) = self;
         let sent = worker::try_with(|worker| {
             if let Some(gone) = at.back_to().filter(|trustee| *trustee != worker.id) {
                 at.call().route.lose(worker, gone);
@@ -361,25 +338,6 @@ impl<P: Parts, J: Job> Drop for Back<P, J> {
     }
 }
 
-impl<P: Parts, J: Job> Request for Homeward<P, J> {
-    const TARGET: Target = Target::Nothing;
-    const PACKED_BYTES: Option<usize> = None;
-
-    /// Never of use, as of `At`.
-    fn pack(self, _to: &mut Vec<u8>) {}
-
-    unsafe fn unpack(_from: &[u8]) -> Option<Self> {
-        None
-    }
-
-    unsafe fn run(mut self, _property: *mut Header, serving: &mut Serving) {
-        if let Some(at) = self.0.take() {
-            worker::with(|worker| at.go_back(worker));
-        }
-        serving.out.put(());
-    }
-}
-
 /// The trustee has the call. Awaited, so that a worker that ends sees it there: a request that neither its client nor its
 /// trustee is left to refuse would be lost (J3).
 struct Taken;
@@ -387,65 +345,32 @@ struct Taken;
 impl Response for Taken {
     unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
         if fault.is_none() {
-            // SAFETY: `Homeward` puts `()`. With a fault it was dropped, and has gone on.
+            // SAFETY: `Sent` puts `()`. With a fault it was dropped, and has gone on.
             unsafe { resuming.responses.take::<()>() }
         }
     }
 }
 
-/// A call with its outcome, for the client. It is dropped where that is gone, or this worker ends before it was sent.
-struct Tell<P: Parts, J: Job>(Option<At<P, J>>);
+/// A call with its outcome, for the client. Nobody is told if that is gone.
+struct Tell<P: Parts, J: Job>(At<P, J>);
 
-impl<P: Parts, J: Job> Drop for Tell<P, J> {
-    fn drop(&mut self) {
-        if let Some(at) = self.0.take() {
-            let (Client::Waits(client, _) | Client::Token(client, _)) = at.call().route.client;
-            let mut told = Told(Some(at));
-            bring(client, move |worker| told.tell(worker));
-        }
+impl<P: Parts, J: Job> Way for Tell<P, J> {
+    fn to(&self) -> Option<TrusteeId> {
+        let (Client::Waits(client, _) | Client::Token(client, _)) = self.0.call().route.client;
+        Some(client)
     }
-}
 
-/// As `Tell`, by the inbox. Nobody is told if the client is gone.
-struct Told<P: Parts, J: Job>(Option<At<P, J>>);
-
-impl<P: Parts, J: Job> Told<P, J> {
-    fn tell(&mut self, worker: &Worker) {
-        if let Some(at) = self.0.take() {
-            at.tell(worker);
-        }
+    fn arrive(self, worker: &Worker) {
+        self.0.tell(worker);
     }
-}
 
-impl<P: Parts, J: Job> Drop for Told<P, J> {
-    fn drop(&mut self) {
+    fn lost(self) {
         // Who waits is not gone.
-        if let Some(at) = self.0.take()
-            && let Client::Token(..) = at.call().route.client
-        {
-            let call = at.into_box();
+        if let Client::Token(..) = self.0.call().route.client {
+            let call = self.0.into_box();
             call.route.parts.as_ref().iter().for_each(|part| count(part.trustee, part.property, -1));
             // The user's code, which may not wait here.
             worker::try_with(|worker| worker.delegated(|| quietly(|| drop(call))));
         }
-    }
-}
-
-impl<P: Parts, J: Job> Request for Tell<P, J> {
-    const TARGET: Target = Target::Nothing;
-    const PACKED_BYTES: Option<usize> = None;
-
-    /// Never of use, as of `At`.
-    fn pack(self, _to: &mut Vec<u8>) {}
-
-    unsafe fn unpack(_from: &[u8]) -> Option<Self> {
-        None
-    }
-
-    unsafe fn run(mut self, _property: *mut Header, serving: &mut Serving) {
-        if let Some(at) = self.0.take() {
-            worker::with(|worker| at.tell(worker));
-        }
-        serving.out.put(());
     }
 }

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use super::{At, Visited};
 use crate::ids::TrusteeId;
 use crate::property::Header;
-use crate::request::{Fault, Host, Request, Response, Resuming, Serving, Target};
+use crate::request::{Fault, Host, LocalRequest, Response, Resuming, Serving};
 use crate::runtime::worker::end::is_leaving;
 use crate::runtime::worker::{self, Worker};
 use crate::tasks::together::{Job, Parts, VISITED_MAX, run_on};
@@ -113,17 +113,7 @@ impl<P: Parts, J: Job> Visit<P, J> {
     }
 }
 
-impl<P: Parts, J: Job> Request for Visit<P, J> {
-    const TARGET: Target = Target::Nothing;
-    const PACKED_BYTES: Option<usize> = None;
-
-    /// Never of use, as of `At`.
-    fn pack(self, _to: &mut Vec<u8>) {}
-
-    unsafe fn unpack(_from: &[u8]) -> Option<Self> {
-        None
-    }
-
+impl<P: Parts, J: Job> LocalRequest for Visit<P, J> {
     unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
         let answer = worker::with(|worker| self.arrive(worker, serving.client));
         serving.out.put(answer);

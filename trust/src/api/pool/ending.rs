@@ -1,0 +1,151 @@
+//! How a pool comes to an end with nothing lost: it waits until all is quiet, then ends the workers.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::PoolWorker;
+use crate::api::dump::Dump;
+use crate::config::DROP_TELL_MS;
+use crate::ids::TrusteeId;
+use crate::registry::Message;
+use crate::runtime::worker::{self, Worker};
+
+/// What is left of a pool that is being dropped.
+pub(super) struct Ending {
+    pub(super) workers: Vec<PoolWorker>,
+    pub(super) stop: Arc<AtomicBool>,
+}
+
+impl Ending {
+    pub(super) fn includes(&self, id: TrusteeId) -> bool {
+        self.workers.iter().any(|worker| worker.shared.id == id)
+    }
+
+    fn dump(&self) -> Dump {
+        let workers: Vec<_> = self.workers.iter().map(|worker| Arc::clone(&worker.shared)).collect();
+        Dump::of(&workers)
+    }
+
+    /// Has another thread wait. Gives what is left up to then.
+    pub(super) fn give_up(self) -> StillRunning {
+        let left = self.dump();
+        self.run_elsewhere();
+        StillRunning(left)
+    }
+
+    /// Has another thread wait.
+    pub(super) fn run_elsewhere(self) {
+        let run = move || drop(self.run(None));
+        if let Err(error) = thread::Builder::new().name("trust-end".to_owned()).spawn(run) {
+            crate::unwind::tell(format_args!("a pool's workers run on: no thread to end them: {error}"));
+        }
+    }
+
+    /// Waits until the pool is quiet and ends its workers. This thread's own trustee, which the pool's fibers may
+    /// need, serves meanwhile.
+    ///
+    /// # Errors
+    /// What is left, if it is not over at that time.
+    pub(super) fn run(mut self, end: Option<Instant>) -> Result<(), Ending> {
+        let mut tell = Tell::new(end);
+        // Once told to stop they come to their ends, and are never quiet again.
+        if !self.stop.load(Ordering::Relaxed) {
+            if !tell.wait(&self, |here| !here.is_outstanding_at(|id| self.includes(id)) && self.is_quiet()) {
+                return Err(self);
+            }
+            self.stop.store(true, Ordering::Relaxed);
+            for worker in &self.workers {
+                let _ = worker.shared.send(Message::Nudge);
+            }
+        }
+        while let Some(worker) = self.workers.last() {
+            if !tell.wait(&self, |_| worker.thread.is_finished()) {
+                return Err(self);
+            }
+            if self.workers.pop().is_some_and(|worker| worker.thread.join().is_err()) {
+                crate::unwind::tell(format_args!("a worker of a pool panicked; please report this"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every worker has nothing to do, at one and the same moment: each was in the same quiet spell when asked
+    /// a first and a second time, and no first question came after a second one. Nothing is on its way then,
+    /// for a worker with an unanswered request is not quiet.
+    fn is_quiet(&self) -> bool {
+        let spells = || self.workers.iter().map(|worker| worker.shared.quiet.spell()).collect::<Vec<_>>();
+        let first = spells();
+        let messages = self.workers.iter().any(|worker| worker.shared.has_messages());
+        first.iter().all(Option::is_some) && !messages && first == spells()
+    }
+}
+
+/// Who waits for the end of a pool: until when, and when it says what it waits for.
+struct Tell {
+    end: Option<Instant>,
+    start: Instant,
+    /// So long after the start.
+    next: Duration,
+}
+
+impl Tell {
+    fn new(end: Option<Instant>) -> Tell {
+        Tell { end, start: Instant::now(), next: Duration::from_millis(DROP_TELL_MS) }
+    }
+
+    /// Serves until `done`. False if the time for it is over.
+    fn wait(&mut self, ending: &Ending, done: impl Fn(&Worker) -> bool) -> bool {
+        let is_over = || self.end.is_some_and(|end| Instant::now() >= end);
+        loop {
+            let is_late = || self.start.elapsed() >= self.next;
+            let came = worker::try_with(|here| {
+                here.serve_until(|| done(here) || is_over() || is_late());
+                done(here)
+            });
+            // Where the thread ends and has no worker any more, the workers are ended as they are.
+            if came != Some(false) {
+                return true;
+            }
+            if is_over() {
+                return false;
+            }
+            // It was quiet for a moment only.
+            if !is_late() {
+                continue;
+            }
+            let (waited, left) = (self.start.elapsed().as_secs(), ending.dump());
+            crate::unwind::tell(format_args!("the end of a pool has waited for {waited} s, for this:\n{left}"));
+            self.next = 2 * self.start.elapsed();
+        }
+    }
+}
+
+/// Fibers of a pool that did not come to an end in time: what [`Threadpool::shutdown_timeout`](crate::Threadpool::shutdown_timeout) gives back. `Display` names them, and what
+/// each waits for.
+#[derive(Debug)]
+pub struct StillRunning(Dump);
+
+impl StillRunning {
+    /// What the pool's fibers wait for.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::new(1);
+    /// pool.spawn(|| trust::sleep(std::time::Duration::MAX));
+    /// let left = pool.shutdown_timeout(std::time::Duration::from_millis(10)).unwrap_err();
+    /// assert_eq!(left.dump().fibers(), 1);
+    /// ```
+    pub fn dump(&self) -> &Dump {
+        &self.0
+    }
+}
+
+impl fmt::Display for StillRunning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a pool did not come to its end in time:\n{}", self.0)
+    }
+}
+
+impl std::error::Error for StillRunning {}

@@ -1,0 +1,250 @@
+//! Machines of a rack that look for circles together: what they tell each other, and when. What a circle is, and when it is believed:
+//! `paths.rs`.
+//!
+//! Machine 0 judges. A machine whose own rounds find a path that leads through it twice in a row says so; then machine 0 asks all machines. Nothing
+//! is sent while nobody waits so. Messages go from service thread to service thread and are read by each machine's thread that
+//! looks, which also writes them: service threads wait for nothing.
+//!
+//! A machine that ends takes the program with it; until then what is sent to it is lost, as is what it has not sent, and a round
+//! goes on without it when its time is up.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::circle::{Cycle, Node, Path};
+use super::graph::Graph;
+use super::paths::{Judge, Next, Question, Verdict};
+use crate::config::{RACK_ANSWER_MS, RACK_JUDGED_EVERY_MS, WATCH_EVERY_MS};
+use crate::fiber::record::now_ms;
+use crate::ids::TrusteeId;
+use crate::registry::{self, Message};
+
+/// The machine that judges.
+const JUDGE: u16 = 0;
+
+/// What this process knows of the rack.
+pub(crate) struct Rack {
+    /// The service threads, by machine.
+    services: Vec<TrusteeId>,
+    own: u16,
+    /// Takes bytes to the service thread of another machine, and there to [`received`]; called on that of this machine.
+    send: fn(TrusteeId, &[u8]),
+}
+
+static RACK: OnceLock<Rack> = OnceLock::new();
+/// What has come from other machines.
+static MAIL: Mutex<Vec<Mail>> = Mutex::new(Vec::new());
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Mail {
+    /// To machine 0: there are paths that leave this machine.
+    Leaving,
+    Ask(Question),
+    Tell {
+        machine: u16,
+        round: u64,
+        paths: Vec<Path>,
+    },
+    Break {
+        on: Node,
+        why: String,
+    },
+}
+
+/// This process is a machine of a rack with these service threads. Once.
+pub(crate) fn set(services: Vec<TrusteeId>, own: u16, send: fn(TrusteeId, &[u8])) {
+    // A process is one machine of one rack.
+    let _ = RACK.set(Rack { services, own, send });
+}
+
+/// A message of another machine. What is none is nobody's.
+pub(crate) fn received(bytes: &[u8]) {
+    let Ok((mail, _)) = bincode::serde::decode_from_slice(bytes, bincode::config::standard()) else { return };
+    MAIL.lock().unwrap_or_else(PoisonError::into_inner).push(mail);
+    super::wake_for_mail();
+}
+
+fn take_mail() -> Vec<Mail> {
+    std::mem::take(&mut *MAIL.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+impl Rack {
+    fn others(&self) -> impl Iterator<Item = u16> + use<> {
+        let own = self.own;
+        (0..self.services.len() as u16).filter(move |&machine| machine != own)
+    }
+
+    fn send(&self, machine: u16, mail: &Mail) {
+        let to = self.services.get(usize::from(machine));
+        let bytes = bincode::serde::encode_to_vec(mail, bincode::config::standard());
+        let own = self.services.get(usize::from(self.own)).and_then(|&own| registry::find(own));
+        if let (Some(&to), Ok(bytes), Some(own)) = (to, bytes, own) {
+            let send = self.send;
+            // One that takes no more has ended, and all others before.
+            let _ = own.send(Message::Run(Box::new(move || send(to, &bytes))));
+        }
+    }
+
+    /// Asks this machine's workers.
+    fn answer(question: &Question) -> Vec<Path> {
+        let (reports, _) = super::ask(question.with_names);
+        let mut paths = Graph::new(&reports).paths(now_ms(), question.with_names);
+        paths.retain(|path| question.is_about(path));
+        paths
+    }
+
+    fn carry_out(&self, Verdict { on, why }: Verdict) {
+        let Node::Fiber(worker, ..) = on else { return };
+        if worker.machine() == self.own {
+            interrupt(on, why);
+        } else {
+            self.send(worker.machine(), &Mail::Break { on, why });
+        }
+    }
+}
+
+fn interrupt(on: Node, why: String) {
+    if let Node::Fiber(worker, fiber, wait) = on
+        && let Some(worker) = registry::find(worker)
+    {
+        // One that takes no more has ended, and its fibers with it.
+        let _ = worker.send(Message::Interrupt(fiber, wait, why.into_boxed_str()));
+    }
+}
+
+/// This machine's part: what it has found itself, and on machine 0 the judge.
+#[derive(Default)]
+pub(super) struct Part {
+    /// Paths that the last round of this machine has found.
+    paths: HashSet<Cycle>,
+    judge: Judge,
+    stage: Stage,
+    /// Some machine has found paths since the judge has begun.
+    is_wanted: bool,
+}
+
+/// What the judge waits for.
+#[derive(Clone, Copy, Default)]
+enum Stage {
+    /// That somebody finds a path.
+    #[default]
+    Idle,
+    /// Nothing, up to then.
+    Resting(Instant),
+    /// For answers, up to then.
+    Asking(Instant),
+    /// To look at the answers, from then on: some time is to pass between two rounds.
+    Pausing(Instant),
+}
+
+impl Part {
+    /// What a round of this machine has found. True if there is anything that another machine may have to do with.
+    pub(super) fn note(&mut self, graph: &Graph<'_>) -> bool {
+        let Some(rack) = RACK.get() else { return false };
+        let paths: HashSet<Cycle> = graph.paths(0, false).iter().map(Path::nodes).collect();
+        if paths.intersection(&self.paths).next().is_some() {
+            if rack.own == JUDGE {
+                self.is_wanted = true;
+            } else {
+                rack.send(JUDGE, &Mail::Leaving);
+            }
+        }
+        self.paths = paths;
+        !self.paths.is_empty()
+    }
+
+    /// Does what there is to do. Returns when to come again, if not for a message.
+    pub(super) fn turn(&mut self) -> Option<Instant> {
+        let rack = RACK.get()?;
+        for mail in take_mail() {
+            match mail {
+                Mail::Leaving => self.is_wanted |= rack.own == JUDGE,
+                Mail::Ask(question) => {
+                    let paths = Rack::answer(&question);
+                    rack.send(JUDGE, &Mail::Tell { machine: rack.own, round: question.round, paths });
+                }
+                Mail::Tell { machine, round, paths } => self.judge.hear(machine, round, paths),
+                Mail::Break { on, why } => interrupt(on, why),
+            }
+        }
+        loop {
+            let now = Instant::now();
+            match self.stage {
+                Stage::Idle if self.is_wanted => self.begin(rack),
+                Stage::Idle => return None,
+                Stage::Resting(end) if now >= end => self.stage = Stage::Idle,
+                Stage::Asking(end) if now >= end || self.judge.is_complete() => {
+                    let pause = now + Duration::from_millis(WATCH_EVERY_MS);
+                    self.stage = Stage::Pausing(pause);
+                }
+                Stage::Pausing(end) if now >= end => self.close(rack),
+                Stage::Resting(end) | Stage::Asking(end) | Stage::Pausing(end) => return Some(end),
+            }
+        }
+    }
+
+    fn machines(rack: &Rack) -> impl Iterator<Item = u16> + use<> {
+        0..rack.services.len() as u16
+    }
+
+    fn begin(&mut self, rack: &Rack) {
+        self.is_wanted = false;
+        let question = self.judge.begin(Part::machines(rack));
+        self.ask(rack, question);
+    }
+
+    fn close(&mut self, rack: &Rack) {
+        match self.judge.close(Part::machines(rack)) {
+            Next::Ask(question) => self.ask(rack, question),
+            Next::Over(verdicts) => {
+                verdicts.into_iter().for_each(|verdict| rack.carry_out(verdict));
+                self.stage = Stage::Resting(Instant::now() + Duration::from_millis(RACK_JUDGED_EVERY_MS));
+            }
+        }
+    }
+
+    fn ask(&mut self, rack: &Rack, question: Question) {
+        for machine in rack.others() {
+            rack.send(machine, &Mail::Ask(question.clone()));
+        }
+        self.judge.hear(rack.own, question.round, Rack::answer(&question));
+        self.stage = Stage::Asking(Instant::now() + Duration::from_millis(RACK_ANSWER_MS));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::ids::worker_id;
+    use crate::runtime::watch::circle::{Answer, Step};
+
+    #[test]
+    fn what_is_sent_is_what_comes() {
+        let [here, there] = [0, 1].map(|machine| worker_id(machine, 3));
+        let words = ["fiber 1".to_owned(), "a value".to_owned()];
+        let steps = [Node::Fiber(here, 4, 5), Node::Gather(there, 6, here, 16)];
+        let step = |node| Step { node, waited_ms: 7, can_leave: true, words: words.clone() };
+        let (from, to) = (Answer { client: here, token: 1 }, Answer { client: there, token: u64::MAX });
+        let path = Path { from, to, steps: steps.map(step).to_vec() };
+        let question = Question { round: 9, only: Some(vec![from, to]), with_names: true };
+        for mail in [
+            Mail::Leaving,
+            Mail::Ask(question),
+            Mail::Tell { machine: 65_000, round: 2, paths: vec![path] },
+            Mail::Break { on: steps[0], why: "deadlock".to_owned() },
+        ] {
+            let bytes = bincode::serde::encode_to_vec(&mail, bincode::config::standard()).unwrap();
+            let (back, used) =
+                bincode::serde::decode_from_slice::<Mail, _>(&bytes, bincode::config::standard()).unwrap();
+            assert_eq!((back, used), (mail, bytes.len()));
+            // A part of one is none.
+            for cut in 0..bytes.len() {
+                let part = bincode::serde::decode_from_slice::<Mail, _>(&bytes[..cut], bincode::config::standard());
+                assert!(part.is_err());
+            }
+        }
+    }
+}
