@@ -23,6 +23,8 @@
 use crate::error::Error;
 use crate::memory::Region;
 #[cfg(all(target_os = "linux", not(loom)))]
+use crate::park;
+#[cfg(all(target_os = "linux", not(loom)))]
 use crate::share::Share;
 use crate::share::{ShareId, Ticket};
 use std::fmt;
@@ -103,13 +105,18 @@ pub trait Fabric: Send + Sync {
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::Misaligned`] (`offset` is no multiple of 4),
     /// [`Error::System`].
+    #[cfg(all(target_os = "linux", not(loom)))]
     fn park(
         &self,
         worker: WorkerId,
         offset: usize,
         timeout: Duration,
         is_idle: &mut dyn FnMut() -> bool,
-    ) -> Result<Wake, Error>;
+    ) -> Result<Wake, Error> {
+        let word = self.region().word32(offset)?;
+        self.will_park(worker);
+        park::park(word, timeout, is_idle)
+    }
 
     /// Whether this fabric's `park` has to be the one called where several fabrics share a region: it
     /// tells peers that a thread sleeps, which those that wake it by the word themselves need not know.
@@ -129,7 +136,10 @@ pub trait Fabric: Send + Sync {
     ///
     /// # Errors
     /// As for [`park`](Fabric::park).
-    fn wake(&self, offset: usize) -> Result<(), Error>;
+    #[cfg(all(target_os = "linux", not(loom)))]
+    fn wake(&self, offset: usize) -> Result<(), Error> {
+        park::wake(self.region().word32(offset)?)
+    }
 
     /// Moves along what the fabric has in hand for `worker`: completions to take, errors to find.
     /// The worker's thread calls it in each of its turns; it never waits. Fabrics with nothing of

@@ -155,10 +155,6 @@ impl Fabric for MixedFabric {
         }
     }
 
-    fn wake(&self, offset: usize) -> Result<(), Error> {
-        park::wake(self.region().word32(offset)?)
-    }
-
     fn poll(&self, worker: WorkerId) -> Result<(), Error> {
         self.parts.iter().try_for_each(|part| part.poll(worker))
     }

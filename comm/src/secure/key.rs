@@ -8,7 +8,7 @@ use crate::error::Error;
 use rustix::fs::{Mode, OFlags};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -86,6 +86,30 @@ impl Key {
     /// # Errors
     /// As there.
     pub fn read_of(path: &Path, is_trusted: impl FnOnce(u32) -> bool) -> Result<Key, Error> {
+        Key::read_if(path, is_trusted, |_| false)
+    }
+
+    /// As [`Key::read`], and also a file of root's that one of this process' groups may read, and nobody else (mode 0440 or
+    /// 0640): so Kubernetes mounts a Secret for a process that is not root (`fsGroup`).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_mounted(path: &Path) -> Result<Key, Error> {
+        let own = rustix::process::geteuid().as_raw();
+        let is_mounted = |file: &Metadata| {
+            let groups = rustix::process::getgroups().unwrap_or_default();
+            let is_own =
+                |gid: u32| rustix::process::getegid().as_raw() == gid || groups.iter().any(|own| own.as_raw() == gid);
+            file.uid() == 0 && file.mode() & 0o037 == 0 && is_own(file.gid())
+        };
+        Key::read_if(path, |owner| owner == 0 || may_use(own, owner), is_mounted)
+    }
+
+    fn read_if(
+        path: &Path,
+        is_trusted: impl FnOnce(u32) -> bool,
+        may_be_shared: impl FnOnce(&Metadata) -> bool,
+    ) -> Result<Key, Error> {
         let refuse = |problem: String| Error::KeyFile { path: path.to_owned(), problem };
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let own = rustix::process::geteuid().as_raw();
@@ -119,7 +143,7 @@ impl Key {
             return Err(refuse(format!("it belongs to {owner}, not to {runner}, who runs this: {cure}")));
         }
         let mode = metadata.mode() & 0o777;
-        if mode & 0o077 != 0 {
+        if mode & 0o077 != 0 && !may_be_shared(&metadata) {
             return Err(refuse(format!(
                 "others may read or write it (mode {mode:03o}): `chmod 600 {}`, and make a new key if others have had access. \
                  Who else is to use it gets a copy of his own",
@@ -281,6 +305,28 @@ mod tests {
         let refused = Key::generate().unwrap().write_new(&path);
         assert!(refused.unwrap_err().to_string().contains("remove it first"));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "something else");
+    }
+
+    /// As a Secret is mounted for a process of another user: root's, readable by a group of it. Here by root itself.
+    #[test]
+    fn a_mounted_file_may_be_read_by_an_own_group_and_nobody_else() {
+        let folder = folder();
+        let path = folder.path().join("rack.key");
+        Key::generate().unwrap().write_new(&path).unwrap();
+        let is_root = std::fs::metadata(&path).unwrap().uid() == 0;
+        for mode in [0o440, 0o640] {
+            set_mode(&path, mode);
+            assert_eq!(Key::read_mounted(&path).is_ok(), is_root, "{mode:o}");
+            assert!(Key::read(&path).is_err(), "{mode:o}");
+        }
+        for mode in [0o444, 0o460, 0o450, 0o644] {
+            set_mode(&path, mode);
+            assert!(Key::read_mounted(&path).is_err(), "{mode:o}");
+        }
+        set_mode(&path, 0o440);
+        if is_root && std::os::unix::fs::chown(&path, None, Some(12_345)).is_ok() {
+            assert!(Key::read_mounted(&path).is_err(), "a group that is not its own");
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub use handover::{BOOTSTRAP_VARIABLE, Bootstrap, Segments, create};
 use crate::connected_pairs::ConnectedPairs;
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
+use crate::fabric::{Connection, Fabric, Loss, MachineId, WorkerId};
 use crate::memory::{Region, WORD_BYTES};
 use crate::park;
 use crate::share::{Share, ShareFile, ShareId, Shares, Ticket, Tickets, check_room};
@@ -182,20 +182,6 @@ impl Fabric for ShmFabric {
         let region = Arc::clone(self.peer_region(peer)?);
         self.connected.insert(peer, worker)?;
         Ok(Box::new(ShmConnection { peer, region, reads: Tickets::default() }))
-    }
-
-    fn park(
-        &self,
-        _worker: WorkerId,
-        offset: usize,
-        timeout: Duration,
-        is_idle: &mut dyn FnMut() -> bool,
-    ) -> Result<Wake, Error> {
-        park::park(self.region().word32(offset)?, timeout, is_idle)
-    }
-
-    fn wake(&self, offset: usize) -> Result<(), Error> {
-        park::wake(self.region().word32(offset)?)
     }
 
     fn mapped(&self, machine: MachineId, share: ShareId) -> Result<Option<Arc<Share>>, Error> {

@@ -40,10 +40,9 @@ mod tests;
 
 use crate::connected_pairs::ConnectedPairs;
 use crate::error::Error;
-use crate::fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
+use crate::fabric::{Connection, Fabric, Loss, MachineId, WorkerId};
 use crate::liveness::Liveness;
 use crate::memory::{Region, WORD_BYTES};
-use crate::park;
 use crate::share::{Landing, Share, ShareId, Ticket, Tickets};
 use ether::{DeliveryThread, Flow, Load, Part};
 use std::ops::RangeInclusive;
@@ -189,20 +188,6 @@ impl Fabric for SimFabric {
             held_bytes,
             tickets,
         }))
-    }
-
-    fn park(
-        &self,
-        _worker: WorkerId,
-        offset: usize,
-        timeout: Duration,
-        is_idle: &mut dyn FnMut() -> bool,
-    ) -> Result<Wake, Error> {
-        park::park(self.region().word32(offset)?, timeout, is_idle)
-    }
-
-    fn wake(&self, offset: usize) -> Result<(), Error> {
-        park::wake(self.region().word32(offset)?)
     }
 
     fn cause(&self, peer: MachineId) -> Option<String> {

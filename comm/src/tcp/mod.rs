@@ -43,9 +43,8 @@ mod tests;
 use crate::connected_pairs::ConnectedPairs;
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
+use crate::fabric::{Connection, Fabric, Loss, MachineId, WorkerId};
 use crate::memory::{Region, WORD_BYTES};
-use crate::park;
 use crate::secure::{Initiating, Key};
 use greeting::{Claim, PURPOSE, Use};
 use incoming::Crowd;
@@ -336,24 +335,8 @@ impl Fabric for TcpFabric {
         Ok(Box::new(TcpConnection::new(peer, region_bytes, stream, Arc::clone(&self.shared))))
     }
 
-    fn park(
-        &self,
-        worker: WorkerId,
-        offset: usize,
-        timeout: Duration,
-        is_idle: &mut dyn FnMut() -> bool,
-    ) -> Result<Wake, Error> {
-        let word = self.region().word32(offset)?;
-        self.will_park(worker);
-        park::park(word, timeout, is_idle)
-    }
-
     fn will_park(&self, _worker: WorkerId) {
         self.poller.hand_over();
-    }
-
-    fn wake(&self, offset: usize) -> Result<(), Error> {
-        park::wake(self.region().word32(offset)?)
     }
 
     fn poll(&self, _worker: WorkerId) -> Result<(), Error> {

@@ -8,7 +8,7 @@ use super::frame::{Event, Intake, Question};
 use super::*;
 use crate::conformance::{self, Effort, REGION_BYTES};
 use crate::secure::SecureStream;
-use crate::{ShareId, Ticket};
+use crate::{ShareId, Ticket, Wake};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rustix::process::{Pid, Signal, kill_process};

@@ -4,16 +4,15 @@
 
 use super::board::Board;
 use super::raw;
-use crate::error::Error;
 use crate::fabric::{Loss, MachineId};
 use crate::liveness::Liveness;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The liveness of the peers of a verbs fabric.
 pub(super) struct VerbsLiveness {
     board: Arc<Board>,
-    record: Liveness,
+    /// Causes and deaths. Of those that left it does not know all: see `lost`.
+    pub(super) record: Liveness,
     /// What is wrong with the own device, asked when a peer is lost. Its events are no substitute: they come by a queue
     /// of the kernel's own, later than the first request that fails.
     own_trouble: Box<dyn Fn() -> Option<String> + Send + Sync>,
@@ -44,21 +43,6 @@ impl VerbsLiveness {
         let has_left = self.board.has_left(peer);
         self.record.lost(peer).or(has_left.then_some(Loss::Left))
     }
-
-    /// Why `peer` died.
-    pub(super) fn cause(&self, peer: MachineId) -> Option<String> {
-        self.record.cause(peer)
-    }
-
-    /// See `Fabric::watch`.
-    pub(super) fn watch(&self, timeout: Duration) -> Result<Option<MachineId>, Error> {
-        self.record.watch(timeout)
-    }
-
-    /// See `Fabric::end_watch`.
-    pub(super) fn end_watch(&self) {
-        self.record.end_watch();
-    }
 }
 
 /// What a completion that is none says, in words (`enum ibv_wc_status`).
@@ -86,6 +70,7 @@ mod tests {
     use super::super::board::LEFT;
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
 
     const A: MachineId = MachineId(1);
     const B: MachineId = MachineId(2);
@@ -103,9 +88,9 @@ mod tests {
         is_down.store(false, Ordering::Relaxed);
         liveness.mark_lost(A, "second");
         liveness.mark_lost(B, "third");
-        assert_eq!(liveness.cause(A).unwrap(), "first; port 1 of x is down");
-        assert_eq!(liveness.cause(B).unwrap(), "third");
-        assert_eq!(liveness.watch(Duration::MAX).unwrap(), Some(A));
+        assert_eq!(liveness.record.cause(A).unwrap(), "first; port 1 of x is down");
+        assert_eq!(liveness.record.cause(B).unwrap(), "third");
+        assert_eq!(liveness.record.watch(Duration::MAX).unwrap(), Some(A));
     }
 
     #[test]
@@ -115,7 +100,7 @@ mod tests {
         liveness.board.memory().word(part + LEFT).unwrap().store(1, Ordering::Relaxed);
         assert_eq!(liveness.lost(B), Some(Loss::Left));
         liveness.mark_lost(B, "its queue pairs are gone");
-        assert_eq!((liveness.lost(B), liveness.cause(B)), (Some(Loss::Left), None));
-        assert_eq!(liveness.watch(Duration::ZERO).unwrap(), None);
+        assert_eq!((liveness.lost(B), liveness.record.cause(B)), (Some(Loss::Left), None));
+        assert_eq!(liveness.record.watch(Duration::ZERO).unwrap(), None);
     }
 }

@@ -41,7 +41,6 @@ use crate::connected_pairs::ConnectedPairs;
 use crate::error::Error;
 use crate::fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
 use crate::memory::Region;
-use crate::park;
 use crate::share::{Share, ShareId, Ticket};
 use core::Core;
 use io_thread::IoThread;
@@ -117,11 +116,6 @@ impl VerbsFabric {
     pub fn counts(&self) -> Counts {
         self.core.counts()
     }
-
-    fn check_peer(&self, peer: MachineId) -> Result<usize, Error> {
-        let (own, machines) = (self.core.machine, self.core.machines);
-        self.core.region_bytes.get(&peer).copied().ok_or(Error::NoSuchPeer { machine: peer, own, machines })
-    }
 }
 
 impl Drop for VerbsFabric {
@@ -148,11 +142,12 @@ impl Fabric for VerbsFabric {
     }
 
     fn region_bytes(&self, peer: MachineId) -> Result<usize, Error> {
-        self.check_peer(peer)
+        let (own, machines) = (self.core.machine, self.core.machines);
+        self.core.region_bytes.get(&peer).copied().ok_or(Error::NoSuchPeer { machine: peer, own, machines })
     }
 
     fn connect(&self, peer: MachineId, worker: WorkerId) -> Result<Box<dyn Connection>, Error> {
-        self.check_peer(peer)?;
+        self.region_bytes(peer)?;
         let lane = self.core.lane_of(worker)?;
         self.connected.insert(peer, worker)?;
         Ok(Box::new(VerbsConnection { core: Arc::clone(&self.core), lane, peer }))
@@ -172,10 +167,6 @@ impl Fabric for VerbsFabric {
         true
     }
 
-    fn wake(&self, offset: usize) -> Result<(), Error> {
-        park::wake(self.region().word32(offset)?)
-    }
-
     fn poll(&self, worker: WorkerId) -> Result<(), Error> {
         let lane = self.core.lane_of(worker)?;
         self.core.lane(lane).poll()
@@ -186,20 +177,20 @@ impl Fabric for VerbsFabric {
     }
 
     fn cause(&self, peer: MachineId) -> Option<String> {
-        self.core.liveness.cause(peer)
+        self.core.liveness.record.cause(peer)
     }
 
     fn lost(&self, peer: MachineId) -> Result<Option<Loss>, Error> {
-        self.check_peer(peer)?;
+        self.region_bytes(peer)?;
         Ok(self.core.liveness.lost(peer))
     }
 
     fn watch(&self, timeout: Duration) -> Result<Option<MachineId>, Error> {
-        self.core.liveness.watch(timeout)
+        self.core.liveness.record.watch(timeout)
     }
 
     fn end_watch(&self) {
-        self.core.liveness.end_watch();
+        self.core.liveness.record.end_watch();
     }
 }
 

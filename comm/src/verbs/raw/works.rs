@@ -50,16 +50,9 @@ impl Works {
         check_access(self.memory.region().bytes(), offset, bytes, WORD_BYTES)?;
         let address = self.memory.region().base().expose_provenance() as u64 + offset as u64;
         let inline = if bytes <= self.inline_bytes { ffi::SEND_INLINE } else { 0 };
-        self.sources.push(ffi::Sge { addr: address, length: bytes as u32, lkey: self.memory.local_key() });
-        self.requests.push(ffi::SendWr {
-            wr_id: self.tag,
-            num_sge: 1,
-            opcode: ffi::WR_RDMA_WRITE,
-            send_flags: inline,
-            remote_addr: remote,
-            rkey: key,
-            ..ffi::SendWr::EMPTY
-        });
+        let source = ffi::Sge { addr: address, length: bytes as u32, lkey: self.memory.local_key() };
+        let request = ffi::SendWr { opcode: ffi::WR_RDMA_WRITE, send_flags: inline, ..ffi::SendWr::EMPTY };
+        self.add(request, source, remote, key);
         Ok(())
     }
 
@@ -76,16 +69,16 @@ impl Works {
         let landing = self.landing.get_or_insert_with(|| Arc::clone(landing));
         check_access(landing.region().bytes(), offset, bytes, WORD_BYTES)?;
         let address = landing.address() + offset as u64;
-        self.sources.push(ffi::Sge { addr: address, length: bytes as u32, lkey: landing.local_key() });
-        self.requests.push(ffi::SendWr {
-            wr_id: self.tag,
-            num_sge: 1,
-            opcode: ffi::WR_RDMA_READ,
-            remote_addr: remote,
-            rkey: key,
-            ..ffi::SendWr::EMPTY
-        });
+        let source = ffi::Sge { addr: address, length: bytes as u32, lkey: landing.local_key() };
+        self.add(ffi::SendWr { opcode: ffi::WR_RDMA_READ, ..ffi::SendWr::EMPTY }, source, remote, key);
         Ok(())
+    }
+
+    /// Adds a request between `source` and `remote` under `key`.
+    #[inline(always)]
+    fn add(&mut self, request: ffi::SendWr, source: ffi::Sge, remote: u64, key: u32) {
+        self.sources.push(source);
+        self.requests.push(ffi::SendWr { wr_id: self.tag, num_sge: 1, remote_addr: remote, rkey: key, ..request });
     }
 
     /// Adds a message without bytes that shows at the peer as a completion with `number`.
