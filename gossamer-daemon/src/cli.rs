@@ -7,6 +7,9 @@ mod detach;
 mod output;
 mod run;
 mod size;
+mod target;
+mod top;
+mod view;
 
 use std::process::ExitCode;
 
@@ -40,6 +43,14 @@ enum Command {
     Check(ask::Ask),
     /// Shows the last lines of the daemons' logs, or those about a program, or what a program has written
     Logs(ask::Logs),
+    /// Shows what a program's workers do, each second, as `top` does for processes
+    Top(top::Top),
+    /// Shows what all fibers of a program wait for
+    Dump(view::Dump),
+    /// Notes for some seconds what a program's workers do, for Perfetto and chrome://tracing
+    Trace(view::Trace),
+    /// Serves a page that shows what a program does, and its metrics for Prometheus
+    View(view::View),
     /// Makes a key for a rack
     Keygen(ask::Keygen),
 }
@@ -69,11 +80,15 @@ pub fn main() -> ExitCode {
     }
     let done = match cli.command {
         Command::Run(run) => run.main(),
-        Command::Ps(ask) => ask.ps(),
+        Command::Ps(ask) => ask.show(ask::Ask::ps),
         Command::Kill(kill) => kill.main(),
-        Command::Status(ask) => ask.status(),
-        Command::Check(ask) => ask.check(),
+        Command::Status(ask) => ask.show(ask::Ask::status),
+        Command::Check(ask) => ask.show(ask::Ask::check),
         Command::Logs(logs) => logs.main(),
+        Command::Top(top) => top.main(),
+        Command::Dump(dump) => dump.main(),
+        Command::Trace(trace) => trace.main(),
+        Command::View(view) => view.main(),
         Command::Keygen(keygen) => keygen.main(),
     };
     console::status("gossamer-launch", done)

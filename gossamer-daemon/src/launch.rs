@@ -4,11 +4,13 @@
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use comm::secure::Key;
 use gossamer::bootstrap::{FabricChoice, HostPlan, Plan, START_TIMEOUT_MS};
 use gossamer::control::Message;
+use gossamer::view::server::{self, Access};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -19,6 +21,7 @@ use crate::environment::Environment;
 use crate::error::LaunchError;
 use crate::gather::Gather;
 use crate::input;
+use crate::looks::{self, Looks};
 use crate::machines::{Event, Group, LOOK_INTERVAL, Start, Streams};
 use crate::orphans;
 use crate::outcome::{Cause, Ended};
@@ -55,6 +58,10 @@ pub struct LaunchConfig {
     pub prefix: bool,
     /// By which rules it ends.
     pub policy: Policy,
+    /// Who may look at it, and where.
+    pub view: Option<Access>,
+    /// Tells the user where that is.
+    pub on_view: fn(&str),
 }
 
 impl LaunchConfig {
@@ -72,6 +79,8 @@ impl LaunchConfig {
             start_timeout: Duration::from_millis(START_TIMEOUT_MS),
             prefix: true,
             policy: Policy::default(),
+            view: None,
+            on_view: |_| (),
         }
     }
 }
@@ -109,7 +118,12 @@ pub fn run(config: &LaunchConfig) -> Result<Ended, LaunchError> {
         groups.push(group);
     }
     let forwarding = Forwarding::start(stdout, stderr).map_err(LaunchError::system("start the threads for output"))?;
-    watch(&mut groups, &mut supervisor, Gather::new(config.machines, key), &forwarding, &signals)?;
+    let (looker, mut looks) = looks::channel(config.machines).map_err(LaunchError::system("watch the program"))?;
+    if let Some(access) = &config.view {
+        let server = server::serve(access, Arc::new(looker)).map_err(LaunchError::system("serve the view (--view)"))?;
+        (config.on_view)(server.url());
+    }
+    watch(&mut groups, &mut supervisor, &mut looks, Gather::new(config.machines, key), &forwarding, &signals)?;
     orphans::end(ORPHANS_LIMIT); // they may hold the pipes
     forwarding.finish(&signals).into_iter().for_each(|stream| supervisor.on_unwritten(stream, Instant::now()));
     let mut ended = supervisor.ended();
@@ -173,13 +187,19 @@ fn allowed_cores() -> Vec<u16> {
 fn watch(
     groups: &mut [Group],
     supervisor: &mut Supervisor,
+    looks: &mut Looks,
     mut gather: Gather,
     forwarding: &Forwarding,
     signals: &Signals,
 ) -> Result<(), LaunchError> {
     while !supervisor.is_over() {
-        wait(groups, supervisor.deadline(), forwarding, signals)
+        wait(groups, supervisor.deadline(), forwarding, looks, signals)
             .map_err(LaunchError::system("wait for the machines"))?;
+        for (ask, look) in looks.questions() {
+            for group in groups.iter_mut() {
+                group.tell_all(&Message::Look { ask, look });
+            }
+        }
         while let Some(signal) = signals.take() {
             supervisor.on_signal(signal, Instant::now());
         }
@@ -196,6 +216,9 @@ fn watch(
                         }
                         Err(cause) => supervisor.on_death(machine, Cause::Protocol(cause), Instant::now()),
                     },
+                    Event::Said { machine, message: Message::Seen { ask, is_last, bytes } } => {
+                        looks.on_seen(machine, ask, is_last, bytes);
+                    }
                     event => supervisor.on_event(event, Instant::now()),
                 }
             }
@@ -222,10 +245,17 @@ fn pass_on(group: &mut Group, gather: &Gather, machine: u16) {
 }
 
 /// Waits for something to happen, at most until `deadline`, and no longer than machines may go without being looked at.
-fn wait(groups: &[Group], deadline: Option<Instant>, forwarding: &Forwarding, signals: &Signals) -> Result<(), Errno> {
+fn wait(
+    groups: &[Group],
+    deadline: Option<Instant>,
+    forwarding: &Forwarding,
+    looks: &Looks,
+    signals: &Signals,
+) -> Result<(), Errno> {
     let mut fds: Vec<PollFd<'_>> = groups.iter().map(|group| PollFd::new(group, PollFlags::IN)).collect();
     fds.extend(signals.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
     fds.push(PollFd::from_borrowed_fd(forwarding.failed(), PollFlags::IN));
+    fds.push(PollFd::from_borrowed_fd(looks.asked(), PollFlags::IN));
     let left = deadline.map_or(LOOK_INTERVAL, |at| at.saturating_duration_since(Instant::now()).min(LOOK_INTERVAL));
     let timeout = Timespec::try_from(left).ok();
     match poll(&mut fds, timeout.as_ref()) {

@@ -11,8 +11,10 @@
 //! 5. `input`, `output`: the standard streams
 //! 6. [`supervisor`]: who finished, who died, who is told to end, who is killed
 //! 7. [`outcome`]: what to say about it and which status to exit with
+//! 8. [`looks`]: questions of who watches it
 //!
-//! What passes between launcher and machine is in `gossamer::bootstrap` and `gossamer::control`. Linux only.
+//! The last three of them, and [`gather`], are those of `gossamer::supervise`: machine 0 of a program that a foreign
+//! launcher started judges by the same rules. What passes between launcher and machine is in `gossamer::bootstrap` and `gossamer::control`. Linux only.
 
 pub mod cli;
 pub mod config;
@@ -21,16 +23,16 @@ pub mod daemon;
 mod descriptors;
 pub mod environment;
 pub mod error;
-pub mod gather;
 mod input;
 pub mod launch;
+pub mod looks;
 pub mod machines;
 mod orphans;
-pub mod outcome;
 mod output;
 pub mod part;
 pub mod rack;
-mod signals;
-pub mod supervisor;
 mod tie;
 pub mod wire;
+
+use gossamer::supervise::signals;
+pub use gossamer::supervise::{gather, outcome, supervisor};

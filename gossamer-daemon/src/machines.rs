@@ -28,6 +28,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_proce
 use crate::core_dump;
 use crate::error::LaunchError;
 use crate::orphans;
+pub use crate::supervisor::Event;
 use crate::tie::tie;
 
 /// How long a killed process may take to go when a group is dropped.
@@ -74,39 +75,6 @@ pub struct Pipes {
     pub stdout: Option<ChildStdout>,
     /// Standard error.
     pub stderr: Option<ChildStderr>,
-}
-
-/// What a machine did.
-#[derive(Debug)]
-pub enum Event {
-    /// It said this.
-    Said {
-        /// Which machine.
-        machine: u16,
-        /// Any message; whether a machine may say it is the receiver's to decide.
-        message: Message,
-    },
-    /// It said what is no message. Nothing more is heard of it but its exit.
-    Nonsense {
-        /// Which machine.
-        machine: u16,
-        /// What was wrong with it.
-        error: ControlError,
-    },
-    /// It has been stopped by a signal for so long that it counts as dead; told once.
-    Stood {
-        /// Which machine.
-        machine: u16,
-        /// The number of the signal.
-        signal: i32,
-    },
-    /// Its process has ended, and what it had started and left behind in its process group was killed.
-    Exited {
-        /// Which machine.
-        machine: u16,
-        /// How.
-        status: ExitStatus,
-    },
 }
 
 /// The machines of one program on one host. Killed when dropped alive.
@@ -286,9 +254,14 @@ impl Group {
 
     /// Tells all machines to end, for this reason.
     pub fn tell_to_end(&mut self, reason: &str) {
+        self.tell_all(&Message::End { reason: reason.to_owned() });
+    }
+
+    /// Sends a message to all machines.
+    pub fn tell_all(&mut self, message: &Message) {
         let numbers: Vec<u16> = self.numbers().collect();
         for machine in numbers {
-            self.send(machine, Message::End { reason: reason.to_owned() });
+            self.send(machine, message.clone());
         }
     }
 

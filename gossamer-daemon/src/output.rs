@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+pub use crate::outcome::Unwritten;
 use crate::signals::Signals;
 use crate::wire::Stream;
 
@@ -33,39 +34,6 @@ impl Source {
     /// `stream` is the reading end of a pipe; `prefix` goes before each line.
     pub fn new(stream: impl Into<OwnedFd>, prefix: &str) -> Source {
         Source { stream: File::from(stream.into()), lines: Lines::new(prefix) }
-    }
-}
-
-/// A stream of this process that could not be written.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot write to {}: {error}{}", name(*stream), cure(error))]
-pub struct Unwritten {
-    /// Which.
-    pub stream: Stream,
-    /// Why.
-    pub error: io::Error,
-}
-
-impl Unwritten {
-    /// Whether nobody reads it any more, which is the reader's choice and no failure.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        self.error.kind() == io::ErrorKind::BrokenPipe
-    }
-}
-
-fn name(stream: Stream) -> &'static str {
-    match stream {
-        Stream::Out => "standard output",
-        Stream::Err => "standard error",
-    }
-}
-
-fn cure(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room there, or write elsewhere",
-        io::ErrorKind::FileTooLarge => "; see ulimit -f, or write elsewhere",
-        _ => "",
     }
 }
 
@@ -109,7 +77,7 @@ impl Forwarding {
                 drop(sources); // closes the pipes, not before the cause is told
                 drop(alive);
             };
-            std::thread::Builder::new().name(name(stream).into()).spawn(forward)?;
+            std::thread::Builder::new().name(stream.name().into()).spawn(forward)?;
         }
         Ok(Forwarding { stop, running, unwritten, failed })
     }

@@ -23,25 +23,36 @@
 //! machine -> launcher   Lost(machine, reason)     it has lost another machine, which may be news to the launcher or not
 //! ```
 //!
+//! and while somebody watches the program (`view`), once it runs:
+//!
+//! ```text
+//! launcher -> machine   Look(ask, what)           what do you do? The number tells one question from another
+//! machine -> launcher   Seen(ask, is_last, bytes) the answer, in as many parts as it takes
+//! ```
+//!
 //! The *launcher* is whoever started the process: `gossamer-launch`, or a part of a host's daemon. It passes
 //! endpoints and the key on and looks inside neither. End of file on either side means that the other process is
 //! gone.
 
 mod channel;
+mod look;
 
 use std::io;
 
 use comm::secure::Key;
 
 pub use channel::Control;
+pub use look::Look;
 
 /// Version of the messages and of the bootstrap variables. Both sides must have the same.
-pub const PROTOCOL_VERSION: u8 = 3;
+pub const PROTOCOL_VERSION: u8 = 4;
 
 /// The longest packet, in bytes; a longer one is an error.
 pub const MAX_MESSAGE_BYTES: usize = 32 * 1024;
 /// The longest endpoint, in bytes.
 pub const MAX_ENDPOINT_BYTES: usize = 16 * 1024;
+/// The longest part of an answer to [`Message::Look`], in bytes.
+pub const MAX_SEEN_BYTES: usize = 24 * 1024;
 /// The longest text, in bytes. Longer ones are cut when they are sent.
 pub const MAX_TEXT_BYTES: usize = 4000;
 
@@ -53,6 +64,8 @@ const ENDPOINT: u8 = 5;
 const SECRET: u8 = 6;
 const PEER: u8 = 7;
 const LOST: u8 = 8;
+const LOOK: u8 = 9;
+const SEEN: u8 = 10;
 
 /// What the two sides say to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,6 +114,22 @@ pub enum Message {
         /// What the fabric says about it.
         reason: String,
     },
+    /// Launcher to machine: somebody watches the program.
+    Look {
+        /// Comes back with the answer.
+        ask: u32,
+        /// What they want to know.
+        look: Look,
+    },
+    /// Machine to launcher: a part of the answer.
+    Seen {
+        /// As it came.
+        ask: u32,
+        /// Nothing more follows.
+        is_last: bool,
+        /// At most [`MAX_SEEN_BYTES`]; opaque to the launcher.
+        bytes: Vec<u8>,
+    },
     /// Launcher to machine: stop, exit with status 0.
     End {
         /// The cause, in words.
@@ -134,7 +163,7 @@ impl Message {
     /// The packet of this message, at most [`MAX_MESSAGE_BYTES`] long; a longer reason is cut at a character.
     ///
     /// # Panics
-    /// If an endpoint is longer than [`MAX_ENDPOINT_BYTES`]: no machine makes such.
+    /// If an endpoint is longer than [`MAX_ENDPOINT_BYTES`], or an answer than [`MAX_SEEN_BYTES`]: no machine makes such.
     ///
     /// ```
     /// use gossamer::control::Message;
@@ -172,6 +201,18 @@ impl Message {
                 bytes.push(LOST);
                 bytes.extend_from_slice(&machine.to_le_bytes());
                 push_text(&mut bytes, reason);
+            }
+            Message::Look { ask, look } => {
+                bytes.push(LOOK);
+                bytes.extend_from_slice(&ask.to_le_bytes());
+                bytes.extend_from_slice(&look.to_bytes());
+            }
+            Message::Seen { ask, is_last, bytes: seen } => {
+                assert!(seen.len() <= MAX_SEEN_BYTES, "an answer in parts of {} bytes", seen.len());
+                bytes.push(SEEN);
+                bytes.extend_from_slice(&ask.to_le_bytes());
+                bytes.push(u8::from(*is_last));
+                bytes.extend_from_slice(seen);
             }
             Message::End { reason } => {
                 bytes.push(END);
@@ -238,6 +279,20 @@ impl Message {
             LOST => {
                 let (machine, rest) = numbered()?;
                 Message::Lost { machine, reason: text(rest)? }
+            }
+            LOOK => {
+                let (ask, look) = body.split_first_chunk().ok_or_else(|| malformed("Look has no number"))?;
+                let look = Look::from_bytes(look).ok_or_else(|| malformed("it asks for what there is not"))?;
+                Message::Look { ask: u32::from_le_bytes(*ask), look }
+            }
+            SEEN => {
+                let (ask, rest) = body.split_first_chunk().ok_or_else(|| malformed("Seen has no number"))?;
+                match rest.split_first() {
+                    Some((is_last @ (0 | 1), bytes)) if bytes.len() <= MAX_SEEN_BYTES => {
+                        Message::Seen { ask: u32::from_le_bytes(*ask), is_last: *is_last == 1, bytes: bytes.to_vec() }
+                    }
+                    _ => return Err(malformed("Seen is too long, or not known to be the last")),
+                }
             }
             END => Message::End { reason: text(body)? },
             _ => return Err(malformed("its kind is unknown")),

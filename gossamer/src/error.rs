@@ -4,12 +4,15 @@ use std::ffi::OsString;
 
 use crate::bootstrap::{BootstrapError, Plan};
 use crate::connect::name;
+use crate::meet::MeetError;
 
 /// What can go wrong between the start of the process and that of `gsm_main`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
+    #[error(transparent)]
+    Meet(#[from] MeetError),
     #[error("the machines cannot be connected: {source}{place}")]
     Fabric {
         source: comm::Error,

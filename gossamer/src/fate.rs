@@ -7,7 +7,6 @@
 //! others are ended by their launcher at any time; whoever sees that as a death tells the launcher, which knows
 //! better.
 
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, OnceLock, Weak};
@@ -17,8 +16,11 @@ use std::time::{Duration, Instant};
 use comm::secure::Key;
 use comm::{Fabric, Loss, MachineId};
 
+use crate::complain::complain;
 use crate::control::{Control, Message};
 use crate::error::StartError;
+use crate::meet;
+use crate::view::answer::Answers;
 
 /// Exit status when this machine cannot go on (`EX_SOFTWARE` of sysexits.h).
 const FAILURE_STATUS: i32 = 70;
@@ -55,6 +57,7 @@ pub(crate) fn end(cause: &str) -> ! {
     if let Some(sharing) = FATE_SHARING.get() {
         // If the launcher has gone there is nobody left to tell.
         let _ = sharing.control.send(&Message::Failed { reason: cause.to_owned() });
+        meet::last_words();
     }
     std::process::exit(FAILURE_STATUS)
 }
@@ -119,12 +122,7 @@ pub(crate) fn finish(fabric: Arc<dyn Fabric>, watch: Watch, control: &Control, s
     if let Err(error) = control.send(&Message::Finished { status }) {
         complain(format_args!("the launcher cannot be told of the end: {error}"));
     }
-}
-
-/// One line on stderr, in one write: the process may be ended at any moment, and half a line tells nobody anything.
-fn complain(what: std::fmt::Arguments<'_>) {
-    let line = format!("gossamer: {what}\n");
-    let _ = std::io::stderr().write_all(line.as_bytes()); // nobody reads it: the launcher is told too
+    meet::wait_for_the_others();
 }
 
 fn is_over() -> bool {
@@ -162,13 +160,15 @@ fn report_loss(peer: u16, reason: &str) {
     std::process::exit(FAILURE_STATUS)
 }
 
-fn listen(control: &Control, news: &Sender<News>) {
+fn listen(control: &Arc<Control>, news: &Sender<News>) {
+    let answers = Answers::default();
     let told = loop {
         // Where nobody waits for news any more the program has started: they are late, and of no use.
         match control.receive() {
             Ok(Some(Message::End { .. })) => break Ok(()),
             Ok(Some(Message::Secret { key })) => drop(news.send(News::Secret(key))),
             Ok(Some(Message::Peer { machine, endpoint })) => drop(news.send(News::Peer(machine, endpoint))),
+            Ok(Some(Message::Look { ask, look })) => answers.look(control, ask, look),
             Ok(Some(_)) => {}
             Ok(None) => break Err("the launcher has gone".to_owned()),
             Err(error) => break Err(error.to_string()),

@@ -19,7 +19,8 @@
 //! ```
 //!
 //! `PROGRAM` alone runs it as one process, `gossamer-launch run --local 4 PROGRAM` as four processes of this host,
-//! `gossamer-launch run --rack rack.yaml PROGRAM` or `GOSSAMER_RACK=rack.yaml PROGRAM` on the hosts of a rack.
+//! `gossamer-launch run --rack rack.yaml PROGRAM` or `GOSSAMER_RACK=rack.yaml PROGRAM` on the hosts of a rack; `srun
+//! --mpi=pmi2`, `mpirun`, or an Indexed Job of Kubernetes start it where they run, with no daemon and no file.
 //!
 //! - [`main`] starts the program; [`rack`] says what it runs on, [`here`] where the caller runs; a [`Place`] is a
 //!   worker.
@@ -43,6 +44,7 @@ compile_error!(
 
 pub mod bootstrap;
 mod builder;
+mod complain;
 mod connect;
 pub mod control;
 mod controller;
@@ -50,6 +52,8 @@ mod entrust;
 mod error;
 mod fate;
 pub mod file;
+pub mod link;
+mod meet;
 mod over_verbs;
 mod rack;
 mod remote;
@@ -57,17 +61,21 @@ mod service;
 mod spawn;
 mod start;
 mod stats;
+mod stuck;
+pub mod supervise;
 pub mod sync;
+pub mod view;
 mod workers;
 
 pub use builder::{Builder, builder};
 pub use entrust::{entrust, entrust_on, entrust_with};
+pub use meet::is_one_of_several;
 pub use rack::{Machine, Place, Rack, Transport, here, rack};
 pub use spawn::{spawn, spawn_on, spawn_with};
 pub use start::main;
 pub use stats::{Stats, rack_stats, stats};
 pub use trust::{
-    Error, Held, JoinHandle, Latch, LatchGuard, NoRef, Pending, Promise, PromiseId, Shared, Trust, TrusteeReference,
-    apply_each, apply_each_with, join_all, local_trustee, promise, sleep, try_apply_each, try_apply_each_with,
-    wait_all, yield_now,
+    Error, Frozen, Held, JoinHandle, Latch, LatchGuard, NoRef, Pending, Promise, PromiseId, Shared, Trust,
+    TrusteeReference, apply_each, apply_each_with, join_all, local_trustee, promise, sleep, try_apply_each,
+    try_apply_each_with, wait_all, yield_now,
 };

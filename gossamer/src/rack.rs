@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use trust::{TrusteeId, TrusteeReference};
 
@@ -120,9 +121,20 @@ pub struct Machine {
 pub struct Rack {
     pub(crate) machine: u16,
     pub(crate) machines: Vec<Machine>,
+    pub(crate) starter: String,
 }
 
 impl Rack {
+    /// What has started the program: `gossamer-launch` (also with a rack of hosts), `slurm step 71.0`, `mpirun`, `hydra`,
+    /// `kubernetes`, `a meeting at HOST:PORT`, or, for one process by itself, `alone`.
+    ///
+    /// ```
+    /// gossamer::main(|| assert_eq!(gossamer::rack().starter(), "alone"), 1);
+    /// ```
+    pub fn starter(&self) -> &str {
+        &self.starter
+    }
+
     /// The machine that this is, from 0.
     ///
     /// ```
@@ -228,6 +240,7 @@ pub(crate) struct Program {
     pub(crate) rack: Rack,
     /// Of the workers of this machine.
     pub(crate) trustees: Vec<TrusteeReference>,
+    pub(crate) since: Instant,
     next_entrust: AtomicUsize,
     next_spawn: AtomicUsize,
 }
@@ -238,7 +251,8 @@ impl Program {
     /// Makes it known to this process. False if there is one already.
     pub(crate) fn begin(rack: Rack, trustees: Vec<TrusteeReference>) -> bool {
         let (next_entrust, next_spawn) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        PROGRAM.set(Program { rack, trustees, next_entrust, next_spawn }).is_ok()
+        let since = Instant::now();
+        PROGRAM.set(Program { rack, trustees, since, next_entrust, next_spawn }).is_ok()
     }
 
     /// The worker of this machine whose turn it is to get a property.
@@ -250,6 +264,11 @@ impl Program {
     pub(crate) fn next_spawn(&self) -> TrusteeReference {
         self.trustees[self.next_spawn.fetch_add(1, Ordering::Relaxed) % self.trustees.len()]
     }
+}
+
+/// The program, once it runs.
+pub(crate) fn try_program() -> Option<&'static Program> {
+    PROGRAM.get()
 }
 
 /// The program that runs.
@@ -320,7 +339,11 @@ mod tests {
             slots_bytes: 2000,
             transport,
         };
-        let rack = Rack { machine: 1, machines: vec![machine(1, 7, Transport::Tcp), machine(2, 8, Transport::Here)] };
+        let rack = Rack {
+            machine: 1,
+            machines: vec![machine(1, 7, Transport::Tcp), machine(2, 8, Transport::Here)],
+            starter: "alone".into(),
+        };
         let places: Vec<_> = rack.places().map(|place| place.to_string()).collect();
         assert_eq!(places, ["m0w0", "m1w0", "m1w1"]);
         assert!(rack.has(Place::of(1, 1)) && !rack.has(Place::of(0, 1)) && !rack.has(Place::of(2, 0)));

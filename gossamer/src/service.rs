@@ -2,7 +2,8 @@
 //! whatever the program's workers do. Every machine of a rack of several has one.
 //!
 //! It is for what concerns a machine rather than one of its workers. As yet: how many requests these have made, for a trustee of another
-//! machine that would drop a property (`trust/src/property/reclaim.rs`); what threads without links have for other machines; statistics.
+//! machine that would drop a property (`trust/src/property/reclaim.rs`); what threads without links have for other machines; statistics; word of
+//! waits that lead to other machines (`trust/src/runtime/watch/rack.rs`).
 //!
 //! To the fabric it is one worker more, behind the others (`remote/layout.rs`). To the program it is none: `rack()` does not list it,
 //! and nothing of the program is entrusted or spawned there. It sleeps until it is asked, and has no core to itself.

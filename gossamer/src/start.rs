@@ -1,6 +1,7 @@
 //! The start of a program on this machine, and its end (thesis 3.2.2).
 //!
-//! Alone, with no launcher: a pool of workers in this process, and `gsm_main` as its first fiber. As machine m of N:
+//! Alone, with no launcher: a pool of workers in this process, and `gsm_main` as its first fiber. As machine m of N, with a
+//! launcher of ours or one of many kinds (`meet`):
 //!
 //! 1. take up the launch descriptor; from here on the launcher can end this process (`fate`)
 //! 2. find the other machines, and open the fabric to them (`connect`); from here on their death ends this process too
@@ -19,15 +20,20 @@ use crate::control::Message;
 use crate::controller::become_launcher;
 use crate::error::StartError;
 use crate::fate;
+use crate::meet::{self, Start};
 use crate::rack::{Machine, Program, Rack, Transport};
 use crate::remote::{Image, Layout, Slots, Wiring};
-use crate::{Place, service, workers};
+use crate::{Place, service, stuck, workers};
+
+/// What [`Rack::starter`] says where a launcher of ours has started the program.
+const LAUNCHER: &str = "gossamer-launch";
 
 /// Runs `gsm_main` as the first fiber of a program that spans the rack, with `threads` workers in all (0: as many as
 /// this host has cores; the launcher's `--threads` counts more).
 ///
 /// Started by `gossamer-launch`, this process is one machine of the program: `gsm_main` runs on machine 0, while the
-/// other machines serve and do not return from here. Started by itself, it is the whole rack: the same program, no
+/// other machines serve and do not return from here. The same holds where Slurm, `mpirun`, hydra or variables have started
+/// several of it ([`Rack::starter`]). Started by itself, it is the whole rack: the same program, no
 /// set-up; where the environment variable `GOSSAMER_RACK` names a `rack.yaml`, it becomes `gossamer-launch run` and
 /// runs on that rack. Returns when `gsm_main` has returned and all fibers of the workers of this machine have ended;
 /// fibers of other machines that nobody waits for end there and then, as threads do at the end of a process's `main`.
@@ -59,8 +65,12 @@ pub fn main<F: FnOnce() + Send + 'static>(gsm_main: F, threads: usize) {
 /// [`main`], with these settings.
 pub(crate) fn start<F: FnOnce() + Send + 'static>(settings: &Builder, gsm_main: F, threads: usize) {
     let run = match Bootstrap::from_env() {
-        Ok(None) => become_launcher().and_then(|()| run_alone(settings, gsm_main, threads)),
-        Ok(Some(bootstrap)) => run_machine(settings, bootstrap, gsm_main, threads),
+        Ok(None) => match meet::start() {
+            Ok(Start::Alone) => become_launcher().and_then(|()| run_alone(settings, gsm_main, threads)),
+            Ok(Start::Machine(bootstrap, starter)) => run_machine(settings, *bootstrap, starter, gsm_main, threads),
+            Err(error) => Err(error.into()),
+        },
+        Ok(Some(bootstrap)) => run_machine(settings, bootstrap, LAUNCHER.to_owned(), gsm_main, threads),
         Err(error) => Err(error.into()),
     };
     match run {
@@ -77,7 +87,8 @@ fn run_alone<F: FnOnce() + Send + 'static>(settings: &Builder, gsm_main: F, thre
     let slots_bytes = Layout::new(vec![workers], Slots::SHM).slots_bytes(0);
     let (address, process) = (std::net::Ipv4Addr::LOCALHOST.into(), std::process::id());
     let machine = Machine { workers, host: host(), address, process, slots_bytes, transport: Transport::Here };
-    begin(Rack { machine: 0, machines: vec![machine] }, &pool);
+    begin(Rack { machine: 0, machines: vec![machine], starter: "alone".to_owned() }, &pool);
+    crate::view::serve_alone();
     Ok(run_first_fiber(Threads { workers: pool, service: None }, gsm_main))
 }
 
@@ -85,6 +96,7 @@ fn run_alone<F: FnOnce() + Send + 'static>(settings: &Builder, gsm_main: F, thre
 fn run_machine<F: FnOnce() + Send + 'static>(
     settings: &Builder,
     bootstrap: Bootstrap,
+    starter: String,
     gsm_main: F,
     threads: usize,
 ) -> Result<u8, StartError> {
@@ -95,6 +107,7 @@ fn run_machine<F: FnOnce() + Send + 'static>(
     drop(news);
     let Connected { fabric, layout, hellos, transports } = connected;
     let slots_bytes = layout.slots_bytes(own) as u64;
+    crate::link::note(&fabric);
     let watch = fate::watch(&fabric).map_err(StartError::Thread)?;
 
     trust::link::set_machine(own).map_err(StartError::TooLate)?;
@@ -110,8 +123,9 @@ fn run_machine<F: FnOnce() + Send + 'static>(
         slots_bytes: layout.slots_bytes(hello.machine),
         transport,
     });
-    begin(Rack { machine: own, machines: machines.collect() }, &threads.workers);
+    begin(Rack { machine: own, machines: machines.collect(), starter }, &threads.workers);
     threads.attach(own, &Wiring { fabric: fabric.clone(), layout, image })?;
+    stuck::watch().map_err(StartError::Thread)?;
     control.send(&Message::Ready { pid: std::process::id(), slots_bytes })?;
     if own != 0 {
         serve_until_the_end();
@@ -149,6 +163,10 @@ impl Threads {
             let wiring = wiring.clone();
             let attached = trust::spawn_on(&trustee, move || wiring.attach(place.worker)).join();
             attached.map_err(|panic| StartError::Worker(panic_text(&*panic)))??;
+        }
+        if self.service.is_some() {
+            let service = |machine| TrusteeReference::from_id(wiring.layout.service(machine).trustee_id());
+            trust::link::watch_rack(&(0..wiring.layout.machines()).map(service).collect::<Vec<_>>(), own);
         }
         Ok(())
     }

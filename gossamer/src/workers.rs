@@ -36,7 +36,9 @@ pub(crate) fn divide(plan: &Plan, cores: &[u16], threads: usize) -> Result<Vec<u
         let (amount, place, sharers) = match total {
             Some(total) => (total.saturating_sub(taken), place, open.len()),
             None => {
-                let on_host = |other: &&usize| plan.machines[**other].host == plan.machines[machine].host;
+                let shares = |other: usize| !plan.has_own_cores || other == machine;
+                let is_on_host = |other: usize| plan.machines[other].host == plan.machines[machine].host;
+                let on_host = |other: &&usize| is_on_host(**other) && shares(**other);
                 let place = open[..place].iter().filter(on_host).count();
                 (usize::from(cores[machine]), place, open.iter().filter(on_host).count())
             }
@@ -94,8 +96,9 @@ pub(crate) fn usable(cores: &[usize]) -> usize {
 pub(crate) fn start_pool(settings: &Builder, plan: &Plan, workers: &[u16], own: u16) -> Result<Threadpool, StartError> {
     let count = |machine: u16| usize::from(workers[usize::from(machine)]);
     let host = plan.machines[usize::from(own)].host;
-    let total: usize = plan.machines_of(host).map(count).sum();
-    let before: usize = plan.machines_of(host).filter(|machine| *machine < own).map(count).sum();
+    let sharers = || plan.machines_of(host).filter(|machine| !plan.has_own_cores || *machine == own);
+    let total: usize = sharers().map(count).sum();
+    let before: usize = sharers().filter(|machine| *machine < own).map(count).sum();
     let builder = builder(settings, workers[usize::from(own)], own);
     let cores = cores(plan.host_of(own))?;
     if total > usable(&cores) || trust::link::cpu_quota().is_some_and(|quota| quota < cores.len()) {

@@ -35,7 +35,7 @@ pub(super) struct Ask {
 
     /// One JSON object instead of text
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -87,7 +87,7 @@ impl Ask {
     }
 
     /// The rack, its key, and the hosts to ask.
-    fn whom(&self) -> Result<(RackConfig, Key, Vec<Host>), ExitCode> {
+    pub(super) fn whom(&self) -> Result<(RackConfig, Key, Vec<Host>), ExitCode> {
         let failed = |error: &dyn std::fmt::Display| {
             complain(error);
             ExitCode::from(FAILURE_STATUS)
@@ -98,19 +98,17 @@ impl Ask {
         Ok((rack, key, hosts))
     }
 
-    /// As [`Ask::all`], for those that only want the status.
-    fn statuses(&self) -> Result<(RackConfig, Vec<Status>), ExitCode> {
-        let (rack, answers) = self.all(&Request::Status)?;
-        Ok((rack, answers.into_iter().map(Status::of).collect()))
+    /// Asks for the status, and has it shown by `ps`, `status` or `check`.
+    pub(super) fn show(&self, how: fn(&Self, &RackConfig, &[Status]) -> io::Result<ExitCode>) -> io::Result<ExitCode> {
+        match self.all(&Request::Status) {
+            Ok((rack, answers)) => how(self, &rack, &answers.into_iter().map(Status::of).collect::<Vec<_>>()),
+            Err(code) => Ok(code),
+        }
     }
 
-    pub(super) fn ps(&self) -> io::Result<ExitCode> {
-        let (_, statuses) = match self.statuses() {
-            Ok(all) => all,
-            Err(code) => return Ok(code),
-        };
+    pub(super) fn ps(&self, _: &RackConfig, statuses: &[Status]) -> io::Result<ExitCode> {
         let mut programs: BTreeMap<String, (String, String, u64, Vec<Value>)> = BTreeMap::new();
-        for status in &statuses {
+        for status in statuses {
             for program in status.host.iter().flat_map(|(_, host)| &host.programs) {
                 let entry = programs.entry(program.id.clone());
                 let entry = entry.or_insert_with(|| (program.path.clone(), program.owner.clone(), 0, Vec::new()));
@@ -125,47 +123,39 @@ impl Ask {
         if self.json {
             let program = |(id, (path, owner, seconds, machines)): (&String, &(String, String, u64, Vec<Value>))| json!({"id": id, "path": path, "owner": owner, "seconds": seconds, "machines": machines});
             let programs: Vec<Value> = programs.iter().map(program).collect();
-            print(&json!({"programs": programs, "unreachable": unreachable_hosts(&statuses)}).to_string())?;
+            print(&json!({"programs": programs, "unreachable": unreachable_hosts(statuses)}).to_string())?;
         } else {
             print(&format!("{:<10}{:<10}{:<10}{:<20}PATH", "PROGRAM", "MACHINES", "TIME", "OWNER"))?;
             for (id, (path, owner, seconds, machines)) in &programs {
                 let time = size::seconds(*seconds);
                 print(&format!("{id:<10}{:<10}{time:<10}{owner:<20}{path}", machines.len()))?;
             }
-            complain_of_unreachable(&statuses);
+            complain_of_unreachable(statuses);
         }
         Ok(code(statuses.iter().all(|status| status.host.is_ok())))
     }
 
-    pub(super) fn status(&self) -> io::Result<ExitCode> {
-        let (rack, statuses) = match self.statuses() {
-            Ok(all) => all,
-            Err(code) => return Ok(code),
-        };
+    pub(super) fn status(&self, rack: &RackConfig, statuses: &[Status]) -> io::Result<ExitCode> {
         if self.json {
             let hosts: Vec<Value> = statuses.iter().map(Status::to_json).collect();
             print(&json!({"rack": rack.name, "hosts": hosts}).to_string())?;
         } else {
-            for status in &statuses {
+            for status in statuses {
                 print(&status.to_text())?;
             }
         }
         Ok(code(statuses.iter().all(|status| status.host.is_ok())))
     }
 
-    pub(super) fn check(&self) -> io::Result<ExitCode> {
-        let (rack, statuses) = match self.statuses() {
-            Ok(all) => all,
-            Err(code) => return Ok(code),
-        };
+    pub(super) fn check(&self, rack: &RackConfig, statuses: &[Status]) -> io::Result<ExitCode> {
         let mut is_well = true;
         let mut hosts = Vec::new();
         if !self.json {
             print(&format!("{}: valid, {} hosts", rack.path.display(), rack.hosts.len()))?;
         }
-        for status in &statuses {
+        for status in statuses {
             let remarks = match &status.host {
-                Ok((hello, host)) => remarks(&rack, hello, host),
+                Ok((hello, host)) => remarks(rack, hello, host),
                 Err(error) => vec![error.reason.clone()],
             };
             is_well &= remarks.is_empty();
@@ -301,7 +291,7 @@ fn next_steps(file: &Path) -> String {
 }
 
 /// A host, and how it is.
-struct Status {
+pub(super) struct Status {
     name: String,
     address: String,
     took_ms: f64,

@@ -1,6 +1,7 @@
 //! `gossamer-launch run`: on this host with `--local`, else on the hosts of a rack.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,10 +9,12 @@ use std::time::Duration;
 
 use clap::Args;
 use gossamer::bootstrap::FabricChoice;
+use gossamer::view::server::Access;
 
 use super::{complain, detach, size};
 use crate::config::RackConfig;
 use crate::environment::Environment;
+use crate::error::LaunchError;
 use crate::launch::{self, LaunchConfig, MAX_LOCAL_MACHINES};
 use crate::orphans::{self, Spare};
 use crate::outcome::{Ended, FAILURE_STATUS, USAGE_STATUS};
@@ -87,6 +90,16 @@ pub(super) struct Run {
     /// gossamer-launch goes on in the background of this host
     #[arg(long, conflicts_with = "local")]
     detach: bool,
+
+    /// With --local: serve a page that shows what the program does, and print its address with the token [default address:
+    /// 127.0.0.1 and a free port]. `gossamer-launch help view` says more
+    #[arg(long, value_name = "ADDRESS", requires = "local", require_equals = true, num_args = 0..=1,
+          default_missing_value = super::view::ADDRESS)]
+    view: Option<String>,
+
+    /// With --view: the token is in FILE; needed where ADDRESS is not of this host alone
+    #[arg(long, value_name = "FILE", requires = "view")]
+    view_token: Option<PathBuf>,
 
     /// PROGRAM has to call gossamer::main: a machine that ends before it has fails the program
     #[arg(long)]
@@ -215,7 +228,17 @@ impl Run {
                 return ExitCode::from(error.status().unwrap_or(FAILURE_STATUS));
             }
         };
+        let access = |address: &String| Access::new(address, self.view_token.as_deref());
+        let view = match self.view.as_ref().map(access).transpose() {
+            Ok(view) => view,
+            Err(cause) => {
+                complain(format_args!("--view: {cause}"));
+                return ExitCode::from(USAGE_STATUS);
+            }
+        };
         let config = LaunchConfig {
+            view,
+            on_view: |url| complain(format_args!("view at {url}")),
             environment,
             threads: self.threads,
             fabric: self.fabric.unwrap_or_default(),
@@ -231,13 +254,7 @@ impl Run {
         }
         let ended = launch::run(&config);
         orphans::end(launch::ORPHANS_LIMIT);
-        match ended {
-            Ok(ended) => tell(&ended),
-            Err(error) => {
-                complain(&error);
-                ExitCode::from(error.status().unwrap_or(FAILURE_STATUS))
-            }
-        }
+        tell(ended, LaunchError::status)
     }
 
     fn run_rack(self, environment: Environment) -> ExitCode {
@@ -261,17 +278,19 @@ impl Run {
             policy,
         };
         let rack = RackConfig::find(self.rack.as_deref()).map_err(RackError::from);
-        match rack.map(run).and_then(|run| rack::run(&run)) {
-            Ok(ended) => tell(&ended),
-            Err(error) => {
-                complain(&error);
-                ExitCode::from(error.status().unwrap_or(FAILURE_STATUS))
-            }
-        }
+        tell(rack.map(run).and_then(|run| rack::run(&run)), RackError::status)
     }
 }
 
-fn tell(ended: &Ended) -> ExitCode {
-    ended.messages().iter().for_each(complain);
-    ExitCode::from(ended.status())
+fn tell<E: Display>(ended: Result<Ended, E>, status: fn(&E) -> Option<u8>) -> ExitCode {
+    match ended {
+        Ok(ended) => {
+            ended.messages().iter().for_each(complain);
+            ExitCode::from(ended.status())
+        }
+        Err(error) => {
+            complain(&error);
+            ExitCode::from(status(&error).unwrap_or(FAILURE_STATUS))
+        }
+    }
 }

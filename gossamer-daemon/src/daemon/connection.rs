@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use super::admission::Admitted;
 use super::capacity::{self, Turned};
 use super::kept::News;
-use super::{Daemon, STACK_BYTES, neighbours, session};
+use super::{Daemon, STACK_BYTES, looks, neighbours, session};
 use crate::wire::link::{self, Link};
-use crate::wire::{BEAT_MS, ProgramId, Receiver, Reply, Request, Sender, WireError};
+use crate::wire::{BEAT_MS, ProgramId, Receiver, Reply, Request, Sender, ToPart, WireError};
 
 /// Pause after an error that is not one connection's (too many open files).
 const PAUSE: Duration = Duration::from_millis(100);
@@ -129,7 +129,7 @@ fn serve_request(daemon: &Arc<Daemon>, link: Link, request: Request) -> Result<(
         }
         Request::Signal { program, signal, who } => {
             let reply = match rustix::process::Signal::from_named_raw(signal) {
-                Some(_) => Reply::Killed(daemon.programs.signal(program, signal)),
+                Some(_) => Reply::Killed(daemon.programs.tell(program, &ToPart::Signal(signal))),
                 None => Reply::Refused(format!("there is no signal {signal}")),
             };
             tracing::info!(%program, who, signal, ?reply, "asked to send a signal to a program");
@@ -147,6 +147,7 @@ fn serve_request(daemon: &Arc<Daemon>, link: Link, request: Request) -> Result<(
             lines.drain(..lines.len() - kept);
             answer(link, &Reply::Logs(lines))?;
         }
+        Request::Look { program, look, limit_ms } => looks::serve(daemon, link, program, look, limit_ms)?,
         Request::Output { program, follow } => tell_output(daemon, link, program, follow)?,
         Request::Chunk(_) | Request::Go | Request::Beat => answer(link, &Reply::Refused("nothing was asked".into()))?,
     }
@@ -174,7 +175,7 @@ fn tell_output(daemon: &Daemon, mut link: Link, program: ProgramId, follow: bool
 }
 
 /// Sends the only answer, and waits until it has arrived: to close first could destroy it.
-fn answer(mut link: Link, reply: &Reply) -> Result<(), WireError> {
+pub(super) fn answer(mut link: Link, reply: &Reply) -> Result<(), WireError> {
     link.sender.send_message(reply)?;
     match link.receiver.receive_bytes() {
         Ok(_) | Err(_) => Ok(()), // the other side's leave

@@ -12,6 +12,7 @@ mod cgroup;
 mod connection;
 mod kept;
 pub mod log;
+mod looks;
 mod neighbours;
 mod programs;
 mod session;
@@ -38,6 +39,7 @@ use cgroup::Cgroups;
 use kept::Kept;
 
 use log::{LastLines, RateLimit};
+use looks::Looks;
 use neighbours::Neighbours;
 use programs::Programs;
 pub use session::OWN_NAMES;
@@ -134,6 +136,7 @@ pub struct Daemon {
     cgroups: Cgroups,
     programs: Programs,
     kept: Kept,
+    looks: Looks,
     neighbours: Neighbours,
     last_lines: LastLines,
     strangers: RateLimit,
@@ -178,6 +181,7 @@ pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError>
         cgroups: Cgroups::set_up(),
         programs: Programs::default(),
         kept: Kept::default(),
+        looks: Looks::default(),
         neighbours: Neighbours::default(),
         last_lines,
         strangers: RateLimit::start(),

@@ -262,10 +262,15 @@ impl Programs {
         true
     }
 
-    /// Sends a signal to its machines on this host. False when there is no such program, or its part is gone or hangs.
-    pub fn signal(&self, id: ProgramId, signal: i32) -> bool {
+    /// Tells its part on this host something. False when there is no such program, or its part is gone or hangs.
+    pub fn tell(&self, id: ProgramId, what: &ToPart) -> bool {
         let channel = self.list().get(&id).map(|program| Arc::clone(&program.channel)); // and the list is free
-        channel.is_some_and(|channel| channel.send(&ToPart::Signal(signal).to_bytes()))
+        channel.is_some_and(|channel| channel.send(&what.to_bytes()))
+    }
+
+    /// Its machines on this host, if it runs here.
+    pub fn machines(&self, id: ProgramId) -> Option<Vec<u16>> {
+        self.list().get(&id).map(|program| program.machines.keys().copied().collect())
     }
 
     /// Ends all of them; how many there were.
@@ -426,13 +431,16 @@ mod tests {
         let input = ToPart::Input(vec![7; 300_000]);
         std::thread::scope(|scope| {
             scope.spawn(|| (0..EACH).for_each(|_| assert!(channel.send(&input.to_bytes()))));
-            scope.spawn(|| (0..EACH).for_each(|_| assert!(programs.signal(id, 10))));
+            scope.spawn(|| (0..EACH).for_each(|_| assert!(programs.tell(id, &ToPart::Signal(10)))));
             let heard: Vec<ToPart> = (0..2 * EACH).map(|_| theirs.receive_message().unwrap()).collect();
             assert_eq!(heard.iter().filter(|message| **message == input).count(), EACH);
             assert_eq!(heard.iter().filter(|message| **message == ToPart::Signal(10)).count(), EACH);
         });
         drop(theirs);
-        assert!(!programs.signal(id, 10) && !programs.signal(ProgramId(2), 10), "gone, and never there");
+        assert!(
+            !programs.tell(id, &ToPart::Signal(10)) && !programs.tell(ProgramId(2), &ToPart::Signal(10)),
+            "gone, and never there"
+        );
     }
 
     /// While one turns from coming to running, another finds the room that is left.

@@ -322,7 +322,11 @@ fn pass_up(daemon: &Daemon, id: ProgramId, part: Pid, mut from_part: UnixStream,
     let why = loop {
         match from_part.receive_bytes() {
             Ok(message) => {
-                is_done |= overhear(daemon, id, &message);
+                let heard = overhear(daemon, id, &message);
+                is_done |= heard == Heard::Done;
+                if heard == Heard::Kept {
+                    continue;
+                }
                 if sender.send_bytes(&message).is_err() {
                     break "the launcher cannot be reached".to_owned();
                 }
@@ -356,24 +360,38 @@ fn how_it_ended(part: Pid) -> Option<String> {
     }
 }
 
-/// Notes for `status` and `logs` what a part says of its machines. True when it says that it is done.
-fn overhear(daemon: &Daemon, id: ProgramId, message: &[u8]) -> bool {
+/// What to do with what a part has said.
+#[derive(PartialEq, Eq)]
+enum Heard {
+    /// It is the launcher's.
+    Passed,
+    /// The same, and the part says that it is done.
+    Done,
+    /// It was for this daemon.
+    Kept,
+}
+
+/// Notes for `status` and `logs` what a part says of its machines, and takes what they say to who watches them.
+fn overhear(daemon: &Daemon, id: ProgramId, message: &[u8]) -> Heard {
     match FromPart::from_bytes(message) {
         Ok(FromPart::Started { machine, pid }) => daemon.programs.add_machine(id, machine, pid),
-        Ok(FromPart::Said { machine, packet }) => {
-            if let Ok(Message::Ready { slots_bytes, .. }) = Message::decode(&packet) {
-                daemon.programs.set_slots(id, machine, slots_bytes);
+        Ok(FromPart::Said { machine, packet }) => match Message::decode(&packet) {
+            Ok(Message::Ready { slots_bytes, .. }) => daemon.programs.set_slots(id, machine, slots_bytes),
+            Ok(Message::Seen { ask, is_last, bytes }) => {
+                daemon.looks.deliver(id, machine, ask, is_last, bytes);
+                return Heard::Kept;
             }
-        }
+            _ => {}
+        },
         Ok(FromPart::Output { machine, stream, bytes }) => daemon.kept.push(id, Written { machine, stream, bytes }),
         Ok(FromPart::Exited { machine, status }) => daemon.kept.exit(id, machine, status),
         Ok(FromPart::Done) => {
             daemon.programs.set_ending(id); // before its launcher hears of it, and starts the next
-            return true;
+            return Heard::Done;
         }
         _ => {}
     }
-    false
+    Heard::Passed
 }
 
 /// Waits for a part that was cut off, kills it if it does not go, with all of its program where that can be had; its exit status

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use comm::secure::Key;
 use gossamer::bootstrap::Plan;
-use gossamer::control::Message;
+use gossamer::control::{Look, Message};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Signal, set_dumpable_behavior};
@@ -315,6 +315,11 @@ impl Part {
             ToPart::Signal(signal) => {
                 if let Some(signal) = Signal::from_named_raw(signal) {
                     self.group.signal(signal);
+                }
+            }
+            ToPart::Look { ask, look } => {
+                if let Some(look) = Look::from_bytes(&look) {
+                    self.tell_all(|_| Some(Message::Look { ask, look }));
                 }
             }
             ToPart::End(reason) => self.group.tell_to_end(&reason),

@@ -35,21 +35,30 @@ pub struct Unanswered {
 /// Asks these hosts, all at once.
 #[must_use]
 pub fn ask(rack: &RackConfig, hosts: &[Host], key: &Key, request: &Request) -> Vec<Answer> {
-    let one = &|host: &Host| {
+    let one = |_, host: &Host| {
         let start = Instant::now();
         let outcome = ask_one(rack, host, key, request);
         let address = format!("{}:{}", host.address, rack.port_of(host));
         Answer { host: host.name.clone(), address, outcome, took: start.elapsed() }
     };
+    of_all(hosts, one).into_iter().flatten().collect()
+}
+
+/// What `one` says of each host, by its place in `hosts`, all at once. `None` where it has panicked, which has told of itself.
+pub(super) fn of_all<R: Send>(hosts: &[Host], one: impl Fn(usize, &Host) -> R + Sync) -> Vec<Option<R>> {
+    let one = &one;
     std::thread::scope(|scope| {
-        let spawn = |host| std::thread::Builder::new().spawn_scoped(scope, move || one(host)).map_err(|_| host);
-        let asked: Vec<_> = hosts.iter().map(spawn).collect();
-        // One for which this very host has no thread is asked here.
-        let answer = |asked: Result<std::thread::ScopedJoinHandle<'_, Answer>, &Host>| match asked {
-            Ok(thread) => thread.join().ok(),
-            Err(host) => Some(one(host)),
+        let spawn = |(place, host)| {
+            let thread = std::thread::Builder::new().spawn_scoped(scope, move || one(place, host));
+            thread.map_err(|_| (place, host))
         };
-        asked.into_iter().filter_map(answer).collect()
+        let asked: Vec<_> = hosts.iter().enumerate().map(spawn).collect();
+        // One for which this very host has no thread is asked here.
+        let answer = |asked: Result<std::thread::ScopedJoinHandle<'_, R>, (usize, &Host)>| match asked {
+            Ok(thread) => thread.join().ok(),
+            Err((place, host)) => Some(one(place, host)),
+        };
+        asked.into_iter().map(answer).collect()
     })
 }
 

@@ -11,6 +11,7 @@
 
 pub mod ask;
 pub mod hosts;
+pub mod look;
 pub mod output;
 pub mod plan;
 mod queue;

@@ -2,6 +2,7 @@
 
 use comm::secure::Key;
 
+use super::ask::of_all;
 use crate::config::{Host, RackConfig};
 use crate::wire::link;
 use crate::wire::{ProgramId, Receiver, Reply, Request, Sender, Written};
@@ -47,13 +48,5 @@ pub fn read(
             }
         }
     };
-    std::thread::scope(|scope| {
-        let one = &one;
-        let asked: Vec<_> =
-            hosts.iter().enumerate().map(|(number, host)| scope.spawn(move || one(number, host))).collect();
-        let answer = |thread: std::thread::ScopedJoinHandle<'_, Result<Answer, String>>| {
-            thread.join().unwrap_or_else(|_| Err("this side has failed".into())) // its panic was told by itself
-        };
-        asked.into_iter().map(answer).collect()
-    })
+    of_all(hosts, one).into_iter().map(|told| told.unwrap_or_else(|| Err("this side has failed".into()))).collect()
 }

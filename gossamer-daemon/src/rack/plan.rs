@@ -104,7 +104,8 @@ pub fn make(run: &RackRun, chosen: &[Host]) -> Result<Plan, RackError> {
     }
     let start_timeout_ms = u64::from(run.rack.timeouts.start_ms);
     let silence_ms = u64::from(run.rack.timeouts.silence_ms);
-    let plan = Plan { fabric, threads: run.threads, start_timeout_ms, silence_ms, hosts, machines };
+    let plan =
+        Plan { fabric, threads: run.threads, start_timeout_ms, silence_ms, has_own_cores: false, hosts, machines };
     plan.check().map_err(|error| RackError::Plan(error.to_string()))?;
     Ok(plan)
 }

@@ -15,10 +15,12 @@
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use bincode::{Decode, Encode};
 
+pub use crate::outcome::Stream;
+
 use super::status::HostStatus;
 
 /// Version of everything in this file. Both sides must have the same.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// The longest message, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 /// A program is carried in pieces of at most this many bytes.
@@ -196,6 +198,15 @@ pub enum Request {
         /// Whether to go on until it ends.
         follow: bool,
     },
+    /// What do its machines on this host do? `Seen` answers, for each of them, then `SeenEnd`.
+    Look {
+        /// Which.
+        program: ProgramId,
+        /// A `gossamer::control::Look`.
+        look: Vec<u8>,
+        /// How long to wait for answers.
+        limit_ms: u32,
+    },
     /// A piece of the program that `NeedBinary` asked for.
     Chunk(Vec<u8>),
     /// A sign of life, after `Neighbour`.
@@ -237,6 +248,17 @@ pub enum Reply {
     },
     /// There is no more. How its machines on this host have exited so far, as `wait` gives it.
     OutputEnd(Vec<(u16, i32)>),
+    /// A part of what a machine has answered to [`Request::Look`].
+    Seen {
+        /// Which machine.
+        machine: u16,
+        /// Nothing more follows from it.
+        is_last: bool,
+        /// As it came.
+        bytes: Vec<u8>,
+    },
+    /// No more answers follow. These machines have not answered in time.
+    SeenEnd(Vec<u16>),
     /// Nothing is known of such a program here.
     Unknown,
     /// A sign of life.
@@ -319,15 +341,6 @@ impl std::fmt::Debug for SecretBytes {
     }
 }
 
-/// An output stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
-pub enum Stream {
-    /// Standard output.
-    Out,
-    /// Standard error.
-    Err,
-}
-
 /// A piece of a machine's output.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Written {
@@ -368,6 +381,13 @@ pub enum ToPart {
     InputEnd,
     /// A signal for all machines.
     Signal(i32),
+    /// From the daemon: a question for all machines (`gossamer::control`).
+    Look {
+        /// Comes back with the answers.
+        ask: u32,
+        /// A `gossamer::control::Look`.
+        look: Vec<u8>,
+    },
     /// The machines are to stop.
     End(String),
     /// The machines are to be killed.

@@ -50,6 +50,7 @@ pub fn play(args: &[String]) {
             );
         }
         ["unready", machine] if is(machine) => exit(0),
+        ["watched", ..] => crate::watched::play(me, &words, &control),
         ["endpoints", bytes] => endpoints(me, bootstrap.plan.machines.len(), bytes.parse().unwrap(), &control),
         _ => {}
     }

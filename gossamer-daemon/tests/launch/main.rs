@@ -23,6 +23,7 @@ mod streams;
 mod terminal;
 mod troubles;
 mod unwritten;
+mod watched;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -34,7 +35,7 @@ fn main() {
     }
     let local = [normal::TESTS, endpoints::TESTS, death::TESTS, streams::TESTS, terminal::TESTS];
     let both = [unwritten::TESTS, any_program::TESTS, orphans::TESTS, descriptors::TESTS, core_dumps::TESTS];
-    let racks = [rack::TESTS, rack_ends::TESTS, troubles::TESTS, queue::TESTS, kept::TESTS];
+    let racks = [rack::TESTS, rack_ends::TESTS, troubles::TESTS, queue::TESTS, kept::TESTS, watched::TESTS];
     let groups = local.into_iter().chain(both).chain(racks);
     let trial = |(name, test): &(&'static str, fn())| {
         let test = *test;

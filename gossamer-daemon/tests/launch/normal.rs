@@ -87,7 +87,10 @@ fn children_of_a_machine_are_not_machines_and_end_with_it() {
 
 fn broken_variables_are_refused() {
     let mut probe = std::process::Command::new(this_program());
-    probe.args(["machine", "end"]).env("GOSSAMER_LAUNCHER", "3:77").env("GOSSAMER_MACHINE", "one");
+    probe
+        .args(["machine", "end"])
+        .env("GOSSAMER_LAUNCHER", format!("{}:77", gossamer::control::PROTOCOL_VERSION))
+        .env("GOSSAMER_MACHINE", "one");
     let ended = run(probe);
     assert_eq!(ended.code(), Some(64), "{ended}");
     assert!(ended.stderr[0].contains("GOSSAMER_PLAN is missing") && ended.stderr[0].contains("unset"), "{ended}");

@@ -69,6 +69,12 @@ impl Ended {
     pub fn assert(&self, code: i32, complaint: Option<&str>) {
         assert_eq!((self.code(), self.complaints()), (Some(code), complaint.into_iter().collect()), "{self}");
     }
+
+    /// As `assert`, for one complaint among others that has these words.
+    #[track_caller]
+    pub fn complains(&self, code: i32, words: &str) {
+        assert!(self.code() == Some(code) && self.stderr.iter().any(|line| line.contains(words)), "{words}? {self}");
+    }
 }
 
 impl std::fmt::Display for Ended {
@@ -114,6 +120,12 @@ impl Launch {
     /// Whether a line of stderr has these words.
     pub fn has_complained(&self, words: &str) -> bool {
         self.stderr.lock().unwrap().0.iter().any(|line| line.contains(words))
+    }
+
+    /// What it has said on standard error behind these words.
+    pub fn complaint(&self, words: &str) -> String {
+        let lines = self.stderr.lock().unwrap();
+        lines.0.iter().find_map(|line| line.split_once(words)).map(|(_, rest)| rest.to_owned()).unwrap_or_default()
     }
 
     /// Whether so many machines are ready.

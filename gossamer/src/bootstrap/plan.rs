@@ -135,6 +135,9 @@ pub struct Plan {
     pub start_timeout_ms: u64,
     /// How long a machine that is reached over a network may say nothing before it counts as dead, in milliseconds.
     pub silence_ms: u64,
+    /// Each machine may use the cores that it is started with, and no other machine of its host has the same.
+    #[serde(default)]
+    pub has_own_cores: bool,
     /// The hosts that machines run on.
     pub hosts: Vec<HostPlan>,
     /// The machines, by number.
@@ -154,6 +157,7 @@ impl Plan {
             threads,
             start_timeout_ms: START_TIMEOUT_MS,
             silence_ms: SILENCE_MS,
+            has_own_cores: false,
             hosts: vec![host],
             machines: vec![MachinePlan { host: 0, workers: None }; usize::from(machines)],
         }

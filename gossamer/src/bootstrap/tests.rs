@@ -86,8 +86,8 @@ fn broken_variables_are_named_with_value_and_cure() {
     let bad = [
         (LAUNCHER, "1"),
         (LAUNCHER, "x:1"),
-        (LAUNCHER, "3:-4"),
-        (LAUNCHER, "3:0"),
+        (LAUNCHER, "4:-4"),
+        (LAUNCHER, "4:0"),
         (MACHINE, "3"),
         (MACHINE, "-1"),
         (MACHINE, ""),

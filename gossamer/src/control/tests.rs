@@ -3,7 +3,7 @@
 use super::*;
 use comm::secure::KEY_BYTES;
 
-fn all() -> [Message; 8] {
+fn all() -> [Message; 12] {
     [
         Message::Endpoint { bytes: (0..=255).cycle().take(MAX_ENDPOINT_BYTES).collect() },
         Message::Secret { key: Key::from_bytes([7; KEY_BYTES]) },
@@ -12,6 +12,10 @@ fn all() -> [Message; 8] {
         Message::Finished { status: 255 },
         Message::Failed { reason: "the fabric broke: größer".into() },
         Message::Lost { machine: 3, reason: "reset".into() },
+        Message::Look { ask: 0x1234_5678, look: Look::Sample },
+        Message::Look { ask: 0, look: Look::Trace(Look::TRACE_MAX) },
+        Message::Seen { ask: 1, is_last: false, bytes: vec![7; MAX_SEEN_BYTES] },
+        Message::Seen { ask: u32::MAX, is_last: true, bytes: Vec::new() },
         Message::End { reason: String::new() },
     ]
 }

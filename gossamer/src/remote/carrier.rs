@@ -10,6 +10,7 @@
 
 #![allow(unsafe_code)] // `Carrier` is a promise
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -21,6 +22,7 @@ use super::connections::Connection;
 use super::image::Image;
 use super::slot::Violation;
 use super::stream::FrameStream;
+use crate::view::traffic::Sent;
 use crate::{Place, fate};
 
 /// See the file's documentation.
@@ -33,7 +35,8 @@ pub(super) struct RackCarrier {
     ids: Vec<TrusteeId>,
     services: Vec<TrusteeId>,
     peers: Vec<Peer>,
-    connections: Vec<Connection>,
+    connections: Vec<Rc<Connection>>,
+    sent: Arc<Sent>,
     /// Where each peer's next request, and its next answer, will show.
     requests: Vec<Watch>,
     answers: Vec<Watch>,
@@ -80,7 +83,7 @@ impl RackCarrier {
         room_bytes: usize,
         peers: Vec<Peer>,
         services: Vec<TrusteeId>,
-        connections: Vec<Connection>,
+        connections: Vec<Rc<Connection>>,
     ) -> RackCarrier {
         RackCarrier {
             fabric,
@@ -91,6 +94,7 @@ impl RackCarrier {
             ids: peers.iter().map(|peer| peer.place.trustee_id()).collect(),
             services,
             requests: peers.iter().map(|peer| Watch::of(&peer.as_trustee)).collect(),
+            sent: Sent::new(peers.iter().map(|peer| usize::from(peer.place.machine) + 1).max().unwrap_or(0)),
             answers: peers.iter().map(|peer| Watch::of(&peer.as_client)).collect(),
             peers,
             connections,
@@ -127,6 +131,7 @@ impl RackCarrier {
     }
 
     fn send_on(&mut self, role: Role, place: usize, what: &str, frame: &mut Buffer, note: u32) {
+        self.sent.add(self.peers[place].place.machine, frame.len());
         let stalls = self.with(role, place, what, |stream, fabric, connection| {
             stream.send(fabric.region(), connection, frame, note)?;
             Ok(stream.is_sending())

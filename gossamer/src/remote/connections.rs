@@ -1,13 +1,36 @@
 //! The connections of one worker to the other machines: one for each, which all streams to the workers there share.
 //!
 //! A connection may hold writes back; it is flushed once a turn, if anything was written.
+//!
+//! The worker's carrier writes and flushes them; reads of shares (`link.rs`) go by the same ones, from its fibers.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
-use comm::Error;
+use comm::{Error, MachineId, ShareId, Ticket};
+
+thread_local! {
+    /// This worker's, by machine.
+    static OWN: RefCell<Vec<Option<Rc<Connection>>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// From now on this worker's reads from that machine go by this connection.
+pub(super) fn keep(machine: MachineId, connection: &Rc<Connection>) {
+    OWN.with_borrow_mut(|own| {
+        let place = usize::from(machine.0);
+        let places = own.len().max(place + 1);
+        own.resize_with(places, || None);
+        own[place] = Some(Rc::clone(connection));
+    });
+}
+
+/// This worker's connection to a machine; none on threads that have none.
+pub(crate) fn to(machine: MachineId) -> Option<Rc<Connection>> {
+    OWN.with_borrow(|own| own.get(usize::from(machine.0))?.clone())
+}
 
 /// The connection of one worker to one machine.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     inner: RefCell<Box<dyn comm::Connection>>,
     is_dirty: Cell<bool>,
 }
@@ -24,6 +47,15 @@ impl Connection {
 
     pub(super) fn wake(&self, park_word: usize) -> Result<(), Error> {
         self.inner.borrow_mut().wake(park_word)
+    }
+
+    pub(crate) fn read_share(&self, share: ShareId, offset: usize, bytes: usize) -> Result<Ticket, Error> {
+        self.is_dirty.set(true);
+        self.inner.borrow_mut().read_share(share, offset, bytes)
+    }
+
+    pub(crate) fn take(&self, ticket: Ticket, into: &mut [u8]) -> Result<bool, Error> {
+        self.inner.borrow_mut().take(ticket, into)
     }
 
     /// Sends what was held back.

@@ -22,7 +22,7 @@
 //! used; what is wrong ends the program with a text that names the machine, the worker and the fault.
 
 mod carrier;
-mod connections;
+pub(crate) mod connections;
 mod hello;
 mod image;
 mod layout;

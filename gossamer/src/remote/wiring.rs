@@ -1,5 +1,6 @@
 //! A thread's carrier, and how it sleeps: made on that thread, a worker or the service thread, and given to `trust`.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use comm::{Fabric, MachineId, WorkerId};
 use trust::link::Waker;
 
 use super::carrier::{Peer, RackCarrier};
-use super::connections::Connection;
+use super::connections::{self, Connection};
 use super::image::Image;
 use super::layout::Layout;
 use super::stream::{FrameStream, Offsets};
@@ -37,7 +38,9 @@ impl Wiring {
         for machine in (0..self.layout.machines()).filter(|machine| *machine != own.machine) {
             services.push(self.layout.service(machine).trustee_id());
             let connection = connections.len();
-            connections.push(Connection::new(self.fabric.connect(MachineId(machine), WorkerId(worker))?));
+            let new = Rc::new(Connection::new(self.fabric.connect(MachineId(machine), WorkerId(worker))?));
+            connections::keep(MachineId(machine), &new);
+            connections.push(new);
             for place in (0..self.layout.threads(machine)).map(|worker| Place { machine, worker }) {
                 let (as_client, as_trustee) = self.streams(own, place);
                 peers.push(Peer { place, connection, as_client, as_trustee });

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use trust::link::without_waiting;
 use trust::{Pending, promise};
 
 use super::carry::Carry;
@@ -56,7 +57,9 @@ impl<T: 'static, C: Carry<T>> sealed::Source for Receiver<T, C> {
             return Watch::Ready;
         }
         let id = pending.id();
-        let stop = move || self.0.apply_then(move |end| end.0.borrow_mut().forget_watcher(id), |()| {});
+        // It may be that a panic unwinds, an abort for one, which is not to wait until there is room for the request.
+        let forget = move || self.0.apply_then(move |end| end.0.borrow_mut().forget_watcher(id), |()| {});
+        let stop = move || without_waiting(forget);
         Watch::Channel(pending, Box::new(stop))
     }
 }

@@ -1,5 +1,5 @@
 //! Signals to the launcher as readable descriptors, and the names of signals. What a signal means is decided in
-//! [`crate::supervisor`].
+//! [`super::supervisor`].
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};

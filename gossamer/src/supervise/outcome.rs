@@ -1,12 +1,14 @@
-//! How a program ended, in words and as an exit status. Nothing is decided here (see [`crate::supervisor`]).
+//! How a program ended, in words and as an exit status. Nothing is decided here (see [`super::supervisor`]).
 
 use std::fmt;
+use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use crate::output::Unwritten;
-use crate::signals;
+use bincode::{Decode, Encode};
+
+use super::signals;
 
 /// Exit status of the launcher when the command line is wrong.
 pub const USAGE_STATUS: u8 = 2;
@@ -21,6 +23,52 @@ pub const CLOSED_STATUS: u8 = 128 + SIGPIPE as u8;
 const SIGPIPE: i32 = 13;
 const SIGNAL_BASE: i32 = 128;
 const PANIC_STATUS: i32 = 101;
+
+/// An output stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+pub enum Stream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+}
+
+/// A stream of this process that could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to {}: {error}{}", stream.name(), cure(error))]
+pub struct Unwritten {
+    /// Which.
+    pub stream: Stream,
+    /// Why.
+    pub error: io::Error,
+}
+
+impl Unwritten {
+    /// Whether nobody reads it any more, which is the reader's choice and no failure.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.error.kind() == io::ErrorKind::BrokenPipe
+    }
+}
+
+impl Stream {
+    /// "standard output"
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Stream::Out => "standard output",
+            Stream::Err => "standard error",
+        }
+    }
+}
+
+fn cure(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room there, or write elsewhere",
+        io::ErrorKind::FileTooLarge => "; see ulimit -f, or write elsewhere",
+        _ => "",
+    }
+}
 
 /// How a program ended.
 #[derive(Debug)]
@@ -134,6 +182,8 @@ pub enum Cause {
     Stood(i32),
     /// Nothing is heard of it any more, or of its host; in words.
     Silent(String),
+    /// Its connection was closed, and it had not said that it leaves. How its process ended is not known here.
+    Closed,
     /// It was made to end, with all of its host's, by something other than the program; in words.
     Ended(String),
     /// It was still there this long after the program had finished.
@@ -202,6 +252,9 @@ impl fmt::Display for Death {
             Cause::Lost { peer, host: Some(host), reason } => write!(f, "lost machine {peer} on {host}: {reason}"),
             Cause::Stood(signal) => write!(f, "stands still, stopped by {}", signals::describe(*signal)),
             Cause::Silent(reason) => write!(f, "cannot be reached: {reason}"),
+            Cause::Closed => {
+                f.write_str("has gone before the program had finished: killed, crashed, or its host is off")
+            }
             Cause::Ended(reason) => write!(f, "was ended: {reason}"),
             Cause::Lingered(bound) => write!(f, "was still running {bound:?} after the program had finished"),
         }
@@ -261,6 +314,11 @@ mod tests {
             (died(Cause::Failed("no memory".into()), Some(4 << 8)), "failed: no memory;", 4),
             (died(Cause::Failed("no memory".into()), Some(9)), "failed: no memory;", 70),
             (died(Cause::Lingered(Duration::from_secs(5)), Some(9)), "was still running 5s after", 70),
+            (
+                died(Cause::Closed, None),
+                "has gone before the program had finished: killed, crashed, or its host is",
+                70,
+            ),
             (died(Cause::Protocol("x".into()), None), "control protocol: x;", 70),
         ];
         for (outcome, words, status) in cases {

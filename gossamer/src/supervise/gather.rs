@@ -2,7 +2,8 @@
 //! endpoints of all others and the program's key. Whoever starts the program gathers; it looks inside no endpoint.
 
 use comm::secure::Key;
-use gossamer::control::Message;
+
+use crate::control::Message;
 
 /// The endpoints that have come so far.
 #[derive(Debug)]

@@ -23,13 +23,12 @@
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use gossamer::control::Message;
 use rustix::process::Signal;
 
-use crate::machines::Event;
-use crate::outcome::{Cause, Death, Ended, Outcome, Stage};
-use crate::output::Unwritten;
-use crate::signals::describe;
+pub use super::event::Event;
+use super::outcome::{Cause, Death, Ended, Outcome, Stage, Unwritten};
+use super::signals::describe;
+use crate::control::Message;
 
 /// How long ending may take before the rest is killed.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +85,8 @@ pub enum Order {
 struct Supervised {
     pid: u32,
     host: Option<String>,
+    has_ended: bool,
+    /// How its process ended, where that is known.
     has_exited: Option<ExitStatus>,
     has_joined: bool,
     is_ready: bool,
@@ -125,6 +126,7 @@ impl Supervisor {
         let unknown = |_| Supervised {
             pid: 0,
             host: None,
+            has_ended: false,
             has_exited: None,
             has_joined: false,
             is_ready: false,
@@ -169,7 +171,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes in what a machine did. Endpoints are not for here ([`crate::gather`]), but that they came is
+    /// Takes in what a machine did. Endpoints are not for here ([`super::gather`]), but that they came is
     /// ([`Supervisor::on_join`]).
     pub fn on_event(&mut self, event: Event, now: Instant) {
         match event {
@@ -227,7 +229,7 @@ impl Supervisor {
     /// Whether nothing is left to wait for: all machines have exited, or cannot even be killed.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.gave_up || self.machines.iter().all(|machine| machine.has_exited.is_some())
+        self.gave_up || self.machines.iter().all(|machine| machine.has_ended)
     }
 
     /// Whether machines are left that cannot even be killed.
@@ -244,6 +246,7 @@ impl Supervisor {
 
     fn on_exit(&mut self, number: u16, status: ExitStatus, now: Instant) {
         let Some(machine) = self.machines.get_mut(usize::from(number)) else { return };
+        machine.has_ended = true;
         machine.has_exited = Some(status);
         if let Some(death) = self.death.as_mut().filter(|death| death.machine == number) {
             death.exit = Some(status);
@@ -268,6 +271,31 @@ impl Supervisor {
                 };
                 self.on_death(number, cause, now);
             }
+        }
+    }
+
+    /// A machine has left, as it was told to; how its process ends is its starter's to see.
+    pub fn on_leave(&mut self, number: u16) {
+        if let Some(machine) = self.machines.get_mut(usize::from(number)) {
+            machine.has_ended = true;
+        }
+    }
+
+    /// The connection to a machine was closed, and it had not said that it leaves.
+    pub fn on_closed(&mut self, number: u16, now: Instant) {
+        let Some(machine) = self.machines.get_mut(usize::from(number)) else { return };
+        let cause = machine.failed.clone().map_or(Cause::Closed, Cause::Failed);
+        let could_not_wait = machine.has_lost && self.suspicion.is_some(); // for what will be found to be the cause
+        // Who was told to end may go without a word.
+        if !std::mem::replace(&mut machine.has_ended, true) && !could_not_wait && !self.is_ending() {
+            self.on_death(number, cause, now);
+        }
+    }
+
+    /// Nothing was heard of a machine for so long that it counts as dead.
+    pub fn on_silence(&mut self, number: u16, since: Duration, now: Instant) {
+        if !self.is_ending() {
+            self.on_death(number, Cause::Silent(format!("nothing was heard of it for {since:?}")), now);
         }
     }
 
@@ -311,7 +339,12 @@ impl Supervisor {
             Message::Finished { .. } => {
                 self.on_death(number, Cause::Protocol("only machine 0 can finish the program, and once".into()), now);
             }
-            Message::Endpoint { .. } | Message::End { .. } | Message::Secret { .. } | Message::Peer { .. } => {
+            Message::Seen { .. } => {} // whoever asked has what it wants, or has gone
+            Message::Look { .. }
+            | Message::Endpoint { .. }
+            | Message::End { .. }
+            | Message::Secret { .. }
+            | Message::Peer { .. } => {
                 self.on_death(number, Cause::Protocol("it said what is not for it to say now".into()), now);
             }
         }
@@ -351,7 +384,7 @@ impl Supervisor {
         }
         if self.finish_by.is_some_and(|at| at <= now) {
             self.finish_by = None; // machine 0 itself may take as long as it likes
-            let lingering = (0u16..).zip(&self.machines).skip(1).find(|(_, machine)| machine.has_exited.is_none());
+            let lingering = (0u16..).zip(&self.machines).skip(1).find(|(_, machine)| !machine.has_ended);
             if let Some((number, _)) = lingering {
                 self.on_death(number, Cause::Lingered(self.bounds.after_finish), now);
                 self.kill(now);

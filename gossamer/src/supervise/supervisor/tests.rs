@@ -123,8 +123,10 @@ fn who_stays_is_killed_and_given_up_in_the_end() {
 
 #[test]
 fn output_that_cannot_be_written_ends_the_program_and_is_the_cause() {
-    let failed =
-        |error: i32| Unwritten { stream: crate::wire::Stream::Out, error: std::io::Error::from_raw_os_error(error) };
+    let failed = |error: i32| Unwritten {
+        stream: super::super::outcome::Stream::Out,
+        error: std::io::Error::from_raw_os_error(error),
+    };
     let (no_space, broken_pipe) = (28, 32);
     let mut full = story();
     full.supervisor.on_unwritten(failed(no_space), full.now);
@@ -280,4 +282,41 @@ fn a_host_is_named_where_there_is_one() {
     story.says(2, Message::Failed { reason: "no memory".into() });
     (0..3).for_each(|machine| story.exits(machine, 70 << 8));
     story.ends(70, "machine 2 (pid 7 on beta) failed: no memory");
+}
+
+#[test]
+fn who_goes_without_leaving_has_died_and_who_was_told_to_end_may_go() {
+    let mut lost = story();
+    lost.supervisor.on_closed(2, lost.now);
+    assert!(matches!(&lost.supervisor.orders()[..], [Order::End(why)] if why.contains("machine 2 (pid 102) has gone")));
+    lost.supervisor.on_leave(1);
+    lost.supervisor.on_leave(0);
+    assert!(lost.supervisor.is_over());
+    let ended = lost.supervisor.ended();
+    assert!(matches!(&ended.outcome, Outcome::Died(Death { machine: 2, cause: Cause::Closed, .. })), "{ended:?}");
+    assert_eq!(ended.status(), 70);
+
+    let mut done = story();
+    done.says(0, Message::Finished { status: 3 });
+    done.supervisor.on_leave(1);
+    done.supervisor.on_leave(0);
+    assert!(!done.supervisor.is_over());
+    done.supervisor.on_closed(2, done.now); // told to end, and gone
+    assert!(done.supervisor.is_over());
+    assert_eq!(done.supervisor.ended().status(), 3);
+}
+
+#[test]
+fn silence_is_a_death_and_a_last_word_is_its_cause() {
+    let mut silent = story();
+    silent.supervisor.on_silence(1, Duration::from_secs(3), silent.now);
+    let [Order::End(why)] = &silent.supervisor.orders()[..] else { panic!("not ended") };
+    assert!(why.ends_with("machine 1 (pid 101) cannot be reached: nothing was heard of it for 3s"), "{why}");
+    silent.supervisor.on_time(silent.now + Duration::from_millis(250));
+    assert_eq!(silent.supervisor.orders(), [Order::Kill]);
+
+    let mut failed = story();
+    failed.says(1, Message::Failed { reason: "no memory".into() });
+    failed.supervisor.on_closed(1, failed.now);
+    assert!(failed.supervisor.ended().messages()[0].contains("machine 1 (pid 101) failed: no memory"));
 }

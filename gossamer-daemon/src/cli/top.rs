@@ -1,0 +1,184 @@
+//! `gossamer-launch top`: what the workers of a program do, each second, busiest first.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write as _};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use gossamer::view::Snapshot;
+use gossamer::view::rates::{Rates, rates};
+use rustix::termios::tcgetwinsize;
+use serde_json::json;
+
+use super::complain;
+use super::console::print;
+use super::target::Target;
+use crate::outcome::FAILURE_STATUS;
+
+#[derive(Debug, Args)]
+pub(super) struct Top {
+    #[command(flatten)]
+    target: Target,
+
+    /// Show it once, over one interval, and end
+    #[arg(long)]
+    once: bool,
+
+    /// Seconds between two looks
+    #[arg(long, short = 'd', value_name = "SECONDS", default_value_t = 1.0)]
+    interval: f64,
+}
+
+/// Lines where the size of the terminal is not known: all of them.
+const ALL_LINES: usize = usize::MAX;
+/// A first look says nothing of what is stuck: a probe has to be under way for a second.
+const ONCE_MIN: Duration = Duration::from_millis(1200);
+
+impl Top {
+    pub(super) fn main(&self) -> io::Result<ExitCode> {
+        let watched = match self.target.find() {
+            Ok(watched) => watched,
+            Err(code) => return Ok(code),
+        };
+        let interval = Duration::try_from_secs_f64(self.interval.clamp(0.1, 3600.0)).unwrap_or(Duration::from_secs(1));
+        let interval = if self.once { interval.max(ONCE_MIN) } else { interval };
+        let mut before: Option<Snapshot> = None;
+        let mut next = Instant::now();
+        loop {
+            let now = match watched.snapshot() {
+                Ok(now) => now,
+                Err(cause) => {
+                    complain(cause);
+                    // A program that was there has ended.
+                    return Ok(ExitCode::from(if before.is_some() && !self.once { 0 } else { FAILURE_STATUS }));
+                }
+            };
+            if before.is_some() || !self.once {
+                let workers = rates(before.as_ref(), &now);
+                if self.target.ask.json {
+                    print(&object(&now, &workers).to_string())?;
+                } else {
+                    show(&now, workers, self.once)?;
+                }
+                if self.once {
+                    return Ok(ExitCode::SUCCESS);
+                }
+            }
+            before = Some(now);
+            next += interval;
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+            next = next.max(Instant::now());
+        }
+    }
+}
+
+fn object(now: &Snapshot, workers: &[Rates]) -> serde_json::Value {
+    let machine = |seen: &gossamer::view::snapshot::Seen| {
+        json!({"machine": seen.sample.machine, "host": seen.sample.host, "pid": seen.sample.pid, "answers": seen.answers,
+               "age_ms": seen.age_ms, "up_ms": seen.sample.up_ms, "resident_bytes": seen.sample.resident_bytes,
+               "shared_bytes": seen.sample.shared_bytes, "sent": seen.sample.sent})
+    };
+    let machines: Vec<_> = now.machines.iter().map(machine).collect();
+    json!({"program": now.program(), "alerts": now.alerts, "machines": machines, "workers": workers})
+}
+
+fn show(now: &Snapshot, workers: Vec<Rates>, is_once: bool) -> io::Result<()> {
+    let stdout = io::stdout();
+    let is_screen = stdout.is_terminal() && !is_once;
+    let lines =
+        if is_screen { tcgetwinsize(&stdout).map_or(ALL_LINES, |size| usize::from(size.ws_row)) } else { ALL_LINES };
+    let text = screen(now, workers, lines);
+    let mut stdout = stdout.lock();
+    if is_screen {
+        stdout.write_all(b"\x1b[H\x1b[2J")?;
+    }
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+/// All of it, in so many lines.
+fn screen(now: &Snapshot, mut workers: Vec<Rates>, lines: usize) -> String {
+    workers.sort_by(|a, b| {
+        let of =
+            |rates: &Rates| (rates.silent_ms >= gossamer::view::snapshot::SILENT_MS, rates.served_per_s, rates.busy);
+        of(b).partial_cmp(&of(a)).unwrap_or(std::cmp::Ordering::Equal)
+    });
+    let count = workers.len().max(1) as f64;
+    let served: f64 = workers.iter().map(|worker| worker.served_per_s).sum();
+    let busy: f64 = workers.iter().map(|worker| worker.busy).sum::<f64>() / count;
+    let resident: u64 = now.machines.iter().map(|seen| seen.sample.resident_bytes).sum();
+    let mut text = String::new();
+    let (machines, all) = (now.machines.len(), workers.len());
+    let _ = writeln!(
+        text,
+        "{}: {machines} machine(s), {all} worker(s), {} served/s, {:.0} % busy, {} MiB",
+        plain(now.program()),
+        short(served),
+        busy * 100.0,
+        resident >> 20
+    );
+    for alert in &now.alerts {
+        let _ = writeln!(text, "ALERT {}", plain(alert));
+    }
+    let _ = writeln!(
+        text,
+        "{:<10}{:<14}{:>10}{:>8}{:>7}{:>10}{:>10}{:>12}{:>7}",
+        "WORKER", "HOST", "SERVED/S", "BATCH", "BUSY", "QUEUED/S", "PARKS/S", "ROUND TRIP", "STATE"
+    );
+    let room = lines.saturating_sub(text.lines().count() + 2).max(1);
+    for worker in workers.iter().take(room) {
+        let _ = writeln!(
+            text,
+            "{:<10}{:<14}{:>10}{:>8.1}{:>6.0}%{:>10}{:>10}{:>12}{:>7}",
+            worker.worker,
+            plain(&worker.host).chars().take(13).collect::<String>(),
+            short(worker.served_per_s),
+            worker.batch,
+            worker.busy * 100.0,
+            short(worker.queued_per_s),
+            short(worker.parks_per_s),
+            format!("{:.1} us", worker.round_trip_ns as f64 / 1e3),
+            if worker.silent_ms >= gossamer::view::snapshot::SILENT_MS { "STUCK" } else { &worker.state }
+        );
+    }
+    if workers.len() > room {
+        let _ = writeln!(text, "and {} more", workers.len() - room);
+    }
+    text
+}
+
+/// Without what a terminal would take for an order: names are anybody's.
+fn plain(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
+}
+
+fn short(number: f64) -> String {
+    match number {
+        number if number >= 1e9 => format!("{:.2}G", number / 1e9),
+        number if number >= 1e6 => format!("{:.2}M", number / 1e6),
+        number if number >= 1e3 => format!("{:.1}k", number / 1e3),
+        number => format!("{number:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gossamer::view::snapshot::Seen;
+    use gossamer::view::{MachineSample, WorkerSample};
+
+    #[test]
+    fn o14_the_stuck_come_first_and_names_are_harmless() {
+        let worker = |silent_ms| WorkerSample { silent_ms, state: "R".into(), ..WorkerSample::default() };
+        let workers = (0..50).map(|number| worker(if number == 40 { 1500 } else { 0 })).collect();
+        let sample = MachineSample { program: "p\x1b[2J\n".into(), up_ms: 1000, workers, ..MachineSample::default() };
+        let now = Snapshot::new(vec![Seen { answers: true, sample, ..Seen::default() }], &[]);
+        let text = screen(&now, rates(None, &now), 24);
+        assert!(text.lines().count() <= 24 && text.ends_with(" more\n"), "{text}");
+        assert!(text.starts_with("p?[2J?: 1 machine(s), 50 worker(s)"), "{text}");
+        let first = text.lines().find(|line| line.starts_with("m0w")).unwrap();
+        assert!(first.starts_with("m0w40") && first.ends_with("STUCK"), "{first}");
+        assert!(text.contains("ALERT m0w40 on "));
+    }
+}

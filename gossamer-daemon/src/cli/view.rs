@@ -1,0 +1,200 @@
+//! `gossamer-launch dump`, `trace` and `view`: what fibers wait for, what workers did when, and the page.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use clap::Args;
+use gossamer::control::Look;
+use gossamer::view::server::{self, Access};
+use gossamer::view::source::Answer;
+use gossamer::view::{Snapshot, Source};
+
+use super::complain;
+use super::console::print;
+use super::target::{Target, Watched};
+use crate::outcome::{FAILURE_STATUS, USAGE_STATUS};
+
+/// Where a page is served unless it is said.
+pub(super) const ADDRESS: &str = "127.0.0.1:0";
+
+#[derive(Debug, Args)]
+pub(super) struct Dump {
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Trace {
+    #[command(flatten)]
+    target: Target,
+
+    /// For how long
+    #[arg(long, short, value_name = "S", default_value_t = 1.0)]
+    seconds: f64,
+
+    /// Write it to FILE [default: standard output]
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
+pub(super) struct View {
+    #[command(flatten)]
+    target: Target,
+
+    /// Serve the page there
+    #[arg(long, value_name = "ADDRESS", default_value = ADDRESS)]
+    at: String,
+
+    /// The token is in FILE, of mode 0600; needed where ADDRESS is not of this host alone
+    #[arg(long, value_name = "FILE")]
+    view_token: Option<PathBuf>,
+
+    /// Show what was recorded in FILE instead: a `sample.json` of a page on each line
+    #[arg(long, value_name = "FILE", conflicts_with = "program")]
+    recorded: Option<PathBuf>,
+}
+
+const HELP: &str = "\
+The address that is printed holds a token: who has it may look, nobody else. Under it are
+  sample.json    what the page shows
+  metrics        for Prometheus: OpenMetrics 1.0, or the text format 0.0.4; `/metrics` with the token as a bearer is the same
+  dump           what all fibers wait for
+  trace.json?seconds=S
+Nothing there changes anything. While nobody looks, the program is neither asked nor woken. Ctrl-C ends it.";
+
+/// Tells what is missing; 0 if nothing is.
+fn told(troubles: &[String]) -> ExitCode {
+    troubles.iter().for_each(complain);
+    if troubles.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FAILURE_STATUS) }
+}
+
+fn failed(cause: &str) -> ExitCode {
+    complain(cause);
+    ExitCode::from(FAILURE_STATUS)
+}
+
+impl Dump {
+    pub(super) fn main(&self) -> io::Result<ExitCode> {
+        let watched = match self.target.find() {
+            Ok(watched) => watched,
+            Err(code) => return Ok(code),
+        };
+        match watched.dump() {
+            Err(cause) => Ok(failed(&cause)),
+            Ok((text, troubles)) => {
+                let text = text.trim_end();
+                match text.is_empty() {
+                    true => {}
+                    false if self.target.ask.json => {
+                        print(&serde_json::json!({"dump": text.lines().collect::<Vec<_>>()}).to_string())?;
+                    }
+                    false => print(text)?,
+                }
+                Ok(told(&troubles))
+            }
+        }
+    }
+}
+
+impl Trace {
+    pub(super) fn main(&self) -> io::Result<ExitCode> {
+        let time = match Duration::try_from_secs_f64(self.seconds) {
+            Ok(time) if time <= Look::TRACE_MAX && !time.is_zero() => time,
+            _ => {
+                complain(format_args!("--seconds {}: from 0.001 to {}", self.seconds, Look::TRACE_MAX.as_secs()));
+                return Ok(ExitCode::from(USAGE_STATUS));
+            }
+        };
+        let watched = match self.target.find() {
+            Ok(watched) => watched,
+            Err(code) => return Ok(code),
+        };
+        match watched.trace(time) {
+            Err(cause) => Ok(failed(&cause)),
+            Ok((json, troubles)) => {
+                match &self.output {
+                    None => io::stdout().lock().write_all(json.as_bytes())?,
+                    Some(file) => {
+                        if let Err(error) = std::fs::write(file, json) {
+                            return Ok(failed(&format!("{}: {error}", file.display())));
+                        }
+                    }
+                }
+                Ok(told(&troubles))
+            }
+        }
+    }
+}
+
+impl View {
+    pub(super) fn main(&self) -> io::Result<ExitCode> {
+        let access = match Access::new(&self.at, self.view_token.as_deref()) {
+            Ok(access) => access,
+            Err(cause) => {
+                complain(cause);
+                return Ok(ExitCode::from(USAGE_STATUS));
+            }
+        };
+        let source: Arc<dyn Source> = match &self.recorded {
+            Some(file) => match Recorded::read(file) {
+                Ok(recorded) => Arc::new(recorded),
+                Err(cause) => return Ok(failed(&cause)),
+            },
+            None => match self.target.find() {
+                Ok(Watched::Rack(source, _)) => Arc::from(source as Box<dyn Source>),
+                Ok(Watched::Web(_)) => {
+                    return Ok(failed("there is a page at this address already: open it in a browser"));
+                }
+                Err(code) => return Ok(code),
+            },
+        };
+        match server::serve(&access, source) {
+            Err(error) => Ok(failed(&format!("{}: {error}", self.at))),
+            Ok(server) => {
+                print(&format!("view at {}", server.url()))?;
+                loop {
+                    std::thread::park(); // until a signal ends this process
+                }
+            }
+        }
+    }
+}
+
+/// Snapshots that were recorded, one after the other; the last one stays.
+struct Recorded(Mutex<Vec<Snapshot>>);
+
+impl Recorded {
+    fn read(file: &std::path::Path) -> Result<Recorded, String> {
+        let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let lines = text.lines().filter(|line| !line.trim().is_empty());
+        let parsed = lines.map(serde_json::from_str).rev().collect::<Result<Vec<Snapshot>, _>>();
+        let snapshots = parsed.map_err(|error| format!("{} holds what is no sample.json: {error}", file.display()))?;
+        if snapshots.is_empty() {
+            Err(format!("{} is empty", file.display()))
+        } else {
+            Ok(Recorded(Mutex::new(snapshots)))
+        }
+    }
+}
+
+impl Source for Recorded {
+    fn look(&self, look: Look, _: Duration) -> Answer {
+        let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if look != Look::Sample {
+            return Answer { machines: Vec::new(), troubles: vec!["this is a record".to_owned()] };
+        }
+        let next = if left.len() > 1 { left.pop() } else { left.last().cloned() };
+        let machines = next.into_iter().flat_map(|snapshot| snapshot.machines);
+        let machines = machines.filter(|seen| seen.answers).map(|seen| (seen.sample.machine, seen.sample.to_bytes()));
+        Answer { machines: machines.collect(), troubles: Vec::new() }
+    }
+
+    fn sample_age(&self) -> Duration {
+        Duration::ZERO
+    }
+}

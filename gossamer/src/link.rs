@@ -1,0 +1,106 @@
+//! Shares for the crates above (`gossamer-heap`, `gossamer-region`): memory that other machines read one-sidedly. Not for programs.
+//!
+//! A share is opened once a machine, by number; what each number is for, the crates agree on in [`HEAP`]. Machines of one host map each other's
+//! ([`mapped`]); from others, a worker reads over its own connection ([`read`], [`take`]), which no worker of theirs takes part in.
+//! `comm::share` has the orders.
+//!
+//! A program that runs as one process has shares too, in a fabric of one machine that is made for them.
+
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use comm::shm::{self, ShmFabric};
+use comm::{Error, Fabric, MachineId, Share, ShareId, Ticket, WORD_BYTES};
+
+use crate::remote::connections::{self, Connection};
+
+/// The share in which objects of `gossamer-heap` lie.
+pub const HEAP: ShareId = ShareId(0);
+
+static FABRIC: OnceLock<Weak<dyn Fabric>> = OnceLock::new();
+/// Of a program that is one process.
+static ALONE: OnceLock<Result<Arc<ShmFabric>, String>> = OnceLock::new();
+
+/// The program runs on this one.
+pub(crate) fn note(fabric: &Arc<dyn Fabric>) {
+    let _ = FABRIC.set(Arc::downgrade(fabric)); // a process runs one program
+}
+
+/// Calls `f` with the fabric.
+fn with<R>(f: impl FnOnce(&dyn Fabric) -> Result<R, Error>) -> Result<R, Error> {
+    if let Some(fabric) = FABRIC.get() {
+        let ended = || Error::Bootstrap { reason: "the program ends: its machines have parted".into() };
+        return f(&*fabric.upgrade().ok_or_else(ended)?);
+    }
+    match ALONE.get_or_init(|| alone().map(Arc::new).map_err(|error| error.to_string())) {
+        Ok(fabric) => f(&**fabric),
+        Err(problem) => Err(Error::Bootstrap { reason: problem.clone() }),
+    }
+}
+
+fn alone() -> Result<ShmFabric, Error> {
+    ShmFabric::open(shm::create(1)?.bootstrap(MachineId(0))?, WORD_BYTES, Duration::from_secs(1))
+}
+
+/// Opens a share of this machine: so many bytes of addresses, of which nothing is committed.
+///
+/// # Errors
+/// Those of `comm::Fabric::open_share`.
+pub fn open_share(share: ShareId, bytes: usize) -> Result<(), Error> {
+    with(|fabric| fabric.open_share(share, bytes))
+}
+
+/// Makes a range of an own share usable, by this machine and by all that are told of it from now on.
+///
+/// # Errors
+/// Those of `comm::Fabric::commit`; there is no more memory, among others.
+pub fn commit(share: ShareId, range: Range<usize>) -> Result<(), Error> {
+    with(|fabric| fabric.commit(share, range))
+}
+
+/// Gives a range of an own share back.
+///
+/// # Errors
+/// Those of `comm::Fabric::release`.
+pub fn release(share: ShareId, range: Range<usize>) -> Result<(), Error> {
+    with(|fabric| fabric.release(share, range))
+}
+
+/// A share as this process has it mapped: an own one, or that of a machine of this host. It stays mapped for as long as it is held.
+///
+/// # Errors
+/// Those of `comm::Fabric::mapped`.
+pub fn mapped(machine: u16, share: ShareId) -> Result<Option<Arc<Share>>, Error> {
+    with(|fabric| fabric.mapped(MachineId(machine), share))
+}
+
+/// Begins to read from a share of another machine, on a worker of the program.
+///
+/// # Errors
+/// Those of `comm::Connection::read_share`; [`Error::NoSuchPeer`] on a thread that is no worker.
+pub fn read(machine: u16, share: ShareId, offset: usize, bytes: usize) -> Result<Ticket, Error> {
+    connection(machine)?.read_share(share, offset, bytes)
+}
+
+/// Takes what was read by the calling worker, if it is there. Nobody is woken by what comes: who waits asks again, in between letting
+/// the worker have its turns.
+///
+/// # Errors
+/// Those of `comm::Connection::take`.
+pub fn take(machine: u16, ticket: Ticket, into: &mut [u8]) -> Result<bool, Error> {
+    connection(machine)?.take(ticket, into)
+}
+
+fn connection(machine: u16) -> Result<Rc<Connection>, Error> {
+    let none = || {
+        let rack = crate::rack();
+        Error::NoSuchPeer {
+            machine: MachineId(machine),
+            own: MachineId(rack.machine()),
+            machines: rack.machines().len() as u16,
+        }
+    };
+    connections::to(MachineId(machine)).ok_or_else(none)
+}

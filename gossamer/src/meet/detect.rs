@@ -1,0 +1,251 @@
+//! Who started this process (O1), and whether it was started as one of several that have no way to meet (O3).
+//!
+//! What a machine of a program starts inherits its variables, but is no machine. A machine listens at an abstract socket
+//! that has its process id in its name; who finds such a socket of an ancestor, of the same user, is not meant.
+
+use std::ffi::OsString;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use super::plain::{self, Settings};
+use super::{MeetError, START_TIMEOUT};
+
+/// `alone`: whoever started this process, it runs by itself.
+pub(super) const START: &str = "GOSSAMER_START";
+/// Seconds that the machines may take to meet.
+const TIMEOUT: &str = "GOSSAMER_START_TIMEOUT";
+const PMI_FD: &str = "PMI_FD";
+const PMI_RANK: &str = "PMI_RANK";
+const PMI_SIZE: &str = "PMI_SIZE";
+const PMIX_RANK: &str = "PMIX_RANK";
+
+/// How many connections to the socket of a machine may wait; nobody takes them.
+const BACKLOG: i32 = 4096;
+/// How far up ancestors are looked for.
+const ANCESTORS_MAX: usize = 64;
+
+/// How this process meets the others.
+#[derive(Debug)]
+pub(super) enum Way {
+    Alone,
+    Plain(Settings),
+    Pmi(PmiVariables),
+    Pmix,
+}
+
+/// What a process manager with PMI says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PmiVariables {
+    pub(super) fd: i32,
+    pub(super) rank: u16,
+    pub(super) size: u16,
+}
+
+pub(super) type Get<'a> = &'a dyn Fn(&'static str) -> Option<OsString>;
+
+/// A variable as text, if it is there and not empty.
+pub(super) fn text(get: Get<'_>, name: &'static str) -> Option<String> {
+    get(name).map(|value| value.to_string_lossy().into_owned()).filter(|value| !value.is_empty())
+}
+
+/// A variable as a number, if it is there.
+pub(super) fn number<T: std::str::FromStr>(
+    get: Get<'_>,
+    name: &'static str,
+    expected: &'static str,
+) -> Result<Option<T>, MeetError> {
+    let Some(value) = text(get, name) else { return Ok(None) };
+    value.parse().map(Some).map_err(|_| MeetError::Variable { name, value, expected })
+}
+
+/// The way of this process, by its environment.
+pub(super) fn detect(get: Get<'_>) -> Result<Way, MeetError> {
+    match text(get, START) {
+        None => {}
+        Some(value) if value == "alone" => return Ok(Way::Alone),
+        Some(value) => return Err(MeetError::Variable { name: START, value, expected: "alone, or not set" }),
+    }
+    if let Some(settings) = plain::settings(get)? {
+        return Ok(Way::Plain(settings));
+    }
+    if let Some(fd) = number(get, PMI_FD, "the number of a descriptor")? {
+        let expected = "a number up to 1024, as the process manager sets it";
+        let missing = |missing| MeetError::Missing { missing, present: PMI_FD, cure: "start it with srun or mpiexec" };
+        let rank = number(get, PMI_RANK, expected)?.ok_or(missing(PMI_RANK))?;
+        let size = number(get, PMI_SIZE, expected)?.ok_or(missing(PMI_SIZE))?;
+        return Ok(Way::Pmi(PmiVariables { fd, rank, size }));
+    }
+    if text(get, PMIX_RANK).is_some() {
+        return Ok(Way::Pmix);
+    }
+    no_others(get)?;
+    Ok(Way::Alone)
+}
+
+/// Nobody has told this process how to meet others; are there any?
+fn no_others(get: Get<'_>) -> Result<(), MeetError> {
+    let several = |name| text(get, name).filter(|tasks| tasks.parse().is_ok_and(|tasks: u32| tasks > 1));
+    // A batch script has no step.
+    if text(get, "SLURM_STEP_ID").is_some()
+        && let Some(tasks) = several("SLURM_STEP_NUM_TASKS")
+    {
+        let cure = "add --mpi=pmi2 to srun's options";
+        return Err(MeetError::NoWay { starter: "srun", tasks, cure });
+    }
+    if let Some(tasks) = several("OMPI_COMM_WORLD_SIZE") {
+        let cure = "use a mpirun whose PMIx sets PMIX_RANK (Open MPI 4 or later)";
+        return Err(MeetError::NoWay { starter: "mpirun", tasks, cure });
+    }
+    if let Some(tasks) = several(PMI_SIZE) {
+        let cure = "use a process manager that sets PMI_FD, such as mpiexec.hydra without -pmi-port";
+        return Err(MeetError::NoWay { starter: "a process manager", tasks, cure });
+    }
+    Ok(())
+}
+
+/// What the starter is called where it is no step of Slurm.
+pub(super) fn name_of_starter(otherwise: &str) -> String {
+    let get: Get<'_> = &|name| std::env::var_os(name);
+    match (text(get, "SLURM_JOB_ID"), text(get, "SLURM_STEP_ID")) {
+        (Some(job), Some(step)) if text(get, "OMPI_COMM_WORLD_SIZE").is_none() => format!("slurm step {job}.{step}"),
+        _ => otherwise.to_owned(),
+    }
+}
+
+/// How long the machines may take to meet.
+pub(super) fn start_timeout() -> Result<Duration, MeetError> {
+    let expected = "a number of seconds, 1 or more";
+    let seconds: Option<f64> = number(&|name| std::env::var_os(name), TIMEOUT, expected)?;
+    let Some(seconds) = seconds else { return Ok(START_TIMEOUT) };
+    let value = || seconds.to_string();
+    let found = Duration::try_from_secs_f64(seconds).ok().filter(|found| *found >= Duration::from_secs(1));
+    found.ok_or_else(|| MeetError::Variable { name: TIMEOUT, value: value(), expected })
+}
+
+fn socket_name(pid: i32) -> String {
+    let namespace =
+        std::fs::metadata("/proc/self/ns/pid").map_or(0, |found| std::os::unix::fs::MetadataExt::ino(&found));
+    format!("gossamer-machine-{namespace}-{pid}")
+}
+
+/// Lets what this process starts see that it is not meant by the variables.
+pub(super) fn mark_as_machine() -> Result<(), MeetError> {
+    static SOCKET: OnceLock<OwnedFd> = OnceLock::new();
+    let mark = || -> std::io::Result<OwnedFd> {
+        let address = SocketAddr::from_abstract_name(socket_name(rustix::process::getpid().as_raw_nonzero().get()))?;
+        let address = rustix::net::SocketAddrUnix::new_abstract_name(address.as_abstract_name().unwrap_or_default())?;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        rustix::net::bind(&socket, &address)?;
+        rustix::net::listen(&socket, BACKLOG)?;
+        Ok(socket)
+    };
+    let socket = mark().map_err(MeetError::system("listen at the socket that marks this process as a machine"))?;
+    let _ = SOCKET.set(socket); // a process starts one program
+    Ok(())
+}
+
+/// Whether an ancestor of this process is a machine of a program.
+pub(super) fn is_started_by_machine() -> bool {
+    let mut pid = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    for _ in 0..ANCESTORS_MAX {
+        if pid <= 0 {
+            return false;
+        }
+        if is_machine(pid) {
+            return true;
+        }
+        pid = parent(pid).unwrap_or(0);
+    }
+    false
+}
+
+/// `pid (name of the program) S ppid …`
+fn parent(pid: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+fn is_machine(pid: i32) -> bool {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let Ok(socket) = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None) else {
+        return false;
+    };
+    let Ok(address) = rustix::net::SocketAddrUnix::new_abstract_name(socket_name(pid).as_bytes()) else { return false };
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) => {
+            let owner = rustix::net::sockopt::socket_peercred(&socket);
+            owner.is_ok_and(|owner| owner.uid == rustix::process::getuid() && owner.pid.as_raw_nonzero().get() == pid)
+        }
+        Err(Errno::AGAIN) => true, // so many were here before
+        Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn by(variables: &[(&'static str, &str)]) -> Result<Way, MeetError> {
+        detect(&|name| variables.iter().find(|(found, _)| *found == name).map(|(_, value)| value.into()))
+    }
+
+    #[test]
+    fn the_first_way_there_is_is_taken() {
+        let pmix = (PMIX_RANK, "1");
+        let pmi = [(PMI_FD, "7"), (PMI_RANK, "1"), (PMI_SIZE, "3"), pmix];
+        let plain = [
+            ("GOSSAMER_MEET", "127.0.0.1:9"),
+            ("GOSSAMER_COUNT", "2"),
+            ("JOB_COMPLETION_INDEX", "1"),
+            ("GOSSAMER_KEY_FILE", "k"),
+        ];
+        assert!(matches!(by(&[]), Ok(Way::Alone)));
+        assert!(matches!(by(&[pmix]), Ok(Way::Pmix)));
+        assert!(matches!(by(&pmi), Ok(Way::Pmi(PmiVariables { fd: 7, rank: 1, size: 3 }))));
+        let all: Vec<_> = plain.into_iter().chain(pmi).collect();
+        assert!(matches!(by(&all), Ok(Way::Plain(Settings { index: 1, count: 2, .. }))));
+        let alone: Vec<_> = all.into_iter().chain([(START, "alone")]).collect();
+        assert!(matches!(by(&alone), Ok(Way::Alone)));
+    }
+
+    #[test]
+    fn several_without_a_way_are_refused_with_the_cure() {
+        let step = [("SLURM_STEP_ID", "0"), ("SLURM_STEP_NUM_TASKS", "3")];
+        let text = by(&step).unwrap_err().to_string();
+        assert!(text.contains("srun has started 3 processes") && text.contains("--mpi=pmi2"), "{text}");
+        assert!(by(&[("OMPI_COMM_WORLD_SIZE", "2")]).unwrap_err().to_string().contains("PMIX_RANK"));
+        assert!(by(&[(PMI_SIZE, "2")]).unwrap_err().to_string().contains("PMI_FD"));
+        // One task, or a batch script, is alone.
+        assert!(matches!(by(&[("SLURM_STEP_ID", "0"), ("SLURM_STEP_NUM_TASKS", "1")]), Ok(Way::Alone)));
+        assert!(matches!(by(&[("SLURM_JOB_ID", "7"), ("SLURM_STEP_NUM_TASKS", "3")]), Ok(Way::Alone)));
+    }
+
+    #[test]
+    fn variables_that_make_no_sense_are_named() {
+        for (variables, words) in [
+            (&[(START, "together")][..], "GOSSAMER_START has the value \"together\""),
+            (&[(PMI_FD, "x")], "PMI_FD has the value \"x\""),
+            (&[(PMI_FD, "5"), (PMI_RANK, "0")], "PMI_SIZE is missing although PMI_FD"),
+            (&[("GOSSAMER_MEET", "h:1")], "GOSSAMER_COUNT is missing although GOSSAMER_MEET"),
+            (&[("GOSSAMER_COUNT", "4")], "GOSSAMER_MEET is missing although GOSSAMER_COUNT"),
+        ] {
+            let text = by(variables).unwrap_err().to_string();
+            assert!(text.contains(words), "{text}");
+        }
+    }
+
+    #[test]
+    fn who_is_started_by_a_machine_sees_that() {
+        assert!(!is_machine(rustix::process::getpid().as_raw_nonzero().get()));
+        mark_as_machine().unwrap();
+        assert!(is_machine(rustix::process::getpid().as_raw_nonzero().get()));
+        assert!(!is_started_by_machine(), "this one is none of its own children");
+        assert_eq!(parent(std::process::id() as i32), rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get()));
+    }
+}

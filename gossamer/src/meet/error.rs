@@ -1,0 +1,58 @@
+//! Why the machines of a program could not meet.
+
+use std::time::Duration;
+
+/// What can go wrong before the plan of the program is known.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MeetError {
+    #[error("the environment variable {name} has the value {value:?}, but should be {expected}")]
+    Variable { name: &'static str, value: String, expected: &'static str },
+    #[error("the environment variable {missing} is missing although {present} is set: {cure}")]
+    Missing { missing: &'static str, present: &'static str, cure: &'static str },
+    #[error(
+        "{starter} has started {tasks} processes of this program, but given them no way to meet: {cure}; to run each by \
+         itself set GOSSAMER_START=alone"
+    )]
+    NoWay { starter: &'static str, tasks: String, cure: &'static str },
+    #[error(
+        "the process manager's descriptor (PMI_FD={fd}) did not reach this process: a wrapper has closed it; run the \
+         program without the wrapper, or set GOSSAMER_START=alone to run it as one process"
+    )]
+    PmiClosed { fd: i32 },
+    #[error("the process manager cannot be used (PMI): {0}")]
+    Pmi(String),
+    #[error("the process manager cannot be used (PMIx): {0}")]
+    Pmix(String),
+    #[error(
+        "the other processes did not come to the process manager's barrier within {0:?}: see that all tasks of the step \
+         run this program and call gossamer::main (GOSSAMER_START_TIMEOUT sets the time)"
+    )]
+    Barrier(Duration),
+    #[error("machine 0 refuses this machine: {0}")]
+    Refused(String),
+    #[error("the start was given up by machine 0: {0}")]
+    GivenUp(String),
+    #[error(
+        "{missing} of {count} did not come within {waited:?}: see whether each was started, what it printed, and whether \
+         it calls gossamer::main (GOSSAMER_START_TIMEOUT sets the time)"
+    )]
+    NotCome { missing: String, count: u16, waited: Duration },
+    #[error("machine 0 could not be reached at {at} within {waited:?}: {cause}")]
+    Unreachable { at: String, waited: Duration, cause: String },
+    #[error("{0}")]
+    Wrong(String),
+    #[error("the program was ended by {0} while it started")]
+    Interrupted(String),
+    #[error("machine 0 has gone while the program started: see what it printed")]
+    HubGone,
+    #[error("{0} while the machines met")]
+    Comm(#[source] comm::Error),
+    #[error("cannot {doing}: {source}")]
+    System { doing: &'static str, source: std::io::Error },
+}
+
+impl MeetError {
+    pub(super) fn system<E: Into<std::io::Error>>(doing: &'static str) -> impl FnOnce(E) -> MeetError {
+        move |source| MeetError::System { doing, source: source.into() }
+    }
+}

@@ -1,0 +1,170 @@
+//! Where this process runs: which other machines are on the same host, and by which address it is reached.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::unix::fs::MetadataExt;
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+use serde::{Deserialize, Serialize};
+
+use super::MeetError;
+
+/// Address, or network in which it is, that this machine is to be reached by.
+const ADDRESS: &str = "GOSSAMER_ADDRESS";
+
+/// Machines with the same identity can share memory and see one another's processes. Two containers of a host differ.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct HostIdentity {
+    /// Of this run of the kernel.
+    pub(super) boot: String,
+    pub(super) pid_namespace: u64,
+    pub(super) net_namespace: u64,
+    pub(super) user: u32,
+    /// As it calls itself.
+    pub(super) name: String,
+}
+
+impl HostIdentity {
+    pub(super) fn of_this_process() -> HostIdentity {
+        let namespace = |kind: &str| std::fs::metadata(format!("/proc/self/ns/{kind}")).map_or(0, |found| found.ino());
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        HostIdentity {
+            boot: boot.trim().to_owned(),
+            pid_namespace: namespace("pid"),
+            net_namespace: namespace("net"),
+            user: rustix::process::getuid().as_raw(),
+            name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        }
+    }
+
+    /// Whether both see the same loopback network.
+    pub(super) fn has_network_of(&self, other: &HostIdentity) -> bool {
+        (&self.boot, self.net_namespace) == (&other.boot, other.net_namespace)
+    }
+
+    /// Whether a process id means the same to both. Where the kernel does not say, it does not.
+    pub(super) fn is_same(&self, other: &HostIdentity) -> bool {
+        self == other && !self.boot.is_empty() && self.pid_namespace != 0 && self.net_namespace != 0
+    }
+}
+
+/// The cores that affinity leaves to this process.
+pub(super) fn cores() -> Vec<u16> {
+    let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
+    (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).filter_map(|core| core.try_into().ok()).collect()
+}
+
+/// The address that the user wants this machine to be reached by.
+pub(super) fn wanted_address() -> Result<Option<IpAddr>, MeetError> {
+    let Ok(value) = std::env::var(ADDRESS) else { return Ok(None) };
+    if value.is_empty() {
+        return Ok(None);
+    }
+    if let Ok(address) = value.parse() {
+        return Ok(Some(address));
+    }
+    let expected = "an address of this host, or a network of one, such as 10.1.0.0/16";
+    let wrong = |value| MeetError::Variable { name: ADDRESS, value, expected };
+    let Some(network) = Network::parse(&value) else { return Err(wrong(value)) };
+    let found = addresses().into_iter().find(|address| network.contains(*address));
+    found.map(Some).ok_or_else(|| wrong(value))
+}
+
+/// A network, such as `10.1.0.0/16`.
+struct Network {
+    address: IpAddr,
+    bits: u32,
+}
+
+impl Network {
+    fn parse(text: &str) -> Option<Network> {
+        let (address, bits) = text.split_once('/')?;
+        let (address, bits) = (address.parse::<IpAddr>().ok()?, bits.parse().ok()?);
+        (bits <= if address.is_ipv4() { 32 } else { 128 }).then_some(Network { address, bits })
+    }
+
+    fn contains(&self, address: IpAddr) -> bool {
+        match (self.address, address) {
+            (IpAddr::V4(network), IpAddr::V4(address)) => {
+                let shift = 32 - self.bits;
+                network.to_bits().checked_shr(shift) == address.to_bits().checked_shr(shift)
+            }
+            (IpAddr::V6(network), IpAddr::V6(address)) => {
+                let shift = 128 - self.bits;
+                network.to_bits().checked_shr(shift) == address.to_bits().checked_shr(shift)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The addresses of this host that others may know, those of the loopback network last.
+pub(super) fn addresses() -> Vec<IpAddr> {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let four = of_family_4(&read("/proc/net/fib_trie")).into_iter().map(IpAddr::V4);
+    let six = of_family_6(&read("/proc/net/if_inet6")).into_iter().map(IpAddr::V6);
+    let mut all: Vec<IpAddr> = four.chain(six).collect();
+    all.sort_by_key(|address| address.is_loopback());
+    all.dedup();
+    all
+}
+
+/// A local address stands on the line before `/32 host LOCAL`.
+fn of_family_4(trie: &str) -> Vec<Ipv4Addr> {
+    let mut found: Vec<Ipv4Addr> = Vec::new();
+    let mut last = None;
+    for line in trie.lines() {
+        if let Some((_, address)) = line.split_once("|-- ") {
+            last = address.trim().parse().ok();
+        } else if line.contains("/32 host LOCAL") {
+            found.extend(last.filter(|address| !found.contains(address)));
+        }
+    }
+    found
+}
+
+/// `address index length scope flags name`, in hexadecimal; link-local ones (scope 20) say nothing without an interface.
+fn of_family_6(table: &str) -> Vec<Ipv6Addr> {
+    let address = |line: &str| {
+        let mut fields = line.split_whitespace();
+        let (address, scope) = (fields.next()?, fields.nth(2)?);
+        let bits = u128::from_str_radix(address, 16).ok()?;
+        (scope != "20").then(|| Ipv6Addr::from_bits(bits))
+    };
+    table.lines().filter_map(address).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_from_the_kernels_tables() {
+        let trie = "Local:\n  +-- 127.0.0.0/8 2 0 2\n     |-- 127.0.0.1\n        /32 host LOCAL\n     |-- 127.255.255.255\n        \
+                    /32 link BROADCAST\n  |-- 10.1.2.3\n     /32 host LOCAL\n";
+        assert_eq!(of_family_4(&format!("{trie}{trie}")), [Ipv4Addr::LOCALHOST, Ipv4Addr::new(10, 1, 2, 3)]);
+        let table = "00000000000000000000000000000001 01 80 10 80       lo\nfe800000000000000000000000000001 02 40 20 80 eth0\n\
+                     fd000000000000000000000000000005 02 40 00 80     eth0\n";
+        assert_eq!(of_family_6(table), ["::1".parse::<Ipv6Addr>().unwrap(), "fd00::5".parse().unwrap()]);
+        assert!(addresses().iter().any(IpAddr::is_loopback), "this host has a loopback network");
+    }
+
+    #[test]
+    fn networks_contain_what_begins_as_they_do() {
+        let network = Network::parse("10.1.0.0/16").unwrap();
+        assert!(network.contains("10.1.200.3".parse().unwrap()) && !network.contains("10.2.0.1".parse().unwrap()));
+        assert!(Network::parse("0.0.0.0/0").unwrap().contains("192.0.2.1".parse().unwrap()));
+        assert!(Network::parse("fd00::/8").unwrap().contains("fd12::1".parse().unwrap()));
+        assert!(!Network::parse("fd00::/8").unwrap().contains("10.0.0.1".parse().unwrap()));
+        assert!(["10.1.0.0", "10.1.0.0/33", "x/8", "10.1.0.0/"].iter().all(|text| Network::parse(text).is_none()));
+    }
+
+    #[test]
+    fn a_host_is_itself_and_nothing_that_hides_its_names() {
+        let own = HostIdentity::of_this_process();
+        assert!(own.is_same(&own.clone()) && own.has_network_of(&own));
+        let container = HostIdentity { pid_namespace: own.pid_namespace + 1, ..own.clone() };
+        assert!(!own.is_same(&container) && own.has_network_of(&container));
+        let hidden = HostIdentity { pid_namespace: 0, ..own };
+        assert!(!hidden.is_same(&hidden.clone()));
+    }
+}

@@ -1,0 +1,180 @@
+//! The program runs: machine 0 passes on what machines must know of one another, hears how they fare, and ends all by the
+//! rules of the supervisor. A thread of its own, which ends the process where the program breaks down.
+
+use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+
+use comm::secure::Key;
+
+use super::super::Keeper;
+use super::*;
+use crate::supervise::gather::Gather;
+use crate::supervise::outcome::{Cause, Outcome};
+use crate::supervise::supervisor::{Event, Order, Policy, Supervisor};
+
+/// How long killed processes may take to go before machine 0 ends as well.
+const AFTER_KILL: Duration = Duration::from_millis(100);
+/// How long the starter may take to end this process, once it was asked to end all.
+const AFTER_ABORT: Duration = Duration::from_secs(2);
+
+struct Keep {
+    hub: Hub,
+    gather: Gather,
+    supervisor: Supervisor,
+    control: Arc<Control>,
+    starter: Arc<Starter>,
+    is_killed: bool,
+}
+
+/// Starts supervising; gives machine 0's end of its control channel.
+pub(super) fn begin(hub: Hub, plan: &Plan, key: Key, starter: Arc<Starter>) -> Result<Control, MeetError> {
+    let (theirs, control) = control_pair()?;
+    Keeper::begin(Arc::clone(&control));
+    let count = hub.own.count;
+    let mut supervisor = Supervisor::new(count, Policy::default());
+    let many = plan.hosts.len() > 1;
+    let all = std::iter::once(&hub.own).chain(hub.members.iter().flatten().map(|member| &member.known.join));
+    all.for_each(|join| supervisor.introduce(join.index, join.pid, many.then(|| join.host.name.clone())));
+    // They have all come: who goes from here on is missed.
+    (0..count).for_each(|machine| supervisor.on_join(machine, Instant::now()));
+
+    let (news, own) = (hub.tell.clone(), Arc::clone(&control));
+    let listen = move || {
+        while let Ok(Some(message)) = own.receive() {
+            let _ = news.send(News::Own(message)); // the hub goes with the process
+        }
+        let _ = news.send(News::OwnEnd); // as above
+    };
+    spawn("gossamer-own", listen)?;
+    let gather = Gather::new(count, key);
+    let keep = Keep { hub, gather, supervisor, control, starter, is_killed: false };
+    spawn("gossamer-hub", move || keep.run())?;
+    Ok(theirs)
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), MeetError> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
+    thread.map(drop).map_err(MeetError::system("start a thread"))
+}
+
+impl Keep {
+    fn run(mut self) {
+        while !self.supervisor.is_over() && !self.is_killed {
+            let next = self.supervisor.deadline().map_or(self.hub.beat_at, |at| at.min(self.hub.beat_at));
+            match self.hub.news.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                Ok(news) => self.on_news(news),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            }
+            self.supervisor.on_time(Instant::now());
+            for order in self.supervisor.orders() {
+                self.obey(order);
+            }
+            self.hub.beat();
+        }
+        self.end();
+    }
+
+    fn on_news(&mut self, news: News) {
+        let now = Instant::now();
+        match news {
+            News::Came(newcomer) => {
+                let Newcomer { join, mut stream, .. } = *newcomer;
+                refuse_second(&mut stream, &join, &self.hub.name(join.index));
+            }
+            News::Stranger(error) => self.hub.tell_of_stranger(&error),
+            News::Own(message) => self.on_message(0, message, now),
+            // Its process is about to end, or `gsm_main` is over and the others are told.
+            News::OwnEnd => {}
+            News::Said(machine, Up::Packet(packet)) => match Message::decode(&packet) {
+                Ok(message) => self.on_message(machine, message, now),
+                Err(error) => self.supervisor.on_event(Event::Nonsense { machine, error }, now),
+            },
+            News::Said(machine, Up::Left) => {
+                if let Some(member) = self.member(machine) {
+                    (member.has_left, member.writer) = (true, None);
+                }
+                self.supervisor.on_leave(machine);
+            }
+            News::Said(_, Up::Signal(signal)) => {
+                if let Some(signal) = Signal::from_named_raw(signal) {
+                    self.supervisor.on_signal(signal, now);
+                }
+            }
+            News::Said(machine, Up::Join(_)) => {
+                self.supervisor.on_death(machine, Cause::Protocol("it came a second time".to_owned()), now);
+            }
+            News::Said(_, Up::Beat) => {}
+            News::Gone { machine, is_silent } => {
+                let has_left = self.member(machine).is_none_or(|member| member.has_left);
+                match is_silent {
+                    _ if has_left => {}
+                    true => self.supervisor.on_silence(machine, SILENCE, now),
+                    false => self.supervisor.on_closed(machine, now),
+                }
+            }
+            News::Signal(signal) => self.supervisor.on_signal(signal, now),
+        }
+    }
+
+    fn member(&mut self, machine: u16) -> Option<&mut Member> {
+        self.hub.members.get_mut(usize::from(machine).checked_sub(1)?)?.as_mut()
+    }
+
+    fn on_message(&mut self, machine: u16, message: Message, now: Instant) {
+        let Message::Endpoint { bytes } = message else {
+            return self.supervisor.on_event(Event::Said { machine, message }, now);
+        };
+        match self.gather.add(machine, bytes) {
+            Ok(_) => (0..self.hub.own.count).for_each(|other| {
+                let message = if other == machine { Some(self.gather.secret()) } else { self.gather.peer(machine) };
+                message.into_iter().for_each(|message| self.pass_on(other, &message));
+            }),
+            Err(cause) => self.supervisor.on_death(machine, Cause::Protocol(cause), now),
+        }
+    }
+
+    fn pass_on(&mut self, machine: u16, message: &Message) {
+        match machine {
+            0 => drop(self.control.try_send(message)), // it has room for all, or this process is ending
+            _ => self.hub.tell_one(machine, &Down::Packet(message.encode())),
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::End(reason) => self.tell_to_end(&reason),
+            Order::Signal(signal) => self.tell_to_end(&format!("{} has come", describe(signal.as_raw()))),
+            Order::Kill => self.is_killed = true,
+        }
+    }
+
+    /// Machine 0 itself ends with this thread.
+    fn tell_to_end(&mut self, reason: &str) {
+        let packet = Message::End { reason: reason.to_owned() }.encode();
+        self.hub.tell_all(|_| Down::Packet(packet.clone()));
+        self.supervisor.on_leave(0);
+    }
+
+    fn end(self) {
+        let Keep { hub, supervisor, starter, is_killed, .. } = self;
+        let ended = supervisor.ended();
+        ended.messages().iter().for_each(|message| complain(format_args!("{message}")));
+        let left: Vec<&Member> = hub.members.iter().flatten().filter(|member| !member.has_left).collect();
+        if !is_killed && matches!(ended.outcome, Outcome::Finished(_)) {
+            starter.finalize();
+            return Keeper::finish(); // `gossamer::main` returns, or exits with the program's status
+        }
+        for member in left.iter().filter(|member| member.known.join.host.is_same(&hub.own.host)) {
+            kill(member.known.join.pid);
+        }
+        let status = ended.status().max(1);
+        if is_killed && left.iter().any(|member| !member.known.join.host.is_same(&hub.own.host)) {
+            starter.abort(status, "gossamer has ended the program");
+            std::thread::sleep(AFTER_ABORT);
+        } else if is_killed {
+            std::thread::sleep(AFTER_KILL);
+        }
+        std::process::exit(status.into())
+    }
+}

@@ -1,0 +1,235 @@
+//! Every machine but 0: joins, waits for the plan, and carries what it and machine 0 say to each other from then on.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use comm::secure::{Key, SecureReader, SecureStream, SecureWriter};
+
+use super::host::{self, HostIdentity};
+use super::hub::{Card, control_pair, kill};
+use super::starter::Starter;
+use super::wire::{Down, Gathered, Join, MESSAGE_BYTES_MAX, PURPOSE, Up, decode, encode};
+use super::{
+    BEAT_INTERVAL, Exchange, FAILURE_STATUS, Keeper, LAST_WORDS, Limit, MeetError, Place, SILENCE, memory, plan,
+};
+use crate::bootstrap::{Bootstrap, Plan};
+use crate::complain::complain;
+use crate::control::{Control, Message};
+use crate::supervise::signals::{Signals, describe};
+
+/// How long one address may take to answer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long to wait before all are tried again.
+const RETRY: Duration = Duration::from_millis(100);
+/// How long this process may take to end by itself.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
+
+type Writer = Arc<Mutex<SecureWriter>>;
+
+/// Meets machine 0, and by it all others.
+pub(super) fn meet(
+    starter: &Arc<Starter>,
+    place: Place,
+    limit: &Limit,
+    exchange: &Exchange,
+) -> Result<Bootstrap, MeetError> {
+    let signals = Signals::catch().map_err(MeetError::system("catch signals"))?;
+    let identity = HostIdentity::of_this_process();
+    let stream = match exchange {
+        Exchange::Known(target) => {
+            let resolve = || target.resolve();
+            connect(&resolve, &target.to_string(), &place.key, limit)?
+        }
+        Exchange::Starter => {
+            let card = starter.publish(None, limit)?;
+            let card: Card = card.and_then(|bytes| decode(&bytes)).ok_or_else(|| {
+                MeetError::Wrong("what machine 0 has published makes no sense: use the same file".into())
+            })?;
+            let mut all: Vec<SocketAddr> = card.addresses.iter().map(|ip| SocketAddr::new(*ip, card.port)).collect();
+            match card.host.has_network_of(&identity) {
+                true => all.sort_by_key(|address| !address.ip().is_loopback()),
+                false => all.retain(|address| !address.ip().is_loopback()),
+            }
+            connect(&|| Ok(all.clone()), &format!("{all:?}"), &Key::from_bytes(card.key), limit)?
+        }
+    };
+    let wanted = host::wanted_address()?;
+    let found =
+        stream.tcp().local_addr().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip().to_canonical());
+    let join = Join {
+        index: place.index,
+        count: place.count,
+        nonce: plan::random()?,
+        host: identity,
+        pid: std::process::id(),
+        image: place.image,
+        cores: host::cores(),
+        address: wanted.unwrap_or(found),
+        is_address_wanted: wanted.is_some(),
+    };
+    let own_host = join.host.clone();
+    let (mut reader, mut writer) = stream.split();
+    writer.set_timeout(Some(SILENCE)).map_err(MeetError::Comm)?;
+    writer.send(&encode(&Up::Join(Box::new(join)))).map_err(|_| MeetError::HubGone)?;
+    let writer = Arc::new(Mutex::new(writer));
+    beat(&writer)?;
+    watch_signals(signals, Arc::clone(&writer))?;
+    reader.set_timeout(Some(SILENCE)).map_err(MeetError::Comm)?;
+    let gathered = wait_for_plan(&mut reader)?;
+
+    let wrong = |error: String| MeetError::Wrong(format!("the plan of machine 0 makes no sense: {error}"));
+    let plan: Plan = serde_json::from_str(&gathered.plan).map_err(|error| wrong(error.to_string()))?;
+    plan.check().map_err(|error| wrong(error.to_string()))?;
+    if plan.machines.len() != usize::from(place.count) {
+        return Err(wrong(format!("{} machines, not {}", plan.machines.len(), place.count)));
+    }
+    let group = plan.memory_group(place.index);
+    let memory = match gathered.memory {
+        Some(tokens) if !group.is_empty() => Some(memory::share(place.index, &group, tokens, limit)?),
+        _ => None,
+    };
+    let hub = gathered.hub.1.is_same(&own_host).then_some(gathered.hub.0);
+    let control = carry(reader, writer, hub, Arc::clone(starter))?;
+    Ok(Bootstrap { machine: place.index, plan, memory, control })
+}
+
+/// Tries the addresses until machine 0 answers at one.
+fn connect(
+    resolve: &dyn Fn() -> std::io::Result<Vec<SocketAddr>>,
+    name: &str,
+    key: &Key,
+    limit: &Limit,
+) -> Result<SecureStream, MeetError> {
+    loop {
+        let mut cause = String::new();
+        match resolve() {
+            Ok(all) => {
+                let several = all.len() > 1;
+                for address in all {
+                    match connect_to(address, key, limit) {
+                        Ok(stream) => return Ok(stream),
+                        // It listens, and it is not this program's: that will not change.
+                        Err(error @ (comm::Error::WrongKey { .. } | comm::Error::OtherPurpose { .. })) if !several => {
+                            return Err(MeetError::Comm(error));
+                        }
+                        Err(error) => cause = error.to_string(),
+                    }
+                }
+            }
+            Err(error) => cause = error.to_string(), // a service's name may come later
+        }
+        if limit.left().is_zero() {
+            return Err(MeetError::Unreachable { at: name.to_owned(), waited: limit.timeout, cause });
+        }
+        std::thread::sleep(RETRY.min(limit.left()));
+    }
+}
+
+fn connect_to(address: SocketAddr, key: &Key, limit: &Limit) -> Result<SecureStream, comm::Error> {
+    let timeout = CONNECT_TIMEOUT.min(limit.left()).max(Duration::from_millis(1));
+    let tcp = TcpStream::connect_timeout(&address, timeout);
+    let tcp = tcp.map_err(|source| comm::Error::System { doing: format!("connecting to {address}"), source })?;
+    SecureStream::connect(tcp, key, PURPOSE, CONNECT_TIMEOUT)
+}
+
+fn wait_for_plan(reader: &mut SecureReader) -> Result<Gathered, MeetError> {
+    loop {
+        let message = reader.receive(MESSAGE_BYTES_MAX).map_err(|_| MeetError::HubGone)?.ok_or(MeetError::HubGone)?;
+        match decode(&message) {
+            Some(Down::Beat) => {}
+            Some(Down::Plan(gathered)) => return Ok(*gathered),
+            Some(Down::Refused(reason)) => return Err(MeetError::Refused(reason)),
+            Some(Down::GivenUp(reason)) => return Err(MeetError::GivenUp(reason)),
+            Some(Down::Packet(_)) | None => {
+                return Err(MeetError::Wrong("machine 0 says what makes no sense: use the same file".to_owned()));
+            }
+        }
+    }
+}
+
+fn send(writer: &Writer, message: &Up) -> Result<(), comm::Error> {
+    writer.lock().unwrap_or_else(PoisonError::into_inner).send(&encode(message))
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), MeetError> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
+    thread.map(drop).map_err(MeetError::system("start a thread"))
+}
+
+/// Lets machine 0 hear that this one lives, for as long as it hears.
+fn beat(writer: &Writer) -> Result<(), MeetError> {
+    let writer = Arc::clone(writer);
+    spawn("gossamer-beat", move || {
+        while send(&writer, &Up::Beat).is_ok() {
+            std::thread::sleep(BEAT_INTERVAL);
+        }
+    })
+}
+
+/// A signal to this machine is one to the program; the second ends this machine itself.
+fn watch_signals(signals: Signals, writer: Writer) -> Result<(), MeetError> {
+    spawn("gossamer-signals", move || {
+        let Ok(signal) = signals.wait() else { return };
+        let _ = send(&writer, &Up::Signal(signal.as_raw())); // else it ends all the same
+        let until = Instant::now() + END_TIMEOUT;
+        while Instant::now() < until && signals.take().is_none() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        complain(format_args!("this machine was ended by {}", describe(signal.as_raw())));
+        std::process::exit(128 + signal.as_raw());
+    })
+}
+
+/// From here on what machine and launcher say to each other goes by this connection.
+fn carry(reader: SecureReader, writer: Writer, hub: Option<u32>, starter: Arc<Starter>) -> Result<Control, MeetError> {
+    let (theirs, ours) = control_pair()?;
+    Keeper::begin(Arc::clone(&ours));
+    let (up, words) = (Arc::clone(&writer), Arc::clone(&ours));
+    spawn("gossamer-up", move || {
+        while let Ok(Some(message)) = words.receive() {
+            if send(&up, &Up::Packet(message.encode())).is_err() {
+                break; // machine 0 has gone, which the other thread sees
+            }
+        }
+        Keeper::finish();
+    })?;
+    spawn("gossamer-down", move || pass_down(reader, &writer, &ours, hub, &starter))?;
+    Ok(theirs)
+}
+
+fn pass_down(mut reader: SecureReader, writer: &Writer, ours: &Control, hub: Option<u32>, starter: &Starter) {
+    let why = loop {
+        match reader.receive(MESSAGE_BYTES_MAX) {
+            Ok(Some(message)) => match decode(&message) {
+                Some(Down::Packet(packet)) => match Message::decode(&packet) {
+                    Ok(message @ Message::End { .. }) => leave(&message, writer, ours, starter),
+                    Ok(message) => drop(ours.send(&message)), // this machine has ended
+                    Err(error) => break error.to_string(),
+                },
+                Some(_) => {}
+                None => break "it says what makes no sense".to_owned(),
+            },
+            Ok(None) | Err(comm::Error::Closed { .. }) => {
+                break "has gone before the program had finished: killed, crashed, or its host is off".to_owned();
+            }
+            Err(comm::Error::TimedOut { .. }) => {
+                hub.into_iter().for_each(kill);
+                break format!("cannot be reached: nothing was heard of it for {SILENCE:?}");
+            }
+            Err(error) => break format!("cannot be reached: {error}"),
+        }
+    };
+    complain(format_args!("machine 0 {why}; the program was ended"));
+    starter.abort(FAILURE_STATUS, "gossamer has lost machine 0");
+    std::process::exit(FAILURE_STATUS.into());
+}
+
+/// Machine 0 has said that all is over: this process ends with status 0.
+fn leave(end: &Message, writer: &Writer, ours: &Control, starter: &Starter) -> ! {
+    let _ = send(writer, &Up::Left); // else machine 0 sees the end of the connection
+    starter.finalize();
+    let _ = ours.send(end); // whoever listens there exits
+    std::thread::sleep(LAST_WORDS);
+    std::process::exit(0)
+}

@@ -1,0 +1,214 @@
+//! The start without a launcher of ours: processes that `srun`, `mpirun`, a Kubernetes Job or a script has started find
+//! one another and become the machines of one program (requirements O1 to O12). It ends in the same
+//! [`Bootstrap`](crate::bootstrap::Bootstrap) that `gossamer-launch` hands over; from `connect` on nothing differs.
+//!
+//! 1. [`detect`]: who started this process, and as which of how many
+//! 2. [`pmi`], [`pmix`], [`plain`]: where machine 0 is to be met, and the key
+//! 3. [`port`], [`hub`]: machine 0 takes all others in, makes the plan ([`plan`]), and supervises the program to its end,
+//!    by the rules of [`supervise`](crate::supervise), as `gossamer-launch` does
+//! 4. [`member`]: each other machine joins, and passes on what it and machine 0 say to each other ([`wire`])
+//! 5. [`host`], [`memory`]: which machines are on one host, how it is reached, and the memory that they share
+//!
+//! Invariant: once a way to meet is found, this process is a machine of the program or it ends; it never goes on alone.
+
+mod detect;
+mod error;
+mod host;
+mod hub;
+mod member;
+mod memory;
+mod plain;
+mod plan;
+mod pmi;
+mod pmix;
+mod port;
+mod starter;
+mod wire;
+
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use comm::secure::Key;
+
+use crate::bootstrap::Bootstrap;
+use crate::complain::complain;
+use crate::control::Control;
+use crate::remote::Image;
+use detect::Way;
+pub(crate) use error::MeetError;
+use starter::Starter;
+
+/// How long the machines may take to meet, unless `GOSSAMER_START_TIMEOUT` says otherwise.
+const START_TIMEOUT: Duration = Duration::from_secs(300);
+/// How often it is told who has not come.
+const TELL_INTERVAL: Duration = Duration::from_secs(10);
+/// How often machine 0 and the others let each other hear that they live.
+const BEAT_INTERVAL: Duration = Duration::from_millis(500);
+/// How long nothing may be heard before the other counts as dead.
+const SILENCE: Duration = Duration::from_secs(3);
+/// Exit status of a process that cannot start, or whose machine 0 has gone (`EX_SOFTWARE` of sysexits.h).
+const FAILURE_STATUS: u8 = 70;
+/// How long a last word may take to be passed on.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// How this process was started.
+pub(crate) enum Start {
+    /// By nobody who has started others with it.
+    Alone,
+    /// As one machine of several.
+    Machine(Box<Bootstrap>, String),
+}
+
+/// Whether a launcher or a process manager has started this process as one of several, so that
+/// [`gossamer::main`](crate::main) will make it a machine of a program: for programs that do otherwise start a launcher
+/// themselves.
+///
+/// ```
+/// assert!(!gossamer::is_one_of_several()); // nobody has started this process with others
+/// ```
+pub fn is_one_of_several() -> bool {
+    let way = detect::detect(&|name| std::env::var_os(name));
+    std::env::var_os(crate::bootstrap::LAUNCHER).is_some()
+        || (!matches!(way, Ok(Way::Alone)) && !detect::is_started_by_machine())
+}
+
+/// Finds the other machines, if this process was started as one of several.
+///
+/// # Errors
+/// When it was, and there is no way to meet them. What goes wrong later ends the process here, for the starter has to
+/// end the others.
+pub(crate) fn start() -> Result<Start, MeetError> {
+    let way = match detect::detect(&|name| std::env::var_os(name)) {
+        Ok(Way::Alone) => return Ok(Start::Alone),
+        // What a machine of a program starts inherits its variables, and is not meant by them.
+        _ if detect::is_started_by_machine() => return Ok(Start::Alone),
+        found => found?,
+    };
+    let timeout = detect::start_timeout()?;
+    let limit = Limit { start: Instant::now(), timeout };
+    let image = Image::of_program().map_err(MeetError::system("read the program's own headers"))?.id().to_string();
+    detect::mark_as_machine()?;
+    let (starter, place, name) = match way {
+        Way::Alone => return Ok(Start::Alone),
+        Way::Plain(settings) => {
+            let key = settings.key()?;
+            let place = Place { index: settings.index, count: settings.count, key, image };
+            let (name, target) = (settings.name(), settings.target());
+            return meet(Arc::new(Starter::None), place, name, &limit, Exchange::Known(target));
+        }
+        Way::Pmi(variables) => {
+            let pmi = pmi::Pmi::connect(&variables, &limit)?;
+            let name = detect::name_of_starter("hydra");
+            (Starter::Pmi(Mutex::new(pmi)), (variables.rank, variables.size), name)
+        }
+        Way::Pmix => {
+            let (pmix, index, count) = pmix::Pmix::connect()?;
+            (Starter::Pmix(Box::new(pmix)), (index, count), detect::name_of_starter("mpirun"))
+        }
+    };
+    let (index, count) = place;
+    if count == 1 {
+        starter.finalize();
+        return Ok(Start::Alone);
+    }
+    let key = Key::generate().map_err(MeetError::Comm)?; // machine 0's is the one that counts
+    meet(Arc::new(starter), Place { index, count, key, image }, name, &limit, Exchange::Starter)
+}
+
+/// Who this machine is.
+pub(crate) struct Place {
+    index: u16,
+    count: u16,
+    key: Key,
+    image: String,
+}
+
+/// How others learn where machine 0 is.
+enum Exchange {
+    /// They were told.
+    Known(plain::Target),
+    /// From the starter, with the key.
+    Starter,
+}
+
+/// Deadline for the start.
+pub(crate) struct Limit {
+    start: Instant,
+    timeout: Duration,
+}
+
+impl Limit {
+    fn left(&self) -> Duration {
+        self.timeout.saturating_sub(self.start.elapsed())
+    }
+}
+
+fn meet(
+    starter: Arc<Starter>,
+    place: Place,
+    name: String,
+    limit: &Limit,
+    exchange: Exchange,
+) -> Result<Start, MeetError> {
+    let met = match place.index {
+        0 => hub::meet(&starter, place, limit, &exchange),
+        _ => member::meet(&starter, place, limit, &exchange),
+    };
+    match met {
+        Ok(bootstrap) => Ok(Start::Machine(Box::new(bootstrap), name)),
+        Err(error) => {
+            complain(format_args!("{error}"));
+            starter.abort(FAILURE_STATUS, &error.to_string());
+            std::process::exit(FAILURE_STATUS.into());
+        }
+    }
+}
+
+/// What goes on between this machine's control channel and the others, until the end of the program.
+struct Keeper {
+    control: Arc<Control>,
+    is_done: Mutex<bool>,
+    done: Condvar,
+}
+
+static KEEPER: OnceLock<Keeper> = OnceLock::new();
+
+impl Keeper {
+    /// Remembers this side's end of the control channel, for [`last_words`].
+    fn begin(control: Arc<Control>) {
+        let keeper = Keeper { control, is_done: Mutex::new(false), done: Condvar::new() };
+        let _ = KEEPER.set(keeper); // a process starts one program
+    }
+
+    /// All that this machine has said was passed on, or the program is over.
+    fn finish() {
+        if let Some(keeper) = KEEPER.get() {
+            *keeper.is_done.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            keeper.done.notify_all();
+        }
+    }
+
+    fn wait(&self, most: Option<Duration>) {
+        let done = self.is_done.lock().unwrap_or_else(PoisonError::into_inner);
+        match most {
+            Some(most) => drop(self.done.wait_timeout_while(done, most, |is_done| !*is_done)),
+            None => drop(self.done.wait_while(done, |is_done| !*is_done)),
+        }
+    }
+}
+
+/// Waits until what this machine has said last is on its way: its process is about to end, and the carrier of its words
+/// with it. Nothing to wait for where a launcher of ours holds the other end.
+pub(crate) fn last_words() {
+    if let Some(keeper) = KEEPER.get() {
+        keeper.control.end_of_words();
+        keeper.wait(Some(LAST_WORDS));
+    }
+}
+
+/// On machine 0, which has said that the program is over: waits until all others have left.
+pub(crate) fn wait_for_the_others() {
+    if let Some(keeper) = KEEPER.get() {
+        keeper.wait(None);
+    }
+}

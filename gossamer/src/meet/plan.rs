@@ -1,0 +1,150 @@
+//! The plan of a program, from what its machines say of themselves.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::wire::{Join, MemoryTokens};
+use super::{MeetError, SILENCE};
+use crate::bootstrap::{FabricChoice, HostPlan, MachinePlan, Plan};
+
+/// Which fabric to use; machine 0's counts.
+const FABRIC: &str = "GOSSAMER_FABRIC";
+
+/// A machine that has come.
+pub(super) struct Known {
+    pub(super) join: Join,
+    /// Where machine 0 was met by it.
+    pub(super) met_at: Option<IpAddr>,
+}
+
+/// The plan for these machines, by index.
+pub(super) fn plan(all: &[Known], start_timeout: Duration) -> Result<Plan, MeetError> {
+    let mut hosts: Vec<usize> = Vec::new(); // the first machine of each
+    let mut machines = Vec::new();
+    for (index, known) in all.iter().enumerate() {
+        let found = hosts.iter().position(|first| all[*first].join.host.is_same(&known.join.host));
+        let host = found.unwrap_or_else(|| {
+            hosts.push(index);
+            hosts.len() - 1
+        });
+        machines.push(MachinePlan { host: host as u16, workers: None });
+    }
+    let of = |host: usize| all.iter().zip(&machines).filter(move |(_, plan)| usize::from(plan.host) == host);
+    let host_plan = |host: usize| {
+        let name = all[hosts[host]].join.host.name.clone();
+        let bind = if host == 0 { address_of_machine_0(all, &machines) } else { all[hosts[host]].join.address };
+        HostPlan { name, bind, cores: None, verbs: None, is_tcp_only: false }
+    };
+    let plan = Plan {
+        fabric: fabric()?,
+        threads: None,
+        start_timeout_ms: u64::try_from(start_timeout.as_millis()).unwrap_or(u64::MAX).max(1000),
+        silence_ms: SILENCE.as_millis() as u64,
+        has_own_cores: (0..hosts.len()).all(|host| are_disjoint(of(host).map(|(known, _)| &known.join.cores))),
+        hosts: (0..hosts.len()).map(host_plan).collect(),
+        machines,
+    };
+    plan.check().map_err(|error| MeetError::Wrong(error.to_string()))?;
+    Ok(plan)
+}
+
+fn fabric() -> Result<FabricChoice, MeetError> {
+    let Some(value) = std::env::var(FABRIC).ok().filter(|value| !value.is_empty()) else {
+        return Ok(FabricChoice::Auto);
+    };
+    let wrong = |value| MeetError::Variable { name: FABRIC, value, expected: "one of auto, shm, tcp, verbs" };
+    value.parse().map_err(|_| wrong(value))
+}
+
+/// The address of the first host: the wanted one, or that by which another host has met it, or any of its own.
+fn address_of_machine_0(all: &[Known], machines: &[MachinePlan]) -> IpAddr {
+    let own = &all[0].join;
+    if own.is_address_wanted {
+        return own.address;
+    }
+    let met = |elsewhere: bool| {
+        let mut found = all.iter().zip(machines).filter(|(_, plan)| (plan.host != 0) == elsewhere);
+        found.find_map(|(known, _)| known.met_at)
+    };
+    met(true).or_else(|| met(false)).unwrap_or(own.address)
+}
+
+/// Whether each has cores of its own: its starter has given them out.
+fn are_disjoint<'a>(all: impl Iterator<Item = &'a Vec<u16>>) -> bool {
+    let mut seen = BTreeSet::new();
+    let mut all = all.peekable();
+    let first = all.peek().is_some_and(|cores| !cores.is_empty());
+    first && all.all(|cores| cores.iter().all(|core| seen.insert(*core)))
+}
+
+/// For each host whose machines share memory, the words by which they recognise one another; by machine.
+pub(super) fn tokens(plan: &Plan) -> Result<Vec<Option<MemoryTokens>>, MeetError> {
+    let mut all: Vec<Option<MemoryTokens>> = vec![None; plan.machines.len()];
+    for machine in 0..plan.machines.len() as u16 {
+        let group = plan.memory_group(machine);
+        let Some(first) = group.first() else { continue };
+        all[usize::from(machine)] = match all[usize::from(*first)] {
+            Some(tokens) => Some(tokens),
+            None => Some(MemoryTokens { name: random()?, ask: random()?, answer: random()? }),
+        };
+    }
+    Ok(all)
+}
+
+/// 128 bits that nobody can guess.
+pub(super) fn random() -> Result<[u8; 16], MeetError> {
+    let key = comm::secure::Key::generate().map_err(MeetError::Comm)?;
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&key.as_bytes()[..16]);
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::host::HostIdentity;
+    use super::*;
+
+    fn known(host: &str, address: [u8; 4], cores: &[u16], met_at: Option<[u8; 4]>) -> Known {
+        let host = HostIdentity { name: host.into(), ..HostIdentity::of_this_process() };
+        let join = Join {
+            index: 0,
+            count: 0,
+            nonce: [0; 16],
+            host,
+            pid: 1,
+            image: String::new(),
+            cores: cores.to_vec(),
+            address: address.into(),
+            is_address_wanted: false,
+        };
+        Known { join, met_at: met_at.map(IpAddr::from) }
+    }
+
+    #[test]
+    fn machines_of_one_host_share_it_and_others_get_their_own_address() {
+        let local = [127, 0, 0, 1];
+        let all = [
+            known("a", local, &[0, 1], None),
+            known("b", [10, 0, 0, 2], &[0, 1], Some([10, 0, 0, 1])),
+            known("a", local, &[0, 1], Some(local)),
+        ];
+        let plan = plan(&all, Duration::from_secs(9)).unwrap();
+        assert_eq!(plan.machines.iter().map(|machine| machine.host).collect::<Vec<_>>(), [0, 1, 0]);
+        assert_eq!(plan.hosts[0].bind, IpAddr::from([10, 0, 0, 1]), "as the other host has met it");
+        assert_eq!(plan.hosts[1].bind, IpAddr::from([10, 0, 0, 2]));
+        assert_eq!((plan.start_timeout_ms, plan.has_own_cores), (9000, false));
+        let tokens = tokens(&plan).unwrap();
+        assert!(tokens[0].is_some() && tokens[0] == tokens[2] && tokens[1].is_none());
+    }
+
+    #[test]
+    fn one_host_needs_no_network_and_cores_may_be_given_out() {
+        let local = [127, 0, 0, 1];
+        let all = [known("a", [10, 0, 0, 1], &[0], None), known("a", local, &[1], Some(local))];
+        let plan = plan(&all, Duration::from_millis(1)).unwrap();
+        assert_eq!(plan.hosts.len(), 1);
+        assert_eq!(plan.hosts[0].bind, IpAddr::from(local));
+        assert!(plan.has_own_cores && plan.start_timeout_ms == 1000);
+    }
+}

@@ -1,0 +1,170 @@
+//! PMI-1, the text that process managers speak over an inherited socket (`PMI_FD`): Slurm's `--mpi=pmi2`, MPICH's hydra,
+//! Flux. One line each way, `cmd=… key=value …`.
+#![allow(unsafe_code)] // an inherited descriptor comes as a number
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::FdFlags;
+
+use super::detect::PmiVariables;
+use super::wire::{from_hex, to_hex};
+use super::{Limit, MeetError, TELL_INTERVAL};
+use crate::complain::complain;
+
+/// Under which machine 0 says where it is.
+pub(super) const KEY: &str = "gossamer-meeting";
+/// The longest line that is read.
+const LINE_BYTES_MAX: usize = 64 * 1024;
+/// How long the process manager may take to answer what needs no others.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long it may take to say goodbye.
+const FINALIZE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The connection to the process manager.
+pub(super) struct Pmi {
+    socket: std::fs::File,
+    unread: Vec<u8>,
+    rank: u16,
+    space: String,
+    value_bytes_max: usize,
+}
+
+type Answer = HashMap<String, String>;
+
+impl Pmi {
+    /// Takes over the inherited descriptor, and introduces this process.
+    pub(super) fn connect(variables: &PmiVariables, limit: &Limit) -> Result<Pmi, MeetError> {
+        let fd = variables.fd;
+        // SAFETY: F_GETFD takes any number and answers EBADF when it is no descriptor; no memory is involved.
+        let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
+        if flags < 0 || fd < 3 || flags & libc::FD_CLOEXEC != 0 {
+            return Err(MeetError::PmiClosed { fd }); // or one that this process has opened itself
+        }
+        // SAFETY: PMI1: the process manager left this descriptor open for this process (it is open, inherited and none of
+        // the standard streams), and `gossamer::main`, which calls this once, is the only user of PMI_FD.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        rustix::io::fcntl_setfd(&fd, FdFlags::CLOEXEC).map_err(MeetError::system("take over PMI_FD"))?;
+        Pmi::over(fd.into(), variables.rank, limit)
+    }
+
+    fn over(socket: std::fs::File, rank: u16, limit: &Limit) -> Result<Pmi, MeetError> {
+        let mut pmi = Pmi { socket, unread: Vec::new(), rank, space: String::new(), value_bytes_max: 0 };
+        let time = ANSWER_TIMEOUT.min(limit.left());
+        pmi.ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init", time)?;
+        let maxes = pmi.ask("cmd=get_maxes", "maxes", time)?;
+        pmi.value_bytes_max = maxes.get("vallen_max").and_then(|most| most.parse().ok()).unwrap_or(256);
+        let name = pmi.ask("cmd=get_my_kvsname", "my_kvsname", time)?;
+        pmi.space = name.get("kvsname").cloned().ok_or_else(|| MeetError::Pmi("it names no key-value space".into()))?;
+        Ok(pmi)
+    }
+
+    /// Machine 0 gives its value, everybody waits for all others, and the others get it.
+    pub(super) fn exchange(&mut self, value: Option<&[u8]>, limit: &Limit) -> Result<Option<Vec<u8>>, MeetError> {
+        let space = self.space.clone();
+        if let Some(value) = value {
+            let text = to_hex(value);
+            if text.len() >= self.value_bytes_max {
+                let (bytes, most) = (text.len(), self.value_bytes_max);
+                return Err(MeetError::Pmi(format!("a value of {bytes} bytes is too long for it, which takes {most}")));
+            }
+            let put = format!("cmd=put kvsname={space} key={KEY} value={text}");
+            self.ask(&put, "put_result", ANSWER_TIMEOUT.min(limit.left()))?;
+        }
+        self.barrier(limit)?;
+        if value.is_some() {
+            return Ok(None);
+        }
+        let get = format!("cmd=get kvsname={space} key={KEY}");
+        let found = self.ask(&get, "get_result", ANSWER_TIMEOUT.min(limit.left()))?;
+        let value = found.get("value").and_then(|text| from_hex(text));
+        value.map(Some).ok_or_else(|| MeetError::Pmi("machine 0 has not said where it is".into()))
+    }
+
+    /// Waits until all have come to it, as long as the start may take. Who is missing the process manager does not say.
+    fn barrier(&mut self, limit: &Limit) -> Result<(), MeetError> {
+        self.send("cmd=barrier_in")?;
+        loop {
+            match self.answer("barrier_out", TELL_INTERVAL.min(limit.left())) {
+                Ok(_) => return Ok(()),
+                Err(MeetError::System { source, .. }) if source.kind() == io::ErrorKind::TimedOut => {}
+                Err(error) => return Err(error),
+            }
+            if limit.left().is_zero() {
+                return Err(MeetError::Barrier(limit.timeout));
+            }
+            if self.rank == 0 {
+                let waited = limit.start.elapsed().as_secs();
+                complain(format_args!("waiting for other tasks at PMI's barrier, {waited} s of {:?}", limit.timeout));
+            }
+        }
+    }
+
+    /// This process is about to end in order.
+    pub(super) fn finalize(&mut self) {
+        // The process manager may have gone, and then nobody needs to be told.
+        let _ = self.ask("cmd=finalize", "finalize_ack", FINALIZE_TIMEOUT);
+    }
+
+    /// All processes are to be ended.
+    pub(super) fn abort(&mut self, status: u8) {
+        let _ = self.send(&format!("cmd=abort exitcode={status}")); // as above
+    }
+
+    fn ask(&mut self, words: &str, answer: &str, time: Duration) -> Result<Answer, MeetError> {
+        self.send(words)?;
+        self.answer(answer, time)
+    }
+
+    fn send(&mut self, words: &str) -> Result<(), MeetError> {
+        let sent = self.socket.write_all(format!("{words}\n").as_bytes());
+        sent.map_err(MeetError::system("talk to the process manager (PMI_FD)"))
+    }
+
+    /// The next line, which has to be this answer and no complaint.
+    fn answer(&mut self, wanted: &str, time: Duration) -> Result<Answer, MeetError> {
+        let line = self.line(Instant::now() + time).map_err(MeetError::system("hear the process manager (PMI_FD)"))?;
+        let pairs = line.split_whitespace().filter_map(|pair| pair.split_once('='));
+        let answer: Answer = pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        let is_well = answer.get("rc").is_none_or(|code| code == "0");
+        match answer.get("cmd") {
+            Some(found) if found == wanted && is_well => Ok(answer),
+            // A key or a secret may be in the line: it is not shown.
+            Some(found) => {
+                Err(MeetError::Pmi(format!("it answers {found:?} with rc={:?}, not {wanted:?}", answer.get("rc"))))
+            }
+            None => Err(MeetError::Pmi("it says what is not PMI-1".to_owned())),
+        }
+    }
+
+    fn line(&mut self, deadline: Instant) -> io::Result<String> {
+        loop {
+            if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.unread.drain(..=end).collect();
+                return Ok(String::from_utf8_lossy(&line).into_owned());
+            }
+            if self.unread.len() > LINE_BYTES_MAX {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = Timespec::try_from(left).ok();
+            match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], timeout.as_ref()) {
+                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            let mut some = [0; 4096];
+            match self.socket.read(&mut some)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                bytes => self.unread.extend_from_slice(&some[..bytes]),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! PMIx, a C library that process managers bring along (Open MPI's `mpirun`, Slurm's `--mpi=pmix`): found at run time, so
+//! nobody who does without has to have it. Seven of its functions, by its header, version 2 to 5 of the library.
+#![allow(unsafe_code)] // functions of C
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::mpsc::{self, RecvTimeoutError};
+
+use super::pmi::KEY;
+use super::wire::{from_hex, to_hex};
+use super::{Limit, MeetError, TELL_INTERVAL};
+use crate::complain::complain;
+
+const LIBRARY: &str = "libpmix.so.2";
+const SPACE_BYTES: usize = 256;
+const RANK_WILDCARD: u32 = u32::MAX - 1;
+const GLOBAL: u8 = 3;
+const STRING: u16 = 3;
+const UINT32: u16 = 14;
+const JOB_SIZE: &CStr = c"pmix.job.size";
+
+/// `pmix_proc_t`
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Process {
+    space: [c_char; SPACE_BYTES],
+    rank: u32,
+}
+
+/// `pmix_value_t`: the kind of a value, and a union of which a pointer and a number are used. The union is at most 24 bytes
+/// long; some are left.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Value {
+    kind: u16,
+    data: Data,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+union Data {
+    string: *const c_char,
+    number: u32,
+    _room: [u64; 6],
+}
+
+const _: () = assert!(std::mem::size_of::<Process>() == 260);
+const _: () = assert!(std::mem::offset_of!(Value, data) == 8);
+
+type Init = unsafe extern "C" fn(*mut Process, *mut c_void, usize) -> c_int;
+type Finalize = unsafe extern "C" fn(*const c_void, usize) -> c_int;
+type Abort = unsafe extern "C" fn(c_int, *const c_char, *const Process, usize) -> c_int;
+type Put = unsafe extern "C" fn(u8, *const c_char, *mut Value) -> c_int;
+type Commit = unsafe extern "C" fn() -> c_int;
+type Fence = unsafe extern "C" fn(*const Process, usize, *const c_void, usize) -> c_int;
+type Get = unsafe extern "C" fn(*const Process, *const c_char, *const c_void, usize, *mut *mut Value) -> c_int;
+
+/// The functions, good for as long as the process lives: the library is never unloaded.
+#[derive(Clone, Copy)]
+struct Functions {
+    finalize: Finalize,
+    abort: Abort,
+    put: Put,
+    commit: Commit,
+    fence: Fence,
+    get: Get,
+}
+
+/// This process, as the process manager knows it.
+pub(super) struct Pmix {
+    functions: Functions,
+    own: Process,
+}
+
+impl Pmix {
+    /// Introduces this process; also its rank, and how many there are.
+    pub(super) fn connect() -> Result<(Pmix, u16, u16), MeetError> {
+        let cure = "install it (Debian: libpmix2), or use `srun --mpi=pmi2` or MPICH's mpiexec";
+        let missing = |error: libloading::Error| MeetError::Pmix(format!("{LIBRARY}: {error}; {cure}"));
+        // SAFETY: PMIX1: what has this name is the library of that interface, whose constructors may run at any time.
+        let library = Box::leak(Box::new(unsafe { libloading::Library::new(LIBRARY) }.map_err(missing)?));
+        // SAFETY: PMIX1: the types are those of its header; the library is leaked, so no function outlives it.
+        let (init, functions) = unsafe {
+            let functions = Functions {
+                finalize: *library.get::<Finalize>(b"PMIx_Finalize\0").map_err(missing)?,
+                abort: *library.get::<Abort>(b"PMIx_Abort\0").map_err(missing)?,
+                put: *library.get::<Put>(b"PMIx_Put\0").map_err(missing)?,
+                commit: *library.get::<Commit>(b"PMIx_Commit\0").map_err(missing)?,
+                fence: *library.get::<Fence>(b"PMIx_Fence\0").map_err(missing)?,
+                get: *library.get::<Get>(b"PMIx_Get\0").map_err(missing)?,
+            };
+            (*library.get::<Init>(b"PMIx_Init\0").map_err(missing)?, functions)
+        };
+        let mut own = Process { space: [0; SPACE_BYTES], rank: 0 };
+        // SAFETY: PMIX1: it fills in the process, and is given no further information.
+        well(unsafe { init(&raw mut own, std::ptr::null_mut(), 0) }, "PMIx_Init")?;
+        let pmix = Pmix { functions, own };
+        let value = pmix.get(RANK_WILDCARD, JOB_SIZE)?;
+        // SAFETY: PMIX1: the kind says that the number is what was written.
+        let size = if value.kind == UINT32 { unsafe { value.data.number } } else { 0 };
+        let in_range = |number: u32| u16::try_from(number).map_err(|_| MeetError::Pmix(format!("{number} processes")));
+        if size == 0 {
+            return Err(MeetError::Pmix("it does not say how many processes there are".to_owned()));
+        }
+        let (rank, size) = (in_range(own.rank)?, in_range(size)?);
+        Ok((pmix, rank, size))
+    }
+
+    fn get(&self, rank: u32, key: &CStr) -> Result<Value, MeetError> {
+        let from = Process { rank, ..self.own };
+        let mut value: *mut Value = std::ptr::null_mut();
+        // SAFETY: PMIX1: process, key and the place for the pointer live through the call.
+        let code = unsafe { (self.functions.get)(&raw const from, key.as_ptr(), std::ptr::null(), 0, &raw mut value) };
+        well(code, "PMIx_Get")?;
+        if value.is_null() {
+            return Err(MeetError::Pmix("PMIx_Get gives nothing".to_owned()));
+        }
+        // SAFETY: PMIX1: it succeeded, so this is a value of the library's, at least kind and the first 8 bytes of data.
+        // It stays where it is: twice a process, a few bytes.
+        unsafe {
+            let kind = std::ptr::read(value.cast::<u16>());
+            let first = std::ptr::read(value.cast::<u64>().add(1));
+            Ok(Value { kind, data: Data { _room: [first, 0, 0, 0, 0, 0] } })
+        }
+    }
+
+    /// Machine 0 gives its value, everybody waits for all others, and the others get it.
+    pub(super) fn exchange(&self, value: Option<&[u8]>, limit: &Limit) -> Result<Option<Vec<u8>>, MeetError> {
+        let key = CString::new(KEY).expect("no zero in it");
+        if let Some(value) = value {
+            let text = CString::new(to_hex(value)).expect("no zero in it");
+            let mut value = Value { kind: STRING, data: Data { _room: [0; 6] } };
+            value.data.string = text.as_ptr();
+            // SAFETY: PMIX1: key and value live through the call, which copies them.
+            well(unsafe { (self.functions.put)(GLOBAL, key.as_ptr(), &raw mut value) }, "PMIx_Put")?;
+            // SAFETY: PMIX1: it takes nothing.
+            well(unsafe { (self.functions.commit)() }, "PMIx_Commit")?;
+        }
+        self.fence(limit)?;
+        if value.is_some() {
+            return Ok(None);
+        }
+        let found = self.get(0, &key)?;
+        // SAFETY: PMIX1: the kind says that it is a string of C's, which stays where it is.
+        let text = (found.kind == STRING).then(|| unsafe { CStr::from_ptr(found.data.string) });
+        let value = text.and_then(|text| from_hex(text.to_str().ok()?));
+        value.map(Some).ok_or_else(|| MeetError::Pmix("machine 0 has not said where it is".to_owned()))
+    }
+
+    /// Waits for all others on a thread of its own, as long as the start may take.
+    fn fence(&self, limit: &Limit) -> Result<(), MeetError> {
+        let (say, heard) = mpsc::channel();
+        let (fence, all) = (self.functions.fence, Process { rank: RANK_WILDCARD, ..self.own });
+        let wait = move || {
+            // SAFETY: PMIX1: the process lives through the call.
+            let code = unsafe { fence(&raw const all, 1, std::ptr::null(), 0) };
+            let _ = say.send(code); // nobody waits any more
+        };
+        let thread = std::thread::Builder::new().name("gossamer-fence".to_owned()).spawn(wait);
+        thread.map_err(MeetError::system("start a thread"))?;
+        loop {
+            match heard.recv_timeout(TELL_INTERVAL.min(limit.left())) {
+                Ok(code) => return well(code, "PMIx_Fence"),
+                Err(RecvTimeoutError::Timeout) if limit.left().is_zero() => {
+                    return Err(MeetError::Barrier(limit.timeout));
+                }
+                Err(RecvTimeoutError::Timeout) if self.own.rank == 0 => {
+                    let waited = limit.start.elapsed().as_secs();
+                    complain(format_args!("waiting for other tasks at PMIx' fence, {waited} s of {:?}", limit.timeout));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(MeetError::Pmix("PMIx_Fence has died".to_owned())),
+            }
+        }
+    }
+
+    /// This process is about to end in order.
+    pub(super) fn finalize(&self) {
+        // SAFETY: PMIX1: it is given no further information. What it answers changes nothing: the process ends.
+        let _ = unsafe { (self.functions.finalize)(std::ptr::null(), 0) };
+    }
+
+    /// All processes are to be ended.
+    pub(super) fn abort(&self, status: u8, why: &str) {
+        let why = CString::new(why.replace('\0', " ")).unwrap_or_default();
+        // SAFETY: PMIX1: the text lives through the call; no processes are named, which means all.
+        let _ = unsafe { (self.functions.abort)(status.into(), why.as_ptr(), std::ptr::null(), 0) };
+    }
+}
+
+fn well(code: c_int, call: &str) -> Result<(), MeetError> {
+    if code == 0 { Ok(()) } else { Err(MeetError::Pmix(format!("{call} fails with {code}"))) }
+}

@@ -1,0 +1,87 @@
+//! Machine 0's port: who connects shows that it has the key and says who it is; then it is the hub's. Strangers come and
+//! go: at most so many wait at a time, and the oldest gives way.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use comm::secure::{Key, SecureStream, Unauthenticated};
+
+use super::MeetError;
+use super::hub::News;
+use super::wire::{Join, MESSAGE_BYTES_MAX, PURPOSE, Up, decode};
+
+/// How long a connection may take to show the key and say who it is.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many may be without.
+const UNAUTHENTICATED_MAX: usize = 256;
+
+/// A machine that has the key.
+pub(super) struct Newcomer {
+    pub(super) join: Join,
+    pub(super) stream: SecureStream,
+    /// Where it came to.
+    pub(super) met_at: Option<IpAddr>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    all: Unauthenticated,
+    streams: HashMap<u64, TcpStream>,
+}
+
+/// Takes connections for the life of the process: who comes late, or again, is to be told why it cannot take part.
+pub(super) fn listen(listener: TcpListener, key: Key, news: Sender<News>) -> Result<(), MeetError> {
+    let waiting: Arc<Mutex<Waiting>> = Arc::default();
+    let accept = move || {
+        for number in 0.. {
+            let Ok((tcp, from)) = listener.accept() else {
+                std::thread::sleep(Duration::from_millis(50)); // out of descriptors, or the like
+                continue;
+            };
+            let mut all = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let Ok(clone) = tcp.try_clone() else { continue };
+            all.streams.insert(number, clone);
+            all.all.insert(number, from.ip());
+            if let Some(evicted) = all.all.evict_beyond(UNAUTHENTICATED_MAX)
+                && let Some(stream) = all.streams.remove(&evicted.number)
+            {
+                let _ = stream.shutdown(Shutdown::Both); // it may have gone
+            }
+            drop(all);
+            let (key, news, waiting) = (key.clone(), news.clone(), Arc::clone(&waiting));
+            let hear = move || {
+                let heard = hear(tcp, &key);
+                let mut all = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                all.all.remove(number);
+                all.streams.remove(&number);
+                drop(all);
+                let _ = news.send(match heard {
+                    Ok(newcomer) => News::Came(Box::new(newcomer)),
+                    Err(error) => News::Stranger(error),
+                }); // the hub goes with the process
+            };
+            let thread = std::thread::Builder::new().name("gossamer-hello".to_owned()).stack_size(128 * 1024);
+            if thread.spawn(hear).is_err() {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("gossamer-port".to_owned());
+    thread.spawn(accept).map_err(MeetError::system("start a thread"))?;
+    Ok(())
+}
+
+fn hear(tcp: TcpStream, key: &Key) -> Result<Newcomer, comm::Error> {
+    let met_at = tcp.local_addr().ok().map(|address| address.ip().to_canonical());
+    let from = tcp.peer_addr().map_or_else(|_| "somebody".to_owned(), |address| address.to_string());
+    let mut stream = SecureStream::accept(tcp, key, PURPOSE, HELLO_TIMEOUT)?;
+    stream.set_timeout(Some(HELLO_TIMEOUT))?;
+    let first = stream.receive(MESSAGE_BYTES_MAX)?;
+    match first.as_deref().and_then(decode) {
+        Some(Up::Join(join)) => Ok(Newcomer { join: *join, stream, met_at }),
+        _ => Err(comm::Error::Closed { peer: from, doing: "before it had said who it is" }),
+    }
+}

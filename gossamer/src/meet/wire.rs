@@ -1,0 +1,141 @@
+//! What machine 0 and the others say to each other, over one [`comm::secure`] connection each. What a machine and its
+//! launcher say ([`crate::control`]) travels in it, as packets.
+
+use std::net::IpAddr;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::host::HostIdentity;
+
+/// What the connections are for, and the version of what is said on them.
+pub(super) const PURPOSE: &str = "gossamer meeting 1";
+/// The longest message: a plan of 1024 machines is shorter.
+pub(super) const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+/// What a machine says of itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Join {
+    pub(super) index: u16,
+    pub(super) count: u16,
+    /// Of this process alone.
+    pub(super) nonce: [u8; 16],
+    pub(super) host: HostIdentity,
+    pub(super) pid: u32,
+    /// Build id and layout of the program.
+    pub(super) image: String,
+    /// The cores that its affinity leaves.
+    pub(super) cores: Vec<u16>,
+    /// By which the others reach it.
+    pub(super) address: IpAddr,
+    /// The address is what the user wants, not what was found.
+    pub(super) is_address_wanted: bool,
+}
+
+/// Machine to machine 0.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Up {
+    /// First.
+    Join(Box<Join>),
+    /// It lives.
+    Beat,
+    /// A message of its control channel.
+    Packet(Vec<u8>),
+    /// It got this signal.
+    Signal(i32),
+    /// It was told to end, and does.
+    Left,
+}
+
+/// Machine 0 to machine.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Down {
+    /// It cannot take part, for this reason.
+    Refused(String),
+    /// The program will not start, for this reason.
+    GivenUp(String),
+    /// It lives.
+    Beat,
+    /// All have come.
+    Plan(Box<Gathered>),
+    /// A message of the control channel.
+    Packet(Vec<u8>),
+}
+
+/// What a machine needs to know.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Gathered {
+    /// The plan, as JSON.
+    pub(super) plan: String,
+    /// The process of machine 0, for those of its host.
+    pub(super) hub: (u32, HostIdentity),
+    /// The memory of its host, if it shares some.
+    pub(super) memory: Option<MemoryTokens>,
+}
+
+/// How the machines of one host find the one that makes their memory, and recognise each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct MemoryTokens {
+    /// Names the socket; anybody on the host can see it.
+    pub(super) name: [u8; 16],
+    /// Known to machines of the program alone: who asks says the first, who answers the second.
+    pub(super) ask: [u8; 16],
+    pub(super) answer: [u8; 16],
+}
+
+pub(super) fn encode<T: Serialize>(message: &T) -> Vec<u8> {
+    bincode::serde::encode_to_vec(message, bincode::config::standard()).expect("a message is plain data")
+}
+
+/// The message, if it is one.
+pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    let config = bincode::config::standard().with_limit::<MESSAGE_BYTES_MAX>();
+    let (message, read) = bincode::serde::decode_from_slice(bytes, config).ok()?;
+    (read == bytes.len()).then_some(message)
+}
+
+/// For the values of process managers, which are text.
+pub(super) fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(super) fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| Some((digit(pair[0])? << 4 | digit(*pair.get(1)?)?) as u8)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_and_damaged_ones_are_refused() {
+        let join = Join {
+            index: 3,
+            count: 9,
+            nonce: [7; 16],
+            host: HostIdentity::of_this_process(),
+            pid: 44,
+            image: "abc/1".into(),
+            cores: vec![0, 5],
+            address: [192, 0, 2, 1].into(),
+            is_address_wanted: false,
+        };
+        let bytes = encode(&Up::Join(Box::new(join)));
+        let Some(Up::Join(found)) = decode::<Up>(&bytes) else { panic!("not decoded") };
+        assert_eq!((found.index, found.cores.as_slice(), found.pid), (3, &[0, 5][..], 44));
+        for len in 0..bytes.len() {
+            assert!(decode::<Up>(&bytes[..len]).is_none());
+        }
+        assert!(decode::<Up>(&[&bytes[..], &[0]].concat()).is_none());
+        assert!(decode::<Down>(&[9]).is_none());
+    }
+
+    #[test]
+    fn bytes_travel_as_text() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        assert_eq!(from_hex(&to_hex(&bytes)), Some(bytes));
+        assert_eq!((from_hex("0"), from_hex("0g"), from_hex("")), (None, None, Some(vec![])));
+    }
+}

@@ -1,0 +1,136 @@
+//! Answers who watches this machine, in a thread that comes with the first question and goes when none has come for [`WATCHED`]. Long ones
+//! (a dump, a trace) are answered by a thread of their own.
+
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::chrome::MachineTrace;
+use super::probe::Probes;
+use super::sample::{MachineSample, workers};
+use crate::control::{Control, Look, MAX_SEEN_BYTES, Message};
+
+/// For so long after a sample was asked for somebody is taken to watch.
+pub(super) const WATCHED: Duration = Duration::from_secs(3);
+/// How often probes are sent meanwhile.
+const PROBE_EVERY: Duration = Duration::from_secs(1);
+
+/// Where an answer goes.
+type Reply = Box<dyn FnOnce(Vec<u8>) + Send>;
+
+/// Who answers, if there is anybody now.
+#[derive(Default)]
+pub(crate) struct Answers {
+    sampler: Arc<Mutex<Option<Sender<Reply>>>>,
+}
+
+impl Answers {
+    /// The launcher asks.
+    pub(crate) fn look(&self, control: &Arc<Control>, ask: u32, look: Look) {
+        let control = Arc::clone(control);
+        self.answer(look, Box::new(move |bytes| send(&control, ask, &bytes)));
+    }
+
+    /// Somebody asks. Where no thread can be had, there is no answer.
+    pub(super) fn answer(&self, look: Look, reply: Reply) {
+        match look {
+            Look::Sample => self.sample(reply),
+            Look::Dump => drop(spawn(move || reply(trust::dump().to_string().into_bytes()))),
+            Look::Trace(time) => drop(spawn(move || reply(MachineTrace::take(time).to_bytes()))),
+        }
+    }
+
+    fn sample(&self, reply: Reply) {
+        let mut sampler = self.sampler.lock().unwrap_or_else(PoisonError::into_inner);
+        let reply = match &*sampler {
+            Some(asked) => match asked.send(reply) {
+                Ok(()) => return,
+                Err(mpsc::SendError(reply)) => reply,
+            },
+            None => reply,
+        };
+        let (asked, questions) = mpsc::channel();
+        let _ = asked.send(reply); // its receiver is here
+        let own = Arc::clone(&self.sampler);
+        *sampler = spawn(move || sample_all(&questions, &own)).ok().map(|()| asked);
+    }
+}
+
+fn spawn(work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    thread::Builder::new().name("gossamer-view".to_owned()).spawn(work).map(drop)
+}
+
+/// Answers, and probes, until nobody has asked for a while.
+fn sample_all(questions: &mpsc::Receiver<Reply>, own: &Mutex<Option<Sender<Reply>>>) {
+    let mut probes = Probes::default();
+    let (mut asked_at, mut probe_at) = (Instant::now(), Instant::now());
+    loop {
+        let now = Instant::now();
+        let is_due = now >= probe_at;
+        if is_due {
+            probe_at = now + PROBE_EVERY;
+        }
+        probes.look(&workers(), is_due);
+        match questions.recv_timeout(probe_at.saturating_duration_since(Instant::now())) {
+            Ok(reply) => {
+                asked_at = Instant::now();
+                probes.look(&workers(), false);
+                reply(MachineSample::take(&probes).map_or_else(Vec::new, |sample| sample.to_bytes()));
+            }
+            Err(RecvTimeoutError::Timeout) if asked_at.elapsed() < WATCHED => {}
+            Err(_) => {
+                let mut sampler = own.lock().unwrap_or_else(PoisonError::into_inner);
+                match questions.try_recv() {
+                    Ok(reply) => {
+                        drop(sampler);
+                        asked_at = Instant::now();
+                        reply(MachineSample::take(&probes).map_or_else(Vec::new, |sample| sample.to_bytes()));
+                    }
+                    // Nobody sends into this channel any more: the next one to ask starts another thread.
+                    Err(_) => return *sampler = None,
+                }
+            }
+        }
+    }
+}
+
+/// To the launcher, in parts.
+fn send(control: &Control, ask: u32, bytes: &[u8]) {
+    let parts = bytes.len().div_ceil(MAX_SEEN_BYTES).max(1);
+    for part in 0..parts {
+        let end = bytes.len().min((part + 1) * MAX_SEEN_BYTES);
+        let bytes = bytes[part * MAX_SEEN_BYTES..end].to_vec();
+        // A launcher that is gone ends this process.
+        if control.send(&Message::Seen { ask, is_last: part + 1 == parts, bytes }).is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn o18_the_thread_goes_when_nobody_asks_and_comes_back() {
+        let answers = Answers::default();
+        let is_there = || answers.sampler.lock().unwrap().is_some();
+        assert!(!is_there(), "nobody has asked");
+        for _ in 0..2 {
+            let (tell, told) = mpsc::channel();
+            let asked = Instant::now();
+            for _ in 0..3 {
+                let tell = tell.clone();
+                answers.answer(Look::Sample, Box::new(move |bytes| tell.send(bytes).unwrap()));
+                told.recv_timeout(Duration::from_secs(30)).expect("an answer, though no program runs");
+            }
+            assert!(is_there());
+            while is_there() {
+                assert!(asked.elapsed() < WATCHED + Duration::from_secs(60), "the thread stays");
+                thread::sleep(Duration::from_millis(50));
+            }
+            assert!(asked.elapsed() >= WATCHED);
+        }
+    }
+}

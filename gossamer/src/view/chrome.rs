@@ -1,0 +1,146 @@
+//! A trace: what workers did when, as Chrome's JSON, which Perfetto and chrome://tracing show.
+
+use std::fmt::Write;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use trust::link::TraceKind;
+
+use super::sample::{program_name, workers};
+use super::source::Answer;
+use crate::rack::try_program;
+
+/// What the workers of one machine did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineTrace {
+    /// Name of the program's file.
+    pub program: String,
+    /// Which machine.
+    pub machine: u16,
+    /// On which host.
+    pub host: String,
+    /// Microseconds since 1970 at its begin, by its host's clock.
+    pub began_us: u64,
+    /// Of each worker.
+    pub workers: Vec<WorkerTrace>,
+    /// Why there is none, if there is none.
+    pub refused: String,
+}
+
+/// What one worker did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerTrace {
+    /// What (0 sleep, 1 batch, 2 fibers), when in nanoseconds from the begin, for how long, and how many.
+    pub events: Vec<(u8, u64, u64, u64)>,
+    /// Events that were not kept: 65,536 of a worker are.
+    pub lost: u64,
+}
+
+impl MachineTrace {
+    /// Of this machine; takes so long.
+    pub(super) fn take(time: Duration) -> MachineTrace {
+        let Some(program) = try_program() else {
+            return MachineTrace { refused: "the program does not run yet".to_owned(), ..MachineTrace::default() };
+        };
+        let rack = &program.rack;
+        let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let mut trace = MachineTrace {
+            program: program_name(),
+            machine: rack.machine(),
+            host: rack.machines()[usize::from(rack.machine())].host.clone(),
+            began_us: u64::try_from(began.as_micros()).unwrap_or(u64::MAX),
+            ..MachineTrace::default()
+        };
+        let kind = |kind| match kind {
+            TraceKind::Park => 0,
+            TraceKind::Batch => 1,
+            TraceKind::Fibers => 2,
+        };
+        match trust::link::trace(&workers(), time) {
+            None => trace.refused = "another trace is being made: try again when it is over".to_owned(),
+            Some(workers) => {
+                let worker = |worker: trust::link::Trace| WorkerTrace {
+                    events: worker.events.iter().map(|it| (kind(it.kind), it.start_ns, it.ns, it.count)).collect(),
+                    lost: worker.lost,
+                };
+                trace.workers = workers.into_iter().map(worker).collect();
+            }
+        }
+        trace
+    }
+
+    /// Its bytes, for [`MachineTrace::from_bytes`].
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        bincode::serde::encode_to_vec(self, bincode::config::standard()).unwrap_or_default()
+    }
+
+    /// The trace in these bytes, if it is one.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<MachineTrace> {
+        let format = bincode::config::standard().with_limit::<{ 1 << 30 }>();
+        let (trace, taken) = bincode::serde::decode_from_slice(bytes, format).ok()?;
+        (taken == bytes.len()).then_some(trace)
+    }
+}
+
+/// The answers to `Look::Trace` as Chrome's JSON, and what is missing there, in words.
+#[must_use]
+pub fn of_answer(answer: &Answer) -> (String, Vec<String>) {
+    let mut troubles = answer.troubles.clone();
+    let mut traces = Vec::new();
+    for (machine, bytes) in &answer.machines {
+        match MachineTrace::from_bytes(bytes) {
+            Some(trace) if trace.refused.is_empty() => traces.push(trace),
+            Some(trace) => troubles.push(format!("machine {machine}: {}", trace.refused)),
+            None => troubles.push(format!("machine {machine} has sent no trace")),
+        }
+    }
+    let lost: u64 = traces.iter().flat_map(|trace| &trace.workers).map(|worker| worker.lost).sum();
+    if lost > 0 {
+        troubles.push(format!("{lost} events were lost: 65,536 of each worker are kept; trace for less time"));
+    }
+    (to_json(&traces), troubles)
+}
+
+/// The traces of a program's machines as Chrome's JSON: a process for each machine, a thread for each worker, times from the first begin.
+///
+/// ```
+/// use gossamer::view::chrome::{MachineTrace, WorkerTrace, to_json};
+/// let worker = WorkerTrace { events: vec![(1, 2_000, 500, 7)], lost: 3 };
+/// let json = to_json(&[MachineTrace { workers: vec![worker], ..MachineTrace::default() }]);
+/// assert!(json.contains(r#""name":"batch","ph":"X","pid":0,"tid":0,"ts":2.000,"dur":0.500,"args":{"requests":7}"#));
+/// assert!(json.contains("3 events were lost"));
+/// ```
+#[must_use]
+pub fn to_json(machines: &[MachineTrace]) -> String {
+    const KINDS: [(&str, &str); 3] = [("sleep", "of"), ("batch", "requests"), ("fibers", "switches")];
+    let begin = machines.iter().map(|machine| machine.began_us).min().unwrap_or(0);
+    let mut json = String::from("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n");
+    for machine in machines {
+        let pid = machine.machine;
+        let named = |what: &str, tid: usize, name: String| {
+            let name = serde_json::Value::String(name);
+            format!("{{\"name\":\"{what}\",\"ph\":\"M\",\"pid\":{pid},\"tid\":{tid},\"args\":{{\"name\":{name}}}}},\n")
+        };
+        json += &named("process_name", 0, format!("{} m{pid} on {}", machine.program, machine.host));
+        for (tid, worker) in machine.workers.iter().enumerate() {
+            let lost = if worker.lost > 0 { format!(" ({} events were lost)", worker.lost) } else { String::new() };
+            json += &named("thread_name", tid, format!("m{pid}w{tid}{lost}"));
+            for &(kind, start_ns, ns, count) in &worker.events {
+                let (name, counted) = KINDS[usize::from(kind).min(2)];
+                let ts_ns = u128::from(machine.began_us - begin) * 1000 + u128::from(start_ns);
+                let _ = writeln!(
+                    json,
+                    "{{\"name\":\"{name}\",\"ph\":\"X\",\"pid\":{pid},\"tid\":{tid},\"ts\":{}.{:03},\"dur\":{}.{:03},\"args\":{{\"{counted}\":{count}}}}},",
+                    ts_ns / 1000,
+                    ts_ns % 1000,
+                    ns / 1000,
+                    ns % 1000
+                );
+            }
+        }
+    }
+    json += "{\"name\":\"end\",\"ph\":\"M\",\"pid\":0,\"args\":{}}\n]}\n";
+    json
+}

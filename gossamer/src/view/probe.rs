@@ -1,0 +1,94 @@
+//! Empty requests to the workers of this machine while somebody watches: how soon each comes to its loop.
+//!
+//! Invariant: at most one is under way to each worker, so one that is stuck is sent no more.
+
+use std::sync::Arc;
+
+use trust::TrusteeReference;
+use trust::link::Probe;
+
+use super::sample::ROUND_TRIP_BOUNDS_NS;
+
+/// What is known of one worker.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Trips {
+    pending: Option<Arc<Probe>>,
+    pub(super) buckets: [u64; ROUND_TRIP_BOUNDS_NS.len() + 1],
+    pub(super) sum_ns: u64,
+    pub(super) silent_ms: u64,
+}
+
+/// Of all workers, in order.
+#[derive(Debug, Default)]
+pub(super) struct Probes(Vec<Trips>);
+
+/// A probe that has been under way for less says nothing yet.
+const SILENT_MS: u64 = 200;
+
+impl Probes {
+    /// Takes the answers that have come. With `and_send`, sends one to each worker that has answered.
+    pub(super) fn look(&mut self, workers: &[TrusteeReference], and_send: bool) {
+        self.0.resize_with(workers.len(), Trips::default);
+        for (worker, trips) in workers.iter().zip(&mut self.0) {
+            if let Some(probe) = &trips.pending {
+                match probe.took() {
+                    Some(took) => {
+                        let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+                        trips.buckets[bucket(ns)] += 1;
+                        trips.sum_ns = trips.sum_ns.saturating_add(ns);
+                        (trips.pending, trips.silent_ms) = (None, 0);
+                    }
+                    None => {
+                        let ms = u64::try_from(probe.age().as_millis()).unwrap_or(u64::MAX);
+                        trips.silent_ms = if ms < SILENT_MS { 0 } else { ms };
+                    }
+                }
+            }
+            if and_send && trips.pending.is_none() {
+                trips.pending = trust::link::probe(*worker);
+            }
+        }
+    }
+
+    pub(super) fn of(&self, worker: usize) -> Trips {
+        self.0.get(worker).cloned().unwrap_or_default()
+    }
+}
+
+fn bucket(ns: u64) -> usize {
+    ROUND_TRIP_BOUNDS_NS.iter().position(|bound| ns <= *bound).unwrap_or(ROUND_TRIP_BOUNDS_NS.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn o17_round_trips_fall_into_buckets() {
+        assert_eq!([0, 4_000, 4_001, 1_000_000_000, 1_000_000_001, u64::MAX].map(bucket), [0, 0, 1, 9, 10, 10]);
+    }
+
+    #[test]
+    fn o17_a_worker_that_is_stuck_is_silent_and_answers_when_it_is_free() {
+        let pool = trust::Threadpool::builder().workers(2).pin(false).build();
+        let (stuck, free) = std::sync::mpsc::channel::<()>();
+        let free = std::sync::Mutex::new(free);
+        let fiber = pool.spawn_on(1, move || drop(free.lock().map(|free| free.recv())));
+        let workers = pool.trustees().to_vec();
+        let mut probes = Probes::default();
+        let end = Instant::now() + Duration::from_secs(30);
+        let until = |probes: &mut Probes, done: &dyn Fn(&Probes) -> bool| {
+            while !done(probes) {
+                assert!(Instant::now() < end, "{probes:?}");
+                std::thread::sleep(Duration::from_millis(10));
+                probes.look(&workers, true);
+            }
+        };
+        until(&mut probes, &|probes| probes.of(1).silent_ms > 500);
+        assert!(probes.of(0).buckets.iter().sum::<u64>() > 1 && probes.of(1).buckets.iter().sum::<u64>() <= 1);
+        drop(stuck);
+        until(&mut probes, &|probes| probes.of(1).silent_ms == 0 && probes.of(1).sum_ns > 500_000_000);
+        drop(fiber.join());
+    }
+}

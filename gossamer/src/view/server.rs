@@ -1,0 +1,247 @@
+//! Serves the view of a program over HTTP: the page, its data, the metrics. To look at, and no more.
+//!
+//! Who may look: who has the token, in the path or as a bearer, and asks for this very address. What other sites have a browser ask for
+//! is refused (`Sec-Fetch-Site`, `Host`). Without a file with a token, only this host may look.
+//!
+//! Limits: 16 connections, a thread each; more are refused. What a request may be is in `http.rs`.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use super::http::{self, Answer, Request, Status};
+use super::page;
+use super::snapshot::Snapshots;
+use super::source::Source;
+use super::text::{self, Format};
+use crate::control::Look;
+
+/// Connections that are served at a time.
+const CONNECTIONS_MAX: usize = 16;
+/// Pause after an error that is not one connection's.
+const PAUSE: Duration = Duration::from_millis(100);
+const TOKEN_LETTERS_MIN: usize = 32;
+const TOKEN_LETTERS_MAX: usize = 256;
+
+/// Who may look, and where.
+#[derive(Clone)]
+pub struct Access {
+    address: SocketAddr,
+    token: String,
+}
+
+impl std::fmt::Debug for Access {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Access({}, ..)", self.address) // the token is nobody's to see
+    }
+}
+
+impl Access {
+    /// At this address (`127.0.0.1:7118`; port 0 takes a free one), with the token in this file, or with one that is made.
+    ///
+    /// # Errors
+    /// In words, with the cure: an address that is none, or that others can reach without a file with a token; a file that cannot be read,
+    /// that others may read, or that holds no token of 32 to 256 letters, digits, `-` and `_`.
+    ///
+    /// ```
+    /// use gossamer::view::server::Access;
+    /// assert!(Access::new("127.0.0.1:0", None).is_ok());
+    /// assert!(Access::new("0.0.0.0:7118", None).err().unwrap().contains("token"));
+    /// assert!(Access::new("localhost", None).is_err());
+    /// ```
+    pub fn new(address: &str, token_file: Option<&Path>) -> Result<Access, String> {
+        let parsed =
+            address.parse().map_err(|_| format!("{address:?} is no address: 127.0.0.1:7118 or [::1]:7118 is one"))?;
+        let address: SocketAddr = parsed;
+        let token = match token_file {
+            Some(file) => read_token(file)?,
+            None if address.ip().is_loopback() => {
+                new_token().map_err(|error| format!("no token can be made: {error}"))?
+            }
+            None => {
+                return Err(format!(
+                    "{address} can be reached from other hosts: a file with a token is needed, of mode 0600 \
+                     (`head -c 16 /dev/urandom | xxd -p > token`), or an address of this host alone (127.0.0.1)"
+                ));
+            }
+        };
+        Ok(Access { address, token })
+    }
+}
+
+fn new_token() -> Result<String, comm::Error> {
+    let key = comm::secure::Key::generate()?;
+    Ok(key.as_bytes()[..16].iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn read_token(file: &Path) -> Result<String, String> {
+    use std::os::unix::fs::PermissionsExt;
+    let name = file.display();
+    let metadata = std::fs::metadata(file).map_err(|error| format!("the token's file {name}: {error}"))?;
+    if metadata.permissions().mode() & 0o077 != 0 {
+        return Err(format!("the token's file {name} may be read by others: `chmod 600 {name}`"));
+    }
+    let text = std::fs::read_to_string(file).map_err(|error| format!("the token's file {name}: {error}"))?;
+    let token = text.trim();
+    let is_plain = token.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
+    if !is_plain || !(TOKEN_LETTERS_MIN..=TOKEN_LETTERS_MAX).contains(&token.len()) {
+        return Err(format!("{name} holds no token: 32 to 256 letters, digits, - and _ are one"));
+    }
+    Ok(token.to_owned())
+}
+
+/// A view that is served, for as long as the process lives.
+#[derive(Debug)]
+pub struct Server {
+    url: String,
+}
+
+impl Server {
+    /// Where the page is: with the token, so only for who may look.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+struct Shared {
+    address: SocketAddr,
+    token: String,
+    source: Arc<dyn Source>,
+    snapshots: Snapshots,
+    connections: AtomicUsize,
+}
+
+/// Serves the view of a program.
+///
+/// # Errors
+/// When the address cannot be taken, or no thread be started.
+pub fn serve(access: &Access, source: Arc<dyn Source>) -> io::Result<Server> {
+    let listener = TcpListener::bind(access.address)?;
+    let address = listener.local_addr()?;
+    let url = format!("http://{address}/{}/", access.token);
+    let token = access.token.clone();
+    let (snapshots, connections) = (Snapshots::default(), AtomicUsize::new(0));
+    let shared = Arc::new(Shared { address, token, source, snapshots, connections });
+    thread::Builder::new().name("gossamer-http".to_owned()).spawn(move || accept_all(&listener, &shared))?;
+    Ok(Server { url })
+}
+
+fn accept_all(listener: &TcpListener, shared: &Arc<Shared>) -> ! {
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => take(stream, shared),
+            Err(_) => thread::sleep(PAUSE), // no descriptors, or gone before it was there
+        }
+    }
+}
+
+/// One of the connections that are served at a time.
+struct Place(Arc<Shared>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn take(mut stream: TcpStream, shared: &Arc<Shared>) {
+    let before = shared.connections.fetch_add(1, Ordering::Relaxed);
+    let place = Place(Arc::clone(shared));
+    if before >= CONNECTIONS_MAX {
+        // A fresh connection has room for this: nobody is waited for.
+        let _ = stream.set_nonblocking(true);
+        let _ = http::write(&mut stream, &Status::BUSY.into());
+        return;
+    }
+    let serve = move || {
+        let answer = match http::read(&mut stream) {
+            Ok(request) => place.0.answer(&request).unwrap_or_else(Answer::from),
+            Err(Some(status)) => status.into(),
+            Err(None) => return,
+        };
+        if http::write(&mut stream, &answer).is_ok() {
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+        }
+    };
+    // Without a thread the connection is closed.
+    let _ = thread::Builder::new().name("gossamer-http".to_owned()).spawn(serve);
+}
+
+impl Shared {
+    fn answer(&self, request: &Request) -> Result<Answer, Status> {
+        if request.method != "GET" {
+            return Err(Status::METHOD);
+        }
+        if !request.header("host")?.is_some_and(|host| self.is_own(host)) {
+            return Err(Status::FORBIDDEN);
+        }
+        if let Some(site) = request.header("sec-fetch-site")?
+            && !["same-origin", "none"].contains(&site)
+        {
+            return Err(Status::FORBIDDEN);
+        }
+        let path = request.path.split('?').next().unwrap_or_default();
+        let bearer = request.header("authorization")?.and_then(|value| value.strip_prefix("Bearer "));
+        let in_path = path.strip_prefix('/').and_then(|rest| rest.split_once('/'));
+        let what = match (bearer, in_path) {
+            (Some(token), _) if is_same(token.trim(), &self.token) => path.strip_prefix('/').unwrap_or(path),
+            (None, Some((token, rest))) if is_same(token, &self.token) => rest,
+            _ => return Err(Status::FORBIDDEN),
+        };
+        let ok = |content_type, body| Answer { status: Status::OK, content_type, policy: None, body };
+        match what {
+            "" => Ok(Answer { policy: Some(page::policy()), ..ok("text/html; charset=utf-8", page::PAGE.into()) }),
+            "sample.json" => {
+                let snapshot = self.snapshots.take(&*self.source, self.source.sample_age());
+                Ok(ok("application/json", serde_json::to_vec(&snapshot).unwrap_or_default()))
+            }
+            "metrics" => {
+                let format = Format::of(request.header("accept")?.unwrap_or_default());
+                let snapshot = self.snapshots.take(&*self.source, self.source.sample_age());
+                Ok(ok(format.content_type(), text::render(&snapshot, format).into_bytes()))
+            }
+            "dump" => {
+                let answer = self.source.look(Look::Dump, super::snapshot::ANSWER_LIMIT);
+                Ok(ok("text/plain; charset=utf-8", super::source::dump_text(&answer).into_bytes()))
+            }
+            "trace.json" => {
+                let seconds = request.path.split_once("?seconds=").and_then(|(_, seconds)| seconds.parse().ok());
+                let time = Duration::try_from_secs_f64(seconds.unwrap_or(1.0)).map_err(|_| Status::BAD)?;
+                let time = time.min(Look::TRACE_MAX);
+                let answer = self.source.look(Look::Trace(time), super::snapshot::ANSWER_LIMIT * 10);
+                Ok(ok("application/json", super::chrome::of_answer(&answer).0.into_bytes()))
+            }
+            _ => Err(Status::NOT_FOUND),
+        }
+    }
+
+    /// Whether this `Host` is the address that is served. A name that somebody else's DNS leads here is not.
+    fn is_own(&self, host: &str) -> bool {
+        let port = self.address.port();
+        let is_name = |name: &str| {
+            host.eq_ignore_ascii_case(&format!("{name}:{port}")) || (port == 80 && host.eq_ignore_ascii_case(name))
+        };
+        let ip = self.address.ip();
+        if ip.is_unspecified() {
+            // Bound to all: any address, but no name.
+            return host.parse::<SocketAddr>().is_ok_and(|asked| asked.port() == port)
+                || (port == 80 && host.parse::<IpAddr>().is_ok());
+        }
+        let own = if ip.is_ipv6() { format!("[{ip}]") } else { ip.to_string() };
+        is_name(&own) || (ip.is_loopback() && is_name("localhost"))
+    }
+}
+
+/// In a time that does not tell where they differ.
+fn is_same(given: &str, token: &str) -> bool {
+    let differ = given.bytes().zip(token.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b));
+    given.len() == token.len() && std::hint::black_box(differ) == 0
+}
+
+#[cfg(test)]
+mod tests;

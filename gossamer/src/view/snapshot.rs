@@ -1,0 +1,154 @@
+//! The last sample of each machine of a program, and what is wrong there.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::sample::MachineSample;
+use super::source::Source;
+use crate::control::Look;
+
+/// A worker that has not answered a probe for so long is told of.
+pub const SILENT_MS: u64 = 1000;
+/// How long the machines may take to answer.
+pub const ANSWER_LIMIT: Duration = Duration::from_millis(1000);
+
+/// A program, as it was seen last.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Of each machine, in order.
+    pub machines: Vec<Seen>,
+    /// What is wrong, in words.
+    pub alerts: Vec<String>,
+}
+
+/// A machine, as it was seen last.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Seen {
+    /// How old the sample is, in milliseconds.
+    pub age_ms: u64,
+    /// Whether the machine has answered the last time it was asked.
+    pub answers: bool,
+    /// What it told.
+    pub sample: MachineSample,
+}
+
+/// Takes snapshots, one at a time, none that is newer than need be.
+#[derive(Default)]
+pub struct Snapshots(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    last: BTreeMap<u16, (Instant, MachineSample)>,
+    troubles: Vec<String>,
+    asked: Option<Instant>,
+}
+
+impl Snapshots {
+    /// The last one, asked for anew if it is older than that.
+    pub fn take(&self, source: &dyn Source, at_most: Duration) -> Snapshot {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.asked.is_none_or(|asked| asked.elapsed() >= at_most) {
+            let answer = source.look(Look::Sample, ANSWER_LIMIT);
+            let now = Instant::now();
+            for (machine, bytes) in answer.machines {
+                if let Some(sample) = MachineSample::from_bytes(&bytes).filter(|sample| sample.machine == machine) {
+                    state.last.insert(machine, (now, sample));
+                }
+            }
+            (state.troubles, state.asked) = (answer.troubles, Some(now));
+        }
+        let asked = state.asked;
+        let seen = |(at, sample): &(Instant, MachineSample)| Seen {
+            age_ms: u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX),
+            answers: Some(*at) == asked,
+            sample: sample.clone(),
+        };
+        Snapshot::new(state.last.values().map(seen).collect(), &state.troubles)
+    }
+}
+
+impl Snapshot {
+    /// Of these machines; finds what is wrong with them.
+    #[must_use]
+    pub fn new(machines: Vec<Seen>, troubles: &[String]) -> Snapshot {
+        let mut alerts: Vec<String> = Vec::new();
+        for Seen { age_ms, answers, sample } in &machines {
+            if !answers {
+                let (machine, host) = (sample.machine, &sample.host);
+                alerts.push(format!("m{machine} on {host} does not answer: this is of {} s ago", age_ms / 1000));
+            }
+            for (place, worker) in sample.workers.iter().enumerate() {
+                let silent_ms = worker.silent_ms;
+                if silent_ms >= SILENT_MS {
+                    let doing = thread_state(&worker.state);
+                    let (machine, host) = (sample.machine, &sample.host);
+                    alerts.push(format!(
+                        "m{machine}w{place} on {host} has not come to its loop for {}.{} s: a closure or fiber keeps it; its thread {doing}",
+                        silent_ms / 1000,
+                        silent_ms % 1000 / 100
+                    ));
+                }
+            }
+        }
+        let told = |trouble: &&String| {
+            !machines.iter().any(|seen| trouble.starts_with(&format!("machine {} ", seen.sample.machine)))
+        };
+        alerts.extend(troubles.iter().filter(told).cloned());
+        Snapshot { machines, alerts }
+    }
+
+    /// What the program is called.
+    #[must_use]
+    pub fn program(&self) -> &str {
+        self.machines.first().map_or("", |seen| &seen.sample.program)
+    }
+}
+
+fn thread_state(state: &str) -> &'static str {
+    match state {
+        "R" => "runs",
+        "S" => "sleeps in the kernel",
+        "D" => "waits for a device",
+        "T" | "t" => "was stopped",
+        _ => "has ended",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::WorkerSample;
+    use crate::view::source::Answer;
+
+    struct Recorded(Mutex<Vec<Vec<u16>>>);
+
+    impl Source for Recorded {
+        fn look(&self, _: Look, _: Duration) -> Answer {
+            let machines = self.0.lock().unwrap().remove(0);
+            let sample = |machine| {
+                let worker = |silent_ms| WorkerSample { silent_ms, state: "R".into(), ..WorkerSample::default() };
+                let workers = vec![worker(0), worker(1300 * u64::from(machine))];
+                let sample = MachineSample { machine, host: "alpha".into(), workers, ..MachineSample::default() };
+                (machine, sample.to_bytes())
+            };
+            Answer { machines: machines.into_iter().map(sample).collect(), troubles: Vec::new() }
+        }
+    }
+
+    #[test]
+    fn o17_who_is_silent_is_told_and_who_has_gone_leaves_its_last_sample() {
+        let source = Recorded(Mutex::new(vec![vec![0, 1], vec![0]]));
+        let snapshots = Snapshots::default();
+        let first = snapshots.take(&source, Duration::ZERO);
+        let stuck = "m1w1 on alpha has not come to its loop for 1.3 s: a closure or fiber keeps it; its thread runs";
+        assert_eq!(first.alerts, [stuck]);
+        let again = snapshots.take(&source, Duration::from_secs(60));
+        assert_eq!(again.machines.len(), 2, "not asked again");
+        let second = snapshots.take(&source, Duration::ZERO);
+        assert_eq!(second.machines.iter().map(|seen| seen.answers).collect::<Vec<_>>(), [true, false]);
+        assert!(second.alerts[0].starts_with("m1 on alpha does not answer"), "{:?}", second.alerts);
+    }
+}

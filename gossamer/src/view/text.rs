@@ -1,0 +1,219 @@
+//! A snapshot as metrics: OpenMetrics 1.0, or Prometheus' text format 0.0.4.
+//!
+//! At most 40 series a worker, none for pairs of workers; those between machines are left to the page.
+
+use std::fmt::Write;
+
+use super::sample::{MachineSample, ROUND_TRIP_BOUNDS_NS};
+use super::snapshot::{SILENT_MS, Snapshot};
+
+/// In which format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+    /// Prometheus' text format 0.0.4.
+    Text004,
+}
+
+impl Format {
+    /// The one that suits this `Accept` of a request.
+    ///
+    /// ```
+    /// use gossamer::view::text::Format;
+    /// let prometheus = "application/openmetrics-text;version=1.0.0;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+    /// assert_eq!(Format::of(prometheus), Format::OpenMetrics);
+    /// assert_eq!(Format::of("text/plain"), Format::Text004);
+    /// assert_eq!(Format::of("application/openmetrics-text;q=0.1, text/plain"), Format::Text004);
+    /// ```
+    #[must_use]
+    pub fn of(accept: &str) -> Format {
+        let quality = |name: &str| {
+            let of = |part: &str| {
+                let mut fields = part.split(';').map(str::trim);
+                let is_it = fields.next().is_some_and(|media| media.eq_ignore_ascii_case(name));
+                let quality =
+                    fields.find_map(|field| field.strip_prefix("q=")).map_or(Some(1.0), |q| q.parse::<f32>().ok());
+                is_it.then_some(quality).flatten()
+            };
+            accept.split(',').filter_map(of).fold(0.0, f32::max)
+        };
+        let open = quality("application/openmetrics-text");
+        if open > 0.0 && open >= quality("text/plain") { Format::OpenMetrics } else { Format::Text004 }
+    }
+
+    /// Its `Content-Type`.
+    #[must_use]
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Format::Text004 => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
+
+struct Text {
+    out: String,
+    format: Format,
+}
+
+/// A value that is told of each worker: its name, its unit, what it is, and the divisor that makes the unit of it.
+const COUNTERS: [(&str, &str, &str, &str, f64); 19] = [
+    ("requests_sent", "requests_sent", "", "Requests sent to other trustees.", 1.0),
+    ("requests_sent_remote", "requests_sent_remote", "", "Those among them that went to another machine.", 1.0),
+    ("requests_run_here", "requests_run_here", "", "Requests that the worker's own trustee ran at once.", 1.0),
+    ("batches_sent", "batches_sent", "", "Batches in which requests were sent.", 1.0),
+    ("requests_served", "requests_served", "", "Requests served for other clients.", 1.0),
+    ("batches_served", "batches_served", "", "Batches in which they came.", 1.0),
+    ("responses_overflowed", "responses_overflowed", "", "Batches whose responses did not fit their slot.", 1.0),
+    ("requests_queued", "requests_queued", "", "Requests that found no free slot and were queued.", 1.0),
+    ("fiber_switches", "fiber_switches", "", "Switches from one fiber to another or to the loop.", 1.0),
+    ("fibers_spawned", "fibers_spawned", "", "Fibers started.", 1.0),
+    ("polls", "idle_turns", "", "Turns of the loop that found nothing to do.", 1.0),
+    ("polled_ns", "polled_seconds", "seconds", "Time polled in vain.", 1e9),
+    ("yields", "yields", "", "Times the core was given to another thread.", 1.0),
+    ("parks", "parks", "", "Times the worker slept.", 1.0),
+    ("parked_ns", "parked_seconds", "seconds", "Time slept.", 1e9),
+    ("woken", "woken", "", "Sleeps that another thread ended, as far as that was measured.", 1.0),
+    ("wake_up_ns", "wake_up_seconds", "seconds", "Time from there until the worker ran.", 1e9),
+    ("wake_ups_sent", "wake_ups_sent", "", "Times the worker woke another thread.", 1.0),
+    ("involuntary_switches", "involuntary_switches", "", "Times the kernel took the core from the worker.", 1.0),
+];
+
+/// The metrics of a program.
+#[must_use]
+pub fn render(snapshot: &Snapshot, format: Format) -> String {
+    let mut text = Text { out: String::new(), format };
+    for (value, name, unit, help, divisor) in COUNTERS {
+        text.family(&format!("gossamer_{name}"), "counter", unit, help);
+        for seen in &snapshot.machines {
+            let labels = labels(&seen.sample);
+            let Some(place) = seen.sample.names.iter().position(|known| known == value) else { continue };
+            for (number, worker) in seen.sample.workers.iter().enumerate() {
+                let value = worker.values.get(place).copied().unwrap_or(0) as f64 / divisor;
+                let _ = writeln!(text.out, "gossamer_{name}_total{{{labels},worker=\"{number}\"}} {value}");
+            }
+        }
+    }
+    text.round_trips(snapshot);
+    text.machines(snapshot);
+    if format == Format::OpenMetrics {
+        text.out += "# EOF\n";
+    }
+    text.out
+}
+
+impl Text {
+    fn family(&mut self, name: &str, kind: &str, unit: &str, help: &str) {
+        // In OpenMetrics a counter's family has the name without `_total`; before, it had the name of its series.
+        let end = if kind == "counter" && self.format == Format::Text004 { "_total" } else { "" };
+        let _ = writeln!(self.out, "# TYPE {name}{end} {kind}");
+        if !unit.is_empty() && self.format == Format::OpenMetrics {
+            let _ = writeln!(self.out, "# UNIT {name} {unit}");
+        }
+        let _ = writeln!(self.out, "# HELP {name}{end} {help}");
+    }
+
+    fn round_trips(&mut self, snapshot: &Snapshot) {
+        let name = "gossamer_probe_round_trip_seconds";
+        self.family(
+            name,
+            "histogram",
+            "seconds",
+            "Round trips of the empty requests that are sent while somebody watches.",
+        );
+        for seen in &snapshot.machines {
+            let labels = labels(&seen.sample);
+            for (number, worker) in seen.sample.workers.iter().enumerate() {
+                let labels = format!("{labels},worker=\"{number}\"");
+                let mut sum = 0;
+                for (place, count) in worker.round_trips.iter().enumerate() {
+                    sum += count;
+                    let bound = ROUND_TRIP_BOUNDS_NS.get(place).map(|ns| (*ns as f64 / 1e9).to_string());
+                    let bound = bound.as_deref().unwrap_or("+Inf");
+                    let _ = writeln!(self.out, "{name}_bucket{{{labels},le=\"{bound}\"}} {sum}");
+                }
+                if !worker.round_trips.is_empty() {
+                    let seconds = worker.round_trips_ns as f64 / 1e9;
+                    let _ = writeln!(self.out, "{name}_count{{{labels}}} {sum}\n{name}_sum{{{labels}}} {seconds}");
+                }
+            }
+        }
+        self.family("gossamer_worker_stuck", "gauge", "", "1 if the worker has not come to its loop for a second.");
+        for seen in &snapshot.machines {
+            let labels = labels(&seen.sample);
+            for (number, worker) in seen.sample.workers.iter().enumerate() {
+                let is_stuck = u8::from(worker.silent_ms >= SILENT_MS);
+                let _ = writeln!(self.out, "gossamer_worker_stuck{{{labels},worker=\"{number}\"}} {is_stuck}");
+            }
+        }
+    }
+
+    fn machines(&mut self, snapshot: &Snapshot) {
+        type Value = (&'static str, &'static str, &'static str, &'static str, fn(&super::snapshot::Seen) -> f64);
+        let values: [Value; 6] = [
+            ("machine_up", "gauge", "", "1 if the machine answers.", |seen| f64::from(u8::from(seen.answers))),
+            ("resident_bytes", "gauge", "bytes", "Memory of the process in use.", |seen| {
+                seen.sample.resident_bytes as f64
+            }),
+            ("shared_bytes", "gauge", "bytes", "How much of it is shared.", |seen| seen.sample.shared_bytes as f64),
+            ("up_seconds", "gauge", "seconds", "Since the machine was ready.", |seen| seen.sample.up_ms as f64 / 1e3),
+            ("batches_to_machines", "counter", "", "Batches sent to other machines.", |seen| {
+                seen.sample.sent.iter().map(|sent| sent.0).sum::<u64>() as f64
+            }),
+            ("to_machines_bytes", "counter", "bytes", "Bytes in them.", |seen| {
+                seen.sample.sent.iter().map(|sent| sent.1).sum::<u64>() as f64
+            }),
+        ];
+        for (name, kind, unit, help, value) in values {
+            let name = format!("gossamer_{name}");
+            self.family(&name, kind, unit, help);
+            let end = if kind == "counter" { "_total" } else { "" };
+            for seen in &snapshot.machines {
+                let _ = writeln!(self.out, "{name}{end}{{{}}} {}", labels(&seen.sample), value(seen));
+            }
+        }
+    }
+}
+
+fn labels(sample: &MachineSample) -> String {
+    let (program, host) = (escaped(&sample.program), escaped(&sample.host));
+    format!("program=\"{program}\",machine=\"{}\",host=\"{host}\"", sample.machine)
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::WorkerSample;
+    use crate::view::snapshot::Seen;
+
+    #[test]
+    fn o15_both_formats_escape_names_and_stay_within_40_series_a_worker() {
+        let names: Vec<String> = trust::Stats::default().iter().map(|(name, _)| name.to_owned()).collect();
+        let all_are_told = names.iter().all(|name| COUNTERS.iter().any(|counter| counter.0 == name));
+        assert!(all_are_told && names.len() == COUNTERS.len(), "{names:?}");
+        let worker =
+            WorkerSample { values: vec![3_000_000; names.len()], round_trips: vec![1; 11], ..WorkerSample::default() };
+        let program = "a\"b\\c\nd".to_owned();
+        let sample =
+            MachineSample { program, host: "alpha".into(), names, workers: vec![worker], ..MachineSample::default() };
+        let snapshot = Snapshot::new(vec![Seen { answers: true, sample, ..Seen::default() }], &[]);
+        let open = render(&snapshot, Format::OpenMetrics);
+        assert!(open.ends_with("# EOF\n"));
+        let line = "gossamer_parked_seconds_total{program=\"a\\\"b\\\\c\\nd\",machine=\"0\",host=\"alpha\",worker=\"0\"} 0.003";
+        assert!(open.lines().any(|it| it == line), "{open}");
+        assert!(open.contains("le=\"+Inf\"} 11\n"));
+        let old = render(&snapshot, Format::Text004);
+        assert!(
+            old.contains("# TYPE gossamer_parks_total counter\n") && !old.contains("# EOF") && !old.contains("# UNIT")
+        );
+        for text in [open, old] {
+            let series = text.lines().filter(|line| line.contains("worker=\"0\"")).count();
+            assert!(series <= 40, "{series}");
+        }
+    }
+}
