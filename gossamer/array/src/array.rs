@@ -1,0 +1,456 @@
+//! The handle, how arrays are made, and their calls for single elements. What they do: `local.rs`.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use gossamer::{Place, Trust};
+
+use crate::bulk;
+use crate::element::Element;
+use crate::keeper::Right;
+use crate::make::Root;
+use crate::operator::Operator;
+use crate::part::Name;
+use crate::settings::Settings;
+use crate::shape::{Owned, Split};
+use crate::{Error, make};
+
+/// An array over all places of the rack, of which each owns a part.
+///
+/// Elements are read and written one by one ([`get`](Self::get), [`set`](Self::set)), combined ([`apply`](Self::apply)), changed by closures
+/// ([`update`](Self::update)), in chunks ([`views`](Self::views), [`modify`](Self::modify), [`combine`](Self::combine)) and in bulk
+/// ([`gather`](Self::gather) and its like). A chunk of 512 elements, or as many as fit 64 KiB, comes to the place that reads, writes or combines it
+/// and stays there until another place wants it. What one place has done before a message, a join, a lock or a barrier, others see
+/// after it. Without these, reads and writes of different elements have no order among places.
+///
+/// Any call may let other fibers of the worker run, so `get` and then `set` is not atomic: [`update`](Self::update) and
+/// [`apply`](Self::apply) are. A call that has to fetch a chunk waits, so inside delegated closures it panics, unless the chunk is here.
+///
+/// A handle may be cloned, captured by closures that travel, and dropped anywhere; the array's memory goes after the last. Threads that are not places
+/// of the program (`std::thread::spawn`) may use it too: a worker of the machine does their calls.
+///
+/// ```
+/// use gossamer_array::{Add, Array};
+///
+/// fn gsm_main() {
+///     let squares = Array::new(1000, 0u64).unwrap();
+///     let own = squares.clone();
+///     squares.on_owners(move |owned| {                        // a fiber at each place
+///         for range in owned {
+///             own.modify(range, |first, chunk| {
+///                 chunk.iter_mut().zip(first as u64..).for_each(|(square, i)| *square = i * i);
+///             });
+///         }
+///     });
+///     assert_eq!(squares.get(12), 144);
+///     squares.apply(12, Add, 6);
+///     assert_eq!(squares.get(12), 150);
+///     assert_eq!(squares.reduce(0..4, Add), 0 + 1 + 4 + 9);
+/// }
+///
+/// gossamer::main(gsm_main, 2);
+/// ```
+///
+/// Source: DArray (ICPP 2023).
+pub struct Array<T> {
+    /// Its last clone takes the array with it.
+    root: Trust<Root>,
+    elements: usize,
+    name: Name,
+    shift: u32,
+    value: PhantomData<T>,
+}
+
+impl<T> Clone for Array<T> {
+    fn clone(&self) -> Self {
+        Array { root: self.root.clone(), ..*self }
+    }
+}
+
+impl<T> std::fmt::Debug for Array<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Array<{}>({} elements)", std::any::type_name::<T>(), self.elements)
+    }
+}
+
+/// How an array is made: [`Array::builder`].
+///
+/// ```
+/// use gossamer_array::Array;
+/// gossamer::main(|| {
+///     let array = Array::<u64>::builder().cyclic().cache_bytes(1 << 20).prefetch(4).build(10_000, 0).unwrap();
+///     assert_eq!(array.len(), 10_000);
+/// }, 2);
+/// ```
+#[derive(Debug, Clone)]
+pub struct Builder<T> {
+    split: Split,
+    settings: Settings,
+    value: PhantomData<T>,
+}
+
+impl<T: Element> Builder<T> {
+    /// The element at which each machine's part begins, instead of an even split: one for each machine, the first 0, each a multiple of the chunk.
+    /// A machine's part is split evenly over its workers.
+    ///
+    /// Example: at [`Error`].
+    #[must_use]
+    pub fn starts(mut self, starts: &[usize]) -> Self {
+        self.split = Split::Starts(starts.to_vec());
+        self
+    }
+
+    /// Chunk by chunk to the places in turn, instead of an even split.
+    ///
+    /// Example: at the [type](Self).
+    #[must_use]
+    pub fn cyclic(mut self) -> Self {
+        self.split = Split::Cyclic;
+        self
+    }
+
+    /// The bytes that each place may use for chunks of other places; 64 MiB if nothing is said, four chunks at least. Chunks that are viewed or
+    /// waited for are kept even if they are more.
+    ///
+    /// Example: at the [type](Self).
+    #[must_use]
+    pub fn cache_bytes(mut self, bytes: usize) -> Self {
+        self.settings.cache_bytes = bytes;
+        self
+    }
+
+    /// Below which free share of the cache a place drops chunks, and up to which: 0.3 and 0.5 if nothing is said.
+    ///
+    /// # Panics
+    /// If they are not between 0 and 1, the first not above the second.
+    ///
+    /// ```
+    /// use gossamer_array::Array;
+    /// gossamer::main(|| {
+    ///     assert!(Array::<u8>::builder().watermarks(0.1, 0.2).build(100, 0).is_ok());
+    /// }, 2);
+    /// ```
+    ///
+    /// Source: DArray 4.2, fig. 7.
+    #[must_use]
+    pub fn watermarks(mut self, low: f64, high: f64) -> Self {
+        assert!(
+            (0.0..=1.0).contains(&low) && (low..=1.0).contains(&high),
+            "watermarks are shares of the cache between 0 and 1, the lower one first: {low}, {high}"
+        );
+        self.settings.watermarks = (low, high);
+        self
+    }
+
+    /// How many chunks are fetched ahead of reads in order; 0 is none, 8 if nothing is said.
+    ///
+    /// Example: at the [type](Self).
+    ///
+    /// Source: DArray 4.2.
+    #[must_use]
+    pub fn prefetch(mut self, chunks: usize) -> Self {
+        self.settings.prefetch = chunks.min(1024);
+        self
+    }
+
+    /// Makes the array, each element with this value. Each place takes and writes the memory of its part; the caller waits for all.
+    ///
+    /// # Errors
+    /// [`Error`] says which.
+    ///
+    /// # Panics
+    /// Outside of `gossamer::main`; inside delegated closures and callbacks, where nothing may wait.
+    ///
+    /// Example: at the [type](Self).
+    pub fn build(self, n: usize, value: T) -> Result<Array<T>, Error> {
+        let () = T::FITS;
+        let (root, name, shift) = on_place(move || make::array(n, value, &self.split, self.settings))?;
+        Ok(Array { root, elements: n, name, shift, value: PhantomData })
+    }
+}
+
+/// Runs `f` here if this is a place of the program, else on a worker of this machine.
+fn on_place<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> R {
+    let here = trust::local_trustee();
+    let is_place = |place: Place| place.machine == gossamer::rack().machine() && place.trustee() == here;
+    if gossamer::rack().places().any(is_place) {
+        return f();
+    }
+    on_worker(f)
+}
+
+/// Runs `f` in a fiber on a worker of this machine.
+fn on_worker<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> R {
+    bulk::may_wait("a call from a thread that is no place of the program, which a worker does,");
+    let first = Place::of(gossamer::rack().machine(), 0);
+    trust::spawn_on(&first.trustee(), f).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+impl<T: Element> Array<T> {
+    /// An array of `n` elements with this value, split evenly over all places of the rack. Waits until each has made its part.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if a machine has too little memory for its part, [`Error::Elements`], [`Error::Arrays`].
+    ///
+    /// # Panics
+    /// As [`Builder::build`].
+    ///
+    /// Example: at the [type](Self).
+    ///
+    /// Source: DArray 3.2, fig. 3.
+    pub fn new(n: usize, value: T) -> Result<Self, Error> {
+        Self::builder().build(n, value)
+    }
+
+    /// For an array that is split otherwise, or has other settings.
+    ///
+    /// Example: at [`Builder`].
+    pub fn builder() -> Builder<T> {
+        let () = T::FITS;
+        Builder { split: Split::Even, settings: Settings::default(), value: PhantomData }
+    }
+
+    /// How many elements it has.
+    ///
+    /// Example: at [`Builder`].
+    pub fn len(&self) -> usize {
+        self.elements
+    }
+
+    /// Has it none?
+    ///
+    /// ```
+    /// use gossamer_array::Array;
+    /// gossamer::main(|| assert!(Array::new(0, 0u8).unwrap().is_empty()), 2);
+    /// ```
+    pub fn is_empty(&self) -> bool {
+        self.elements == 0
+    }
+
+    /// Elements of a chunk: what comes to a place at a time.
+    ///
+    /// ```
+    /// use gossamer_array::Array;
+    /// gossamer::main(|| assert_eq!(Array::new(1 << 20, 0u64).unwrap().chunk(), 512), 2);
+    /// ```
+    pub fn chunk(&self) -> usize {
+        1 << self.shift
+    }
+
+    /// The place that owns element `i`. Sends no message.
+    ///
+    /// # Panics
+    /// If there is no such element.
+    ///
+    /// ```
+    /// use gossamer_array::Array;
+    /// gossamer::main(|| {
+    ///     let array = Array::new(1000, 0u8).unwrap();
+    ///     let owner = array.owner(999);
+    ///     assert!(array.owned(owner).flatten().any(|i| i == 999));
+    /// }, 2);
+    /// ```
+    pub fn owner(&self, i: usize) -> Place {
+        assert!(i < self.elements, "index {i} is out of range of an array of {} elements", self.elements);
+        let chunk = (i >> self.shift) as u32;
+        let number = self.here(move |array| array.part().shape.home(chunk));
+        gossamer::rack().places().nth(number).unwrap_or_else(|| unreachable!("owners are places"))
+    }
+
+    /// The elements that a place owns. Sends no message.
+    ///
+    /// # Panics
+    /// If the rack has no such place.
+    ///
+    /// Example: at [`owner`](Self::owner).
+    pub fn owned(&self, place: Place) -> Owned {
+        let number = gossamer::rack().places().position(|other| other == place);
+        let number = number.unwrap_or_else(|| panic!("there is no place {place}: {}", gossamer::rack()));
+        self.here(move |array| array.part().shape.owned(number))
+    }
+
+    /// Element `i`.
+    ///
+    /// # Panics
+    /// If there is no such element; where its chunk is not here and nothing may wait; if the array is poisoned.
+    ///
+    /// Example: at the [type](Self).
+    #[inline]
+    pub fn get(&self, i: usize) -> T {
+        match self.get_here(i) {
+            Some(value) => value,
+            None => self.get_slowly(i),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn get_slowly(&self, i: usize) -> T {
+        self.here(move |array| {
+            loop {
+                if let Some(value) = array.get_here(i) {
+                    return value;
+                }
+                if !array.look() {
+                    return array.read_piece("get", i..i + 1, |elements| elements[0]);
+                }
+            }
+        })
+    }
+
+    /// Element `i` if its chunk is here; if not asks for it, and does not wait. Legal in delegated closures. On a thread that is no place it waits as
+    /// [`get`](Self::get) does.
+    ///
+    /// # Panics
+    /// If there is no such element; if the array is poisoned.
+    ///
+    /// ```
+    /// use gossamer_array::Array;
+    /// gossamer::main(|| {
+    ///     let array = Array::new(1000, 7u8).unwrap();
+    ///     let value = loop {
+    ///         if let Some(value) = array.try_get(999) { break value }
+    ///         trust::yield_now();
+    ///     };
+    ///     assert_eq!(value, 7);
+    /// }, 2);
+    /// ```
+    #[inline]
+    pub fn try_get(&self, i: usize) -> Option<T> {
+        self.get_here(i).or_else(|| self.try_get_slowly(i))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn try_get_slowly(&self, i: usize) -> Option<T> {
+        if !self.is_here() {
+            return Some(self.get_slowly(i));
+        }
+        self.look();
+        self.get_here(i).or_else(|| {
+            self.part().fetch((i >> self.shift) as u32);
+            self.get_here(i)
+        })
+    }
+
+    /// Sets element `i`.
+    ///
+    /// # Panics
+    /// As [`get`](Self::get).
+    ///
+    /// ```
+    /// use gossamer_array::Array;
+    /// gossamer::main(|| {
+    ///     let array = Array::new(1000, 0i32).unwrap();
+    ///     array.set(3, -1);
+    ///     assert_eq!(array.get(3), -1);
+    /// }, 2);
+    /// ```
+    #[inline]
+    pub fn set(&self, i: usize, value: T) {
+        if !self.set_here(i, value) {
+            self.set_slowly(i, value);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn set_slowly(&self, i: usize, value: T) {
+        self.here(move |array| {
+            loop {
+                if array.set_here(i, value) {
+                    return;
+                }
+                if !array.look() {
+                    return array.write_piece("set", i..i + 1, |elements| elements[0] = value);
+                }
+            }
+        });
+    }
+
+    /// Combines element `i` with `x`, as the operator says. It is combined here, whatever other places do at the same time, and merged when
+    /// somebody reads the element or combines it otherwise: so many places may combine the same elements at their full speed.
+    ///
+    /// # Panics
+    /// As [`get`](Self::get).
+    ///
+    /// Example: at [`Operator`](crate::Operator).
+    ///
+    /// Source: DArray 4.3, fig. 8 and 10.
+    #[inline]
+    pub fn apply<O: Operator<T>>(&self, i: usize, op: O, x: T) {
+        let _ = op;
+        if !self.apply_here::<O>(i, x) {
+            self.apply_missed::<O>(i, x);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn apply_missed<O: Operator<T>>(&self, i: usize, x: T) {
+        assert!(i < self.elements, "index {i} is out of range of an array of {} elements", self.elements);
+        self.here(move |array| {
+            if !(array.look() && array.apply_here::<O>(i, x)) {
+                array.apply_slowly::<O>(i, x);
+            }
+        });
+    }
+
+    /// Reads a piece of one chunk.
+    pub(crate) fn read_piece<R>(&self, call: &str, piece: Range<usize>, f: impl FnOnce(&[T]) -> R) -> R {
+        let chunk = (piece.start >> self.shift) as u32;
+        self.access(call, chunk, Right::Read, |_, frame| f(self.slice(frame, &piece)))
+    }
+
+    /// Writes a piece of one chunk.
+    pub(crate) fn write_piece(&self, call: &str, piece: Range<usize>, f: impl FnOnce(&mut [T])) {
+        let chunk = (piece.start >> self.shift) as u32;
+        self.access(call, chunk, Right::Write, |_, frame| f(self.slice_mut(frame, &piece)));
+    }
+
+    /// Runs `f` with the array here if this thread has a part, else on a worker of this machine.
+    pub(crate) fn here<R: Send + 'static>(&self, f: impl FnOnce(&Array<T>) -> R + Send + 'static) -> R {
+        if self.is_here() {
+            return f(self);
+        }
+        let array = self.clone();
+        on_worker(move || f(&array))
+    }
+
+    /// Has this thread a part of it?
+    pub(crate) fn is_here(&self) -> bool {
+        crate::post::part(self.name).is_some()
+    }
+
+    pub(crate) fn check_range(&self, range: &Range<usize>) {
+        assert!(
+            range.start <= range.end && range.end <= self.elements,
+            "the range {range:?} is not within an array of {} elements",
+            self.elements
+        );
+    }
+
+    /// Calls `f` with each part of a range that lies in one chunk.
+    pub(crate) fn pieces(&self, range: Range<usize>, mut f: impl FnMut(Range<usize>)) {
+        let mut at = range.start;
+        while at < range.end {
+            let end = (((at >> self.shift) + 1) << self.shift).min(range.end);
+            f(at..end);
+            at = end;
+        }
+    }
+
+    pub(crate) fn root(&self) -> &Trust<Root> {
+        &self.root
+    }
+
+    #[inline(always)]
+    pub(crate) fn name(&self) -> Name {
+        self.name
+    }
+
+    #[inline(always)]
+    pub(crate) fn shift(&self) -> u32 {
+        self.shift
+    }
+}

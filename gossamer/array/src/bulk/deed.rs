@@ -1,0 +1,79 @@
+//! What packets do with elements: [`Read`], [`Write`], [`Combine`].
+
+#![allow(unsafe_code)]
+
+use crate::array::Array;
+use crate::element::Element;
+use crate::keeper::Right;
+use crate::operator::{Op, Operator, checked_combine};
+
+/// What a packet does with each of its elements. A type, so that it travels as the closure's.
+pub(super) trait Deed<T: Element>: 'static {
+    /// Does a value come with each element? Else each is answered.
+    const BRINGS_VALUES: bool = true;
+    /// Does no code of the program run in it?
+    const IS_PLAIN: bool = true;
+    fn right() -> Right<Op>;
+    /// What an element becomes.
+    fn change(element: T, value: T) -> T;
+    /// Does it to an element.
+    ///
+    /// # Safety
+    /// The element lies there, and may be read, and written if the right is more than to read.
+    #[inline(always)]
+    unsafe fn take(element: *mut T, value: T, answer: Option<&mut T>) {
+        // SAFETY: the caller's promise.
+        let before = unsafe { element.read() };
+        match answer {
+            Some(answer) => *answer = before,
+            // SAFETY: as before; nothing is answered where it is written. Read and written apart, for the operator is the user's code.
+            None => unsafe { element.write(Self::change(before, value)) },
+        }
+    }
+    /// Does it at once if the right is here: the element, if it was read.
+    fn here(array: &Array<T>, i: usize, value: T) -> Option<T>;
+}
+
+pub(super) struct Read;
+
+impl<T: Element> Deed<T> for Read {
+    const BRINGS_VALUES: bool = false;
+    fn right() -> Right<Op> {
+        Right::Read
+    }
+    fn change(element: T, _value: T) -> T {
+        element
+    }
+    fn here(array: &Array<T>, i: usize, _value: T) -> Option<T> {
+        array.get_here(i)
+    }
+}
+
+pub(super) struct Write;
+
+impl<T: Element> Deed<T> for Write {
+    fn right() -> Right<Op> {
+        Right::Write
+    }
+    fn change(_element: T, value: T) -> T {
+        value
+    }
+    fn here(array: &Array<T>, i: usize, value: T) -> Option<T> {
+        array.set_here(i, value).then_some(value)
+    }
+}
+
+pub(super) struct Combine<O>(std::marker::PhantomData<O>);
+
+impl<T: Element, O: Operator<T>> Deed<T> for Combine<O> {
+    const IS_PLAIN: bool = O::PLAIN.0;
+    fn right() -> Right<Op> {
+        Right::Combine(Op::of::<T, O>())
+    }
+    fn change(element: T, value: T) -> T {
+        checked_combine::<T, O>(element, value)
+    }
+    fn here(array: &Array<T>, i: usize, value: T) -> Option<T> {
+        array.apply_here::<O>(i, value).then_some(value)
+    }
+}

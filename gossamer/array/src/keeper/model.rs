@@ -1,0 +1,320 @@
+//! Model of one chunk for tests of the keeper: its home, some places, and a channel each way between home and each
+//! place, in order.
+//!
+//! The places do what a place does, as the keeper's documentation says, and are as adverse as they may be: they want
+//! anything at any time, and drop what they have. An operation is done as soon as its right is granted. [`Model::step`]
+//! says what went wrong:
+//! - a value was read, or written over, that is not the last one: a write or an operand is missing, or was merged
+//!   twice;
+//! - two have rights that do not go together (which covers every further operation by them, as long as they have
+//!   these);
+//! - a place was given data that it has, or none that it needs;
+//! - requests were granted in another order than they came in, or one took more than one round.
+
+use super::{Keeper, PlaceNumber, Right, Step, Who};
+use std::collections::VecDeque;
+
+/// Two operators, which do not commute with each other.
+pub(super) type Op = usize;
+
+pub(super) const RIGHTS: [Right<Op>; 4] = [Right::Read, Right::Write, Right::Combine(0), Right::Combine(1)];
+
+/// What a chunk holds: which write was the last, and how many operands of each operator came to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(super) struct Value {
+    pub(super) version: i32,
+    pub(super) operands: [i32; 2],
+}
+
+/// From a place to home.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum ToHome {
+    Want(Right<Op>),
+    Back { number: u64, reads: bool, data: Option<Value>, operands: [i32; 2] },
+}
+
+/// From home to a place.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum ToPlace {
+    Grant { right: Right<Op>, data: Option<Value> },
+    Recall { number: u64, keeps_reading: bool },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub(super) struct Place {
+    pub(super) right: Option<Right<Op>>,
+    pub(super) wants: Option<Right<Op>>,
+    pub(super) copy: Option<Value>,
+    /// Combined here and not yet given to home.
+    pub(super) operands: [i32; 2],
+    pub(super) to_home: VecDeque<ToHome>,
+    pub(super) to_place: VecDeque<ToPlace>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
+    Wants(Who, Right<Op>),
+    /// The place drops what it has.
+    Drops(PlaceNumber),
+    /// The next message from this place reaches home.
+    AtHome(PlaceNumber),
+    /// The next message from home reaches this place.
+    AtPlace(PlaceNumber),
+}
+
+/// The chunk, everywhere.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Model {
+    pub(super) keeper: Keeper<Op>,
+    pub(super) places: Vec<Place>,
+    pub(super) home: Value,
+    pub(super) home_wants: Option<Right<Op>>,
+    /// What everybody should see.
+    pub(super) truth: Value,
+}
+
+macro_rules! must {
+    ($holds:expr, $($words:tt)+) => {
+        if !$holds { return Err(format!($($words)+)); }
+    };
+}
+
+impl Model {
+    pub(super) fn new(places: usize) -> Self {
+        let zero = Value::default();
+        let places = vec![Place::default(); places];
+        Model { keeper: Keeper::new(), places, home: zero, home_wants: None, truth: zero }
+    }
+
+    fn place(&mut self, number: PlaceNumber) -> &mut Place {
+        &mut self.places[number as usize]
+    }
+
+    pub(super) fn numbers(&self) -> impl Iterator<Item = PlaceNumber> + use<> {
+        0..self.places.len() as PlaceNumber
+    }
+
+    /// What may happen next.
+    pub(super) fn actions(&self, rights: &[Right<Op>]) -> Vec<Action> {
+        let mut actions = self.deliveries();
+        let mut wants = |who, has: Option<Right<Op>>| {
+            let new = rights.iter().filter(|wanted| !has.is_some_and(|has| has.covers(**wanted)));
+            actions.extend(new.map(|wanted| Action::Wants(who, *wanted)));
+        };
+        if self.home_wants.is_none() {
+            wants(Who::Home, self.keeper.right_of_home());
+        }
+        let idle = || self.numbers().zip(&self.places).filter(|(_, place)| place.wants.is_none());
+        idle().for_each(|(number, place)| wants(Who::Place(number), place.right));
+        actions.extend(idle().filter(|(_, place)| place.right.is_some()).map(|(number, _)| Action::Drops(number)));
+        actions
+    }
+
+    /// Messages that may arrive next.
+    pub(super) fn deliveries(&self) -> Vec<Action> {
+        let places = || self.numbers().zip(&self.places);
+        let at_home = places().filter(|(_, place)| !place.to_home.is_empty()).map(|(number, _)| Action::AtHome(number));
+        let at_place =
+            places().filter(|(_, place)| !place.to_place.is_empty()).map(|(number, _)| Action::AtPlace(number));
+        at_home.chain(at_place).collect()
+    }
+
+    /// # Errors
+    /// What the keeper did wrong.
+    pub(super) fn step(&mut self, action: Action) -> Result<(), String> {
+        match action {
+            Action::Wants(Who::Home, right) => {
+                self.home_wants = Some(right);
+                self.want(Who::Home, right)?;
+            }
+            Action::Wants(Who::Place(number), right) => {
+                let place = self.place(number);
+                place.wants = Some(right);
+                if place.right == Some(Right::Read) && right != Right::Write {
+                    (place.right, place.copy) = (None, None);
+                }
+                place.to_home.push_back(ToHome::Want(right));
+            }
+            Action::Drops(number) => self.place(number).give_back(0, false),
+            Action::AtHome(number) => match self.place(number).to_home.pop_front().expect("a message") {
+                ToHome::Want(right) => self.want(Who::Place(number), right)?,
+                ToHome::Back { number: round, reads, data, operands } => {
+                    self.home = data.unwrap_or(self.home);
+                    (0..2).for_each(|op| self.home.operands[op] += operands[op]);
+                    self.at_keeper(None, |keeper, steps| keeper.back(number, round, reads, steps).is_ok())?;
+                }
+            },
+            Action::AtPlace(number) => match self.place(number).to_place.pop_front().expect("a message") {
+                ToPlace::Grant { right, data } => self.granted(number, right, data)?,
+                ToPlace::Recall { number: round, keeps_reading } => self.place(number).give_back(round, keeps_reading),
+            },
+        }
+        self.check()
+    }
+
+    fn want(&mut self, who: Who, right: Right<Op>) -> Result<(), String> {
+        self.at_keeper(Some((who, right)), |keeper, steps| {
+            keeper.want(who, right, steps);
+            true
+        })
+    }
+
+    /// Has the keeper do something, and does what it says.
+    fn at_keeper(
+        &mut self,
+        new: Option<(Who, Right<Op>)>,
+        act: impl FnOnce(&mut Keeper<Op>, &mut Vec<Step<Op>>) -> bool,
+    ) -> Result<(), String> {
+        let line: Vec<_> = self.keeper.line.iter().copied().chain(new).collect();
+        let (round, is_in_round) = (self.keeper.number, !self.keeper.awaited.is_empty());
+        let mut steps = Vec::new();
+        must!(act(&mut self.keeper, &mut steps), "this is no nonsense");
+        let mut granted = Vec::new();
+        for step in steps {
+            match step {
+                Step::Grant { to, right, with_data } => {
+                    granted.push((to, right));
+                    self.grant(to, right, with_data)?;
+                }
+                Step::Recall { from, number, keeps_reading } => {
+                    self.place(from).to_place.push_back(ToPlace::Recall { number, keeps_reading });
+                }
+            }
+        }
+        must!(!is_in_round || round == self.keeper.number || !granted.is_empty(), "a round for nothing");
+        let after: Vec<_> = granted.into_iter().chain(self.keeper.line.iter().copied()).collect();
+        must!(after == line, "{line:?} was in line, but served is {after:?}");
+        Ok(())
+    }
+
+    fn grant(&mut self, to: Who, right: Right<Op>, with_data: bool) -> Result<(), String> {
+        match to {
+            Who::Home => {
+                must!(self.home_wants.take() == Some(right), "home is granted what it does not want");
+                must!(!with_data, "home has the data");
+                must!(self.fits(Who::Home, right), "home is granted {right:?} beside others");
+                self.home = self.operate(right, self.home)?;
+                if let Right::Combine(op) = right {
+                    self.home.operands[op] += 1;
+                }
+            }
+            Who::Place(number) => {
+                must!(self.fits(to, right), "{number} is granted {right:?} beside others");
+                let data = with_data.then_some(self.home);
+                self.place(number).to_place.push_back(ToPlace::Grant { right, data });
+            }
+        }
+        Ok(())
+    }
+
+    /// A grant reaches its place, which does at once what it wants.
+    fn granted(&mut self, number: PlaceNumber, right: Right<Op>, data: Option<Value>) -> Result<(), String> {
+        let place = self.place(number);
+        must!(place.wants.take() == Some(right), "{number} is granted what it does not want");
+        let needs_data = !matches!(right, Right::Combine(_)) && place.right != Some(Right::Read);
+        must!(data.is_some() == needs_data, "{number} needs data: {needs_data}, gets: {}", data.is_some());
+        must!(place.operands == [0; 2], "{number} has not given back its operands");
+        place.right = Some(right);
+        place.copy = data.or(place.copy);
+        if let Right::Combine(op) = right {
+            place.copy = None;
+            place.operands[op] += 1;
+        }
+        let copy = place.copy.unwrap_or(self.truth);
+        let copy = self.operate(right, copy)?;
+        let place = self.place(number);
+        place.copy = place.copy.map(|_| copy);
+        Ok(())
+    }
+
+    /// Somebody with this right does what it is for, on this value. What it makes of it, without the operand.
+    fn operate(&mut self, right: Right<Op>, value: Value) -> Result<Value, String> {
+        match right {
+            Right::Read => must!(value == self.truth, "{value:?} is read in place of {:?}", self.truth),
+            Right::Write => {
+                must!(value == self.truth, "{value:?} is written over in place of {:?}", self.truth);
+                self.truth.version += 1;
+                return Ok(self.truth);
+            }
+            Right::Combine(op) => self.truth.operands[op] += 1,
+        }
+        Ok(value)
+    }
+
+    /// All rights that somebody but `who` has or is being granted.
+    fn others(&self, who: Who) -> impl Iterator<Item = Right<Op>> {
+        let places = self.numbers().zip(&self.places).filter(move |(number, _)| Who::Place(*number) != who);
+        places.flat_map(|(_, place)| {
+            let granted = place.to_place.iter().filter_map(|message| match message {
+                ToPlace::Grant { right, .. } => Some(*right),
+                ToPlace::Recall { .. } => None,
+            });
+            place.right.into_iter().chain(granted)
+        })
+    }
+
+    /// May `who` have this right beside what all others have?
+    fn fits(&self, who: Who, right: Right<Op>) -> bool {
+        self.others(who).all(|other| other == right && right != Right::Write)
+    }
+
+    /// What holds at all times.
+    fn check(&self) -> Result<(), String> {
+        if let Some(right) = self.keeper.right_of_home() {
+            let fits = self.fits(Who::Home, right) || right == Right::Write && self.others(Who::Home).next().is_none();
+            must!(fits, "home may {right:?} beside others");
+            must!(!right.covers(Right::Read) || self.home == self.truth, "home reads what is not true");
+        }
+        for (number, place) in self.numbers().zip(&self.places) {
+            let Some(right) = place.right else {
+                must!(place.operands == [0; 2] && place.copy.is_none(), "{number} has more than its right");
+                continue;
+            };
+            must!(self.fits(Who::Place(number), right), "{number} may {right:?} beside others");
+            must!(!right.covers(Right::Read) || place.copy == Some(self.truth), "{number} reads what is not true");
+        }
+        // No operand has been lost or merged twice, wherever they are.
+        let (mut pending, mut written) = ([0; 2], false);
+        for place in &self.places {
+            let back = place.to_home.iter().filter_map(|message| match message {
+                ToHome::Back { data, operands, .. } => Some((data.is_some(), *operands)),
+                ToHome::Want(_) => None,
+            });
+            for (data, operands) in back.chain([(place.right == Some(Right::Write), place.operands)]) {
+                (0..2).for_each(|op| pending[op] += operands[op]);
+                written |= data;
+            }
+        }
+        must!(pending.contains(&0), "two operators at a time");
+        let at_home = [0, 1].map(|op| self.home.operands[op] + pending[op]);
+        must!(written || at_home == self.truth.operands, "operands: {at_home:?} of {:?}", self.truth.operands);
+        Ok(())
+    }
+
+    /// Where no message is under way: everybody has what he wanted, and when all drop what they have, all is as at
+    /// first.
+    pub(super) fn check_end(&mut self) -> Result<(), String> {
+        must!(self.home_wants.is_none(), "home waits for ever");
+        for number in self.numbers() {
+            must!(self.place(number).wants.is_none(), "{number} waits for ever");
+            if self.place(number).right.is_some() {
+                self.step(Action::Drops(number))?;
+                self.step(Action::AtHome(number))?;
+            }
+        }
+        must!(self.keeper.is_at_rest() && self.home == self.truth, "not at rest");
+        must!(self.deliveries().is_empty(), "a message to nobody");
+        Ok(())
+    }
+}
+
+impl Place {
+    fn give_back(&mut self, number: u64, keeps_reading: bool) {
+        let data = self.copy.filter(|_| self.right == Some(Right::Write));
+        let reads = keeps_reading && data.is_some();
+        self.right = reads.then_some(Right::Read);
+        self.copy = self.copy.filter(|_| reads);
+        let operands = std::mem::take(&mut self.operands);
+        self.to_home.push_back(ToHome::Back { number, reads, data, operands });
+    }
+}

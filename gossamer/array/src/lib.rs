@@ -1,0 +1,68 @@
+//! An array over a rack: plain values over all places of a program, which reads, writes and combines them almost as a slice.
+//!
+//! ```
+//! use gossamer_array::{Add, Array};
+//!
+//! fn gsm_main() {
+//!     let n = 1 << 16;
+//!     let rank = Array::new(n, 1.0).unwrap(); // over all places
+//!     let next = Array::new(n, 0.0).unwrap();
+//!     let (from, to) = (rank.clone(), next.clone());
+//!     rank.on_owners(move |own| { // a fiber at each place
+//!         for chunk in from.views(own) { // each a `&[f64]`, fetched ahead
+//!             for (page, rank) in chunk.indexed() {
+//!                 to.apply(page * 3 % n, Add, rank / 2.0); // combined here, merged when it is read
+//!             }
+//!         }
+//!     }); // all are done
+//!     assert_eq!(next.get(42), 0.5);
+//!     next.update(42, |value| *value *= 0.85); // atomic, at its home
+//! }
+//!
+//! gossamer::main(gsm_main, 2);
+//! ```
+//!
+//! [`Array`] has all calls. `docs/array.md` of the repository says when to take it, when trusts, and when neither.
+//!
+//! How it works inside, in the order to read it:
+//!
+//! 1. `keeper.rs`: who may do what with a chunk, as its home knows it; pure, and searched through by its tests
+//! 2. `part/`: the part of an array at one place, which belongs to that place's worker; `frame.rs`: the memory of a chunk
+//! 3. `post.rs`: the messages between parts, by `trust::link::post`
+//! 4. `local.rs`: hits, and how a call waits; `array.rs`, `view.rs`, `update.rs`, `bulk/`, `whole.rs`, `lock.rs`: the calls
+//! 5. `make.rs`: how an array comes to be and goes; `shape.rs`: who owns what; `memory.rs`: is there room
+//!
+//! Nothing of it is shared between threads, so it has no atomics, locks and fences: a worker's frames are its own, and a chunk that another
+//! worker of the same machine wants is sent to it as to one of another machine.
+//!
+//! The design is that of DArray (B. Ding, M. Han, R. Chen, ICPP 2023), with delegation in the place of its runtime threads and reference counts.
+
+mod array;
+mod bulk;
+mod element;
+mod error;
+mod frame;
+mod keeper;
+mod local;
+mod lock;
+mod make;
+mod memory;
+mod operator;
+mod part;
+mod post;
+mod replies;
+mod settings;
+mod shape;
+mod stats;
+mod update;
+mod view;
+mod whole;
+
+pub use array::{Array, Builder};
+pub use element::Element;
+pub use error::Error;
+pub use lock::{ReadGuard, WriteGuard};
+pub use operator::{Add, And, Max, Min, Operator, Or, Plain, Xor};
+pub use shape::Owned;
+pub use stats::Stats;
+pub use view::{Combiner, View, Views};

@@ -1,0 +1,211 @@
+//! Calls for single elements and chunks, as far as this place does them: hits, and how a call waits for its chunk.
+//!
+//! A hit is a look into the table of this thread's part, and a plain load or store of this thread's own memory: no lock, no atomic
+//! read-modify-write, no fence (DArray 4.1 has two atomic writes). Each 1,024th call looks at what others want of this worker first, so that a fiber
+//! in a loop of hits holds up nobody (DArray fig. 4 and 5 have a flag for that).
+
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use trust::link::without_waiting;
+
+use crate::array::Array;
+use crate::element::Element;
+use crate::frame::Frame;
+use crate::keeper::Right;
+use crate::operator::{Op, Operator, checked_combine};
+use crate::part::{COMBINES, Part, READS, WRITES};
+use crate::post;
+
+impl<T: Element> Array<T> {
+    #[inline(always)]
+    fn check(&self, i: usize) {
+        if i >= self.len() {
+            self.out_of_range(i);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn out_of_range(&self, i: usize) -> ! {
+        panic!("index {i} is out of range of an array of {} elements", self.len())
+    }
+
+    /// Where element `i` lies here, with the bits of its chunk's word, if one of the wanted ones is set.
+    #[inline(always)]
+    fn hit(&self, i: usize, wanted: u64) -> Option<(*mut T, u64)> {
+        self.check(i);
+        // SAFETY: nothing else runs before the caller has done its load or store; `i` is in range, so the part has its chunk.
+        let (elements, word) = unsafe { post::for_hits(self.name())?.hit(i >> self.shift(), wanted) }?;
+        let within = i & ((1 << self.shift()) - 1);
+        Some((elements.cast::<T>().wrapping_add(within), word))
+    }
+
+    #[inline(always)]
+    pub(crate) fn get_here(&self, i: usize) -> Option<T> {
+        // SAFETY: the element lies there and may be read; any bytes are a `T`.
+        self.hit(i, READS).map(|(at, _)| unsafe { at.read() })
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_here(&self, i: usize, value: T) -> bool {
+        let hit = self.hit(i, WRITES);
+        if let Some((at, _)) = hit {
+            // SAFETY: the element lies there, may be written, and has no views.
+            unsafe { at.write(value) };
+        }
+        hit.is_some()
+    }
+
+    #[inline(always)]
+    pub(crate) fn apply_here<O: Operator<T>>(&self, i: usize, x: T) -> bool {
+        if !O::PLAIN.0 {
+            return false; // the operator's code finds the chunk busy
+        }
+        let Some((at, word)) = self.hit(i, WRITES | COMBINES) else { return false };
+        // SAFETY: the table has addresses of elements of frames of this thread (A1).
+        let frame = || unsafe {
+            Frame::of_elements(at.cast::<u8>().wrapping_sub((i & ((1 << self.shift()) - 1)) * size_of::<T>()))
+        };
+        if word & WRITES == 0 && frame().right() != Some(Right::Combine(Op::of::<T, O>())) {
+            return false;
+        }
+        // SAFETY: the element lies there, may be written, and has no views; the crate's own operators call nothing.
+        unsafe { at.write(O::combine(at.read(), x)) };
+        true
+    }
+
+    /// After a hit that was none, and before a call that looks for none: gives others their turn if it is time to. True if that was all, and a
+    /// hit is to be tried again.
+    pub(crate) fn look(&self) -> bool {
+        let is_time = post::part(self.name()).is_some_and(|part| part.is_time_to_look());
+        if is_time && trust::may_wait() {
+            trust::yield_now();
+        }
+        is_time
+    }
+
+    /// The part at this place.
+    ///
+    /// # Panics
+    /// If the array is poisoned, or its program at its end.
+    pub(crate) fn part(&self) -> Rc<Part> {
+        let part = post::part(self.name()).unwrap_or_else(|| panic!("the array is gone: its program ends"));
+        part.check_poison();
+        part
+    }
+
+    /// Runs `f` on the frame of a chunk with this right: at once, or as soon as it is granted, while other fibers run. Nothing may wait in `f`.
+    ///
+    /// # Panics
+    /// With the panic of `f`; where the right is not here and nothing may wait, naming `call`; if the array is poisoned.
+    pub(crate) fn access<R>(&self, call: &str, chunk: u32, right: Right<Op>, f: impl FnOnce(&Part, Frame) -> R) -> R {
+        self.look();
+        let part = self.part();
+        let mut outcome = None;
+        let mut f = Some(f);
+        let mut run = |part: &Part, frame: Frame| {
+            let f = f.take().unwrap_or_else(|| unreachable!("it runs once"));
+            outcome = Some(catch_unwind(AssertUnwindSafe(|| f(part, frame))));
+        };
+        if let Some(frame) = part.ready(chunk, right) {
+            without_waiting(|| part.work(frame, run));
+        } else {
+            if !trust::may_wait() {
+                may_not_wait(call);
+            }
+            wait_for(&part, chunk, right, &mut run);
+        }
+        drop(part);
+        match outcome {
+            Some(outcome) => outcome.unwrap_or_else(|panic| resume_unwind(panic)),
+            None => self.gone(),
+        }
+    }
+
+    /// A call that was under way will not be done.
+    pub(crate) fn gone(&self) -> ! {
+        self.part();
+        // A home that was poisoned may say so before word of it is here.
+        panic!("the array is poisoned, or its program ends")
+    }
+
+    /// The elements of a piece of a chunk, in its frame.
+    pub(crate) fn elements(&self, frame: Frame, piece: &Range<usize>) -> *mut T {
+        frame.elements().cast::<T>().wrapping_add(piece.start & ((1 << self.shift()) - 1))
+    }
+
+    /// Those elements, to be read.
+    pub(crate) fn slice(&self, frame: Frame, piece: &Range<usize>) -> &[T] {
+        // SAFETY: (A1) they lie there; any bytes are a `T`; nobody writes them while the frame is busy or pinned (A2, A3), as it is where this
+        // is called.
+        unsafe { std::slice::from_raw_parts(self.elements(frame, piece), piece.len()) }
+    }
+
+    /// Those elements, to be written.
+    #[expect(clippy::mut_from_ref, reason = "of the frame, which is busy")]
+    pub(crate) fn slice_mut(&self, frame: Frame, piece: &Range<usize>) -> &mut [T] {
+        // SAFETY: as in `slice`; the frame is busy and without views, so this is the only way to them.
+        unsafe { std::slice::from_raw_parts_mut(self.elements(frame, piece), piece.len()) }
+    }
+
+    /// One element, combined with a value, by an operator of the program's own or after a miss.
+    pub(crate) fn apply_slowly<O: Operator<T>>(&self, i: usize, x: T) {
+        let chunk = (i >> self.shift()) as u32;
+        let right = Right::Combine(Op::of::<T, O>());
+        self.access("apply", chunk, right, |_, frame| {
+            let at = self.elements(frame, &(i..i + 1));
+            // SAFETY: the element lies there, may be written, has no views, and the frame is busy meanwhile.
+            unsafe { at.write(checked_combine::<T, O>(at.read(), x)) };
+        });
+    }
+}
+
+#[cold]
+pub(crate) fn may_not_wait(call: &str) -> ! {
+    panic!(
+        "`{call}` of an array has to fetch a chunk, and nothing may wait here, inside a delegated closure or a callback: `launch` the closure \
+         (it then runs in a fiber and may wait), use `try_get` or `update_then`, or fetch what it needs before"
+    )
+}
+
+/// A call that waits for its chunk: what is to be done with it, on the stack of the fiber that waits.
+struct Call(Cell<Option<NonNull<Run<'static>>>>);
+type Run<'a> = dyn FnMut(&Part, Frame) + 'a;
+
+/// Stands in line for a chunk, and waits until `run` was called, or never will be.
+fn wait_for(part: &Part, chunk: u32, right: Right<Op>, run: &mut Run<'_>) {
+    /// Takes back what lies on this stack, also where the fiber is aborted.
+    struct TakeBack(Rc<Call>);
+    impl Drop for TakeBack {
+        fn drop(&mut self) {
+            self.0.0.set(None);
+        }
+    }
+    // SAFETY: the lifetime alone changes; it is taken back before this returns or unwinds.
+    let run = unsafe { std::mem::transmute::<NonNull<Run<'_>>, NonNull<Run<'static>>>(NonNull::from(run)) };
+    let call = Rc::new(Call(Cell::new(Some(run))));
+    let _take_back = TakeBack(Rc::clone(&call));
+    let (promise, done) = trust::promise::<()>();
+    part.access(
+        chunk,
+        right,
+        Box::new(move |part, frame| {
+            if let Some(mut run) = call.0.take() {
+                // SAFETY: not taken back, so the fiber is still in `wait_for`, and what it borrows is there; it does not run now.
+                unsafe { run.as_mut()(part, frame) };
+            }
+            promise.keep(());
+        }),
+    );
+    if right == Right::Read {
+        part.read_ahead(chunk);
+    }
+    // An error says that it will never be called.
+    let _ = done.wait();
+}

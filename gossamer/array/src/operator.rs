@@ -1,0 +1,253 @@
+//! Operators: how values are combined before they are merged at home (DArray 4.3).
+
+#![allow(unsafe_code)]
+
+use std::any::TypeId;
+use std::marker::PhantomData;
+use std::ops::{BitAnd, BitOr, BitXor};
+
+use crate::element::Element;
+use crate::part::Part;
+use crate::post;
+
+/// How [`apply`](crate::Array::apply) combines two values. The type names the operator on every machine, so nothing is registered: a
+/// struct without fields, usually.
+///
+/// `combine` must be associative and commutative with `IDENTITY` as its identity: values are combined in whatever order and grouping,
+/// by several workers, and merged later. Debug builds test that on the values that pass, where `EXACT` is true.
+///
+/// ```
+/// use gossamer_array::{Array, Operator};
+///
+/// /// Keeps the longest distance.
+/// #[derive(Clone, Copy)]
+/// struct Longest;
+///
+/// impl Operator<u32> for Longest {
+///     const IDENTITY: u32 = 0;
+///     const EXACT: bool = true;
+///     fn combine(a: u32, b: u32) -> u32 {
+///         a.max(b)
+///     }
+/// }
+///
+/// gossamer::main(
+///     || {
+///         let distance = Array::new(1000, 0u32).unwrap();
+///         distance.apply(7, Longest, 5);
+///         distance.apply(7, Longest, 3);
+///         assert_eq!(distance.get(7), 5);
+///     },
+///     2,
+/// );
+/// ```
+///
+/// Source: DArray 4.3.
+pub trait Operator<T>: Copy + 'static {
+    /// `combine(x, IDENTITY)` is `x`.
+    const IDENTITY: T;
+    /// Do the laws hold exactly? Not for floating-point numbers, whose sums may differ in the last bits from run to run.
+    const EXACT: bool;
+
+    /// One value in the place of two. Nothing may wait in it, and it should not panic: that poisons the array.
+    fn combine(a: T, b: T) -> T;
+
+    /// Is it one of this crate's own, which neither panic nor call anything?
+    #[doc(hidden)]
+    const PLAIN: Plain<Self, T> = Plain(false, PhantomData);
+}
+
+/// A mark that only this crate can set, and that fits one operator on one type only: another crate may implement [`Operator`] for its own types
+/// on the operators of this one.
+///
+/// ```compile_fail,E0308
+/// use gossamer_array::{Add, Operator, Plain};
+/// #[derive(Clone, Copy)]
+/// struct Mine;
+/// impl Operator<u64> for Mine {
+///     const IDENTITY: u64 = 0;
+///     const EXACT: bool = true;
+///     const PLAIN: Plain<Self, u64> = <Add as Operator<u64>>::PLAIN;
+///     fn combine(a: u64, b: u64) -> u64 { a + b }
+/// }
+/// ```
+#[doc(hidden)]
+pub struct Plain<O, T>(pub(crate) bool, PhantomData<fn(O, T)>);
+
+macro_rules! operators {
+    ($($(#[$meta:meta])* $name:ident;)*) => { $(
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub struct $name;
+    )* };
+}
+
+operators! {
+    /// The sum; on integers it wraps.
+    ///
+    /// ```
+    /// use gossamer_array::{Add, Array};
+    /// gossamer::main(|| {
+    ///     let count = Array::new(100, 0u8).unwrap();
+    ///     (0..300).for_each(|_| count.apply(42, Add, 1));
+    ///     assert_eq!(count.get(42), 44);
+    /// }, 2);
+    /// ```
+    Add;
+    /// The lesser value.
+    ///
+    /// ```
+    /// use gossamer_array::{Array, Min};
+    /// gossamer::main(|| {
+    ///     let label: Array<u64> = Array::new(100, u64::MAX).unwrap();
+    ///     label.apply(42, Min, 7);
+    ///     label.apply(42, Min, 8);
+    ///     assert_eq!(label.get(42), 7);
+    /// }, 2);
+    /// ```
+    Min;
+    /// The greater value. Example: as for [`Min`].
+    Max;
+    /// The bits that both have. Example: as for [`Or`].
+    And;
+    /// The bits that either has.
+    ///
+    /// ```
+    /// use gossamer_array::{Array, Or};
+    /// gossamer::main(|| {
+    ///     let seen = Array::new(100, 0u64).unwrap();
+    ///     seen.apply(42, Or, 1 << 3);
+    ///     seen.apply(42, Or, 1 << 5);
+    ///     assert_eq!(seen.get(42), 0b101000);
+    /// }, 2);
+    /// ```
+    Or;
+    /// The bits that one of them has. Example: as for [`Or`].
+    Xor;
+}
+
+macro_rules! implement {
+    ($($operator:ident $exact:literal [$($type:ty),*] $identity:expr, $combine:expr;)*) => { $($(
+        impl Operator<$type> for $operator {
+            const IDENTITY: $type = { type T = $type; const IDENTITY: T = $identity; IDENTITY };
+            const EXACT: bool = $exact;
+            const PLAIN: Plain<Self, $type> = Plain(true, PhantomData);
+            #[inline(always)]
+            fn combine(a: $type, b: $type) -> $type {
+                type T = $type;
+                let combine: fn(T, T) -> T = $combine;
+                combine(a, b)
+            }
+        }
+    )*)* };
+}
+
+implement! {
+    Add true [u8, u16, u32, u64, usize, i8, i16, i32, i64, isize] 0, T::wrapping_add;
+    Add false [f32, f64] 0.0, |a, b| a + b;
+    Min true [u8, u16, u32, u64, usize, i8, i16, i32, i64, isize] T::MAX, Ord::min;
+    Min false [f32, f64] T::INFINITY, T::min;
+    Max true [u8, u16, u32, u64, usize, i8, i16, i32, i64, isize] T::MIN, Ord::max;
+    Max false [f32, f64] T::NEG_INFINITY, T::max;
+    And true [u8, u16, u32, u64, usize, i8, i16, i32, i64, isize] !0, BitAnd::bitand;
+    Or true [u8, u16, u32, u64, usize, i8, i16, i32, i64, isize] 0, BitOr::bitor;
+    Xor true [u8, u16, u32, u64, usize, i8, i16, i32, i64, isize] 0, BitXor::bitxor;
+}
+
+/// An operator for one type of element, without its types.
+pub(crate) struct OpTable {
+    /// Of the operator's type.
+    pub(crate) id: TypeId,
+    /// Writes as many identities.
+    pub(crate) clear: unsafe fn(*mut u8, usize),
+    /// Combines each of the first elements with those of the bytes behind. Runs the operator's code.
+    pub(crate) merge: unsafe fn(*mut u8, &[u8]),
+    /// Asks for the right to combine.
+    pub(crate) send_want: fn(&Part, u32),
+    /// Grants a place the right to combine.
+    pub(crate) send_grant: fn(&Part, usize, u32),
+    /// Gives combined elements back: the chunk, the number of the recall, the elements.
+    pub(crate) send_back: fn(&Part, u32, u64, &[u8]),
+}
+
+/// An operator; equal if the operators' types are.
+#[derive(Clone, Copy)]
+pub(crate) struct Op(pub(crate) &'static OpTable);
+
+impl PartialEq for Op {
+    #[inline(always)]
+    fn eq(&self, other: &Op) -> bool {
+        self.0.id == other.0.id
+    }
+}
+
+impl Eq for Op {}
+
+impl Op {
+    pub(crate) const fn of<T: Element, O: Operator<T>>() -> Op {
+        Op(TableOf::<T, O>::TABLE)
+    }
+}
+
+struct TableOf<T, O>(PhantomData<(T, O)>);
+
+impl<T: Element, O: Operator<T>> TableOf<T, O> {
+    const TABLE: &'static OpTable = &OpTable {
+        id: TypeId::of::<O>(),
+        clear: Self::clear,
+        merge: Self::merge,
+        send_want: post::want_to_combine::<T, O>,
+        send_grant: post::grant_to_combine::<T, O>,
+        send_back: post::combined::<T, O>,
+    };
+
+    unsafe fn clear(elements: *mut u8, count: usize) {
+        for index in 0..count {
+            // SAFETY: the caller's promise: so many elements may be written there.
+            unsafe { elements.cast::<T>().add(index).write(O::IDENTITY) }
+        }
+    }
+
+    unsafe fn merge(elements: *mut u8, with: &[u8]) {
+        for (index, with) in with.chunks_exact(size_of::<T>()).enumerate() {
+            // SAFETY: the caller's promise: so many elements lie there; any bytes are a `T`, as it is `FromBytes`.
+            let (at, with) = unsafe { (elements.cast::<T>().add(index), with.as_ptr().cast::<T>().read_unaligned()) };
+            // SAFETY: as before. Read and written apart, for the operator is the user's code.
+            unsafe { at.write(checked_combine::<T, O>(at.read(), with)) };
+        }
+    }
+}
+
+/// Combines; debug builds test the operator's laws on these values.
+#[inline(always)]
+pub(crate) fn checked_combine<T: Element, O: Operator<T>>(a: T, b: T) -> T {
+    let both = O::combine(a, b);
+    if cfg!(debug_assertions) && O::EXACT && !O::PLAIN.0 {
+        let same = |x: T, y: T| bytes_of(&x) == bytes_of(&y);
+        let name = std::any::type_name::<O>();
+        assert!(same(O::combine(b, a), both), "the operator {name} is not commutative");
+        assert!(same(O::combine(a, O::IDENTITY), a), "the `IDENTITY` of the operator {name} is none");
+        let (left, right) = (O::combine(both, b), O::combine(a, O::combine(b, b)));
+        assert!(same(left, right), "the operator {name} is not associative");
+    }
+    both
+}
+
+/// The bytes of an element.
+pub(crate) fn bytes_of<T: Element>(value: &T) -> &[u8] {
+    // SAFETY: `T` is `IntoBytes`: all of its bytes are there; it is `Copy`, so nothing changes behind the reference.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+/// The bytes of elements.
+pub(crate) fn bytes_of_all<T: Element>(values: &[T]) -> &[u8] {
+    // SAFETY: as in `bytes_of`.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+}
+
+/// Sets elements to those of which these are the bytes.
+pub(crate) fn copy_bytes<T: Element>(to: &mut [T], bytes: &[u8]) {
+    assert_eq!(size_of_val(to), bytes.len(), "the bytes of as many elements");
+    // SAFETY: as many bytes, and any bytes are elements.
+    unsafe { to.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
+}

@@ -1,0 +1,117 @@
+//! A part as the holder of other places' chunks: grants that come, recalls, and which chunks are dropped to make room.
+
+use super::Part;
+use crate::frame::Frame;
+use crate::keeper::Right;
+use crate::operator::Op;
+use crate::post;
+
+impl Part {
+    /// The home grants a right.
+    pub(crate) fn granted(&self, chunk: u32, right: Right<Op>, data: Option<&[u8]>) {
+        assert!((chunk as usize) < self.shape.chunks(), "a grant of chunk {chunk}, which there is not");
+        self.counters.count(|stats| stats.grants += 1);
+        let here = self.frame(chunk);
+        let is_whole = data.is_some()
+            || matches!(right, Right::Combine(_))
+            || here.is_some_and(|here| here.right() == Some(Right::Read));
+        assert!(is_whole, "a grant of chunk {chunk} came without its elements");
+        let frame = match here {
+            Some(frame) if data.is_none() && right == Right::Write => frame,
+            Some(frame) => self.without_views(frame),
+            None => {
+                let frame = self.cache.take(chunk, false);
+                let mut cached = self.cached.borrow_mut();
+                frame.set_position(cached.len());
+                cached.push(frame);
+                frame
+            }
+        };
+        if let Some(data) = data {
+            self.check_bytes(chunk, data);
+            // SAFETY: the chunk has as many bytes, and nobody reads them now (P1, A2).
+            unsafe { frame.elements().copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+        }
+        if let Right::Combine(op) = right {
+            // SAFETY: a chunk has as many elements.
+            unsafe { (op.0.clear)(frame.elements(), self.shape.chunk()) };
+        }
+        frame.set_right(Some(right));
+        self.enter(frame);
+        self.serve_line(chunk, right);
+    }
+
+    /// The home wants a right back.
+    pub(crate) fn recalled(&self, chunk: u32, number: u64, keeps_reading: bool) {
+        let frame = self.frame(chunk).filter(|frame| !frame.is_home());
+        let Some(frame) = frame else {
+            // It was dropped, which the home hears before this.
+            return post::back(self, chunk, number, false, None);
+        };
+        let keeps_reading = keeps_reading && frame.right() == Some(Right::Write);
+        if keeps_reading {
+            self.send_back(frame, number, true);
+            frame.set_right(Some(Right::Read));
+            self.enter(frame);
+        } else {
+            self.drop_chunk(frame, number);
+        }
+    }
+
+    fn send_back(&self, frame: Frame, number: u64, reads: bool) {
+        let chunk = frame.chunk();
+        // SAFETY: nothing else runs meanwhile (P1).
+        let elements = unsafe { self.elements(frame) };
+        match frame.right() {
+            Some(Right::Write) => post::back(self, chunk, number, reads, Some(elements)),
+            Some(Right::Combine(op)) => (op.0.send_back)(self, chunk, number, elements),
+            Some(Right::Read) | None => post::back(self, chunk, number, false, None),
+        }
+    }
+
+    /// Drops a chunk of another place and tells its home.
+    fn drop_chunk(&self, frame: Frame, number: u64) {
+        self.word(frame.chunk() as usize).set(0);
+        {
+            let mut cached = self.cached.borrow_mut();
+            cached.swap_remove(frame.position());
+            if let Some(moved) = cached.get(frame.position()) {
+                moved.set_position(frame.position());
+            }
+        }
+        self.send_back(frame, number, false);
+        if frame.is_pinned() {
+            frame.make_orphan();
+        } else {
+            self.cache.give_back(frame);
+        }
+    }
+
+    /// If the cache is nearly full, drops chunks until enough is free again (DArray 4.2, fig. 7). Passes those that are being changed,
+    /// waited for, or viewed; if all are, the cache grows beyond its limit.
+    pub(super) fn make_room(&self) {
+        let limit = self.cache.frames_max;
+        let under_way = self.lines.borrow().len();
+        let kept = |free: f64| (limit as f64 * (1.0 - free)) as usize;
+        if self.cache.used() + under_way <= kept(self.settings.watermarks.0) {
+            return;
+        }
+        let mut looks = self.cached.borrow().len();
+        while looks > 0 && self.cache.used() + under_way > kept(self.settings.watermarks.1) {
+            looks -= 1;
+            let at = self.hand.get();
+            let Some(frame) = self.cached.borrow().get(at).copied() else {
+                self.hand.set(0);
+                continue;
+            };
+            if frame.is_busy() || frame.is_pinned() || self.lines.borrow().contains_key(&frame.chunk()) {
+                self.hand.set(at + 1);
+                continue;
+            }
+            self.counters.count(|stats| stats.evictions += 1);
+            self.drop_chunk(frame, 0);
+            // The last one has taken its place: it is the newest.
+            self.hand.set(at + 1);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! A part as the home of its chunks: their records, and what follows from a change of one.
+//!
+//! Each message changes one record (`keeper.rs`), and the steps that come out of it are done in order: one that makes more of them only leaves
+//! them in the list, so that no recall overtakes a grant. Handlers check what peers send before they follow it.
+
+use std::cell::Cell;
+
+use super::Part;
+use crate::keeper::{Keeper, Right, Step, Who};
+use crate::operator::Op;
+use crate::post;
+
+/// What came back with a right.
+pub(crate) enum Content<'a> {
+    Nothing,
+    Written(&'a [u8]),
+    Combined(Op, &'a [u8]),
+}
+
+impl Part {
+    /// Has the record of an own chunk changed, and does what follows from it.
+    pub(super) fn keep(&self, chunk: u32, change: impl FnOnce(&mut Keeper<Op>, &mut Vec<Step<Op>>)) {
+        let mut steps = Vec::new();
+        let mut keepers = self.keepers.borrow_mut();
+        let keeper = keepers.entry(chunk).or_insert_with(Keeper::new);
+        change(keeper, &mut steps);
+        let right = keeper.right_of_home();
+        if keeper.is_at_rest() {
+            keepers.remove(&chunk);
+        }
+        drop(keepers);
+        self.steps.borrow_mut().extend(steps.into_iter().map(|step| (chunk, step)));
+        if let Some(frame) = self.frame(chunk) {
+            frame.set_right(right);
+            self.enter(frame);
+        }
+        // In order: a step that makes more of them only leaves them here.
+        if self.is_stepping.replace(true) {
+            return;
+        }
+        struct Rest<'a>(&'a Cell<bool>);
+        impl Drop for Rest<'_> {
+            fn drop(&mut self) {
+                self.0.set(false);
+            }
+        }
+        let _rest = Rest(&self.is_stepping);
+        while let Some((chunk, step)) = { self.steps.borrow_mut().pop_front() } {
+            self.take(chunk, step);
+        }
+    }
+
+    fn take(&self, chunk: u32, step: Step<Op>) {
+        match step {
+            Step::Grant { to: Who::Home, right, .. } => self.serve_line(chunk, right),
+            Step::Grant { to: Who::Place(place), right, with_data } => {
+                let frame = self.frame(chunk).unwrap_or_else(|| unreachable!("an own chunk has a frame"));
+                // SAFETY: nothing else runs meanwhile (P1).
+                let data = if with_data { unsafe { self.elements(frame) } } else { &[] };
+                post::grant(self, place as usize, chunk, right, with_data, data);
+            }
+            Step::Recall { from, number, keeps_reading } => {
+                self.counters.count(|stats| stats.recalls += 1);
+                post::recall(self, from as usize, chunk, number, keeps_reading);
+            }
+        }
+    }
+
+    /// Another place wants a right to an own chunk.
+    pub(crate) fn wanted(&self, chunk: u32, by: usize, right: Right<Op>) {
+        self.check_own(chunk, by);
+        self.keep(chunk, |keeper, steps| keeper.want(Who::Place(by as u32), right, steps));
+    }
+
+    /// Another place gives a right to an own chunk back.
+    pub(crate) fn came_back(&self, chunk: u32, from: usize, number: u64, reads: bool, content: Content<'_>) {
+        self.check_own(chunk, from);
+        let frame = self.frame(chunk).unwrap_or_else(|| unreachable!("an own chunk has a frame"));
+        let frame = if matches!(content, Content::Nothing) { frame } else { self.without_views(frame) };
+        match content {
+            Content::Nothing => {}
+            Content::Written(bytes) => {
+                self.check_bytes(chunk, bytes);
+                // SAFETY: the chunk has as many bytes, and nobody reads them now (P1, A2).
+                unsafe { frame.elements().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
+            }
+            Content::Combined(op, bytes) => {
+                self.check_bytes(chunk, bytes);
+                self.counters.count(|stats| stats.merges += 1);
+                // SAFETY: the chunk has as many bytes; the operator's code finds the frame busy.
+                let merge = || unsafe { (op.0.merge)(frame.elements(), bytes) };
+                self.work(frame, |part, _| post::guarded(part, "an operator", merge));
+            }
+        }
+        self.keep(chunk, |keeper, steps| {
+            let known = keeper.back(from as u32, number, reads, steps);
+            assert!(known.is_ok(), "place {from} gave back a right to chunk {chunk} that it had not");
+        });
+    }
+
+    /// Is this a chunk of this place, with so many elements from the `first` on?
+    pub(crate) fn holds(&self, chunk: u32, first: usize, count: usize) -> bool {
+        (chunk as usize) < self.shape.chunks()
+            && self.shape.home(chunk) == self.own
+            && first.saturating_add(count) <= self.shape.elements_of(chunk).len()
+    }
+
+    fn check_own(&self, chunk: u32, place: usize) {
+        assert!(
+            self.holds(chunk, 0, 0) && place < self.places.len(),
+            "a message of place {place} for chunk {chunk}, which is not here"
+        );
+    }
+
+    pub(super) fn check_bytes(&self, chunk: u32, bytes: &[u8]) {
+        assert!(bytes.len() == self.bytes_of(chunk), "{} bytes came for chunk {chunk}", bytes.len());
+    }
+}

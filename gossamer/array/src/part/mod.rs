@@ -1,0 +1,376 @@
+//! The part of an array at one place: the chunks that the place owns, those of others that it has for the time being, and what its
+//! fibers wait for. All of it belongs to the place's worker; other places reach it by messages alone (`post.rs`).
+//!
+//! The way of a call: `local.rs` looks into the table; a word that allows it is a hit. If not, [`Part::access`]: the call stands in line
+//! for its chunk, and the home is asked for the right, by a message, or directly where it is this place. The home's record of the chunk
+//! (`keeper.rs`) says whom to recall and what to grant. When the grant comes, all calls in line that it allows are done at once,
+//! in the message's handler, before any recall can come: so one grant satisfies a call, however many others want the chunk.
+//!
+//! Invariants: (P1) what runs in here runs on the part's thread, and nothing is served meanwhile, as handlers are delegated closures and calls
+//! wait outside of it, after which they look for their chunk anew. (P2) No `RefCell` is borrowed while a user's
+//! closure runs. (P3) The table's word of a chunk is what [`bits`] says of its frame, but for frames that are busy, where it allows nothing.
+
+#![allow(unsafe_code)]
+
+mod away;
+mod home;
+mod line;
+
+pub(crate) use home::Content;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::rc::{Rc, Weak};
+
+use gossamer::Trust;
+use memmap2::MmapMut;
+use trust::TrusteeReference;
+
+use self::line::Line;
+use crate::frame::{Cache, Frame, Home};
+use crate::keeper::{Keeper, Right, Step};
+use crate::lock::Locks;
+use crate::make::Root;
+use crate::operator::Op;
+use crate::post;
+use crate::replies::Replies;
+use crate::settings::Settings;
+use crate::shape::Shape;
+use crate::stats::Counters;
+
+/// Bits of a word of the table; the address of the elements is a multiple of 64.
+pub(crate) const READS: u64 = 1;
+pub(crate) const WRITES: u64 = 2;
+pub(crate) const COMBINES: u64 = 4;
+const BITS: u64 = 63;
+
+/// Hits between two looks at what others want of this worker.
+const LOOK_EVERY: u32 = 1024;
+
+/// Which array: its place in each worker's list of parts, and a number that no other array of this place has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+/// See the file's documentation.
+pub(crate) struct Part {
+    /// For each chunk the address of its elements here, and what may be done with them; 0 for none.
+    words: *const Cell<u64>,
+    /// Hits up to the next look.
+    left: Cell<u32>,
+    pub(crate) name: Name,
+    pub(crate) shape: Shape,
+    /// The number of this place.
+    pub(crate) own: usize,
+    places: Vec<TrusteeReference>,
+    settings: Settings,
+    home: Home,
+    cache: Cache,
+    /// Frames of other places' chunks.
+    cached: RefCell<Vec<Frame>>,
+    /// Where the search for a frame to drop goes on.
+    hand: Cell<usize>,
+    /// The records of own chunks; of those that are as at the start there is none.
+    keepers: RefCell<HashMap<u32, Keeper<Op>>>,
+    /// What keepers said is to be done.
+    steps: RefCell<VecDeque<(u32, Step<Op>)>>,
+    is_stepping: Cell<bool>,
+    lines: RefCell<HashMap<u32, Line>>,
+    /// Chunks whose lines came to their turn while a closure had the chunk.
+    late: RefCell<Vec<(u32, Right<Op>)>>,
+    /// What was put off until no closure has a chunk.
+    callbacks: RefCell<VecDeque<Box<dyn FnOnce()>>>,
+    /// Closures that have a chunk now, callbacks included.
+    works: Cell<u32>,
+    /// A handle, kept while `holders` count: calls under way that have none.
+    held: RefCell<Option<Trust<Root>>>,
+    holders: Cell<u64>,
+    /// Where misses in order go on.
+    next_in_order: Cell<usize>,
+    pub(crate) replies: Replies,
+    pub(crate) locks: Locks,
+    pub(crate) counters: Counters,
+    pub(crate) is_poisoned: Cell<bool>,
+    poison: RefCell<Option<String>>,
+    /// Itself, for views.
+    this: Weak<Part>,
+    /// The memory of `words`, which the system gives as it is used.
+    _table: MmapMut,
+}
+
+/// What is to be done with a chunk once it may be. Dropped undone where the array is poisoned.
+pub(crate) type Job = Box<dyn FnOnce(&Part, Frame)>;
+
+/// What a frame's word in the table allows.
+fn bits(frame: Frame) -> u64 {
+    match frame.right() {
+        _ if frame.is_busy() => 0,
+        None => 0,
+        Some(Right::Read) => READS,
+        Some(Right::Write) if frame.is_pinned() => READS,
+        Some(Right::Write) => READS | WRITES,
+        Some(Right::Combine(_)) if frame.is_pinned() => 0,
+        Some(Right::Combine(_)) => COMBINES,
+    }
+}
+
+impl Part {
+    pub(crate) fn new(
+        name: Name,
+        shape: Shape,
+        own: usize,
+        places: Vec<TrusteeReference>,
+        settings: Settings,
+        home: Home,
+    ) -> std::io::Result<Rc<Part>> {
+        let chunks = shape.chunks();
+        let table = MmapMut::map_anon((chunks * size_of::<u64>()).max(1))?;
+        let cache = Cache::new(shape.chunk_bytes(), settings.cache_bytes);
+        let part = Rc::new_cyclic(|this| Part {
+            this: Weak::clone(this),
+            words: table.as_ptr().cast(),
+            _table: table,
+            left: Cell::new(LOOK_EVERY),
+            name,
+            own,
+            places,
+            settings,
+            cache,
+            home,
+            cached: RefCell::default(),
+            hand: Cell::new(0),
+            keepers: RefCell::default(),
+            steps: RefCell::default(),
+            is_stepping: Cell::new(false),
+            lines: RefCell::default(),
+            late: RefCell::default(),
+            callbacks: RefCell::default(),
+            works: Cell::new(0),
+            held: RefCell::default(),
+            holders: Cell::new(0),
+            next_in_order: Cell::new(usize::MAX),
+            replies: Replies::default(),
+            locks: Locks::default(),
+            counters: Counters::default(),
+            is_poisoned: Cell::new(false),
+            poison: RefCell::default(),
+            shape,
+        });
+        let owned = part.shape.owned_chunks(own);
+        (0..owned.count).for_each(|index| part.enter(part.home.frame(index)));
+        Ok(part)
+    }
+
+    // The table.
+
+    #[inline(always)]
+    fn word(&self, chunk: usize) -> &Cell<u64> {
+        debug_assert!(chunk < self.shape.chunks());
+        // SAFETY: callers give chunks of the array, for each of which there is a word; only this thread has it (P1).
+        unsafe { &*self.words.add(chunk) }
+    }
+
+    /// The first element of a chunk, if the table allows one of these.
+    ///
+    /// # Safety
+    /// The array has this chunk.
+    #[inline(always)]
+    pub(crate) unsafe fn hit(&self, chunk: usize, wanted: u64) -> Option<(*mut u8, u64)> {
+        let word = self.word(chunk).get();
+        let left = self.left.get();
+        if word & wanted == 0 || left == 0 {
+            return None;
+        }
+        self.left.set(left - 1);
+        Some(((word & !BITS) as *mut u8, word))
+    }
+
+    /// Counts a call that is no hit in the table as one. True if it is time to look at what others want, for those that are as well.
+    pub(crate) fn is_time_to_look(&self) -> bool {
+        let left = self.left.get();
+        self.left.set(if left == 0 { LOOK_EVERY } else { left - 1 });
+        left == 0
+    }
+
+    #[inline]
+    fn frame(&self, chunk: u32) -> Option<Frame> {
+        let elements = (self.word(chunk as usize).get() & !BITS) as *mut u8;
+        // SAFETY: the table has addresses of frames' elements only (A1).
+        (!elements.is_null()).then(|| unsafe { Frame::of_elements(elements) })
+    }
+
+    /// Makes a frame that of its chunk, or sees that the table says what may be done with it now.
+    fn enter(&self, frame: Frame) {
+        let elements = frame.elements().expose_provenance() as u64;
+        self.word(frame.chunk() as usize).set(elements | bits(frame));
+    }
+
+    /// The elements of a frame.
+    ///
+    /// # Safety
+    /// Nobody writes them while the slice is in use.
+    unsafe fn elements<'a>(&self, frame: Frame) -> &'a [u8] {
+        // SAFETY: (A1) a frame has a chunk's bytes.
+        unsafe { std::slice::from_raw_parts(frame.elements(), self.bytes_of(frame.chunk())) }
+    }
+
+    /// Bytes of the elements that this chunk has.
+    pub(crate) fn bytes_of(&self, chunk: u32) -> usize {
+        self.shape.elements_of(chunk).len() * self.shape.element_bytes
+    }
+
+    // Access.
+
+    /// The frame of a chunk if this right is here. For what writes, one without views.
+    ///
+    /// # Panics
+    /// If a closure has the chunk.
+    pub(crate) fn ready(&self, chunk: u32, wanted: Right<Op>) -> Option<Frame> {
+        let frame = self.frame(chunk)?;
+        assert!(!frame.is_busy(), "{}", BUSY);
+        if !frame.right()?.covers(wanted) {
+            return None;
+        }
+        Some(if wanted == Right::Read { frame } else { self.without_views(frame) })
+    }
+
+    /// As [`ready`](Self::ready) to read, where nothing is to be said: `None` also if it has to be looked into.
+    #[inline]
+    pub(crate) fn ready_to_view(&self, chunk: u32) -> Option<Frame> {
+        let is_readable = self.word(chunk as usize).get() & READS != 0 && !self.is_poisoned.get();
+        if is_readable { self.frame(chunk) } else { None }
+    }
+
+    /// It, counted.
+    pub(crate) fn shared(&self) -> Rc<Part> {
+        self.this.upgrade().unwrap_or_else(|| unreachable!("it is in use"))
+    }
+
+    /// The frame of an own chunk if this right is here, nobody has it in use, and (for what writes) it has no views.
+    #[inline]
+    pub(crate) fn own_frame(&self, chunk: u32, wanted: Right<Op>) -> Option<Frame> {
+        let frame = self.frame(chunk)?;
+        let is_free = !frame.is_busy() && (wanted == Right::Read || !frame.is_pinned());
+        (frame.is_home() && is_free && frame.right()?.covers(wanted)).then_some(frame)
+    }
+
+    /// A frame of the same chunk that may be written: if this has views, a copy that takes its place.
+    fn without_views(&self, frame: Frame) -> Frame {
+        if !frame.is_pinned() {
+            return frame;
+        }
+        let copy = self.cache.take(frame.chunk(), frame.is_home());
+        // SAFETY: (A1) both have a chunk's bytes; they are different frames.
+        unsafe { copy.elements().copy_from_nonoverlapping(frame.elements(), self.shape.chunk_bytes()) };
+        copy.set_right(frame.right());
+        if !frame.is_home() {
+            copy.set_position(frame.position());
+            self.cached.borrow_mut()[frame.position()] = copy;
+        }
+        frame.make_orphan();
+        self.enter(copy);
+        copy
+    }
+
+    /// Runs `work` on the elements of a frame, which nothing else reaches meanwhile; then what was put off. In delegated context.
+    pub(crate) fn work(&self, frame: Frame, work: impl FnOnce(&Part, Frame)) {
+        struct Free<'a>(&'a Part, Frame);
+        impl Drop for Free<'_> {
+            fn drop(&mut self) {
+                self.1.set_busy(false);
+                self.0.enter(self.1);
+                self.0.works.set(self.0.works.get() - 1);
+            }
+        }
+        let free = Free(self, frame);
+        frame.set_busy(true);
+        self.enter(frame);
+        self.works.set(self.works.get() + 1);
+        work(self, frame);
+        drop(free);
+        for (chunk, right) in self.late.take() {
+            self.serve_line(chunk, right);
+        }
+        // Callbacks may work in turn: what these put off is left here.
+        if self.works.get() > 0 {
+            return;
+        }
+        self.works.set(1);
+        while let Some(callback) = { self.callbacks.borrow_mut().pop_front() } {
+            post::quietly(callback);
+        }
+        self.works.set(0);
+    }
+
+    /// Has this called when no closure has a chunk any more.
+    pub(crate) fn call_back(&self, callback: Box<dyn FnOnce()>) {
+        self.callbacks.borrow_mut().push_back(callback);
+    }
+
+    // Views, ends.
+
+    pub(crate) fn pin(&self, frame: Frame) {
+        frame.pin();
+        if !frame.is_busy() {
+            self.enter(frame);
+        }
+    }
+
+    pub(crate) fn unpin(&self, frame: Frame) {
+        if frame.unpin() {
+            self.cache.give_back(frame);
+        } else if !frame.is_orphan() && !frame.is_busy() {
+            self.enter(frame);
+        }
+    }
+
+    pub(crate) fn place(&self, number: usize) -> TrusteeReference {
+        self.places[number]
+    }
+
+    pub(crate) fn places(&self) -> usize {
+        self.places.len()
+    }
+
+    /// # Panics
+    /// If the array is of no use any more.
+    #[inline]
+    pub(crate) fn check_poison(&self) {
+        if self.is_poisoned.get() {
+            panic!("the array is poisoned: {}", self.poison.borrow().as_deref().unwrap_or_default());
+        }
+    }
+
+    /// Makes it of no use: who waits is told.
+    pub(crate) fn set_poison(&self, why: &str) {
+        self.is_poisoned.set(true);
+        self.poison.borrow_mut().get_or_insert_with(|| why.to_owned());
+        // First what has no code of the program in it, then what may panic, one by one.
+        self.locks.drop_all();
+        let lines = self.lines.take().into_values();
+        lines.flat_map(|line| line.waiting).for_each(|(_, job)| post::quietly(|| drop(job)));
+        self.replies.take_all().for_each(|reply| post::quietly(|| drop(reply)));
+        drop(self.held.take());
+    }
+
+    /// Keeps the array while a call is under way that has no handle.
+    pub(crate) fn hold(&self, root: &Trust<Root>) {
+        self.holders.set(self.holders.get() + 1);
+        if self.holders.get() == 1 {
+            *self.held.borrow_mut() = Some(root.clone());
+        }
+    }
+
+    /// That call is over.
+    pub(crate) fn release(&self) {
+        self.holders.set(self.holders.get() - 1);
+        if self.holders.get() == 0 {
+            drop(self.held.take());
+        }
+    }
+}
+
+pub(crate) const BUSY: &str = "this chunk of the array is in use by the closure of a `modify`, `combine` or `update`, or by an operator, that is \
+     running: use what the closure was given, or do this after it";

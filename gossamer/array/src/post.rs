@@ -1,0 +1,225 @@
+//! Messages between the parts of an array: who sends what, and whose method does it there. All go one way (`trust::link::post`): between
+//! two places they arrive in the order in which they were sent, which the record of a chunk (`keeper.rs`) relies on.
+//!
+//! ```text
+//! to home      want        read, write, or combine with an operator
+//!              back        a right, with what was written or combined
+//! from home    grant       a right, with the elements where they are needed
+//!              recall      of a right
+//! both ways    packets of bulk calls and their answers (`bulk/`), updates (`update.rs`), locks (`lock.rs`)
+//! to all       poisoned
+//! ```
+//!
+//! The parts of this thread are listed here: all of them for messages, and those that hits may use.
+
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::rc::Rc;
+
+use gossamer::NoRef;
+use trust::link;
+
+use crate::element::Element;
+use crate::keeper::Right;
+use crate::operator::{Op, Operator};
+use crate::part::{Content, Name, Part};
+
+/// The most arrays at a time.
+pub(crate) const ARRAYS_MAX: usize = 4096;
+
+type Hits = [Cell<*const Part>; ARRAYS_MAX];
+
+/// The list of threads without parts.
+struct Nothing([*const Part; ARRAYS_MAX]);
+// SAFETY: null pointers that never change.
+unsafe impl Sync for Nothing {}
+static NOTHING: Nothing = Nothing([ptr::null(); ARRAYS_MAX]);
+
+thread_local! {
+    /// By slot the part that hits may use, or null.
+    static HITS: Cell<*const *const Part> = const { Cell::new(&raw const NOTHING.0 as *const *const Part) };
+    /// This thread's own list, once it has parts. It outlives the thread, for destructors of other thread-locals may look into it.
+    static OWN_HITS: Cell<Option<&'static Hits>> = const { Cell::new(None) };
+    static PARTS: Parts = const { Parts(RefCell::new(Vec::new())) };
+}
+
+/// By slot.
+struct Parts(RefCell<Vec<Option<Rc<Part>>>>);
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        HITS.set((&raw const NOTHING.0).cast());
+    }
+}
+
+/// The part that hits may use, if there is one.
+///
+/// # Safety
+/// The reference is not kept while anything else runs on this thread.
+#[inline(always)]
+pub(crate) unsafe fn for_hits<'a>(name: Name) -> Option<&'a Part> {
+    // SAFETY: names are made with slots below `ARRAYS_MAX` only; an entry that is not null is that of a part in `PARTS`.
+    let part = unsafe { (*HITS.get().add(name.slot as usize)).as_ref() };
+    part.filter(|part| part.name.generation == name.generation)
+}
+
+/// The part of this thread for this array, poisoned or not.
+pub(crate) fn part(name: Name) -> Option<Rc<Part>> {
+    let of_thread = PARTS.try_with(|parts| {
+        let parts = parts.0.try_borrow().ok()?;
+        let part = parts.get(name.slot as usize)?.as_ref()?;
+        (part.name == name).then(|| Rc::clone(part))
+    });
+    of_thread.ok().flatten()
+}
+
+/// Makes a part that of this thread.
+pub(crate) fn install(part: Rc<Part>) {
+    let slot = part.name.slot as usize;
+    let hits = OWN_HITS.get().unwrap_or_else(|| Box::leak(Box::new([const { Cell::new(ptr::null()) }; ARRAYS_MAX])));
+    hits[slot].set(Rc::as_ptr(&part));
+    OWN_HITS.set(Some(hits));
+    HITS.set(hits.as_ptr().cast());
+    PARTS.with(|parts| {
+        let mut parts = parts.0.borrow_mut();
+        let slots = parts.len().max(slot + 1);
+        parts.resize_with(slots, || None);
+        assert!(parts[slot].is_none(), "a slot has one part");
+        parts[slot] = Some(part);
+    });
+}
+
+/// Not even where its slot is that of another array by now.
+fn no_more_hits(part: &Part) {
+    let hits = OWN_HITS.get().map(|hits| &hits[part.name.slot as usize]);
+    if let Some(hits) = hits.filter(|hits| ptr::eq(hits.get(), part)) {
+        hits.set(ptr::null());
+    }
+}
+
+/// Drops the part of this thread. What has a view of it keeps its memory.
+pub(crate) fn remove(name: Name) {
+    let Some(part) = part(name) else { return };
+    no_more_hits(&part);
+    PARTS.with(|parts| parts.0.borrow_mut()[name.slot as usize] = None);
+    part.set_poison("it is gone: its last handle was dropped, or the program ends");
+}
+
+/// Runs `f` with the part of this thread; not at all where the array is gone. A panic poisons the array: nobody knows how far it came.
+pub(crate) fn at(name: Name, f: impl FnOnce(&Part)) {
+    if let Some(part) = part(name) {
+        guarded(&part, "the handling of a message", || f(&part));
+    }
+}
+
+/// Sends to another place, where `f` is called with its part and the bytes.
+pub(crate) fn send<F>(part: &Part, place: usize, f: F, bytes: &[u8])
+where
+    F: FnOnce(&Part, &[u8]) + NoRef + Send + 'static,
+{
+    debug_assert_ne!(place, part.own, "a message to oneself");
+    part.counters.count(|stats| stats.bytes += bytes.len() as u64);
+    let name = part.name;
+    link::post(part.place(place), move |bytes| at(name, |part| f(part, bytes)), bytes);
+}
+
+pub(crate) fn want_to_read(part: &Part, chunk: u32) {
+    let by = part.own;
+    send(part, part.shape.home(chunk), move |part, _| part.wanted(chunk, by, Right::Read), &[]);
+}
+
+pub(crate) fn want_to_write(part: &Part, chunk: u32) {
+    let by = part.own;
+    send(part, part.shape.home(chunk), move |part, _| part.wanted(chunk, by, Right::Write), &[]);
+}
+
+pub(crate) fn want_to_combine<T: Element, O: Operator<T>>(part: &Part, chunk: u32) {
+    let by = part.own;
+    let right = || Right::Combine(Op::of::<T, O>());
+    send(part, part.shape.home(chunk), move |part, _| part.wanted(chunk, by, right()), &[]);
+}
+
+/// Grants a right, with the elements if they are needed.
+pub(crate) fn grant(part: &Part, to: usize, chunk: u32, right: Right<Op>, with_data: bool, data: &[u8]) {
+    match right {
+        Right::Combine(op) => (op.0.send_grant)(part, to, chunk),
+        Right::Read => {
+            let granted = move |part: &Part, data: &[u8]| part.granted(chunk, Right::Read, with_data.then_some(data));
+            send(part, to, granted, data);
+        }
+        Right::Write => {
+            let granted = move |part: &Part, data: &[u8]| part.granted(chunk, Right::Write, with_data.then_some(data));
+            send(part, to, granted, data);
+        }
+    }
+}
+
+pub(crate) fn grant_to_combine<T: Element, O: Operator<T>>(part: &Part, to: usize, chunk: u32) {
+    send(part, to, move |part, _| part.granted(chunk, Right::Combine(Op::of::<T, O>()), None), &[]);
+}
+
+pub(crate) fn recall(part: &Part, from: usize, chunk: u32, number: u64, keeps_reading: bool) {
+    send(part, from, move |part, _| part.recalled(chunk, number, keeps_reading), &[]);
+}
+
+/// Gives a right back that was not to combine, with what was written.
+pub(crate) fn back(part: &Part, chunk: u32, number: u64, reads: bool, written: Option<&[u8]>) {
+    let (from, is_written) = (part.own, written.is_some());
+    let came_back = move |part: &Part, bytes: &[u8]| {
+        let content = if is_written { Content::Written(bytes) } else { Content::Nothing };
+        part.came_back(chunk, from, number, reads, content);
+    };
+    send(part, part.shape.home(chunk), came_back, written.unwrap_or_default());
+}
+
+pub(crate) fn combined<T: Element, O: Operator<T>>(part: &Part, chunk: u32, number: u64, elements: &[u8]) {
+    let from = part.own;
+    let came_back = move |part: &Part, bytes: &[u8]| {
+        part.came_back(chunk, from, number, false, Content::Combined(Op::of::<T, O>(), bytes));
+    };
+    send(part, part.shape.home(chunk), came_back, elements);
+}
+
+/// Runs what may panic while the array's parts are being changed; that poisons the array, everywhere.
+pub(crate) fn guarded(part: &Part, what: &str, f: impl FnOnce()) {
+    let Err(panic) = catch_unwind(AssertUnwindSafe(f)) else { return };
+    poison_all(part, &format!("{what} panicked: {}", link::panic_text(&*panic)));
+    discard(panic);
+}
+
+/// Makes the array of no use to anybody, and tells all.
+fn poison_all(part: &Part, why: &str) {
+    let name = part.name;
+    for place in (0..part.places()).filter(|place| *place != part.own) {
+        let poisoned = move |why: &[u8]| {
+            if let Some(part) = self::part(name) {
+                poison(&part, &String::from_utf8_lossy(why));
+            }
+        };
+        link::post(part.place(place), poisoned, why.as_bytes());
+    }
+    poison(part, why);
+}
+
+/// Runs code of the program that nobody waits for. A panic ends here; the panic hook has told of it.
+pub(crate) fn quietly(f: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
+        discard(panic);
+    }
+}
+
+/// Drops the payload of a panic. One whose destructor panics in turn is leaked.
+pub(crate) fn discard(panic: Box<dyn Any + Send>) {
+    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(second);
+    }
+}
+
+fn poison(part: &Part, why: &str) {
+    no_more_hits(part);
+    part.set_poison(why);
+}

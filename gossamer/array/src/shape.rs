@@ -1,0 +1,314 @@
+//! Which place owns which elements. All places compute the same, from what the handle's maker said; nothing is asked for it.
+//!
+//! An array is cut into chunks of `1 << shift` elements. A place owns a run of chunks, or, dealt in turn, each `places`-th.
+
+use std::ops::Range;
+
+use gossamer::Place;
+
+use crate::Error;
+
+/// The most elements of a chunk, and the most bytes.
+const CHUNK_ELEMENTS: usize = 512;
+pub(crate) const CHUNK_BYTES_MAX: usize = 64 << 10;
+/// The most chunks of an array: a chunk has a number of 32 bits.
+const CHUNKS_MAX: usize = u32::MAX as usize;
+
+/// What a program asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Split {
+    /// Evenly over all places.
+    Even,
+    /// Each machine from this element on, evenly over its workers.
+    Starts(Vec<usize>),
+    /// Chunk by chunk in turn.
+    Cyclic,
+}
+
+/// See the file's documentation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) elements: usize,
+    pub(crate) element_bytes: usize,
+    /// A chunk has `1 << shift` elements.
+    pub(crate) shift: u32,
+    /// The first chunk of each place, and the number of chunks; empty where they are dealt in turn.
+    firsts: Vec<usize>,
+    places: usize,
+}
+
+impl Shape {
+    /// For places of machines with these numbers of workers.
+    ///
+    /// # Errors
+    /// [`Error::Partition`] if a machine's start lies within a chunk, out of order or beyond the end; [`Error::Elements`].
+    pub(crate) fn new(elements: usize, element_bytes: usize, split: &Split, workers: &[usize]) -> Result<Shape, Error> {
+        let places: usize = workers.iter().sum();
+        let most = CHUNK_ELEMENTS.min(CHUNK_BYTES_MAX / element_bytes);
+        // Small arrays are cut finer, so that each place has some.
+        let each = (elements / places).max(1);
+        let shift = most.min(each).ilog2();
+        let chunks = elements.div_ceil(1 << shift);
+        if chunks > CHUNKS_MAX || elements.checked_mul(element_bytes).is_none_or(|bytes| bytes > isize::MAX as usize) {
+            return Err(Error::Elements { elements, element_bytes, most: CHUNKS_MAX << shift });
+        }
+        let shape = Shape { elements, element_bytes, shift, firsts: Vec::new(), places };
+        let firsts = match split {
+            Split::Cyclic => Vec::new(),
+            Split::Even => (0..=places).map(|place| share(chunks, place, places)).collect(),
+            Split::Starts(starts) => shape.by_starts(starts, workers)?,
+        };
+        Ok(Shape { firsts, ..shape })
+    }
+
+    fn by_starts(&self, starts: &[usize], workers: &[usize]) -> Result<Vec<usize>, Error> {
+        let refuse = |what: String| Err(Error::Partition { what });
+        if starts.len() != workers.len() {
+            return refuse(format!("{} starts for {} machines: give one for each", starts.len(), workers.len()));
+        }
+        if starts[0] != 0 {
+            return refuse(format!("machine 0 starts at {}: it has to start at 0", starts[0]));
+        }
+        let chunk = self.chunk();
+        let mut firsts = Vec::new();
+        for (machine, &start) in starts.iter().enumerate() {
+            let end = starts.get(machine + 1).copied().unwrap_or(self.elements);
+            if start > end {
+                return refuse(format!("machine {machine} starts at {start}, behind {end}, where its range ends"));
+            }
+            if !start.is_multiple_of(chunk) && start != self.elements {
+                let (before, behind) = (start / chunk * chunk, start.next_multiple_of(chunk).min(self.elements));
+                return refuse(format!(
+                    "machine {machine} starts at {start}, within a chunk of {chunk} elements: {before} and {behind} are legal"
+                ));
+            }
+            let (first, last) = (start.div_ceil(chunk), end.div_ceil(chunk));
+            let of = workers[machine];
+            firsts.extend((0..of).map(|worker| first + share(last - first, worker, of)));
+        }
+        firsts.push(self.chunks());
+        Ok(firsts)
+    }
+
+    /// Elements of a chunk; the last one may have fewer.
+    pub(crate) fn chunk(&self) -> usize {
+        1 << self.shift
+    }
+
+    /// Bytes of a whole chunk.
+    pub(crate) fn chunk_bytes(&self) -> usize {
+        self.element_bytes << self.shift
+    }
+
+    pub(crate) fn chunks(&self) -> usize {
+        self.elements.div_ceil(self.chunk())
+    }
+
+    /// The elements of a chunk.
+    pub(crate) fn elements_of(&self, chunk: u32) -> Range<usize> {
+        let start = (chunk as usize) << self.shift;
+        start..(start + self.chunk()).min(self.elements)
+    }
+
+    /// The parts of a range of elements that lie in one chunk each.
+    pub(crate) fn pieces(&self, range: Range<usize>) -> impl Iterator<Item = (u32, Range<usize>)> + use<> {
+        let shift = self.shift;
+        let mut at = range.start;
+        std::iter::from_fn(move || {
+            if at >= range.end {
+                return None;
+            }
+            let chunk = at >> shift;
+            let piece = at..((chunk + 1) << shift).min(range.end);
+            at = piece.end;
+            Some((chunk as u32, piece))
+        })
+    }
+
+    /// The place that owns a chunk.
+    pub(crate) fn home(&self, chunk: u32) -> usize {
+        let chunk = chunk as usize;
+        if self.firsts.is_empty() {
+            return chunk % self.places;
+        }
+        self.firsts.partition_point(|first| *first <= chunk) - 1
+    }
+
+    /// The chunks that a place owns: the first one, how many, and from one to the next.
+    pub(crate) fn owned_chunks(&self, place: usize) -> OwnedChunks {
+        if self.firsts.is_empty() {
+            let count = (self.chunks() + self.places - 1 - place) / self.places;
+            OwnedChunks { first: place, count, step: self.places }
+        } else {
+            let first = self.firsts[place];
+            OwnedChunks { first, count: self.firsts[place + 1] - first, step: 1 }
+        }
+    }
+
+    /// The elements that a place owns.
+    pub(crate) fn owned(&self, place: usize) -> Owned {
+        let OwnedChunks { first, count, step } = self.owned_chunks(place);
+        let start = first << self.shift;
+        if count == 0 {
+            return Owned::from(0..0);
+        }
+        if step == 1 {
+            return Owned::from(start..((first + count) << self.shift).min(self.elements));
+        }
+        Owned { next: start, end: self.elements, len: self.chunk(), step: step << self.shift }
+    }
+}
+
+/// Where the share of this one begins, of `parts`.
+fn share(whole: usize, part: usize, parts: usize) -> usize {
+    (whole as u128 * part as u128 / parts as u128) as usize
+}
+
+/// Numbers of the chunks that a place owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OwnedChunks {
+    pub(crate) first: usize,
+    pub(crate) count: usize,
+    pub(crate) step: usize,
+}
+
+impl OwnedChunks {
+    /// The number of its `index`-th.
+    pub(crate) fn chunk(self, index: usize) -> u32 {
+        (self.first + index * self.step) as u32
+    }
+}
+
+/// The elements that a place owns, as ranges of indices: one, or one for each chunk where chunks were dealt in turn.
+///
+/// What [`Array::owned`](crate::Array::owned) gives and [`Array::views`](crate::Array::views) takes. Iterates over the ranges.
+///
+/// ```
+/// use gossamer_array::{Array, Owned};
+/// gossamer::main(|| {
+///     let array = Array::new(1000, 0u8).unwrap();
+///     let all: usize = gossamer::rack().places().map(|place| array.owned(place).len()).sum();
+///     assert_eq!(all, 1000);
+///     assert_eq!(Owned::from(3..7).flatten().sum::<usize>(), 3 + 4 + 5 + 6);
+/// }, 2);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owned {
+    next: usize,
+    end: usize,
+    len: usize,
+    step: usize,
+}
+
+impl Owned {
+    /// How many elements.
+    ///
+    /// Example: at the [type](Self).
+    pub fn len(&self) -> usize {
+        self.map(|range| range.len()).sum()
+    }
+
+    /// Are there none?
+    ///
+    /// Example: at the [type](Self).
+    pub fn is_empty(&self) -> bool {
+        self.next >= self.end
+    }
+}
+
+impl From<Range<usize>> for Owned {
+    fn from(range: Range<usize>) -> Owned {
+        let len = range.len().max(1);
+        Owned { next: range.start, end: range.end.max(range.start), len, step: len }
+    }
+}
+
+impl Iterator for Owned {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        if self.is_empty() {
+            return None;
+        }
+        let range = self.next..(self.next + self.len).min(self.end);
+        self.next = self.next.saturating_add(self.step);
+        Some(range)
+    }
+}
+
+/// The number of each place of the rack, counted over all machines.
+pub(crate) fn number_of(place: Place, workers: &[usize]) -> Option<usize> {
+    let machine = usize::from(place.machine);
+    let worker = usize::from(place.worker);
+    (workers.get(machine).is_some_and(|count| worker < *count))
+        .then(|| workers[..machine].iter().sum::<usize>() + worker)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owners(shape: &Shape) -> Vec<usize> {
+        (0..shape.elements).map(|element| shape.home((element >> shape.shift) as u32)).collect()
+    }
+
+    #[test]
+    fn da1_each_element_has_one_owner_and_owned_says_the_same() {
+        for elements in [0, 1, 2, 3, 7, 100, 511, 512, 513, 5000, 100_000] {
+            for workers in [vec![1], vec![2], vec![1, 3], vec![4, 1, 2]] {
+                for split in [Split::Even, Split::Cyclic] {
+                    let shape = Shape::new(elements, 8, &split, &workers).unwrap();
+                    let owners = owners(&shape);
+                    let places: usize = workers.iter().sum();
+                    let mut seen = 0;
+                    for place in 0..places {
+                        let owned = shape.owned(place);
+                        assert!(owned.flatten().all(|element| owners[element] == place), "{elements} {workers:?}");
+                        seen += owned.len();
+                        let chunks = shape.owned_chunks(place);
+                        assert!((0..chunks.count).all(|index| shape.home(chunks.chunk(index)) == place));
+                    }
+                    assert_eq!(seen, elements);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn da21_a_small_array_is_cut_so_that_each_place_has_some() {
+        for elements in [8, 9, 100, 1000, 4095, 4096] {
+            let shape = Shape::new(elements, 8, &Split::Even, &[4, 4]).unwrap();
+            assert!((0..8).all(|place| !shape.owned(place).is_empty()), "{elements}");
+        }
+        assert_eq!(Shape::new(1 << 20, 8, &Split::Even, &[4, 4]).unwrap().chunk(), 512);
+        assert_eq!(Shape::new(1 << 20, 1 << 10, &Split::Even, &[1]).unwrap().chunk(), 64);
+        assert_eq!(Shape::new(1 << 20, 64 << 10, &Split::Even, &[1]).unwrap().chunk(), 1);
+    }
+
+    #[test]
+    fn da1_starts_are_those_of_machines_and_lie_between_chunks() {
+        let shape = |starts: &[usize]| Shape::new(10_000, 8, &Split::Starts(starts.to_vec()), &[1, 2]);
+        let by_machine = shape(&[0, 1024]).unwrap();
+        assert_eq!((by_machine.owned(0).next(), by_machine.owned(0).count()), (Some(0..1024), 1));
+        assert_eq!(by_machine.owned(1).chain(by_machine.owned(2)).flatten().count(), 10_000 - 1024);
+        assert_eq!(shape(&[0, 10_000]).unwrap().owned(2).len(), 0);
+        for (starts, says) in [
+            (&[0, 1000][..], "512 and 1024 are legal"),
+            (&[0, 9999], "9728 and 10000 are legal"),
+            (&[512, 1024], "has to start at 0"),
+            (&[0], "1 starts for 2 machines"),
+            (&[0, 20_480], "behind 10000"),
+        ] {
+            let text = shape(starts).unwrap_err().to_string();
+            assert!(text.contains(says), "{text}");
+        }
+    }
+
+    #[test]
+    fn da20_too_many_chunks_are_refused() {
+        let error = Shape::new(usize::MAX, 8, &Split::Even, &[1]).unwrap_err();
+        assert!(error.to_string().contains("elements"), "{error}");
+        assert!(Shape::new(1 << 40, 1, &Split::Even, &[1]).is_ok());
+        assert!(Shape::new(1 << 42, 1, &Split::Even, &[1]).is_err());
+    }
+}

@@ -1,0 +1,51 @@
+//! What the array has done beside its hits.
+
+use std::cell::Cell;
+
+/// What places did for an array since it was made, hits left out. See [`Array::stats`](crate::Array::stats).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Calls that found their chunk not there.
+    pub misses: u64,
+    /// Rights that came from a home.
+    pub grants: u64,
+    /// Rights that homes have asked back.
+    pub recalls: u64,
+    /// Chunks that were dropped to make room.
+    pub evictions: u64,
+    /// Combined chunks that were merged at home.
+    pub merges: u64,
+    /// Bytes of elements that were sent to other places, in chunks and packets.
+    pub bytes: u64,
+}
+
+impl std::ops::Add for Stats {
+    type Output = Stats;
+    fn add(self, other: Stats) -> Stats {
+        Stats {
+            misses: self.misses + other.misses,
+            grants: self.grants + other.grants,
+            recalls: self.recalls + other.recalls,
+            evictions: self.evictions + other.evictions,
+            merges: self.merges + other.merges,
+            bytes: self.bytes + other.bytes,
+        }
+    }
+}
+
+/// Those of one place.
+#[derive(Default)]
+pub(crate) struct Counters(Cell<Stats>);
+
+impl Counters {
+    pub(crate) fn count(&self, change: impl FnOnce(&mut Stats)) {
+        let mut stats = self.0.get();
+        change(&mut stats);
+        self.0.set(stats);
+    }
+
+    pub(crate) fn get(&self) -> Stats {
+        self.0.get()
+    }
+}

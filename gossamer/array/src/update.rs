@@ -1,0 +1,203 @@
+//! Closures on one element, at its home.
+
+#![allow(unsafe_code)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
+
+use gossamer::NoRef;
+use trust::link::panic_text;
+
+use crate::array::Array;
+use crate::element::Element;
+use crate::frame::Frame;
+use crate::keeper::Right;
+use crate::local::may_not_wait;
+use crate::part::{Name, Part};
+use crate::post;
+
+/// What a closure came to, as it travels: nothing in it can be a pointer.
+#[expect(clippy::large_enum_variant, reason = "no box can travel")]
+enum Outcome<U> {
+    Value(U),
+    Panicked(Text),
+}
+
+/// The beginning of a panic's text.
+struct Text {
+    bytes: [u8; 240],
+    len: u8,
+}
+
+impl<U> Outcome<U> {
+    fn of(outcome: std::thread::Result<U>) -> Outcome<U> {
+        outcome.map_or_else(
+            |panic| {
+                let text = Text::of(&panic_text(&*panic));
+                post::discard(panic);
+                Outcome::Panicked(text)
+            },
+            Outcome::Value,
+        )
+    }
+}
+
+impl Text {
+    fn of(text: &str) -> Text {
+        let mut len = text.len().min(240);
+        while !text.is_char_boundary(len) {
+            len -= 1;
+        }
+        let mut bytes = [0; 240];
+        bytes[..len].copy_from_slice(&text.as_bytes()[..len]);
+        Text { bytes, len: len as u8 }
+    }
+
+    fn get(&self) -> String {
+        String::from_utf8_lossy(&self.bytes[..usize::from(self.len)]).into_owned()
+    }
+}
+
+/// Runs `f` on a copy of an element; a panic leaves the element.
+fn run<T: Element, U>(at: *mut T, f: impl FnOnce(&mut T) -> U) -> std::thread::Result<U> {
+    // SAFETY: the element lies there and is this job's alone while its frame is busy; any bytes are a `T`.
+    let mut value = unsafe { at.read() };
+    let outcome = catch_unwind(AssertUnwindSafe(|| f(&mut value)));
+    if outcome.is_ok() {
+        // SAFETY: as before.
+        unsafe { at.write(value) };
+    }
+    outcome
+}
+
+impl<T: Element> Array<T> {
+    /// Runs `f` on element `i` at its home, atomically, and returns what it returns. If `f` panics the element is as before.
+    ///
+    /// Nothing may wait in `f`, and it may not use the chunk of the element otherwise.
+    ///
+    /// # Panics
+    /// With the panic of `f`, of which another place sends the first 240 bytes; as [`get`](Self::get).
+    ///
+    /// ```
+    /// use gossamer_array::Array;
+    /// gossamer::main(|| {
+    ///     let array = Array::new(1000, 40u64).unwrap();
+    ///     let before = array.update(999, |value| { *value += 2; *value - 2 });
+    ///     assert_eq!((before, array.get(999)), (40, 42));
+    /// }, 2);
+    /// ```
+    pub fn update<U, F>(&self, i: usize, f: F) -> U
+    where
+        F: FnOnce(&mut T) -> U + NoRef + Send + 'static,
+        U: NoRef + Send + 'static,
+    {
+        assert!(i < self.len(), "index {i} is out of range of an array of {} elements", self.len());
+        self.here(move |array| {
+            let (chunk, part) = ((i >> array.shift()) as u32, array.part());
+            let home = part.shape.home(chunk);
+            if home == part.own {
+                drop(part);
+                let outcome =
+                    array.access("update", chunk, Right::Write, |_, frame| run(array.elements(frame, &(i..i + 1)), f));
+                return outcome.unwrap_or_else(|panic| resume_unwind(panic));
+            }
+            if !trust::may_wait() {
+                may_not_wait("update");
+            }
+            let (promise, value) = trust::promise::<Outcome<U>>();
+            let job = move |at: *mut T| promise.keep(Outcome::of(run(at, f)));
+            send_job(&part, home, i, job);
+            drop(part);
+            match value.wait() {
+                Ok(Outcome::Value(value)) => value,
+                Ok(Outcome::Panicked(text)) => resume_unwind(Box::new(text.get())),
+                Err(_) => array.gone(),
+            }
+        })
+    }
+
+    /// As [`update`](Self::update), and goes on at once; `then` is called with what `f` returned, on this thread. Legal everywhere. If `f`
+    /// panics that is told on standard error, and `then` is dropped.
+    ///
+    /// While 1,024 calls of this place are unanswered a caller that may wait does so, so memory stays bounded; inside delegated closures and
+    /// callbacks the call is queued. Nothing may wait in `then`. On a thread that is no place of the program it waits, as `update` does, and calls `then` itself.
+    ///
+    /// ```
+    /// use gossamer_array::Array;
+    /// gossamer::main(|| {
+    ///     let array = Array::new(1000, 40u64).unwrap();
+    ///     array.update_then(999, |value| { *value += 2; *value }, |value| println!("now {value}"));
+    ///     assert_eq!(array.update(999, |value| *value), 42); // in order
+    /// }, 2);
+    /// ```
+    pub fn update_then<U, F, H>(&self, i: usize, f: F, then: H)
+    where
+        F: FnOnce(&mut T) -> U + NoRef + Send + 'static,
+        U: NoRef + Send + 'static,
+        H: FnOnce(U) + 'static,
+    {
+        assert!(i < self.len(), "index {i} is out of range of an array of {} elements", self.len());
+        if !self.is_here() {
+            return then(self.update(i, f));
+        }
+        self.look();
+        if trust::may_wait() {
+            self.part().replies.wait_for_room();
+        }
+        let (chunk, part) = ((i >> self.shift()) as u32, self.part());
+        let home = part.shape.home(chunk);
+        part.hold(self.root());
+        let told = move |part: &Part, outcome: Outcome<U>| {
+            let tell = move || match outcome {
+                Outcome::Value(value) => then(value),
+                Outcome::Panicked(text) => {
+                    eprintln!("gossamer: the closure of an `update_then` panicked: {}", text.get())
+                }
+            };
+            post::quietly(tell);
+            part.release();
+        };
+        if home == part.own {
+            let within = i & (self.chunk() - 1);
+            let job = move |part: &Part, frame: Frame| {
+                let outcome = Outcome::of(run(element::<T>(frame, within), f));
+                // When no closure has the chunk any more.
+                let shared = part.shared();
+                part.call_back(Box::new(move || told(&shared, outcome)));
+            };
+            return part.access(chunk, Right::Write, Box::new(job));
+        }
+        let (name, back) = (part.name, part.place(part.own));
+        let shared = Rc::downgrade(&part);
+        let number = part.replies.expect(move |outcome: Outcome<U>| {
+            if let Some(part) = shared.upgrade() {
+                told(&part, outcome);
+            }
+        });
+        let job = move |at: *mut T| {
+            let outcome = Outcome::of(run(at, f));
+            trust::link::post(back, move |_| post::at(name, |part| part.replies.answer(number, outcome)), &[]);
+        };
+        send_job(&part, home, i, job);
+    }
+}
+
+fn element<T>(frame: Frame, within: usize) -> *mut T {
+    frame.elements().cast::<T>().wrapping_add(within)
+}
+
+/// Has a job done on an element at its home, as soon as that may write it.
+fn send_job<T: Element>(part: &Part, home: usize, i: usize, job: impl FnOnce(*mut T) + NoRef + Send + 'static) {
+    let (chunk, within) = ((i >> part.shape.shift) as u32, i & (part.shape.chunk() - 1));
+    let name: Name = part.name;
+    trust::link::post(
+        part.place(home),
+        move |_| {
+            post::at(name, |part| {
+                assert!(part.holds(chunk, within, 1), "an update of element {i}, which is not here");
+                part.access(chunk, Right::Write, Box::new(move |_, frame| job(element::<T>(frame, within))));
+            });
+        },
+        &[],
+    );
+}

@@ -1,0 +1,133 @@
+//! Calls for all of an array: each place does its part, in a fiber of its own.
+
+use std::ops::Range;
+use std::panic::resume_unwind;
+
+use gossamer::{JoinHandle, NoRef};
+
+use crate::array::Array;
+use crate::bulk;
+use crate::element::Element;
+use crate::operator::Operator;
+use crate::shape::Owned;
+use crate::stats::Stats;
+
+impl<T: Element> Array<T> {
+    /// Sets all elements. Fetches nothing.
+    ///
+    /// # Panics
+    /// As [`get`](Self::get).
+    ///
+    /// ```
+    /// use gossamer_array::{Add, Array};
+    /// gossamer::main(|| {
+    ///     let array = Array::new(1000, 0u32).unwrap();
+    ///     array.fill(3);
+    ///     assert_eq!(array.reduce(0..1000, Add), 3000);
+    /// }, 2);
+    /// ```
+    pub fn fill(&self, value: T) {
+        let array = self.clone();
+        self.on_owners(move |owned| {
+            for range in owned {
+                array.pieces(range, |piece| {
+                    array
+                        .write_piece("fill", piece, |elements| elements.iter_mut().for_each(|element| *element = value))
+                });
+            }
+        });
+    }
+
+    /// All elements of a range, combined: the operator's identity if there are none. Each place combines what it owns.
+    ///
+    /// # Panics
+    /// If the range is not within the array; as [`get`](Self::get).
+    ///
+    /// Example: at the [type](Self).
+    pub fn reduce<O: Operator<T>>(&self, range: Range<usize>, op: O) -> T {
+        let _ = op;
+        self.check_range(&range);
+        let (array, start, end) = (self.clone(), range.start, range.end);
+        let parts = self.on_owners(move |owned| {
+            let mut all = O::IDENTITY;
+            for owned in owned {
+                for view in array.views(owned.start.max(start)..owned.end.min(end)) {
+                    all = view.iter().fold(all, |all, element| O::combine(all, *element));
+                }
+            }
+            all
+        });
+        parts.into_iter().fold(O::IDENTITY, O::combine)
+    }
+
+    /// Runs `f` at each place in a fiber of its own, with what the place owns; what each returned, in the order of places. Waits for all. What `f` has
+    /// set and combined is seen by who goes on after this.
+    ///
+    /// # Panics
+    /// With the panic of `f`, when all have ended; inside delegated closures and callbacks, where nothing may wait.
+    ///
+    /// Example: at the [type](Self).
+    pub fn on_owners<R, F>(&self, f: F) -> Vec<R>
+    where
+        F: Fn(Owned) -> R + Clone + NoRef + Send + 'static,
+        R: NoRef + Send + 'static,
+    {
+        self.here(move |array| on_owners(array, f))
+    }
+
+    /// Asks for the chunks of a range, to be read soon, and does not wait: as many as the cache has room for.
+    ///
+    /// # Panics
+    /// If the range is not within the array; if the array is poisoned.
+    ///
+    /// ```
+    /// use gossamer_array::Array;
+    /// gossamer::main(|| {
+    ///     let array = Array::new(10_000, 7u8).unwrap();
+    ///     array.prefetch(5000..10_000);
+    ///     assert_eq!(array.get(9_999), 7);
+    /// }, 2);
+    /// ```
+    pub fn prefetch(&self, range: Range<usize>) {
+        self.check_range(&range);
+        if self.is_here() {
+            self.part().fetch_all(range);
+        }
+    }
+
+    /// What all places together have done for the array so far. Asks each.
+    ///
+    /// # Panics
+    /// Inside delegated closures and callbacks, where nothing may wait.
+    ///
+    /// ```
+    /// use gossamer_array::Array;
+    /// gossamer::main(|| {
+    ///     let array = Array::new(10_000, 7u64).unwrap();
+    ///     array.get(9_999);                       // of the other worker
+    ///     assert_eq!(array.stats().grants, 1);
+    /// }, 2);
+    /// ```
+    pub fn stats(&self) -> Stats {
+        let array = self.clone();
+        let each = self.on_owners(move |_| array.part().counters.get());
+        each.into_iter().fold(Stats::default(), |all, stats| all + stats)
+    }
+}
+
+/// Runs `f` at each place with what it owns.
+fn on_owners<T: Element, R, F>(array: &Array<T>, f: F) -> Vec<R>
+where
+    F: Fn(Owned) -> R + Clone + NoRef + Send + 'static,
+    R: NoRef + Send + 'static,
+{
+    bulk::may_wait("on_owners");
+    let run_at = |place| {
+        let (f, owned) = (f.clone(), array.owned(place));
+        gossamer::spawn_on(place, move || f(owned))
+    };
+    let fibers: Vec<_> = gossamer::rack().places().map(run_at).collect();
+    // All have ended before a panic goes on.
+    let outcomes: Vec<_> = fibers.into_iter().map(JoinHandle::join).collect();
+    outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|panic| resume_unwind(panic))).collect()
+}
