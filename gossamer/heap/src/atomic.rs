@@ -1,0 +1,149 @@
+//! `Atomic`: a number that all change at once (DRust 4.1.2). Not the network card's atomics: they are none beside those of the processor.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use gossamer::{NoRef, Trust};
+
+use crate::bases;
+use crate::global::Global;
+use crate::name::At;
+use crate::shared::Root;
+
+/// A `u64` of the heap that several own and all may change: with the processor's instruction where it is mapped (on its machine, and others of that host by
+/// `shm`), else by a request to its place, which does the same. All is in one order that everybody agrees on.
+///
+/// ```
+/// use gossamer_heap::Atomic;
+/// gossamer::main(
+///     || {
+///         let count = Atomic::new(0);
+///         let fibers: Vec<_> = gossamer::rack()
+///             .places()
+///             .map(|place| {
+///                 let count = count.clone();
+///                 gossamer::spawn_on(place, move || count.fetch_add(1))
+///             })
+///             .collect();
+///         for fiber in fibers {
+///             fiber.join().unwrap();
+///         }
+///         assert_eq!(count.load(), 2);
+///     },
+///     2,
+/// );
+/// ```
+///
+/// # Panics
+/// Its calls, where it is not mapped and nothing may wait (delegated closures, callbacks, destructors).
+pub struct Atomic {
+    root: Trust<Root<u64>>,
+    at: At,
+}
+
+impl Atomic {
+    /// Puts a number into the heap, in the partition of the calling worker.
+    ///
+    /// # Panics
+    /// As [`Global::new`].
+    ///
+    /// Example: at the [type](Self).
+    pub fn new(value: u64) -> Atomic {
+        let number = Global::new(value);
+        let at = number.name().at;
+        Atomic { root: Root::new(number), at }
+    }
+
+    /// Does something with the number, here or at its place.
+    fn with<R, F>(&self, f: F) -> R
+    where
+        R: NoRef + Send + 'static,
+        F: FnOnce(&AtomicU64) -> R + NoRef + Send + 'static,
+    {
+        match bases::find(self.at) {
+            // SAFETY: the number stays there while `root` has an owner; it is aligned, and nobody touches it but as an atomic.
+            Some(number) => f(unsafe { AtomicU64::from_ptr(number.cast()) }),
+            None => {
+                let at = self.at;
+                self.root.apply(move |_| {
+                    let number = bases::find(at).unwrap_or_else(|| unreachable!("it is mapped at its place"));
+                    // SAFETY: as above.
+                    f(unsafe { AtomicU64::from_ptr(number.cast()) })
+                })
+            }
+        }
+    }
+
+    /// The number.
+    ///
+    /// Example: at the [type](Self).
+    pub fn load(&self) -> u64 {
+        self.with(|number| number.load(Ordering::SeqCst))
+    }
+
+    /// Sets it.
+    ///
+    /// ```
+    /// use gossamer_heap::Atomic;
+    /// gossamer::main(
+    ///     || {
+    ///         let number = Atomic::new(1);
+    ///         number.store(5);
+    ///         assert_eq!(number.swap(7), 5);
+    ///         assert_eq!(number.fetch_max(6), 7);
+    ///         assert_eq!(number.compare_exchange(7, 8), Ok(7));
+    ///         assert_eq!(number.compare_exchange(7, 9), Err(8));
+    ///         assert_eq!(number.load(), 8);
+    ///     },
+    ///     1,
+    /// );
+    /// ```
+    pub fn store(&self, value: u64) {
+        self.with(move |number| number.store(value, Ordering::SeqCst));
+    }
+
+    /// Sets it. Returns what it was.
+    ///
+    /// Example: at [`store`](Self::store).
+    pub fn swap(&self, value: u64) -> u64 {
+        self.with(move |number| number.swap(value, Ordering::SeqCst))
+    }
+
+    /// Adds to it, around its end. Returns what it was.
+    ///
+    /// Example: at the [type](Self).
+    pub fn fetch_add(&self, value: u64) -> u64 {
+        self.with(move |number| number.fetch_add(value, Ordering::SeqCst))
+    }
+
+    /// Makes it at least so much. Returns what it was.
+    ///
+    /// Example: at [`store`](Self::store).
+    pub fn fetch_max(&self, value: u64) -> u64 {
+        self.with(move |number| number.fetch_max(value, Ordering::SeqCst))
+    }
+
+    /// Sets it if it is `current`. What it was.
+    ///
+    /// # Errors
+    /// It was something else, which stays.
+    ///
+    /// Example: at [`store`](Self::store).
+    pub fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
+        self.with(move |number| number.compare_exchange(current, new, Ordering::SeqCst, Ordering::SeqCst))
+    }
+}
+
+impl Clone for Atomic {
+    fn clone(&self) -> Self {
+        Atomic { root: self.root.clone(), at: self.at }
+    }
+}
+
+impl fmt::Debug for Atomic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Atomic({:?})", self.at)
+    }
+}

@@ -1,0 +1,81 @@
+//! Where the partitions of all places are mapped in this process, if they are: those of its own machine, and of other machines of its host.
+//!
+//! Invariants
+//! - B1 A base that is not null is that of a mapping which stays until the process ends: whoever forgets a guard has a reference for ever.
+//! - B2 All machines reckon the same for each: so many bytes for each partition, in the order of the workers.
+
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use comm::{SHARE_BYTES_MAX, SHARE_UNIT_BYTES};
+use gossamer::{Place, Transport, link};
+
+use crate::name::{At, PLACES_MAX};
+
+/// By place. It takes memory where it is used only.
+static BASES: [AtomicPtr<u8>; PLACES_MAX] = [const { AtomicPtr::new(ptr::null_mut()) }; PLACES_MAX];
+
+static PLACES: OnceLock<Vec<Place>> = OnceLock::new();
+
+/// All places of the rack, by number.
+pub(crate) fn places() -> &'static [Place] {
+    PLACES.get_or_init(|| {
+        let places: Vec<Place> = gossamer::rack().places().collect();
+        assert!(places.len() <= PLACES_MAX, "a heap can be over {PLACES_MAX} workers at most");
+        places
+    })
+}
+
+/// The number of a place.
+pub(crate) fn number_of(place: Place) -> u32 {
+    let number =
+        places().binary_search(&place).unwrap_or_else(|_| panic!("there is no place {place}: {}", gossamer::rack()));
+    number as u32
+}
+
+/// Bytes of each partition of a machine: addresses, most of which never have memory.
+pub(crate) fn partition_bytes(machine: u16) -> usize {
+    let workers = usize::from(gossamer::rack().machines()[usize::from(machine)].workers);
+    (SHARE_BYTES_MAX / workers.max(16)) & !(SHARE_UNIT_BYTES - 1)
+}
+
+/// Bytes of the whole share of a machine.
+pub(crate) fn share_bytes(machine: u16) -> usize {
+    partition_bytes(machine) * usize::from(gossamer::rack().machines()[usize::from(machine)].workers)
+}
+
+/// Where an object's bytes begin in its machine's share.
+pub(crate) fn offset_in_share(at: At) -> usize {
+    let place = places()[at.place() as usize];
+    usize::from(place.worker) * partition_bytes(place.machine) + at.offset()
+}
+
+/// Where an object lies in this process, if its partition is known to be mapped.
+#[inline(always)]
+pub(crate) fn known(at: At) -> Option<*mut u8> {
+    // Acquire, pairs with the Release in `find`: the mapping is there.
+    let base = BASES[at.place() as usize & (PLACES_MAX - 1)].load(Ordering::Acquire);
+    if base.is_null() { None } else { Some(base.wrapping_add(at.offset())) }
+}
+
+/// As `known`, mapping the partition if that can be done.
+pub(crate) fn find(at: At) -> Option<*mut u8> {
+    if let Some(known) = known(at) {
+        return Some(known);
+    }
+    let place = places()[at.place() as usize];
+    match gossamer::rack().machines()[usize::from(place.machine)].transport {
+        Transport::Here | Transport::Shm => {}
+        _ => return None,
+    }
+    let share = match link::mapped(place.machine, link::HEAP) {
+        Ok(share) => share?,
+        Err(error) => panic!("the heap of machine {} cannot be mapped: {error}", place.machine),
+    };
+    let offset = usize::from(place.worker) * partition_bytes(place.machine);
+    let base = share.words().as_ptr().cast::<u8>().cast_mut().wrapping_add(offset);
+    std::mem::forget(share); // B1
+    BASES[at.place() as usize].store(base, Ordering::Release);
+    known(at)
+}

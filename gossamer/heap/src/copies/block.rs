@@ -1,0 +1,73 @@
+//! The memory of a copy.
+
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+
+use crate::error::Error;
+use crate::limit;
+
+/// A copy of an object of another machine. It stays for as long as somebody reads it: who forgets a guard keeps it until the process ends.
+pub(crate) struct Block {
+    memory: NonNull<u8>,
+    layout: Layout,
+    /// Its place in the order of coming.
+    pub(crate) number: u64,
+}
+
+// SAFETY: bytes that, once they are there, nobody changes.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+/// How copies are laid out: in words, as reads come.
+pub(crate) fn in_words(layout: Layout) -> Layout {
+    let layout = layout.align_to(8).map(|layout| layout.pad_to_align());
+    layout.unwrap_or_else(|_| unreachable!("no object is as long as that"))
+}
+
+/// What a copy of so many bytes counts as: itself, and what it takes in maps, lists and the allocator's heads.
+pub(crate) fn taken_by(bytes: usize) -> usize {
+    bytes.saturating_add(256)
+}
+
+impl Block {
+    /// Memory for an object that is longer than nothing, zeroed; what it counts as has been reserved (`limit`).
+    pub(crate) fn new(layout: Layout, number: u64) -> Result<Block, Error> {
+        let layout = in_words(layout);
+        assert_ne!(layout.size(), 0, "objects of no bytes are everywhere");
+        // SAFETY: it is longer than nothing.
+        match NonNull::new(unsafe { alloc_zeroed(layout) }) {
+            Some(memory) => Ok(Block { memory, layout, number }),
+            None => {
+                limit::give_back(taken_by(layout.size()) as u64);
+                let (machine, why) = (gossamer::rack().machine(), "the allocator has none".to_owned());
+                Err(Error::System { machine, bytes: layout.size(), why })
+            }
+        }
+    }
+
+    /// What it counts as.
+    pub(crate) fn taken(&self) -> u64 {
+        taken_by(self.layout.size()) as u64
+    }
+
+    pub(crate) fn address(&self) -> *mut u8 {
+        self.memory.as_ptr()
+    }
+
+    /// To be filled, before anybody else has it.
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the memory is this block's, initialised, and nobody else's.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.layout.size()) }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        limit::give_back(self.taken());
+        // SAFETY: it was allocated with this layout.
+        unsafe { dealloc(self.memory.as_ptr(), self.layout) };
+    }
+}

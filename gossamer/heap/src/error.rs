@@ -1,0 +1,41 @@
+//! Why there is no room.
+
+/// Why an object could not be made, moved or copied here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The heap of a machine is full.
+    #[error(
+        "the heap of machine {machine} has no room for {bytes} bytes: {used} of {limit} are in use; drop objects or guards, or give it more with \
+         `GOSSAMER_HEAP` (such as 8G), which is half of the host's memory for all its machines unless set"
+    )]
+    Full {
+        /// The machine.
+        machine: u16,
+        /// Bytes that are wanted.
+        bytes: usize,
+        /// Bytes that objects, and copies of others' that are being read, take.
+        used: u64,
+        /// Bytes that there may be.
+        limit: u64,
+    },
+    /// The system gives no memory.
+    #[error("the heap of machine {machine} gets no {bytes} bytes from the system: {why}")]
+    System {
+        /// The machine.
+        machine: u16,
+        /// Bytes that are wanted.
+        bytes: usize,
+        /// What the system said.
+        why: String,
+    },
+}
+
+/// An object was not made: here is its value again.
+#[derive(Debug)]
+pub struct NoRoom<T> {
+    /// What was to be put into the heap.
+    pub value: T,
+    /// Why it was not.
+    pub error: Error,
+}

@@ -1,0 +1,137 @@
+//! The end of an object: its destructor runs once, at the worker in whose partition it lies, and its room is free again.
+//!
+//! Destructors that drop owners in turn do not recurse: what they drop waits in a list until they have returned, however long the chain.
+//! Nothing may wait in a destructor, wherever the owner was dropped.
+
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr;
+
+use trust::link;
+
+use crate::bases;
+use crate::name::Name;
+use crate::object::Object;
+use crate::partition::{self, Partition};
+
+/// The owner of this object was dropped.
+///
+/// # Safety
+/// It was the owner, of an object of this type.
+#[inline(always)]
+pub(crate) unsafe fn object<T: ?Sized + Object>(name: Name, meta: T::Meta) {
+    match partition::existing() {
+        // SAFETY: the caller's promise.
+        Some(own) if own.is_at(name.at) => unsafe { at_home::<T>(own, name, meta) },
+        _ => send(name, T::to_word(meta), |name, meta| {
+            if let Some(own) = partition::existing() {
+                // SAFETY: the owner is gone, and this is its place.
+                unsafe { at_home::<T>(own, name, T::from_word(meta)) }
+            }
+        }),
+    }
+}
+
+/// What was in this object has gone elsewhere: its room is free.
+///
+/// # Safety
+/// As for `object`; nobody uses what is in it.
+pub(crate) unsafe fn room<T: ?Sized + Object>(name: Name, meta: T::Meta) {
+    let free = |name: Name, meta: usize| {
+        if let Some(own) = partition::existing() {
+            // SAFETY: the caller's promise; this is its place.
+            unsafe { own.free(name, T::layout(T::from_word(meta))) }
+        }
+    };
+    if partition::existing().is_some_and(|own| own.is_at(name.at)) {
+        free(name, T::to_word(meta));
+    } else {
+        send(name, T::to_word(meta), free);
+    }
+}
+
+/// Runs `f` at the object's place, from any thread. Where the program ends nothing runs, and what it would have freed goes with the process.
+fn send<F: FnOnce(Name, usize) + gossamer::NoRef + Send + 'static>(name: Name, meta: usize, f: F) {
+    let home = bases::places()[name.at.place() as usize];
+    link::post(home.trustee(), move |_| f(name, meta), &[]);
+}
+
+/// A destructor that is to run.
+struct Ended {
+    run: unsafe fn(&'static Partition, Name, usize),
+    name: Name,
+    meta: usize,
+}
+
+thread_local! {
+    static WAITING: RefCell<Vec<Ended>> = const { RefCell::new(Vec::new()) };
+    static IS_RUNNING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// # Safety
+/// As for `object`, at its place.
+#[inline(always)]
+unsafe fn at_home<T: ?Sized + Object>(own: &'static Partition, name: Name, meta: T::Meta) {
+    if const { T::DROPS } {
+        let ended = Ended { run: destroy::<T>, name, meta: T::to_word(meta) };
+        run(own, ended);
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { own.free(name, T::layout(meta)) };
+    }
+}
+
+/// Runs a destructor and all that come of it, but for one that is running already.
+fn run(own: &'static Partition, first: Ended) {
+    if WAITING.try_with(|waiting| waiting.borrow_mut().push(first)).is_err() || IS_RUNNING.replace(true) {
+        return;
+    }
+    let mut panic = None;
+    while let Some(ended) = WAITING.with_borrow_mut(Vec::pop) {
+        // SAFETY: `at_home`'s caller promised it for this one.
+        let destroyed = catch_unwind(AssertUnwindSafe(|| unsafe { (ended.run)(own, ended.name, ended.meta) }));
+        if let Err(another) = destroyed {
+            match panic {
+                None => panic = Some(another),
+                Some(_) => discard(another),
+            }
+        }
+    }
+    IS_RUNNING.set(false);
+    match panic {
+        // Its hook has told of it.
+        Some(panic) if std::thread::panicking() => discard(panic),
+        Some(panic) => resume_unwind(panic),
+        None => {}
+    }
+}
+
+/// # Safety
+/// As for `at_home`.
+unsafe fn destroy<T: ?Sized + Object>(own: &'static Partition, name: Name, meta: usize) {
+    let meta = T::from_word(meta);
+    let Some(address) = bases::known(name.at) else { return };
+    /// Frees the room, though the destructor may panic.
+    struct Room<'a, F: FnMut()>(&'a mut F);
+    impl<F: FnMut()> Drop for Room<'_, F> {
+        fn drop(&mut self) {
+            (self.0)();
+        }
+    }
+    // SAFETY: the caller's promise.
+    let mut free = || unsafe { own.free(name, T::layout(meta)) };
+    let _room = Room(&mut free);
+    // SAFETY: the owner is gone, so nobody uses the object, which lies there.
+    let drop_object = || unsafe { ptr::drop_in_place(T::at(address, meta)) };
+    if trust::may_wait() { link::without_waiting(drop_object) } else { drop_object() }
+}
+
+/// Drops the payload of a panic. One whose destructor panics in turn is leaked.
+fn discard(panic: Box<dyn Any + Send>) {
+    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(second);
+    }
+}

@@ -1,0 +1,123 @@
+//! Guards: who has one reads or writes an object where it lies.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use crate::copies::Pin;
+
+/// An object that is being read: in place, or in this machine's copy. Made by [`Global::read`](crate::Global::read).
+///
+/// It stays on its thread. Forgotten, it keeps a copy for as long as the process lives, and does no other harm.
+pub struct Ref<'a, T: ?Sized> {
+    object: NonNull<T>,
+    /// None in place.
+    pin: Option<Pin>,
+    owner: PhantomData<(&'a T, *const ())>,
+}
+
+impl<'a, T: ?Sized> Ref<'a, T> {
+    /// # Safety
+    /// For `'a` the object is there and nobody writes it; in a copy, as long as the pin is kept.
+    #[inline(always)]
+    pub(crate) unsafe fn new(object: *mut T, pin: Option<Pin>) -> Self {
+        // SAFETY: objects are not at null.
+        Ref { object: unsafe { NonNull::new_unchecked(object) }, pin, owner: PhantomData }
+    }
+
+    /// A guard of a part of it.
+    ///
+    /// ```
+    /// use gossamer_heap::{Global, Ref};
+    /// gossamer::main(
+    ///     || {
+    ///         let pair = Global::new((1u64, 2u64));
+    ///         let second = Ref::map(pair.read(), |pair| &pair.1);
+    ///         assert_eq!(*second, 2);
+    ///     },
+    ///     1,
+    /// );
+    /// ```
+    pub fn map<U: ?Sized>(this: Self, f: impl FnOnce(&T) -> &U) -> Ref<'a, U> {
+        let object = NonNull::from(f(&this));
+        Ref { object, pin: this.pin, owner: PhantomData }
+    }
+}
+
+impl<T: ?Sized> Deref for Ref<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: by its construction.
+        unsafe { self.object.as_ref() }
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for Ref<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// An object that is being written, in place. Made by [`Global::write`](crate::Global::write).
+///
+/// It stays on its thread. The object was renamed when it was made, so that nothing is to be done at its end, and forgetting it does no harm.
+pub struct RefMut<'a, T: ?Sized> {
+    object: NonNull<T>,
+    owner: PhantomData<(&'a mut T, *const ())>,
+}
+
+impl<'a, T: ?Sized> RefMut<'a, T> {
+    /// # Safety
+    /// For `'a` the object is there, and nobody else reads or writes it.
+    #[inline(always)]
+    pub(crate) unsafe fn new(object: *mut T) -> Self {
+        // SAFETY: objects are not at null.
+        RefMut { object: unsafe { NonNull::new_unchecked(object) }, owner: PhantomData }
+    }
+
+    /// A guard of a part of it.
+    ///
+    /// ```
+    /// use gossamer_heap::{Global, RefMut};
+    /// gossamer::main(
+    ///     || {
+    ///         let mut pair = Global::new((1u64, 2u64));
+    ///         *RefMut::map(pair.write(), |pair| &mut pair.1) = 5;
+    ///         assert_eq!(*pair.read(), (1, 5));
+    ///     },
+    ///     1,
+    /// );
+    /// ```
+    pub fn map<U: ?Sized>(mut this: Self, f: impl FnOnce(&mut T) -> &mut U) -> RefMut<'a, U> {
+        RefMut { object: NonNull::from(f(&mut this)), owner: PhantomData }
+    }
+}
+
+impl<T: ?Sized> Deref for RefMut<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: by its construction.
+        unsafe { self.object.as_ref() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for RefMut<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: by its construction.
+        unsafe { self.object.as_mut() }
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for RefMut<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

@@ -1,0 +1,65 @@
+//! The name of an object: where it lies, and its version. An object is renamed by each write, so that copies of what it was are not found any more.
+
+use std::fmt;
+use std::num::NonZeroU64;
+
+/// Objects lie at multiples of this.
+pub(crate) const GRAIN: usize = 16;
+const OFFSET_BITS: u32 = 44;
+/// Bytes that a partition can have.
+pub(crate) const PARTITION_BYTES_MAX: usize = GRAIN << OFFSET_BITS;
+/// Places that a program can have: their number has 20 bits.
+pub(crate) const PLACES_MAX: usize = 1 << 20;
+
+/// Where an object lies: the number of its place among those of the rack, and the offset in that place's partition.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct At(u64);
+
+impl At {
+    #[inline(always)]
+    pub(crate) fn new(place: u32, offset: usize) -> At {
+        debug_assert!((place as usize) < PLACES_MAX && offset.is_multiple_of(GRAIN) && offset < PARTITION_BYTES_MAX);
+        At(u64::from(place) << OFFSET_BITS | (offset / GRAIN) as u64)
+    }
+
+    /// Its place's number.
+    #[inline(always)]
+    pub(crate) fn place(self) -> u32 {
+        (self.0 >> OFFSET_BITS) as u32
+    }
+
+    /// In bytes, in the partition of its place.
+    #[inline(always)]
+    pub(crate) fn offset(self) -> usize {
+        (self.0 & ((1 << OFFSET_BITS) - 1)) as usize * GRAIN
+    }
+}
+
+impl fmt::Debug for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "place {} + {:#x}", self.place(), self.offset())
+    }
+}
+
+/// A whole name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub(crate) at: At,
+    pub(crate) version: Version,
+}
+
+/// It rises by one with each write; never 0, so that an `Option` of an owner costs nothing.
+pub(crate) type Version = NonZeroU64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dr2_names_give_back_what_they_were_made_of() {
+        for (place, offset) in [(0, 0), (1, 16), (PLACES_MAX as u32 - 1, PARTITION_BYTES_MAX - 16)] {
+            let at = At::new(place, offset);
+            assert_eq!((at.place(), at.offset()), (place, offset));
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! What the compiler refuses, and what it says: DR3, DR6, trap 7. Record anew with `TRYBUILD=overwrite`.
+
+#[path = "../../../trust/tests/common/strict.rs"]
+mod strict;
+
+use strict::{RECORDED_WITH, STRICT, compiler};
+
+#[test]
+fn programs_that_would_break_the_heap_do_not_compile() {
+    const { assert!(STRICT, "gossamer is built with the strict NoRef only") };
+    let compiler = compiler();
+    if !compiler.starts_with(RECORDED_WITH) {
+        return println!("SKIPPED: the texts of compile errors are recorded with {RECORDED_WITH}x, this is {compiler}");
+    }
+    trybuild::TestCases::new().compile_fail("tests/ui/*.rs");
+}
