@@ -4,13 +4,16 @@
 //! A behaviour knows no fabric and no number of machines: it asks the rack for places (`ground`). None sleeps to be in
 //! time for something; one that waits for what never comes is found by the watchdog of the harness.
 
+mod arrays;
 mod calls;
 mod context;
+mod deadlocks;
 mod durable;
 mod fibers;
 mod files;
 mod forms;
 mod ground;
+mod heaps;
 mod latches;
 mod lives;
 mod oracle;
@@ -111,6 +114,12 @@ behaviours! {
         launches_carry_what_holds_pointers,
         launches_call_back,
         held_values_are_released;
+    deadlocks:
+        crossing_launches_are_told,
+        a_ring_of_launches_over_all_machines_is_told,
+        a_launch_that_comes_round_by_other_machines_is_told,
+        joins_in_a_circle_are_told,
+        launches_in_one_order_are_no_deadlock;
     fibers:
         fibers_run_where_they_were_put,
         fibers_are_joined_from_anywhere,
@@ -133,6 +142,7 @@ behaviours! {
         receivers_that_give_up_lose_nothing,
         select_finds_what_comes_first,
         select_among_many_receivers_loses_nothing,
+        select_that_is_aborted_waits_for_nothing,
         barriers_hold_all_back,
         condition_variables_wake_who_waits,
         condition_variables_time_out_and_wake_all;
@@ -144,8 +154,69 @@ behaviours! {
     durable:
         a_durable_trust_serves_every_machine,
         a_durable_trust_is_opened_on_its_trustees_machine;
+    arrays:
+        array_elements_are_set_and_read_everywhere,
+        array_owners_are_asked_without_a_message,
+        array_combining_loses_nothing,
+        array_updates_are_atomic,
+        array_chunks_are_viewed_changed_and_combined,
+        array_bulk_calls_do_what_single_calls_do,
+        array_elements_of_every_size,
+        array_of_nothing_and_of_little,
+        array_what_happened_before_is_seen,
+        array_operators_alternate,
+        array_writers_of_one_chunk_all_progress,
+        array_endless_hits_hold_up_nobody,
+        array_loops_of_any_call_hold_up_nobody,
+        array_views_do_not_change,
+        array_with_a_small_cache_drops_chunks,
+        array_the_only_reader_writes_without_data,
+        array_who_combines_reads_no_more,
+        array_locks_exclude,
+        array_locks_are_fair,
+        array_locks_are_tried,
+        array_locks_of_aborted_fibers_are_free,
+        array_locks_say_what_is_wrong,
+        array_locks_of_other_threads,
+        array_misses_panic_where_nothing_may_wait,
+        array_closures_find_their_chunk_in_use,
+        array_a_panic_in_an_update_leaves_the_element,
+        array_a_panic_in_an_operator_poisons,
+        array_indices_out_of_range_are_named,
+        array_memory_goes_with_the_last_handle,
+        array_calls_of_other_threads_are_done_by_workers,
+        array_beyond_all_memory_is_refused,
+        array_random_calls_do_what_a_vec_does;
     oracle:
         random_programs_do_what_the_model_does;
+    heaps:
+        heap_destructors_run_once_at_home,
+        heap_long_chains_end,
+        heap_destructors_that_panic_free_the_room,
+        heap_slices_that_panic_leave_nothing,
+        heap_forgotten_guards_do_no_harm,
+        heap_owners_drop_anywhere,
+        heap_random_programs_agree_with_plain_values,
+        heap_objects_are_read_from_everywhere,
+        heap_writers_have_the_object,
+        heap_old_copies_are_not_found,
+        heap_a_copy_is_fetched_once_a_machine,
+        heap_prefetched_objects_are_there,
+        heap_fibers_go_to_objects,
+        heap_channels_carry_owners,
+        heap_nothing_waits_in_closures,
+        heap_plain_threads_use_what_is_mapped,
+        heap_what_does_not_fit_is_refused,
+        heap_unread_copies_go_where_room_is_short,
+        heap_rooms_of_small_objects_become_those_of_large_ones,
+        heap_shared_objects_end_after_their_last_owner,
+        heap_mutexes_exclude,
+        heap_mutexes_serve_in_turn,
+        heap_mutexes_are_poisoned,
+        heap_atomics_count,
+        heap_shared_objects_hold_mutexes,
+        heap_raw_rooms_hold_bytes,
+        heap_owners_come_out_of_mutexes_and_go_on;
 }
 
 /// Runs the behaviours whose names contain one of these words (all, if there are none), one after the other, and says on

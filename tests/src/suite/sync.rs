@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use gossamer::sync::{
@@ -11,7 +12,7 @@ use gossamer::sync::{
 };
 use gossamer::{Latch, Trust, promise};
 
-use super::ground::{places, remote, spots, until};
+use super::ground::{beside, places, remote, spots, until};
 
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(1000);
@@ -377,4 +378,39 @@ pub fn condition_variables_time_out_and_wake_all() {
         let waits: u64 = fibers.into_iter().map(|fiber| fiber.join().unwrap()).sum();
         assert_eq!(waits, places().len() as u64, "each was woken once");
     }
+}
+
+/// A `select` that is aborted tells its channels that it is gone. Where their trustee takes no more it leaves the word behind, and does not wait
+/// while it unwinds.
+pub fn select_that_is_aborted_waits_for_nothing() {
+    static IS_HELD: AtomicBool = AtomicBool::new(true);
+    static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+    let (here, there) = (gossamer::here(), beside());
+    if here == there {
+        return;
+    }
+    let (number, numbers) = Channel::new().at(there).open::<u64>();
+    let counter = gossamer::entrust_on(there, 0u64);
+    let waits = trust::spawn(move || select(&[&numbers], None));
+    // It has told them that it waits when it has had the answer to that.
+    gossamer::sleep(Duration::from_millis(50));
+    counter.apply_then(
+        |_| {
+            HAS_BEGUN.store(true, Ordering::SeqCst);
+            while IS_HELD.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+        },
+        |()| {},
+    );
+    until(|| HAS_BEGUN.load(Ordering::SeqCst));
+    // More than the slots hold: this one waits until there is room, and so would who asks next.
+    let flood = trust::spawn(move || (0..100_000).for_each(|_| counter.apply_then(|c| *c += 1, |()| {})));
+    gossamer::sleep(Duration::from_millis(20));
+    assert!(!flood.is_finished());
+    waits.abort();
+    let aborted = waits.join().unwrap_err().is::<trust::Aborted>();
+    assert!(IS_HELD.swap(false, Ordering::SeqCst) && aborted);
+    flood.join().unwrap();
+    drop(number);
 }

@@ -134,6 +134,21 @@ fn fibers_of_machine_0_are_waited_for() {
     }
 }
 
+/// One closure twice, for it takes twice as long, another one once, and none of those that take long only together.
+#[test]
+fn a_worker_that_is_long_in_one_closure_is_told_with_its_type() {
+    let ended = run(launcher(2, &["--fabric", "shm"], ROLES, &["long-closures"]));
+    assert!(ended.status.success(), "{ended:#?}");
+    // Four workers in all: the last one of the second machine.
+    let told: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("gossamer: m1w1 ")).collect();
+    assert!(
+        told.iter().all(|line| line.starts_with("m1 | ") && line.contains("long_closures::{{closure}}` on a `u64`"))
+    );
+    let is_long: Vec<bool> = told.iter().map(|line| line.contains("has been in one closure for more than ")).collect();
+    assert_eq!(is_long, [true, true, false, true, false], "{ended:#?}");
+    assert_eq!(told.iter().filter(|line| line.contains(" goes on: the closure ")).count(), 2, "{ended:#?}");
+}
+
 #[test]
 fn a_panic_in_gsm_main_is_status_101() {
     for machines in [0, 1, 2] {
@@ -224,9 +239,20 @@ fn a_program_started_by_hand_becomes_its_launcher() {
 
 #[test]
 fn when_one_machine_is_killed_all_end_and_the_launcher_says_which() {
+    kill_one("wait");
+}
+
+#[test]
+fn a_machine_that_dies_amid_misses_of_an_array_is_named() {
+    kill_one("array-misses");
+}
+
+/// While this role is played.
+#[track_caller]
+fn kill_one(name: &str) {
     let ways: [&[&str]; 3] = [&["--fabric", "shm"], &["--fabric", "tcp"], &["--pretend-hosts", "2"]];
     for (victim, options) in ways.into_iter().flat_map(|way| [(0, way), (1, way), (2, way)]) {
-        let mut program = Running::start(launcher(3, options, ROLES, &["wait"]));
+        let mut program = Running::start(launcher(3, options, ROLES, &[name]));
         let text = program.read_until("works");
         let pid = |machine: u16| {
             let rest = text.split(&format!("machine {machine} is process ")).nth(1).expect("each machine is listed");

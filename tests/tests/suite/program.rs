@@ -13,6 +13,9 @@ use libtest_mimic::Failed;
 /// How long one behaviour may take before it counts as hung. Each takes a second or two on an idle machine.
 const TIME_LIMIT: Duration = Duration::from_secs(150);
 
+/// The way whose processes are started by nobody of ours.
+const PLAIN: &str = "plain3";
+
 /// The way whose libibverbs is a stub.
 const STUB: &str = "stub2";
 
@@ -26,13 +29,16 @@ pub struct Deployment {
 }
 
 impl Deployment {
-    const ALL: [Deployment; 8] = [
+    const ALL: [Deployment; 9] = [
         Deployment { name: "alone", machines: 0, options: &[] },
         Deployment { name: "shm2", machines: 2, options: &["--fabric", "shm"] },
         Deployment { name: "shm3", machines: 3, options: &["--fabric", "shm"] },
-        Deployment { name: "tcp2", machines: 2, options: &["--fabric", "tcp"] },
+        // With so little room for objects that copies have to go.
+        Deployment { name: "tcp2", machines: 2, options: &["--fabric", "tcp", "--env", "GOSSAMER_HEAP=16M"] },
         Deployment { name: "tcp3", machines: 3, options: &["--fabric", "tcp"] },
         Deployment { name: "auto3", machines: 3, options: &["--fabric", "auto"] },
+        // No launcher: the processes meet by themselves.
+        Deployment { name: PLAIN, machines: 3, options: &[] },
         // All but the device: a stub writes to the other machine's memory.
         Deployment { name: STUB, machines: 2, options: &["--fabric", "verbs", "--threads", "4"] },
         // Needs an RDMA device: `cargo dev rdma`.
@@ -55,7 +61,7 @@ impl Deployment {
 
     fn command(&self) -> Command {
         let suite = program("test-suite", env!("CARGO_BIN_EXE_test-suite"));
-        if self.machines == 0 {
+        if self.machines == 0 || self.name == PLAIN {
             return Command::new(suite);
         }
         let mut launcher = Command::new(program("test-launch", env!("CARGO_BIN_EXE_test-launch")));
@@ -65,6 +71,28 @@ impl Deployment {
         }
         launcher
     }
+}
+
+/// Makes `command` machine 0 of so many, and starts the others.
+fn meet(machines: u16, command: &mut Command) -> (Option<tempfile::TempDir>, Vec<Running>) {
+    let folder = tempfile::tempdir().expect("a folder for the key");
+    let key = folder.path().join("key");
+    comm::secure::Key::generate().and_then(|made| made.write_new(&key)).expect("a key can be made");
+    // Free now; nobody else asks for this very port before machine 0 does.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
+    let set = |command: &mut Command, index: u16| {
+        command.env("GOSSAMER_MEET", format!("127.0.0.1:{port}")).env("GOSSAMER_KEY_FILE", &key);
+        command.env("GOSSAMER_COUNT", machines.to_string()).env("GOSSAMER_INDEX", index.to_string());
+    };
+    set(command, 0);
+    let other = |index| {
+        let mut other = Command::new(command.get_program());
+        set(&mut other, index);
+        other.env("RUST_BACKTRACE", "0").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Running(other.spawn().expect("the suite starts"))
+    };
+    let others = (1..machines).map(other).collect();
+    (Some(folder), others)
 }
 
 /// Where it was built, or in the folder `SUITE_PROGRAMS`, for those who run the suite where no build is.
@@ -84,6 +112,8 @@ impl Report {
     /// Runs all behaviours.
     pub fn of(deployment: Deployment) -> Report {
         let mut command = deployment.command();
+        let (_folder, _others) =
+            if deployment.name == PLAIN { meet(deployment.machines, &mut command) } else { Default::default() };
         command.env("RUST_BACKTRACE", "0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut running = Running(command.spawn().expect("the suite starts"));
         let (Some(stdout), Some(stderr)) = (running.0.stdout.take(), running.0.stderr.take()) else {

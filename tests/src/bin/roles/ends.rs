@@ -1,18 +1,45 @@
 //! How programs end.
 
+use gossamer_array::{Add, Array};
+
 use crate::remote;
 
-/// Prints the process of each machine, then works until somebody ends it.
-pub fn wait() {
+/// Tells the process of each machine.
+fn tell_machines() {
     for (index, machine) in gossamer::rack().machines().iter().enumerate() {
         println!("machine {index} is process {}", machine.process);
         println!("machine {index} has {} bytes of slots", machine.slots_bytes);
     }
+}
+
+/// Prints the process of each machine, then works until somebody ends it.
+pub fn wait() {
+    tell_machines();
     println!("works");
     let counter = gossamer::entrust_on(remote(), 0u64);
     loop {
         counter.apply(|c| *c += 1);
     }
+}
+
+/// As well, by misses of an array at all places, so that rights, recalls and evictions are always on their way.
+pub fn array_misses() {
+    tell_machines();
+    let n = 100_000;
+    let array = Array::<u64>::builder().cache_bytes(0).build(n, 0).unwrap();
+    let own = array.clone();
+    array.on_owners(move |owned| {
+        println!("works");
+        for k in owned.len().. {
+            let i = k.wrapping_mul(0x9e37_79b9) % n;
+            match k % 4 {
+                0 => own.set(i, k as u64),
+                1 => own.apply(i, Add, 1),
+                2 => own.update(i, |value| *value += 1),
+                _ => assert!(own.get(i) < u64::MAX),
+            }
+        }
+    });
 }
 
 pub fn panic() {

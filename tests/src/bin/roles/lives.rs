@@ -122,3 +122,21 @@ pub fn places() {
     assert!(stats.local > 0, "{stats:?}");
     assert_eq!(stats.remote > 0, elsewhere > 0, "{stats:?}");
 }
+
+/// Prints what has started the program, and how its machines are reached from machine 0.
+pub fn starter() {
+    let rack = gossamer::rack();
+    let transports: Vec<String> = rack.machines().iter().map(|machine| machine.transport.to_string()).collect();
+    println!("{} machines, started by {}: {}", rack.machines().len(), rack.starter(), transports.join(" "));
+}
+
+/// The last machine starts this program once more; that one is no machine of anything.
+pub fn grandchild() {
+    let start = |(): &mut ()| {
+        let program = std::env::current_exe().unwrap();
+        let said = std::process::Command::new(program).arg("starter").output().unwrap();
+        String::from_utf8_lossy(&said.stdout).into_owned() + &String::from_utf8_lossy(&said.stderr)
+    };
+    let said = gossamer::entrust_on(crate::remote(), ()).apply_with(move |unit, ()| start(unit), ());
+    print!("{said}");
+}

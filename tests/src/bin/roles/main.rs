@@ -32,6 +32,9 @@ fn main() {
         ["load"] => work::load,
         ["traced", ..] => traced::traced,
         ["wait"] => ends::wait,
+        ["starter"] => lives::starter,
+        ["grandchild"] => lives::grandchild,
+        ["array-misses"] => ends::array_misses,
         ["panic"] => ends::panic,
         ["abort"] => ends::abort,
         ["killed"] => ends::killed,
@@ -40,6 +43,7 @@ fn main() {
         ["deep", _] => ends::deep,
         ["lines", _] => work::lines,
         ["leave-running"] => ends::leave_running,
+        ["long-closures"] => work::long_closures,
         _ => panic!("no such role: {words:?}"),
     };
     match words[..] {

@@ -133,3 +133,34 @@ pub fn lines() {
     let fibers: Vec<_> = firsts.map(|place| gossamer::spawn_on(place, print)).collect();
     fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
 }
+
+/// On another machine a closure that takes fourteen seconds, one with a serialised argument that takes eight, and short ones of which
+/// a batch takes as long.
+pub fn long_closures() {
+    fn pass(milliseconds: u64) {
+        std::thread::sleep(Duration::from_millis(milliseconds));
+    }
+    let counter = gossamer::entrust_on(remote(), 0u64);
+    counter.apply(|c| {
+        pass(14_000);
+        *c += 1;
+    });
+    counter.apply_with(
+        |c, word: String| {
+            pass(8_000);
+            *c += word.len() as u64;
+        },
+        "one".to_owned(),
+    );
+    for _ in 0..80 {
+        counter.apply_then(
+            |c| {
+                pass(100);
+                *c += 1;
+            },
+            |()| {},
+        );
+    }
+    gossamer::wait_all();
+    assert_eq!(counter.apply(|c| *c), 84);
+}

@@ -1,0 +1,202 @@
+//! What one place has done is seen by another after a message, and nobody is held up.
+
+use gossamer_array::{Add, Array, Max};
+
+use crate::suite::ground::{effort, places, remote, spots};
+
+/// DA14: by join, at the reader's turn; also what was combined.
+pub fn array_what_happened_before_is_seen() {
+    let array = Array::new(3000, 0u64).unwrap();
+    for round in 1..=effort(100) {
+        for (number, place) in spots().into_iter().enumerate() {
+            let (at, i) = (array.clone(), (round as usize * 31 + number * 1000) % 3000);
+            let before = array.get(i);
+            let done = gossamer::spawn_on(place, move || {
+                at.set(i, round);
+                at.apply(i, Add, 5);
+                at.apply(i, Max, 3);
+                at.apply(i, Add, 5);
+            });
+            done.join().unwrap();
+            assert_eq!(array.get(i), (round + 5).max(3) + 5, "{before} before");
+        }
+    }
+}
+
+/// DA13: places that combine one chunk by different operators, and one that reads it.
+pub fn array_operators_alternate() {
+    let array = Array::new(100, 0u64).unwrap();
+    let each = effort(500);
+    let own = array.clone();
+    let turns = array.on_owners(move |_| {
+        let number = u64::from(gossamer::here().machine + gossamer::here().worker);
+        for k in 0..each {
+            own.apply(7, Add, 1);
+            if number.is_multiple_of(2) {
+                own.apply(8, Max, k);
+            } else {
+                assert!(own.get(7) >= 1);
+            }
+            trust::yield_now();
+        }
+        each
+    });
+    assert_eq!(array.get(7), turns.into_iter().sum::<u64>());
+    assert!(array.get(8) < each);
+}
+
+/// DA15: two that write the same chunk in turn, each of whose calls has to be granted.
+pub fn array_writers_of_one_chunk_all_progress() {
+    let array = Array::new(64, 0u64).unwrap();
+    let each = effort(300);
+    let own = array.clone();
+    array.on_owners(move |_| {
+        let place = gossamer::here();
+        let slot = usize::from(place.machine) * 8 + usize::from(place.worker);
+        for k in 1..=each {
+            own.set(slot, k);
+            trust::yield_now();
+        }
+    });
+    let count = places().len() as u64;
+    assert_eq!(array.reduce(0..64, Add), each * count);
+}
+
+/// DA9: a loop of hits holds up nobody.
+pub fn array_endless_hits_hold_up_nobody() {
+    let array = Array::new(1000, 0u64).unwrap();
+    let own = array.clone();
+    let waiting: Vec<_> = places()
+        .into_iter()
+        .map(|place| {
+            let own = own.clone();
+            gossamer::spawn_on(place, move || {
+                let mut looks = 0u64;
+                while own.get(0) == 0 {
+                    looks += 1;
+                    // So does a loop of writes, and one of combining.
+                    own.set(999, looks);
+                    own.apply(500, Add, 1);
+                }
+                while own.try_get(0).is_none() {}
+            })
+        })
+        .collect();
+    gossamer::spawn_on(remote(), move || own.set(0, 1)).join().unwrap();
+    waiting.into_iter().for_each(|fiber| fiber.join().unwrap());
+}
+
+/// As well where the loop is one of other calls: an element as a lock, a view, a chunk to be changed.
+pub fn array_loops_of_any_call_hold_up_nobody() {
+    let array = Array::new(1000, 0u64).unwrap();
+    let turns = effort(200);
+    let own = array.clone();
+    array.on_owners(move |_| {
+        for _ in 0..turns {
+            while own.update(0, |taken| std::mem::replace(taken, 1)) == 1 {}
+            let count = own.view(999..1000)[0];
+            own.set(999, count + 1);
+            own.update(0, |taken| *taken = 0);
+        }
+    });
+    assert_eq!(array.get(999), turns * places().len() as u64);
+    let (own, all) = (array.clone(), turns * places().len() as u64);
+    let waiting = gossamer::spawn(move || {
+        while own.view(999..1000)[0] == all {}
+        let mut last = 0;
+        while last != 7 {
+            own.modify(500..501, |_, elements| last = elements[0]);
+        }
+        while own.try_get(998) != Some(8) {}
+        let mut last = [0];
+        while last[0] != 9 {
+            own.copy_to(997, &mut last);
+        }
+        while own.view(500..997).last() != Some(&10) {}
+        while own.try_write_lock(7).is_none() {}
+    });
+    let own = array.clone();
+    let writes = gossamer::spawn_on(remote(), move || {
+        own.set(999, 0);
+        own.set(500, 7);
+        let lock = own.write_lock(7);
+        own.set(998, 8);
+        own.set(997, 9);
+        own.set(996, 10);
+        trust::yield_now();
+        drop(lock);
+    });
+    writes.join().unwrap();
+    waiting.join().unwrap();
+}
+
+/// A view is what it was, whoever writes meanwhile.
+pub fn array_views_do_not_change() {
+    let n = 2000;
+    let array = Array::new(n, 1u64).unwrap();
+    for i in [0, n - 1] {
+        let view = array.view(i..i + 1);
+        array.set(i, 2);
+        let at = array.clone();
+        gossamer::spawn_on(remote(), move || at.set(i, 3)).join().unwrap();
+        assert_eq!((view[0], array.get(i)), (1, 3));
+        let later = array.view(i..i + 1);
+        let at = array.clone();
+        gossamer::spawn_on(remote(), move || at.apply(i, Add, 4)).join().unwrap();
+        array.apply(i, Add, 10);
+        assert_eq!((view[0], later[0], array.get(i)), (1, 3, 17));
+        drop(view);
+        array.update(i, |value| *value += 1);
+        assert_eq!((later[0], array.get(i)), (3, 18));
+    }
+}
+
+/// DA11: with a cache of four chunks everything is as it should be, and chunks are dropped.
+pub fn array_with_a_small_cache_drops_chunks() {
+    let n = 50_000;
+    let array = Array::<u64>::builder().cache_bytes(0).build(n, 0).unwrap();
+    let own = array.clone();
+    let each = array.on_owners(move |owned| {
+        for i in (0..n).step_by(100) {
+            own.apply(i, Add, 1);
+        }
+        let views: Vec<_> = own.views(0..3000).collect();
+        for i in owned.flatten().step_by(200) {
+            own.set((i + n / 2) % n / 100 * 100 + 1, 7);
+        }
+        assert!(views.iter().all(|view| view.iter().all(|value| *value < 1000)));
+        (0..n).step_by(100).map(|i| own.get(i)).sum::<u64>()
+    });
+    let count = places().len() as u64;
+    assert!(each.iter().all(|sum| *sum <= count * 500), "{each:?}");
+    assert_eq!((0..n).step_by(100).map(|i| array.get(i)).sum::<u64>(), count * 500);
+    assert!(array.stats().evictions > 0 || count == 1, "{:?}", array.stats());
+}
+
+/// DA10: the only reader comes to write without its elements being sent again.
+pub fn array_the_only_reader_writes_without_data() {
+    let array = Array::new(100_000, 5u64).unwrap();
+    let own = array.clone();
+    let i = (0..100_000).find(|i| array.owner(*i) != gossamer::here()).unwrap_or(0);
+    assert_eq!(own.get(i), 5);
+    let before = array.stats();
+    own.set(i, 6);
+    assert_eq!(array.stats().bytes, before.bytes);
+    let at_home = array.clone();
+    assert_eq!(gossamer::spawn_on(array.owner(i), move || at_home.get(i)).join().unwrap(), 6);
+}
+
+/// DA13: from when a reader has asked to combine, others may combine, so it reads no more, before its grant has come either.
+pub fn array_who_combines_reads_no_more() {
+    let array = Array::new(100_000, 5u64).unwrap();
+    let there = (0..100_000).filter(|i| array.owner(*i) != gossamer::here());
+    for i in there.step_by(5000) {
+        assert_eq!((array.get(i), array.try_get(i)), (5, Some(5)));
+        let own = array.clone();
+        let combines = trust::spawn(move || own.apply(i, Add, 1));
+        trust::yield_now();
+        assert_eq!(array.try_get(i), None);
+        combines.join().unwrap();
+        assert_eq!(array.get(i), 6);
+    }
+}

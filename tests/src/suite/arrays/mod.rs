@@ -1,0 +1,13 @@
+//! Arrays over the rack: `gossamer-array`, whatever carries its messages.
+
+mod calls;
+mod coherence;
+mod faults;
+mod locks;
+mod oracle;
+
+pub use calls::*;
+pub use coherence::*;
+pub use faults::*;
+pub use locks::*;
+pub use oracle::*;

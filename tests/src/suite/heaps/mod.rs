@@ -1,0 +1,51 @@
+//! The heap over the rack: `gossamer-heap`, whatever carries its bytes.
+
+mod ends;
+mod oracle;
+mod owners;
+mod room;
+mod sharing;
+
+pub use ends::*;
+pub use oracle::*;
+pub use owners::*;
+pub use room::*;
+pub use sharing::*;
+
+use std::time::Duration;
+
+use gossamer::{Place, Transport};
+
+use crate::suite::ground::until;
+
+/// Is the memory of that place not mapped here, so that its objects are copied or moved?
+fn is_far(place: Place) -> bool {
+    let transport = gossamer::rack().machines()[usize::from(place.machine)].transport;
+    !matches!(transport, Transport::Here | Transport::Shm)
+}
+
+/// A result of a fiber there.
+fn at<R: gossamer::NoRef + Send + 'static>(
+    place: Place,
+    f: impl FnOnce() -> R + gossamer::NoRef + Send + 'static,
+) -> R {
+    gossamer::spawn_on(place, f).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Objects of the machine of that place, once those that other behaviours dropped have gone.
+fn objects_at(place: Place) -> u64 {
+    let count = || at(place, || gossamer_heap::stats().objects);
+    let mut last = count();
+    loop {
+        gossamer::sleep(Duration::from_millis(2));
+        match count() {
+            same if same == last => return same,
+            other => last = other,
+        }
+    }
+}
+
+/// Waits until the machine of that place has no more objects than that.
+fn until_objects(place: Place, most: u64) {
+    until(|| at(place, || gossamer_heap::stats().objects) <= most);
+}

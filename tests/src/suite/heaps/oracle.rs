@@ -1,0 +1,59 @@
+//! DR9: random programs over objects, each step at a random place, against plain values.
+
+use gossamer_heap::Global;
+
+use crate::suite::ground::{effort, places};
+
+const WORDS: usize = 24;
+
+/// A step of a generator that is good enough for choices.
+fn next(seed: &mut u64) -> u64 {
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    *seed
+}
+
+/// Several objects, whose owners go from place to place; each step reads and compares, and may write, bring, rename or exchange two of them.
+pub fn heap_random_programs_agree_with_plain_values() {
+    let fibers: Vec<_> = (1..=4u64)
+        .map(|seed| {
+            gossamer::spawn(move || {
+                let mut seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                let mut objects: [Global<[u64; WORDS]>; 3] = std::array::from_fn(|i| Global::new([i as u64; WORDS]));
+                let mut values = [0u64, 1, 2];
+                for _ in 0..effort(150) {
+                    let place = places()[next(&mut seed) as usize % places().len()];
+                    let (step, which, new) = (next(&mut seed) % 6, next(&mut seed) as usize % 3, next(&mut seed));
+                    let moved = gossamer::spawn_on(place, move || {
+                        let mut objects = objects;
+                        for (object, value) in objects.iter().zip(values) {
+                            assert_eq!(*object.read(), [value; WORDS]);
+                        }
+                        match step {
+                            0 | 1 => objects[which].write().fill(new),
+                            2 => objects[which].bring(),
+                            3 => objects.swap(which, (which + 1) % 3),
+                            4 => {
+                                let value =
+                                    std::mem::replace(&mut objects[which], Global::new([new; WORDS])).into_inner();
+                                assert_eq!(value, [values[which]; WORDS]);
+                            }
+                            _ => objects[which].prefetch(),
+                        }
+                        objects
+                    });
+                    objects = moved.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                    match step {
+                        0 | 1 | 4 => values[which] = new,
+                        3 => values.swap(which, (which + 1) % 3),
+                        _ => {}
+                    }
+                }
+            })
+        })
+        .collect();
+    for fiber in fibers {
+        fiber.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    }
+}
