@@ -40,7 +40,8 @@ pub fn stress(context: &Context) -> anyhow::Result<Verdict> {
     let seed = variable("STRESS_SEED", &clock.to_string());
     let seconds = variable("STRESS_SECONDS", "60");
     context
-        .cargo(&["test", "--release", "--no-fail-fast", "--package", "gossamer-trust", "--lib"])
+        .cargo(&["test", "--release", "--no-fail-fast", "--lib"])
+        .args(&["--package", "gossamer-trust", "--package", "gossamer-array"])
         .args(&["--test", "stress", "--test", "memory", "--test", "delays"])
         .env("STRESS_SEED", seed)
         .env("STRESS_SECONDS", seconds)

@@ -1,7 +1,7 @@
 //! `cargo dev <what>`: the one way to run any check of this project; CI runs the same.
 //!
 //! Here: the command line, and the order in which `ci` runs the tiers. Not here: what a tier does
-//! (`basic`, `clients`, `deb`, `durable`, `loom`, `fallback`, `fuzz`, `mutants`, `publish`, `sanitize`, `rdma`, `book`, `house`, `imports`, `install`), how a program is run (`command`), how
+//! (`basic`, `clients`, `deb`, `durable`, `loom`, `fallback`, `fuzz`, `mutants`, `publish`, `sanitize`, `starters`, `rdma`, `book`, `house`, `imports`, `install`, `view`), how a program is run (`command`), how
 //! libtest's output is counted (`count`), what runs beside the tiers (`beside`), how verdicts are reported (`tier`).
 //!
 //! Invariant: a tier ends as passed, failed or SKIPPED with its reason, and only the first counts as
@@ -26,8 +26,10 @@ mod mutants;
 mod publish;
 mod rdma;
 mod sanitize;
+mod starters;
 mod tier;
 mod tools;
+mod view;
 
 use beside::Beside;
 use book::BenchBook;
@@ -86,8 +88,12 @@ enum What {
     Miri,
     /// Programs on a rack of hosts, which are network namespaces (root, iproute2; GOSSAMER_KILLS, GOSSAMER_SEED)
     Rack,
+    /// Programs under Slurm, mpirun, hydra, and in containers as a Kubernetes Job has them (each SKIPPED where it cannot be had)
+    Starters,
     /// The tests of other people's clients of memcached, against `kv` (network for the first time)
     Clients,
+    /// The view of a program: scraped by Prometheus, drawn by Chromium (Debian's chromium, prometheus; network for the first time)
+    View,
     /// The benchmark book: measures at full size (over an hour), draws, and writes docs/benchmarks.md
     BenchBook(BenchBook),
     /// The stress tests in release mode (STRESS_SEED, STRESS_SECONDS for each test; default: clock, 60)
@@ -130,7 +136,7 @@ const BESIDE: [What; 4] =
     [What::Fallback(Build { no_run: true }), What::Asan(Build { no_run: true }), What::Loom, What::Miri];
 
 /// The tiers of `ci`: the quick ones first, and those that something is done for beside them last.
-const CI: [What; 14] = [
+const CI: [What; 16] = [
     What::Fmt,
     What::Unsafe,
     What::Imports,
@@ -139,7 +145,9 @@ const CI: [What; 14] = [
     What::Test,
     What::Durable(Torture { quick: true }),
     What::Rack,
+    What::Starters,
     What::Clients,
+    What::View,
     What::Rdma { only: None },
     What::Fallback(RUN),
     What::Asan(RUN),
@@ -161,7 +169,9 @@ impl What {
             What::Rdma { .. } => "rdma",
             What::Miri => "miri",
             What::Rack => "rack",
+            What::Starters => "starters",
             What::Clients => "clients",
+            What::View => "view",
             What::BenchBook(_) => "bench-book",
             What::Stress => "stress",
             What::Durable(_) => "durable",
@@ -194,7 +204,9 @@ impl What {
             What::Lint => basic::lint(context),
             What::Test => basic::test(context),
             What::Rack => hosts::rack(context),
+            What::Starters => starters::check(context),
             What::Clients => clients::check(context),
+            What::View => view::check(context),
             What::Loom => loom::models(context),
             What::Stress => loom::stress(context),
             What::Durable(torture) => durable::torture(context, torture),

@@ -54,7 +54,7 @@ const fn measurement(name: &'static str, seconds: u64, arguments: &'static [&'st
 const KEYS: &str = "1,100,1000,10000,100000,1000000,10000000";
 
 /// All of them, the quick ones first. They judge targets and do not fail over them: a busy machine is no mistake of the code.
-const MEASUREMENTS: [Measurement; 17] = [
+const MEASUREMENTS: [Measurement; 18] = [
     measurement("parts", 30, &["parts"]),
     measurement("targets", 80, &["targets"]),
     measurement("fetch-add", 180, &["fetch-add"]),
@@ -79,6 +79,7 @@ const MEASUREMENTS: [Measurement; 17] = [
     ),
     measurement("kv-ycsb", 260, &["kv", "--mix", "C,D", "--rounds", "3"]),
     measurement("memcached", 300, &["memcached"]),
+    measurement("array", 900, &["array"]),
     measurement("busy", 600, &["busy", "--rounds", "5", "--millis", "150"]),
 ];
 /// Keys of the thesis' figure 13, and shares of writes.

@@ -114,6 +114,15 @@ const fn by_contender(
     Table { name, file, what, pictures, content }
 }
 
+const fn array(
+    name: &'static str,
+    only: &'static [(&'static str, &'static str)],
+    column: &'static str,
+    pictures: &'static [&'static str],
+) -> Table {
+    by_contender("array", name, "Million elements, edges or operations a second", only, column, MOPS, pictures)
+}
+
 const fn memcached(name: &'static str, only: &'static [(&'static str, &'static str)]) -> Table {
     const CELLS: &[Cell] = &[rate("/median_kops"), rate("/median_kops_per_cpu_second")];
     let content = Content::Series { list: "/series", only, row: "/server", column: "/keys", cells: CELLS };
@@ -276,6 +285,11 @@ pub const ALL: &[Table] = &[
     busy("busy, tables", &[("/work", "tables-zipf")], "/condition", &[]),
     busy("busy, plain threads", &[("/condition", "std-threads")], "/work", &["busy-std-threads"]),
     targets("targets of busy", "busy"),
+    array("array, one process", &[("/table", "one process")], "/group", &[]),
+    array("array, two processes", &[("/table", "two processes")], "/group", &[]),
+    array("array, programs", &[("/table", "programs")], "/group", &[]),
+    array("array, densities", &[("/table", "densities")], "/per_chunk", &["array-dense"]),
+    targets("targets of the array", "array"),
 ];
 
 impl Table {

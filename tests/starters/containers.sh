@@ -1,0 +1,64 @@
+# Containers as a Job's pods: no root, nothing to write to, no capabilities; network aliases play the headless Service.
+need docker docker.io
+timeout 20 docker info >/dev/null 2>&1 || skip 'docker has no daemon here'
+[ "$(id -u)" = 0 ] || skip 'not root: the key is to belong to root, as a Secret does'
+name=gossamer-starters-$$
+mkdir -p "$FOLDER/root/usr/bin"
+cp "$ROLES" "$WORDCOUNT" "$FOLDER/root/usr/bin/"
+for library in $(ldd "$ROLES" "$WORDCOUNT" | grep -o '/lib[^ ]*[^: ]' | sort -u); do
+    [ -f "$library" ] && mkdir -p "$FOLDER/root$(dirname "$library")" && cp -L "$library" "$FOLDER/root$library"
+done
+end() {
+    docker rm -f $name-0 $name-1 >/dev/null 2>&1
+    docker network rm $name >/dev/null 2>&1
+    docker image rm -f $name >/dev/null 2>&1
+    true
+}
+trap end EXIT
+tar -C "$FOLDER/root" -c . | docker import - $name >/dev/null 2>"$FOLDER/import" || skip "docker import: $(tail -1 "$FOLDER/import")"
+docker network create $name >/dev/null 2>"$FOLDER/network" || skip "docker network create: $(tail -1 "$FOLDER/network")"
+"$LAUNCH" keygen "$FOLDER/key" >/dev/null && chown 0:4711 "$FOLDER/key" && chmod 440 "$FOLDER/key" || exit
+check 'containers: counts words' words
+chmod 755 "$FOLDER" && chmod 644 "$FOLDER/text"
+pod() { # INDEX PROGRAM...
+    docker run --rm --name $name-"$1" --network $name --network-alias work-"$1" --read-only --user 4711:4711 --cap-drop ALL \
+        -v "$FOLDER/key:/key/key:ro" -v "$FOLDER/text:/text:ro" -e KUBERNETES_SERVICE_HOST=played -e RUST_BACKTRACE=0 \
+        -e GOSSAMER_MEET=work-0:7117 -e GOSSAMER_COUNT=2 -e JOB_COMPLETION_INDEX="$1" -e GOSSAMER_KEY_FILE=/key/key \
+        $name "${@:2}"
+}
+# Both; pod 1 comes first, when the name of pod 0 stands for nothing yet.
+job() {
+    (pod 1 "$@" >"$FOLDER/one.out" 2>&1; echo $? >"$FOLDER/one.status") &
+    one=$!
+    pod 0 "$@" >"$FOLDER/last.out" 2>"$FOLDER/last.err"
+    echo $? >"$FOLDER/last.status"
+    wait $one
+}
+job /usr/bin/test-roles starter
+check 'containers: meet by a name, over tcp' said '2 machines, started by kubernetes: here tcp'
+check 'containers: the other leaves with 0' [ "$(cat "$FOLDER/one.status")" = 0 ]
+job /usr/bin/test-wordcount /text
+check 'containers: the words of --local 2' same_words
+begin_job() {
+    rm -f "$FOLDER"/last.*
+    job /usr/bin/test-roles wait &
+    PID=$!
+    for _ in $(seq 200); do
+        grep -qs '^works' "$FOLDER/last.out" && return 0
+        sleep 0.1
+    done
+}
+for index in 0 1; do
+    begin_job && docker kill --signal TERM $name-$index >/dev/null
+    wait $PID
+    check "containers: SIGTERM to PID 1 of pod $index ends all" said 'the program was ended by signal 15 (SIGTERM)'
+    check "containers: the status is that of SIGTERM" status 143
+done
+begin_job && docker kill --signal KILL $name-1 >/dev/null
+wait $PID
+check 'containers: kill -9 is told' said 'machine 1 (pid 1 on '
+check 'containers: kill -9, status 70' status 70
+begin_job && docker network disconnect $name $name-1 && start=$(milliseconds)
+wait $PID
+check 'containers: a cut is told' said 'machine 1 (pid 1 on '
+echo "containers: cut to all gone: $(($(milliseconds) - start)) ms"

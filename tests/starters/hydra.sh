@@ -1,0 +1,13 @@
+# MPICH's hydra, by PMI-1.
+need mpiexec.hydra mpich
+check 'hydra: counts words' words
+run mpiexec.hydra -n 2 "$WORDCOUNT" "$FOLDER/text"
+check 'hydra: the words of --local 2' same_words
+run mpiexec.hydra -n 3 "$ROLES" starter
+check 'hydra: is named' said '3 machines, started by hydra: here shm shm'
+run mpiexec.hydra -n 2 "$ROLES" status 7
+check 'hydra: the status' status 7
+run mpiexec.hydra -n 2 "$ROLES" grandchild
+check 'hydra: what a machine starts is alone' said '1 machines, started by alone'
+faults hydra mpiexec.hydra -n 2
+hello hydra mpicc.mpich mpiexec.hydra -n 4
