@@ -6,14 +6,30 @@
 //! - `kv`: a key-value store that speaks memcached's text protocol, on one machine or a rack ([`kv`])
 //! - [`trees`]: search trees on durable trusts, for tests and benchmarks
 //! - `sssp`: shortest paths in large graphs, over all workers of a rack ([`sssp`])
+//! - `pagerank`, `components`: ranks and labels of vertices in arrays over a rack ([`vertices`])
+//! - `array-kv`: a key-value store on two arrays, and a load on it ([`array_kv`])
+//! - `heap-kv`: a key-value store on the heap, with a mutex for each bucket ([`heap_kv`])
+//! - `gemm`: the product of two matrices whose tiles are on the heap ([`gemm`])
+//! - `dataframe`: a table whose columns are on the heap, filtered, grouped and joined ([`dataframe`])
+//! - `social`: a social network of twelve services, which pass owners of objects of the heap ([`social`])
+//! - [`heaps`], [`graphs`], [`machines`], [`progress`]: what several of these share
 
+pub mod array_kv;
 pub mod bank;
+pub mod dataframe;
+pub mod gemm;
+pub mod graphs;
+pub mod heap_kv;
+pub mod heaps;
 pub mod kv;
 pub mod machines;
 pub mod memory;
+pub mod program;
 pub mod progress;
+pub mod social;
 pub mod sssp;
 pub mod trees;
+pub mod vertices;
 pub mod wordcount;
 
 /// The Rust blocks of README.md, compiled and run as documentation tests.

@@ -3,19 +3,43 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
+use clap::Args;
 use gossamer::bootstrap::FabricChoice;
 use gossamer_daemon::launch::{self, LaunchConfig};
 use gossamer_daemon::supervisor::Policy;
 
+use crate::program::{Program, is_machine};
+use crate::progress;
+
+/// Arguments that say what a program runs on.
+#[derive(Clone, Debug, Args)]
+pub struct RackOptions {
+    /// How many processes to start on this host, each a machine of the rack; 1 starts none: all in this process
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=128))]
+    pub local: Option<u16>,
+
+    /// Workers in all processes together; without it as many as there are cores
+    #[arg(long, value_name = "T", value_parser = clap::value_parser!(u16).range(1..))]
+    pub threads: Option<u16>,
+
+    /// What carries requests between processes: shm, tcp, verbs or auto
+    #[arg(long, value_name = "FABRIC", default_value = "auto")]
+    pub fabric: FabricChoice,
+
+    /// The terminal for the progress bar: told to machine 0, whose own standard error is a pipe
+    #[arg(long, hide = true, value_name = "TTY")]
+    pub progress_on: Option<PathBuf>,
+}
+
 /// What to start.
 #[derive(Debug)]
 pub struct Machines {
-    /// The program's name, for messages.
-    pub name: &'static str,
+    /// For messages.
+    pub program: Program,
     /// How many machines, each a process.
     pub machines: u16,
     /// Workers in all of them together; without it as many as there are cores.
@@ -28,8 +52,8 @@ pub struct Machines {
 
 impl Machines {
     /// One machine of this program, without arguments.
-    pub fn of(name: &'static str) -> Machines {
-        Machines { name, machines: 1, threads: None, fabric: FabricChoice::Auto, args: Vec::new() }
+    pub fn of(program: Program) -> Machines {
+        Machines { program, machines: 1, threads: None, fabric: FabricChoice::Auto, args: Vec::new() }
     }
 }
 
@@ -54,7 +78,30 @@ pub fn launch(start: &Machines) -> anyhow::Result<ExitCode> {
     };
     let ended = launch::run(&config)?;
     for message in ended.messages() {
-        let _ = writeln!(io::stderr(), "{}: {message}", start.name); // nobody reads it: the status still tells
+        start.program.complain(message);
     }
     Ok(ExitCode::from(ended.status()))
+}
+
+/// Runs `body`, which says whether all is well, as the first fiber of a rack: in this process, or, where several were asked for, in the
+/// first of them, which get `args`.
+///
+/// # Errors
+/// Machines that cannot be started; `--local` where a launcher has started this process.
+pub fn run(
+    program: Program,
+    options: &RackOptions,
+    mut args: Vec<OsString>,
+    body: impl FnOnce() -> anyhow::Result<bool> + Send + 'static,
+) -> anyhow::Result<ExitCode> {
+    let (machines, threads) = (options.local.unwrap_or(1), options.threads.map(usize::from));
+    if is_machine() {
+        ensure!(options.local.is_none(), "a launcher has started this process, as one of several: leave out --local");
+    } else if machines > 1 {
+        if let Some(terminal) = progress::terminal() {
+            args.extend(["--progress-on".into(), terminal.into()]);
+        }
+        return launch(&Machines { machines, threads, fabric: options.fabric, args, ..Machines::of(program) });
+    }
+    Ok(program.on_rack(threads.unwrap_or(0), body))
 }

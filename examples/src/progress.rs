@@ -8,11 +8,14 @@
 use std::fs::{self, OpenOptions};
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use console::Term;
+use gossamer::{JoinHandle, Trust};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 const DRAWS_A_SECOND: u8 = 10;
+const DRAW_INTERVAL: Duration = Duration::from_millis(100);
 /// What a bar looks like that counts bytes.
 pub const BYTES: &str = "{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {msg}";
 /// What a bar looks like that counts other things.
@@ -43,6 +46,57 @@ fn open(terminal: &Path) -> io::Result<ProgressDrawTarget> {
     }
     let read = write.try_clone()?; // never read from
     Ok(ProgressDrawTarget::term(Term::read_write_pair(read, write), DRAWS_A_SECOND))
+}
+
+/// A bar that fibers of all machines move.
+pub struct Meter {
+    count: Trust<Count>,
+    drawer: Option<JoinHandle<()>>,
+}
+
+/// How far they are.
+pub struct Count {
+    done: u64,
+    is_over: bool,
+}
+
+impl Count {
+    /// So much more is done.
+    pub fn add(&mut self, done: u64) {
+        self.done += done;
+    }
+}
+
+impl Meter {
+    /// A fiber of this machine draws it until it is finished.
+    pub fn new(bar: ProgressBar) -> Meter {
+        let is_hidden = bar.is_hidden();
+        let count = gossamer::entrust(Count { done: 0, is_over: false });
+        let drawn = count.clone();
+        let draw = move || {
+            while let Some(done) = drawn.apply(|count| (!count.is_over).then_some(count.done)) {
+                bar.set_position(done);
+                gossamer::sleep(DRAW_INTERVAL);
+            }
+            bar.finish_and_clear();
+        };
+        Meter { count, drawer: (!is_hidden).then(|| gossamer::spawn(draw)) }
+    }
+
+    /// What the fibers tell.
+    pub fn count(&self) -> Trust<Count> {
+        self.count.clone()
+    }
+
+    /// The work is over.
+    ///
+    /// # Errors
+    /// The drawing has panicked.
+    pub fn finish(self) -> anyhow::Result<()> {
+        self.count.apply(|count| count.is_over = true);
+        let ended = self.drawer.map_or(Ok(()), JoinHandle::join);
+        ended.map_err(|_| anyhow::anyhow!("the progress bar has panicked"))
+    }
 }
 
 #[cfg(test)]

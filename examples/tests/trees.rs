@@ -10,7 +10,7 @@ use std::path::Path;
 use gossamer_examples::trees::{bplus::BPlus, bst::Bst};
 use proptest::prelude::*;
 use trust::Threadpool;
-use trust_durable::Durable;
+use trust_durable::{Durable, Error};
 
 /// What is done with a key.
 #[derive(Clone, Copy, Debug)]
@@ -40,9 +40,13 @@ macro_rules! follows_the_standard_map {
 
             type Handle = Durable<$Tree<'static>>;
 
-            fn open(pool: &Threadpool, folder: &Path) -> Handle {
+            fn try_open(pool: &Threadpool, folder: &Path) -> Result<Handle, Error> {
                 let builder = Durable::<$Tree>::builder().limit(16 << 20);
-                builder.open(pool.trustees()[0], folder, |_| $Tree::default()).unwrap()
+                builder.open(pool.trustees()[0], folder, |_| $Tree::default())
+            }
+
+            fn open(pool: &Threadpool, folder: &Path) -> Handle {
+                try_open(pool, folder).unwrap()
             }
 
             fn entries(tree: &Handle) -> Vec<(u64, u64)> {
@@ -95,24 +99,39 @@ macro_rules! follows_the_standard_map {
                     tree.close().unwrap();
                     // Each cut a crash.
                     let mut longest = history.len();
-                    let log = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
-                    let log = log.filter(|path| path.to_string_lossy().contains("log-")).next().unwrap();
-                    let end = used(&fs::read(&log).unwrap());
+                    let log = folder.path().join(newest_log(folder.path()));
+                    let end = used(&fs::read(&log).unwrap()).max(4096);
                     let mut ends: Vec<u64> = cuts.into_iter().map(|part| 4096 + ((end - 4096) as f64 * part) as u64).collect();
                     ends.sort_unstable_by(|a, b| b.cmp(a));
                     for end in ends {
                         OpenOptions::new().write(true).open(&log).unwrap().set_len(end).unwrap();
-                        let tree = open(&pool, folder.path());
+                        let tree = match try_open(&pool, folder.path()) {
+                            Ok(tree) => tree,
+                            // An image needs what was cut: it was on the disk before, so no crash leaves this.
+                            Err(Error::Truncated { .. }) => break,
+                            Err(error) => panic!("{error}"),
+                        };
                         let left: BTreeMap<u64, u64> = entries(&tree).into_iter().collect();
                         let found = history[..longest].iter().rposition(|model| *model == left);
                         prop_assert!(found.is_some(), "a state that never was, or a later one than before");
                         longest = found.unwrap() + 1;
                         tree.close().unwrap();
+                        // Of which nothing was left: the one before it is written on.
+                        if newest_log(folder.path()) != log.file_name().unwrap().to_string_lossy() {
+                            break;
+                        }
                     }
                 }
             }
         }
     };
+}
+
+/// The name of the log of the last generation: an older one may lie there to be used again.
+fn newest_log(folder: &Path) -> String {
+    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let generation = |name: &String| name.strip_prefix("log-").and_then(|generation| generation.parse::<u64>().ok());
+    names.filter(|name| generation(name).is_some()).max_by_key(generation).unwrap()
 }
 
 /// Bytes up to the last that is not zero.

@@ -44,3 +44,12 @@ fn pipeline() {
     let said = run(env!("CARGO_BIN_EXE_pipeline"));
     assert_eq!(said, "up to 1000 there are 168 primes, and 512 = 2·2·2·2·2·2·2·2·2 has the most factors\n");
 }
+
+#[test]
+fn histogram() {
+    let said = run(env!("CARGO_BIN_EXE_histogram"));
+    let last = said.lines().last().unwrap();
+    assert!(last.starts_with("40000 throws of 10 dice, ") && last.ends_with(" of them make 35"), "{said}");
+    let longest = said.lines().filter(|line| line.ends_with('#')).max_by_key(|line| line.len()).unwrap();
+    assert!(longest.ends_with(&format!(" {}", "#".repeat(60))), "{said}");
+}

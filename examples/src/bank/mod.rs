@@ -17,6 +17,8 @@ use clap::Parser;
 use trust::Threadpool;
 use trust_durable::{Durable, PVec, Persist};
 
+use crate::program::Program;
+
 /// Transfers between accounts that survive whatever ends the program.
 #[derive(Parser)]
 #[command(name = "bank", version)]
@@ -71,13 +73,7 @@ pub fn main() -> ExitCode {
         Some(kills) => torture::run(&options, kills),
         None => work(&options),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("bank: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    Program("bank").end(outcome.map(|()| ExitCode::SUCCESS))
 }
 
 fn open(pool: &Threadpool, options: &Options) -> Result<Handle, trust_durable::Error> {

@@ -15,7 +15,7 @@ use trust_durable::{Durable, Error, PMap, PVec, Persist, Tx};
 use super::clock;
 use super::delegated::Verdict;
 use super::item::{Change, Found, decide};
-use super::server::complain;
+use super::server::PROGRAM;
 use super::table::{Answer, Command, Counts, Op, Table};
 
 /// The root of the pool.
@@ -186,14 +186,14 @@ impl Table for Surviving {
                 Ok(Reply::Item { flags, unique, value }) => then(Answer::Value { flags, unique, value: &value }),
                 Ok(Reply::Verdict((verdict, number))) => then(verdict.answer(number)),
                 // Dropped, `then` tells the client that there is no answer.
-                Err(error) => complain(&format!("a command has no answer: {error}")),
+                Err(error) => PROGRAM.complain(format_args!("a command has no answer: {error}")),
             },
         );
     }
 
     fn flush(&self, at: u32) {
         let flushed = self.items.try_apply(move |items, _| items.flush(at));
-        flushed.unwrap_or_else(|error| complain(&format!("the items were not forgotten: {error}")));
+        flushed.unwrap_or_else(|error| PROGRAM.complain(format_args!("the items were not forgotten: {error}")));
     }
 
     /// The limit is that with which the pool was opened.

@@ -18,6 +18,9 @@ use trust::{Promise, TrusteeReference, promise};
 use super::clock;
 use super::connection::Connection;
 use super::table::{Counts, Table};
+use crate::program::Program;
+
+pub(super) const PROGRAM: Program = Program("kv");
 
 /// How long clients may take to read the last replies when the server stops.
 const END_WAIT: Duration = Duration::from_secs(2);
@@ -135,7 +138,7 @@ impl Server {
                 }
                 Err(_) if self.is_stopping() => {}
                 Err(error) => {
-                    complain(&format!("no connection can be accepted: {error}"));
+                    PROGRAM.complain(format_args!("no connection can be accepted: {error}"));
                     trust::sleep(PAUSE);
                 }
             }
@@ -172,7 +175,7 @@ impl Server {
             Connection::new(client, self, table).serve()
         }) && !is_end_of_connection(&error)
         {
-            complain(&format!("a connection has ended: {error}"));
+            PROGRAM.complain(format_args!("a connection has ended: {error}"));
         }
     }
 
@@ -303,9 +306,4 @@ fn lines(counts: impl IntoIterator<Item = (impl std::fmt::Display, u64)>) -> Str
         let _ = write!(lines, "STAT {name} {count}\r\n"); // a `String` takes all
     }
     lines
-}
-
-/// One line on standard error, in one write.
-pub(super) fn complain(text: &str) {
-    let _ = io::Write::write_all(&mut io::stderr(), format!("kv: {text}\n").as_bytes()); // nobody reads it
 }

@@ -3,7 +3,6 @@
 //! Machine 0 entrusts a shard to each worker that is to have one, then has every machine serve. Each machine ends its server when
 //! it gets a signal; when the first has ended, machine 0 has the others end theirs.
 
-use std::env;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, anyhow, bail, ensure};
 use clap::Parser;
 use gossamer::{Place, Trust, TrusteeReference};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -25,9 +24,10 @@ use signal_hook::low_level::emulate_default_handler;
 use super::delegated::Delegated;
 use super::durable::{self, Handle, Surviving};
 use super::options::Options;
-use super::server::{Server, complain};
+use super::server::{PROGRAM, Server};
 use super::shard::Shard;
 use crate::machines::{self, Machines};
+use crate::program::is_machine;
 
 /// Files that a machine has open beside its connections.
 const OTHER_FILES: u64 = 512;
@@ -39,32 +39,22 @@ static STOPPED: AtomicBool = AtomicBool::new(false);
 /// Runs `kv` with the arguments of this process.
 pub fn main() -> ExitCode {
     let options = Options::parse(); // exits with status 2 and the usage where they are wrong
-    if let Some(machines) = options.local {
-        return launch(&options, machines).unwrap_or_else(|error| {
-            complain(&format!("{error:#}"));
-            ExitCode::FAILURE
-        });
-    }
-    if let Err(error) = stop_at_signals() {
-        complain(&format!("signals cannot be caught: {error}"));
-        return ExitCode::FAILURE;
-    }
-    let is_good = Arc::new(AtomicBool::new(false));
-    let tell = Arc::clone(&is_good);
-    let threads = options.threads;
-    let gsm_main = move || tell.store(run(options), Ordering::Relaxed); // read after the fiber has ended
-    gossamer::main(gsm_main, threads);
-    if is_good.load(Ordering::Relaxed) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    PROGRAM.end(start(options))
 }
 
-/// Starts this program once for each machine of this host, and waits for its end.
-fn launch(options: &Options, machines: u16) -> anyhow::Result<ExitCode> {
-    ensure!(
-        env::var_os(gossamer::bootstrap::LAUNCHER).is_none(),
-        "a launcher has started this process, as one of several: leave out --local"
-    );
-    let threads = Some(options.threads).filter(|threads| *threads > 0);
-    machines::launch(&Machines { machines, threads, args: options.machine_args(), ..Machines::of("kv") })
+fn start(options: Options) -> anyhow::Result<ExitCode> {
+    if let Some(machines) = options.local {
+        ensure!(!is_machine(), "a launcher has started this process, as one of several: leave out --local");
+        let threads = Some(options.threads).filter(|threads| *threads > 0);
+        return machines::launch(&Machines {
+            machines,
+            threads,
+            args: options.machine_args(),
+            ..Machines::of(PROGRAM)
+        });
+    }
+    stop_at_signals().context("signals cannot be caught")?;
+    Ok(PROGRAM.on_rack(options.threads, move || run(options)))
 }
 
 /// What each machine is to know.
@@ -79,23 +69,18 @@ struct Plan {
 }
 
 /// The program of the rack. Whether all machines have served.
-fn run(options: Options) -> bool {
+fn run(options: Options) -> anyhow::Result<bool> {
     let rack = gossamer::rack();
     if let Some(machine) = rack.machines().iter().find(|machine| machine.workers <= options.dedicated) {
         let (dedicated, workers) = (options.dedicated, machine.workers);
-        complain(&format!(
+        bail!(
             "--dedicated {dedicated} leaves no worker for connections, for a machine has {workers}: give less, or more --threads"
-        ));
-        return false;
+        );
     }
     let seed = RandomState::new().hash_one(0);
-    let durable = match options.durable.as_deref().map(|folder| open(folder, &options)).transpose() {
-        Ok(durable) => durable,
-        Err(error) => {
-            complain(&format!("{error}"));
-            return false;
-        }
-    };
+    // Its text has its source in it.
+    let durable = options.durable.as_deref().map(|folder| open(folder, &options));
+    let durable = durable.transpose().map_err(anyhow::Error::msg)?;
     let mut shards = Vec::new();
     for place in rack.places().filter(|_| durable.is_none()) {
         let sharers = table_workers(place.machine, options.dedicated);
@@ -110,8 +95,11 @@ fn run(options: Options) -> bool {
         .clone()
         .map(|machine| {
             let plan = plan.clone();
-            let serving =
-                gossamer::spawn_on(Place::of(machine, 0), move || serve(plan.apply_with(|plan, ()| plan.clone(), ())));
+            let serve = move || {
+                let plan = plan.apply_with(|plan, ()| plan.clone(), ());
+                PROGRAM.is_well(serve(plan).map(|()| true))
+            };
+            let serving = gossamer::spawn_on(Place::of(machine, 0), serve);
             // When one has ended, all end.
             trust::spawn(move || {
                 let served = serving.join().unwrap_or(false);
@@ -121,11 +109,8 @@ fn run(options: Options) -> bool {
         })
         .collect();
     let served: Vec<bool> = servers.into_iter().map(|server| server.join().unwrap_or(false)).collect();
-    let closed = durable.map_or(Ok(()), Handle::close);
-    if let Err(error) = &closed {
-        complain(&format!("{error}"));
-    }
-    served.into_iter().all(|served| served) && closed.is_ok()
+    durable.map_or(Ok(()), Handle::close).map_err(anyhow::Error::msg)?;
+    Ok(served.into_iter().all(|served| served))
 }
 
 /// The items of a folder, at the last worker of this machine: a dedicated one, if there is any.
@@ -141,30 +126,23 @@ fn table_workers(machine: u16, dedicated: u16) -> std::ops::Range<u16> {
     if dedicated == 0 { 0..workers } else { workers - dedicated..workers }
 }
 
-/// Serves on this machine until it is told to stop. False if it cannot listen.
-fn serve(Plan { options, shards, durable, seed }: Plan) -> bool {
+/// Serves on this machine until it is told to stop.
+///
+/// # Errors
+/// It cannot listen.
+fn serve(Plan { options, shards, durable, seed }: Plan) -> anyhow::Result<()> {
     let rack = gossamer::rack();
     let machine = &rack.machines()[usize::from(rack.machine())];
     let before = rack.machines()[..usize::from(rack.machine())].iter().filter(|other| other.host == machine.host);
     let port = if options.port == 0 { Some(0) } else { options.port.checked_add(before.count() as u16) };
     let Some(port) = port else {
-        complain(&format!("there is no port {} + {}: choose a smaller --port", options.port, rack.machine()));
-        return false;
+        bail!("there is no port {} + {}: choose a smaller --port", options.port, rack.machine());
     };
     let address = SocketAddr::new(listen_at(&options, machine.address), port);
-    if let Err(error) = allow_files(u64::from(options.connections) + OTHER_FILES) {
-        complain(&format!("{error}"));
-        return false;
-    }
-    let listening = Server::listen(address, options.connections as usize, usize::from(machine.workers))
-        .and_then(|server| Ok((server.address()?, server)));
-    let (address, server) = match listening {
-        Ok(listening) => listening,
-        Err(error) => {
-            complain(&format!("cannot listen at {address}: {error}{}", cure(&error)));
-            return false;
-        }
-    };
+    allow_files(u64::from(options.connections) + OTHER_FILES)?;
+    let (address, server) = Server::listen(address, options.connections as usize, usize::from(machine.workers))
+        .and_then(|server| Ok((server.address()?, server)))
+        .map_err(|error| anyhow!("cannot listen at {address}: {error}{}", cure(&error)))?;
     let server = SERVER.get_or_init(|| server);
     // SeqCst: the handler stores it, then looks for the server; here it is the other way round.
     if STOPPED.load(Ordering::SeqCst) {
@@ -178,7 +156,7 @@ fn serve(Plan { options, shards, durable, seed }: Plan) -> bool {
         Some(items) => server.serve(&workers, move || Surviving::new(items.clone())),
         None => server.serve(&workers, move || Delegated::new(shards.clone(), seed)),
     }
-    true
+    Ok(())
 }
 
 /// Where nothing is said: at the address by which the hosts of the rack reach this one; on one host that is loopback.

@@ -1,11 +1,12 @@
 //! The command line of `sssp`: arguments and help. Nothing is done here.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use clap::{Args, Parser};
-use gossamer::bootstrap::FabricChoice;
-use graph::{Kronecker, Vertex};
+use graph::Vertex;
+
+use crate::graphs::options::Source;
+use crate::machines::RackOptions;
 
 /// Finds the shortest paths from some vertices of a graph to all others, over the workers of several processes.
 #[derive(Clone, Debug, Parser)]
@@ -19,21 +20,9 @@ pub struct Sssp {
 /// Arguments of `sssp`.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
-    /// The graph is generated and has 2^N vertices
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(0..=i64::from(Kronecker::SCALE_MAX)))]
-    pub scale: u32,
-
-    /// Edges for each vertex of the generated graph
-    #[arg(long, value_name = "N", default_value_t = 16)]
-    pub edgefactor: u32,
-
-    /// Seed of the generated graph, and of the choice of roots
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
-
-    /// Read the graph from a file: DIMACS, Matrix Market or an edge list, plain or gzip
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["scale", "edgefactor"])]
-    pub graph: Option<PathBuf>,
+    /// The graph
+    #[command(flatten)]
+    pub source: Source,
 
     /// From how many vertices to search, one after the other
     #[arg(long, value_name = "N", default_value_t = 8)]
@@ -59,17 +48,9 @@ pub struct Options {
     #[arg(long)]
     pub json: bool,
 
-    /// How many processes to start on this host, each a machine of the rack; 1 starts none: all in this process
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=128))]
-    pub local: Option<u16>,
-
-    /// Workers in all processes together; without it as many as there are cores
-    #[arg(long, value_name = "T", value_parser = clap::value_parser!(u16).range(1..))]
-    pub threads: Option<u16>,
-
-    /// What carries requests between processes: shm, tcp, verbs or auto
-    #[arg(long, value_name = "FABRIC", default_value = "auto")]
-    pub fabric: FabricChoice,
+    /// The rack
+    #[command(flatten)]
+    pub rack: RackOptions,
 
     /// Width of the buckets of distances; the nearest power of two is taken. Without it, by the graph's degrees and weights
     #[arg(long, value_name = "WIDTH", value_parser = width)]
@@ -78,10 +59,6 @@ pub struct Options {
     /// Search with Dijkstra's algorithm on a single thread, without delegation, to compare with
     #[arg(long, conflicts_with_all = ["local", "threads", "delta", "validate"])]
     pub single: bool,
-
-    /// The terminal for the progress bar: told to machine 0, whose own standard error is a pipe
-    #[arg(long, hide = true, value_name = "TTY")]
-    pub progress_on: Option<PathBuf>,
 }
 
 const HELP: &str = "\
@@ -114,29 +91,15 @@ Exit status:
   with several processes also those of gossamer-launch, when one of them dies";
 
 impl Options {
-    /// The graph to generate, if it does not come from a file.
-    pub fn kronecker(&self) -> Kronecker {
-        Kronecker { scale: self.scale, edge_factor: self.edgefactor, seed: self.seed }
-    }
-
     /// The arguments for a machine: what was asked for, without what concerns the start.
     pub fn machine_args(&self) -> Vec<OsString> {
-        let mut args: Vec<OsString> = vec!["--seed".into(), self.seed.to_string().into()];
+        let mut args = self.source.machine_args();
         let mut add = |name: &str, value: String| args.extend([name.into(), value.into()]);
-        if self.graph.is_none() {
-            add("--scale", self.scale.to_string());
-            add("--edgefactor", self.edgefactor.to_string());
-        }
         if self.root.is_empty() && !self.components {
             add("--roots", self.roots.to_string());
         }
         self.root.iter().for_each(|root| add("--root", root.to_string()));
         self.delta.iter().for_each(|delta| add("--delta", delta.to_string()));
-        args.extend(self.graph.iter().map(|graph| {
-            let mut arg = OsString::from("--graph=");
-            arg.push(graph);
-            arg
-        }));
         args.extend(self.components.then(|| "--components".into()));
         args.extend(self.levels.then(|| "--levels".into()));
         args.extend(self.validate.then(|| "--validate".into()));
@@ -194,8 +157,9 @@ mod tests {
             let args: Vec<OsString> = [OsString::from("sssp")].into_iter().chain(asked.machine_args()).collect();
             let told = Sssp::try_parse_from(&args).unwrap().options;
             assert_eq!(told.machine_args(), asked.machine_args());
-            assert_eq!((told.local, told.threads, &told.root, &told.graph), (None, None, &asked.root, &asked.graph));
-            assert_eq!((told.scale, told.edgefactor, told.delta), (asked.scale, asked.edgefactor, asked.delta));
+            assert_eq!((told.rack.local, told.rack.threads, &told.root), (None, None, &asked.root));
+            assert_eq!((&told.source.graph, told.source.scale), (&asked.source.graph, asked.source.scale));
+            assert_eq!((told.source.edgefactor, told.delta), (asked.source.edgefactor, asked.delta));
             assert_eq!((told.levels, told.components), (asked.levels, asked.components));
         }
     }

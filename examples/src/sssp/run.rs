@@ -46,7 +46,7 @@ pub fn choose(
     mut has_edges: impl FnMut(Vertex) -> bool,
 ) -> anyhow::Result<Vec<Vertex>> {
     if options.root.is_empty() {
-        let chosen = roots(options.seed, vertices, options.roots, has_edges);
+        let chosen = roots(options.source.seed, vertices, options.roots, has_edges);
         ensure!(!chosen.is_empty() || options.roots == 0, "the graph has no edge, so there is nothing to search");
         return Ok(chosen);
     }

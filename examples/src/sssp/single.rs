@@ -36,7 +36,7 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
 /// A file that is no graph.
 pub fn build(options: &Options) -> anyhow::Result<(u32, u64, Vertex, Shard)> {
     let length = |edge: Edge| if options.levels { edge.of_length_1() } else { edge };
-    let (vertices, edges, first, mut shard) = match &options.graph {
+    let (vertices, edges, first, mut shard) = match &options.source.graph {
         Some(path) => {
             let Listing { vertices, first, edges } = graph::file::read(path, |_| ())?;
             let mut shard = Shard::new(Ranges::new(vertices, 1), 0);
@@ -44,7 +44,7 @@ pub fn build(options: &Options) -> anyhow::Result<(u32, u64, Vertex, Shard)> {
             (vertices, edges.len() as u64, first, shard)
         }
         None => {
-            let graph = options.kronecker();
+            let graph = options.source.kronecker();
             let mut shard = Shard::new(Ranges::new(graph.vertices(), 1), 0);
             graph.generate(0..graph.edges()).for_each(|edge| shard.add(&both_ways(length(edge))));
             (graph.vertices(), graph.edges(), 0, shard)

@@ -86,16 +86,12 @@ impl<'p> Node<'p> {
                 more_keys[..moved].copy_from_slice(&keys[half + 1..]);
                 more_children[..=moved].swap_with_slice(&mut children[half + 1..]);
                 *len = half as u32;
-                let (place, count, index) = if from < up {
-                    (&mut *self, half, index)
+                let mut more = Node::Inner { len: moved as u32, keys: more_keys, children: more_children };
+                if from < up {
+                    self.put_child(half, index, from, right);
                 } else {
-                    let more = Node::Inner { len: moved as u32, keys: more_keys, children: more_children };
-                    let mut more = PBox::new(more, tx);
                     more.put_child(moved, index - half - 1, from, right);
-                    return Inserted::Split(up, more);
-                };
-                place.put_child(count, index, from, right);
-                let more = Node::Inner { len: moved as u32, keys: more_keys, children: more_children };
+                }
                 Inserted::Split(up, PBox::new(more, tx))
             }
         }

@@ -5,39 +5,32 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use clap::Parser;
 use indicatif::ProgressBar;
 
-use super::files::Wanted;
+use super::files::{Found, Wanted};
 use super::options::Options;
 use super::report::Report;
 use super::{delegated, durable, files, single, table};
 use crate::machines::{self, Machines};
+use crate::program::{self, Program, is_machine, status};
 use crate::progress;
+
+const PROGRAM: Program = Program("wordcount");
 
 /// Runs `wordcount` with the arguments of this process.
 pub fn main() -> ExitCode {
     let options = Options::parse(); // exits with status 2 and the usage where they are wrong
-    match run(&options) {
-        Ok(status) => status,
-        Err(error) => {
-            complain(format_args!("{error:#}"));
-            ExitCode::FAILURE
-        }
-    }
+    PROGRAM.end(run(&options))
 }
 
 fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    let is_machine = env::var_os(gossamer::bootstrap::LAUNCHER).is_some();
-    if is_machine {
+    if is_machine() {
         let is_alone = options.single || options.local.is_some() || options.durable.is_some();
         ensure!(
             !is_alone,
@@ -56,29 +49,17 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
                 machines,
                 threads,
                 args: machine_args(options),
-                ..Machines::of("wordcount")
+                ..Machines::of(PROGRAM)
             });
         }
     }
-    // The first fiber of the rack runs on machine 0, the only one where `gossamer::main` returns.
-    let is_good = Arc::new(AtomicBool::new(false));
-    let (tell, options) = (Arc::clone(&is_good), options.clone());
-    let threads = options.threads.unwrap_or(0);
-    let gsm_main = move || match count_delegated(&options) {
-        Ok(is_good) => tell.store(is_good, Ordering::Relaxed), // read after the fiber has ended
-        Err(error) => complain(format_args!("{error:#}")),
-    };
-    gossamer::main(gsm_main, threads);
-    Ok(status(is_good.load(Ordering::Relaxed)))
+    let options = options.clone();
+    Ok(PROGRAM.on_rack(options.threads.unwrap_or(0), move || count_delegated(&options)))
 }
 
 /// Whether `gossamer::main` is to run this program on the hosts of a rack: their files are not here to be checked.
 fn is_for_rack(options: &Options) -> bool {
     options.local.is_none() && env::var_os("GOSSAMER_RACK").is_some_and(|rack| !rack.is_empty())
-}
-
-fn status(is_good: bool) -> ExitCode {
-    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// The arguments for a machine: what was asked for, without what concerns the start.
@@ -97,11 +78,26 @@ fn machine_args(options: &Options) -> Vec<OsString> {
     args
 }
 
+/// What is to be counted.
+struct Texts {
+    found: Found,
+    bar: ProgressBar,
+    /// The same once more, where the count is verified.
+    again: Option<Found>,
+}
+
+impl Texts {
+    fn find(options: &Options) -> anyhow::Result<Texts> {
+        let found = files::find(&options.folder(), &options.wanted())?;
+        let bytes = found.files.iter().map(|file| file.bytes).sum();
+        let bar = progress::bar(bytes, progress::BYTES, options.progress_on.as_deref());
+        Ok(Texts { again: options.verify.then(|| found.clone()), found, bar })
+    }
+}
+
 /// The program of the rack. Whether all is well, once it is printed.
 fn count_delegated(options: &Options) -> anyhow::Result<bool> {
-    let found = files::find(&options.folder(), &options.wanted())?;
-    let bar = progress::bar(bytes(&found), progress::BYTES, options.progress_on.as_deref());
-    let again = options.verify.then(|| found.clone());
+    let Texts { found, bar, again } = Texts::find(options)?;
     let (mut report, tables) = delegated::count(found, options.top, &bar)?;
     if let Some(found) = again {
         let expected = single::count(found, usize::MAX, &ProgressBar::hidden());
@@ -112,13 +108,11 @@ fn count_delegated(options: &Options) -> anyhow::Result<bool> {
 }
 
 fn count_durable(options: &Options, counts: &Path) -> anyhow::Result<bool> {
-    let found = files::find(&options.folder(), &options.wanted())?;
-    let bar = progress::bar(bytes(&found), progress::BYTES, options.progress_on.as_deref());
-    let again = options.verify.then(|| found.clone());
+    let Texts { found, bar, again } = Texts::find(options)?;
     let threads = options.threads.or_else(|| available_parallelism().ok().map(Into::into)).unwrap_or(1);
     let (mut report, counted, before) = durable::count(found, counts, threads, options.top, &bar)?;
     if before > 0 {
-        complain(format_args!("{before} files were counted before"));
+        PROGRAM.complain(format_args!("{before} files were counted before"));
     }
     if let Some(found) = again {
         let expected = single::count(found, usize::MAX, &ProgressBar::hidden());
@@ -128,31 +122,19 @@ fn count_durable(options: &Options, counts: &Path) -> anyhow::Result<bool> {
 }
 
 fn count_single(options: &Options) -> anyhow::Result<bool> {
-    let found = files::find(&options.folder(), &options.wanted())?;
-    let bar = progress::bar(bytes(&found), progress::BYTES, options.progress_on.as_deref());
+    let Texts { found, bar, .. } = Texts::find(options)?;
     let report = single::count(found, options.top, &bar);
     bar.finish_and_clear();
     print(&report, options)
 }
 
-fn bytes(found: &files::Found) -> u64 {
-    found.files.iter().map(|file| file.bytes).sum()
-}
-
 fn print(report: &Report, options: &Options) -> anyhow::Result<bool> {
     for line in report.complaints() {
-        complain(format_args!("{line}"));
+        PROGRAM.complain(line);
     }
     let text = if options.json { format!("{:#}\n", report.json(&options.folder())) } else { report.to_string() };
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("standard output")?,
-        _ => Ok(!report.differs()), // written, or nobody wants to read it
-    }
-}
-
-fn complain(message: std::fmt::Arguments<'_>) {
-    let line = format!("wordcount: {message}\n");
-    let _ = io::stderr().write_all(line.as_bytes()); // nobody reads it: the status still tells
+    program::print(&text)?;
+    Ok(!report.differs())
 }
 
 #[cfg(test)]

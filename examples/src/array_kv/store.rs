@@ -1,0 +1,291 @@
+//! [`Store`]: keys and values in two arrays.
+//!
+//! `entries` has buckets of 16 words: 15 entries, filled from the first one on, and the number of another bucket where these were not
+//! enough. An entry is 0, or says where the block of a key is:
+//!
+//! ```text
+//! tag 8 bits, of the key's hash | words of the block 16 | where in `blocks` 40
+//! ```
+//!
+//! A block is sequence number, lengths of key and value, key, value, and the sequence number again. It is never changed while an entry
+//! names it: a put writes a new one, then changes the entry at its home in one step, from the one that it has seen, and begins again where
+//! that is not there any more. The old block may be used again at once. So a get takes no lock: it reads the entry, the block, and the
+//! entry again. Is the entry still the same, the block was that of the key, all of it where the sequence number is the same at both ends.
+//!
+//! Invariant: keys are never removed, so an entry that is not 0 is one of the same key for ever, and two puts of a new key want the same
+//! entry: one of them loses, and finds the other's.
+
+use std::ops::Range;
+
+use gossamer::Trust;
+use gossamer_array::{Array, Error};
+
+use super::slabs::Slabs;
+
+/// Words of a bucket; the last one is the number of the next bucket.
+const BUCKET: usize = 16;
+const OVERFLOW: usize = BUCKET - 1;
+/// Words of a block beside key and value.
+const HEAD_WORDS: usize = 2;
+const FRAME_WORDS: usize = HEAD_WORDS + 1;
+const WORD: usize = size_of::<u64>();
+
+/// The store, for closures that travel.
+#[derive(Clone)]
+pub struct Store {
+    entries: Array<u64>,
+    blocks: Array<u64>,
+    /// The buckets that keys are hashed to; those behind them are for overflow.
+    buckets: usize,
+    /// The next bucket for overflow.
+    spare: Trust<Spare>,
+    /// The free blocks of each place.
+    slabs: Trust<Vec<Trust<Slabs>>>,
+}
+
+struct Spare {
+    buckets: Vec<usize>,
+}
+
+/// The store, for one fiber.
+pub struct Client {
+    store: Store,
+    own: usize,
+    slabs: Vec<Trust<Slabs>>,
+}
+
+/// There is no room for the value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Full {
+    /// All blocks of this length are in use, or none is so long.
+    #[error("no block for {0} words is left")]
+    Blocks(usize),
+    /// All buckets for overflow are in use.
+    #[error("no bucket is left")]
+    Buckets,
+}
+
+impl Store {
+    /// For about so many keys, and blocks of so many words in all.
+    ///
+    /// # Errors
+    /// No memory for it.
+    pub fn new(keys: usize, words: usize) -> Result<Store, Error> {
+        let rack = gossamer::rack();
+        // Two thirds full; one in eight more for overflow, and each place has a bucket.
+        let buckets = keys.div_ceil(10).max(rack.workers());
+        let all = buckets + buckets.div_ceil(8);
+        let entries = Array::new(all * BUCKET, 0)?;
+        let blocks: Array<u64> = Array::new(words.next_multiple_of(512), 0)?;
+        let make = |place| {
+            let array = blocks.clone();
+            gossamer::entrust_with(place, move || {
+                let words = array.owned(place).next().unwrap_or(0..0);
+                Slabs::new(words, array.chunk())
+            })
+        };
+        let slabs = gossamer::entrust(rack.places().map(make).collect());
+        let spare = gossamer::entrust(Spare { buckets: (buckets..all).rev().collect() });
+        Ok(Store { entries, blocks, buckets, spare, slabs })
+    }
+
+    /// The store for this fiber.
+    pub fn client(&self) -> Client {
+        let here = gossamer::here();
+        let own = gossamer::rack().places().position(|place| place == here).unwrap_or_default();
+        let slabs = self.slabs.apply_with(|slabs, ()| slabs.clone(), ());
+        Client { store: self.clone(), own, slabs }
+    }
+}
+
+/// What is known of a key before anything is read.
+struct Hashed {
+    bucket: usize,
+    tag: u64,
+}
+
+/// An entry that was found, or the place for a new one.
+enum Slot<T> {
+    /// With this entry at this index.
+    Found(usize, u64, T),
+    /// Entry 0.
+    Empty(usize),
+    /// All are in use; the next bucket is to be named here.
+    Overflow(usize),
+}
+
+/// What is in a block.
+enum Content {
+    Value(Vec<u8>),
+    OtherKey,
+    /// It was written meanwhile.
+    Torn,
+}
+
+impl Client {
+    /// The value of a key.
+    pub fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        match self.find(key) {
+            Slot::Found(.., value) => Some(value),
+            Slot::Empty(_) | Slot::Overflow(_) => None,
+        }
+    }
+
+    /// Sets the value of a key.
+    ///
+    /// # Errors
+    /// There is no room for it; the key has the value that it had.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Full> {
+        let words = FRAME_WORDS + key.len().div_ceil(WORD) + value.len().div_ceil(WORD);
+        let block = self.take(words)?;
+        self.write(block..block + words, key, value);
+        let tag = self.hash(key).tag;
+        let new = tag << 56 | (words as u64) << 40 | block as u64;
+        loop {
+            let (at, old) = match self.find(key) {
+                Slot::Found(at, old, _) => (at, old),
+                Slot::Empty(at) => (at, 0),
+                Slot::Overflow(at) => {
+                    self.extend(at).inspect_err(|_| self.give_back(new))?;
+                    continue;
+                }
+            };
+            if self.exchange(at, old, new) {
+                if old != 0 {
+                    self.give_back(old);
+                }
+                return Ok(());
+            }
+        }
+    }
+
+    /// Looks for a key until nothing changes meanwhile.
+    fn find(&self, key: &[u8]) -> Slot<Vec<u8>> {
+        loop {
+            if let Some(slot) = self.look(key) {
+                return slot;
+            }
+        }
+    }
+
+    /// Looks for a key; `None` if an entry has changed meanwhile.
+    fn look(&self, key: &[u8]) -> Option<Slot<Vec<u8>>> {
+        let Hashed { mut bucket, tag } = self.hash(key);
+        loop {
+            let start = bucket * BUCKET;
+            let mut entries = [0; BUCKET];
+            entries.copy_from_slice(&self.store.entries.view(start..start + BUCKET));
+            for (at, entry) in (start..).zip(entries).take(OVERFLOW) {
+                if entry == 0 {
+                    return Some(Slot::Empty(at));
+                }
+                if entry >> 56 == tag {
+                    let content = self.read(words_of(entry), key);
+                    if self.store.entries.get(at) != entry {
+                        return None;
+                    }
+                    match content {
+                        Content::Value(value) => return Some(Slot::Found(at, entry, value)),
+                        Content::OtherKey => {}
+                        Content::Torn => return None,
+                    }
+                }
+            }
+            match entries[OVERFLOW] {
+                0 => return Some(Slot::Overflow(start + OVERFLOW)),
+                next => bucket = next as usize,
+            }
+        }
+    }
+
+    fn hash(&self, key: &[u8]) -> Hashed {
+        let mut hash = 0;
+        key.chunks(WORD).for_each(|piece| hash = graph::random::mix(hash ^ word(piece)).wrapping_add(key.len() as u64));
+        let bucket = ((u128::from(hash) * self.store.buckets as u128) >> 64) as usize;
+        Hashed { bucket, tag: hash & 0xff }
+    }
+
+    fn read(&self, words: Range<usize>, key: &[u8]) -> Content {
+        let block = self.store.blocks.view(words);
+        let (Some(first), Some(last)) = (block.first(), block.last()) else { return Content::Torn };
+        if first != last {
+            return Content::Torn;
+        }
+        let (key_bytes, value_bytes) = ((block[1] >> 32) as usize, block[1] as u32 as usize);
+        let key_words = key_bytes.div_ceil(WORD);
+        if FRAME_WORDS + key_words + value_bytes.div_ceil(WORD) != block.len() {
+            return Content::Torn; // it is another block's by now
+        }
+        let (in_block, value) = block[HEAD_WORDS..].split_at(key_words);
+        let is_key = key_bytes == key.len() && key.chunks(WORD).map(word).eq(in_block.iter().copied());
+        if !is_key {
+            return Content::OtherKey;
+        }
+        let mut bytes = Vec::with_capacity(value.len() * WORD);
+        value.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+        bytes.truncate(value_bytes);
+        Content::Value(bytes)
+    }
+
+    fn write(&self, words: Range<usize>, key: &[u8], value: &[u8]) {
+        self.store.blocks.modify(words, |_, block| {
+            let sequence = block[0].wrapping_add(1);
+            let pieces = key.chunks(WORD).chain(value.chunks(WORD)).map(word);
+            let lengths = (key.len() as u64) << 32 | value.len() as u64;
+            let words = [sequence, lengths].into_iter().chain(pieces).chain([sequence]);
+            block.iter_mut().zip(words).for_each(|(at, word)| *at = word);
+        });
+    }
+
+    /// Changes a word from what was seen to something else, at its home; false if it is not that any more.
+    fn exchange(&self, at: usize, seen: u64, new: u64) -> bool {
+        self.store.entries.update(at, move |word| {
+            let is_seen = *word == seen;
+            *word = if is_seen { new } else { *word };
+            is_seen
+        })
+    }
+
+    /// Names another bucket where a bucket was full; whoever comes first does.
+    fn extend(&self, at: usize) -> Result<(), Full> {
+        if self.store.entries.get(at) != 0 {
+            return Ok(());
+        }
+        let bucket = self.store.spare.apply(|spare| spare.buckets.pop()).ok_or(Full::Buckets)?;
+        if !self.exchange(at, 0, bucket as u64) {
+            self.store.spare.apply(move |spare| spare.buckets.push(bucket));
+        }
+        Ok(())
+    }
+
+    /// A block of this place, or else of another one.
+    fn take(&self, words: usize) -> Result<usize, Full> {
+        let places = (self.own..self.slabs.len()).chain(0..self.own);
+        places
+            .map(|place| &self.slabs[place])
+            .find_map(|slabs| slabs.apply(move |slabs| slabs.take(words)))
+            .ok_or(Full::Blocks(words))
+    }
+
+    /// The block of an entry, to the place that it is of.
+    fn give_back(&self, entry: u64) {
+        let words = words_of(entry);
+        let owner = self.store.blocks.owner(words.start);
+        let owner = gossamer::rack().places().position(|place| place == owner).unwrap_or_default();
+        let (block, words) = (words.start, words.len());
+        self.slabs[owner].apply_then(move |slabs| slabs.give_back(block, words), |()| ());
+    }
+}
+
+/// Where the block of an entry is.
+fn words_of(entry: u64) -> Range<usize> {
+    let (start, words) = (entry & ((1 << 40) - 1), entry >> 40 & 0xffff);
+    start as usize..(start + words) as usize
+}
+
+/// Up to eight bytes.
+fn word(piece: &[u8]) -> u64 {
+    let mut bytes = [0; WORD];
+    bytes[..piece.len()].copy_from_slice(piece);
+    u64::from_le_bytes(bytes)
+}

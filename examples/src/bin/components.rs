@@ -1,0 +1,5 @@
+//! `components`: see `gossamer_examples::vertices` for how it works, and `components --help` for what it can do.
+
+fn main() -> std::process::ExitCode {
+    gossamer_examples::vertices::start::components()
+}

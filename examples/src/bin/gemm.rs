@@ -1,0 +1,5 @@
+//! `gemm`: see `gossamer_examples::gemm` for how it works, and `gemm --help` for what it can do.
+
+fn main() -> std::process::ExitCode {
+    gossamer_examples::gemm::start::main()
+}

@@ -1,0 +1,5 @@
+//! `heap-kv`: see `gossamer_examples::heap_kv` for how it works, and `heap-kv --help` for what it can do.
+
+fn main() -> std::process::ExitCode {
+    gossamer_examples::heap_kv::start::main()
+}

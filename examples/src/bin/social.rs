@@ -1,0 +1,5 @@
+//! `social`: see `gossamer_examples::social` for how it works, and `social --help` for what it can do.
+
+fn main() -> std::process::ExitCode {
+    gossamer_examples::social::start::main()
+}

@@ -1,0 +1,14 @@
+//! Multiplies two matrices whose tiles are objects of the heap, spread over all places (DRust 7.1).
+//!
+//! A place has a run of tiles of each matrix, and computes the tiles of the product that it is to have. It reads its own tiles where they lie; those of others, too,
+//! where they are mapped, else in copies that its machine fetches once, while it multiplies the tiles before.
+//!
+//! 1. [`tile`]: what is in a tile, and how two are multiplied; no foreign library
+//! 2. [`product`]: the matrices over the places; [`twin`]: the same with `Arc` and `Vec`
+//! 3. [`options`]: what the user asked for; [`start`]: how it runs
+
+pub mod options;
+pub mod product;
+pub mod start;
+pub mod tile;
+pub mod twin;

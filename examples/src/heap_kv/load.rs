@@ -1,0 +1,186 @@
+//! Gets and puts of keys by many fibers at all places, as YCSB has them, and whether what the gets find is right.
+//!
+//! A value follows from its key and its version, which each put raises by one. So it can be told whether a value found is whole, and none older than one found before;
+//! and what is in the store at the end follows from the puts, in whatever order they were done.
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use gossamer::sync::Barrier;
+use gossamer::{JoinHandle, Trust};
+use graph::random::mix;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rand_distr::{Distribution, Zipf};
+
+use super::store::{Client, Store};
+use crate::heaps::spread::{joined, on_each};
+use crate::progress::Count;
+
+/// Operations between two that are told to the progress bar; others of the worker get their turn.
+const TOLD_AT_ONCE: usize = 4096;
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// How many keys there are.
+    pub keys: u64,
+    /// Words of 8 bytes of a value, 1 at least.
+    pub words: usize,
+    /// The share of gets; the others are puts.
+    pub gets: f64,
+    /// The exponent of the keys' frequencies; `None` if all are alike.
+    pub zipf: Option<f64>,
+    /// How many of each fiber.
+    pub operations: u64,
+    /// How many at each place.
+    pub fibers: usize,
+    /// Of the choice of keys.
+    pub seed: u64,
+    /// Check what is found.
+    pub verify: bool,
+}
+
+/// A store, as the load sees it.
+pub trait Table {
+    /// What `f` says of a key's version and value.
+    fn get<R>(&self, key: u64, f: impl FnOnce(u64, &[u64]) -> R) -> Option<R>;
+
+    /// Sets the value of a key to so many words. Word `i` of a version is `word(version, i)`.
+    fn put(&self, key: u64, words: usize, word: impl Fn(u64, usize) -> u64);
+}
+
+/// Where a key is.
+pub fn bucket_of(key: u64, buckets: usize) -> usize {
+    ((u128::from(mix(key)) * buckets as u128) >> 64) as usize
+}
+
+/// What is in a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// How many keys.
+    pub keys: u64,
+    /// How often they were put.
+    pub puts: u64,
+    /// Of all keys, versions and values, in any order.
+    pub checksum: u64,
+}
+
+impl Answer {
+    /// So much is in it, too.
+    pub fn note(&mut self, key: u64, version: u64, value: &[u64]) {
+        self.keys += 1;
+        self.puts += version;
+        let one = value.iter().fold(mix(key ^ mix(version)), |sum, word| mix(sum ^ word));
+        self.checksum = self.checksum.wrapping_add(one);
+    }
+}
+
+impl Load {
+    /// Fills the store and does all of it. How many gets found what they should not, and how long it took, filling left out.
+    ///
+    /// # Errors
+    /// If a fiber panics, as where there is no memory.
+    pub fn run(self, store: &Store, told: &Trust<Count>) -> anyhow::Result<(u64, Duration)> {
+        let filled = store.clone();
+        on_each(move |number, places| {
+            let parts = filled.parts();
+            self.fill(&Client::new(&parts), number as u64, places as u64);
+        })?;
+        let all = gossamer::rack().workers() * self.fibers;
+        let everyone = Barrier::new(all + 1);
+        let start = |(number, place)| {
+            let (store, everyone, told) = (store.clone(), everyone.clone(), told.clone());
+            gossamer::spawn_on(place, move || {
+                let mut stream = Stream::new(self, number as u64);
+                let parts = store.parts();
+                let client = Client::new(&parts);
+                everyone.wait();
+                let tell = |done| {
+                    told.apply_then(move |count| count.add(done), |()| ());
+                    gossamer::yield_now();
+                };
+                stream.work(&client, tell);
+                stream.wrong
+            })
+        };
+        let of_all = gossamer::rack().places().flat_map(|place| std::iter::repeat_n(place, self.fibers)).enumerate();
+        let fibers: Vec<JoinHandle<u64>> = of_all.map(start).collect();
+        everyone.wait();
+        let start = Instant::now();
+        let wrong = joined(fibers)?;
+        Ok((wrong.into_iter().sum(), start.elapsed()))
+    }
+
+    /// Puts the share of the keys that one of so many has.
+    pub fn fill(&self, table: &impl Table, one: u64, of: u64) {
+        (one..self.keys).step_by(of as usize).for_each(|key| self.put(table, key));
+    }
+
+    fn put(&self, table: &impl Table, key: u64) {
+        table.put(key, self.words, |version, i| Load::word(key, version, i));
+    }
+
+    /// Word `i` of a value.
+    fn word(key: u64, version: u64, i: usize) -> u64 {
+        mix(mix(key) ^ version.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ i as u64)
+    }
+}
+
+/// What one fiber does, or a thread of the twin in its place.
+pub struct Stream {
+    load: Load,
+    /// Keys, and whether they are got.
+    picks: Vec<(u64, bool)>,
+    /// By key, the last version found.
+    last: HashMap<u64, u64>,
+    /// Gets that found nothing, or what they should not.
+    pub wrong: u64,
+}
+
+impl Stream {
+    /// Chooses its keys, before the clock runs.
+    pub fn new(load: Load, number: u64) -> Stream {
+        let mut random = StdRng::seed_from_u64(mix(load.seed ^ mix(number)));
+        let zipf = load.zipf.and_then(|exponent| Zipf::new(load.keys as f64, exponent).ok());
+        let pick = |_| {
+            let key = match &zipf {
+                // Frequent ones lie anywhere among the others.
+                Some(zipf) => mix(zipf.sample(&mut random) as u64) % load.keys,
+                None => random.random_range(0..load.keys),
+            };
+            (key, random.random_bool(load.gets))
+        };
+        let picks = (0..load.operations).map(pick).collect();
+        Stream { load, picks, last: HashMap::new(), wrong: 0 }
+    }
+
+    /// All operations. Tells how many are done, now and then.
+    pub fn work(&mut self, table: &impl Table, tell: impl Fn(u64)) {
+        let picks = std::mem::take(&mut self.picks);
+        for picks in picks.chunks(TOLD_AT_ONCE) {
+            for &(key, is_get) in picks {
+                if is_get { self.get(table, key) } else { self.load.put(table, key) }
+            }
+            tell(picks.len() as u64);
+        }
+    }
+
+    fn get(&mut self, table: &impl Table, key: u64) {
+        if !self.load.verify {
+            let sum = table.get(key, |_, value| value.iter().fold(0, |sum: u64, word| sum.wrapping_add(*word)));
+            self.wrong += u64::from(black_box(sum).is_none());
+            return;
+        }
+        let words = self.load.words;
+        let found = table.get(key, |version, value| {
+            let is_whole = value.len() == words && (0..words).all(|i| value[i] == Load::word(key, version, i));
+            (version, is_whole)
+        });
+        let last = self.last.entry(key).or_default();
+        let is_right = found.is_some_and(|(version, is_whole)| is_whole && version >= *last);
+        *last = found.map_or(0, |(version, _)| version);
+        self.wrong += u64::from(!is_right);
+    }
+}

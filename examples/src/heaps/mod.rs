@@ -1,0 +1,16 @@
+//! What the programs on the heap share: `heap-kv`, `gemm`, `dataframe` and `social`.
+//!
+//! Each has a twin: the same work in one process of plain Rust (`Box`, `Arc`, `Mutex`, `Vec`). With `--verify` it runs after the program, its answer is
+//! compared, and its speed stands beside. What both do to bytes that they have at hand is the same code, so that they differ in the heap only.
+//!
+//! - [`own`]: what is the same of a `Global` and a `Box`
+//! - [`spread`]: lists over all places
+//! - [`options`]: the part of the command lines that is the same
+//! - [`twin`]: threads for the twin
+//! - [`report`]: what is printed
+
+pub mod options;
+pub mod own;
+pub mod report;
+pub mod spread;
+pub mod twin;
