@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     budget::{Share, Timed},
     pick::Picks,
+    report::spread,
     watch::{Latencies, Split},
 };
 
@@ -212,8 +213,7 @@ pub fn fold(clients: &[ClientRun], counters: Tally) -> Run {
     let start = clients.iter().map(|client| client.start).min();
     let end = clients.iter().map(|client| client.end).max();
     let rates = clients.iter().map(|client| client.ops as f64 / (client.end - client.start).as_secs_f64().max(1e-9));
-    let (slowest, fastest) =
-        rates.clone().fold((f64::INFINITY, 0.0f64), |(slowest, fastest), rate| (slowest.min(rate), fastest.max(rate)));
+    let (slowest, fastest) = spread(rates.clone());
     Run {
         elapsed: match (start, end) {
             (Some(start), Some(end)) => end - start,

@@ -18,9 +18,9 @@ use trust::Threadpool;
 use crate::{
     machine::Machine,
     options::Timed,
-    report::median,
-    rounds::interleaved,
-    verdict::{conclude, verdict_at_least},
+    report::{median, spread},
+    rounds::{Compared, Skipped, interleaved},
+    verdict::{conclude, ratio, verdict_at_least},
 };
 
 /// Messages that an actor's channel holds.
@@ -48,11 +48,6 @@ struct Series {
     tasks: usize,
     median_mops: f64,
     samples: Vec<f64>,
-}
-
-#[derive(Serialize)]
-struct Measured {
-    series: Vec<Series>,
 }
 
 /// How many increments a run made, and in which time.
@@ -93,14 +88,13 @@ pub fn command(mut options: Futures) -> Result<()> {
         let of_it = series.iter().find(|series| series.contender == name && series.tasks == tasks);
         of_it.map(|series| series.median_mops)
     };
-    let ratio = |name: &str, to: &str, tasks| Some(of(name, tasks)? / of(to, tasks)?);
+    let ratio = |name: &str, to: &str, tasks| ratio(of(name, tasks), of(to, tasks));
     println!(
         "\nasync, {} threads\n  {:<14} {:>6} {:>9} {:>9} {:>9} {:>8}",
         options.threads, "Mops/s", "tasks", "median", "min", "max", "/actor"
     );
     for Series { contender, tasks, median_mops, samples } in &series {
-        let (low, high) =
-            samples.iter().fold((f64::MAX, 0f64), |(low, high), &sample| (low.min(sample), high.max(sample)));
+        let (low, high) = spread(samples.iter().copied());
         let to_actor = ratio(contender, "actor", *tasks).unwrap_or(f64::NAN);
         println!("  {contender:<14} {tasks:>6} {median_mops:>9.3} {low:>9.3} {high:>9.3} {to_actor:>8.2}");
     }
@@ -109,8 +103,9 @@ pub fn command(mut options: Futures) -> Result<()> {
         verdict_at_least("64 tasks: apply_async over tokio's Mutex", 1.0, ratio("apply-async", "tokio-mutex", 64)),
         verdict_at_least("one task: apply_async over an actor", 0.8, ratio("apply-async", "actor", 1)),
     ];
+    let measured = Compared { series: &series, skipped: &Skipped::default() };
     let json = options.timed.comparison.json.as_deref();
-    conclude("async", &machine, &options, Measured { series }, targets, json, options.timed.strict)
+    conclude("async", &machine, &options, measured, targets, json, options.timed.strict)
 }
 
 fn runtime(options: &Futures) -> Result<Runtime> {

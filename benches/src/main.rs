@@ -7,6 +7,8 @@
 // Opening LMDB is `unsafe`, in a file of its own.
 #![deny(unsafe_code)]
 
+#[cfg(feature = "trust")]
+mod array;
 mod budget;
 #[cfg(feature = "trust")]
 mod busy;
@@ -20,6 +22,8 @@ mod fetch_add;
 #[cfg(feature = "trust")]
 mod futures;
 mod harness;
+#[cfg(feature = "trust")]
+mod heap;
 mod kv;
 mod latency;
 mod machine;
@@ -50,6 +54,21 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// The array over the rack beside a `Vec`, counted references, delegation by hand, locks, MPI, OpenSHMEM and Lamellar (DArray 6)
+    #[cfg(feature = "trust")]
+    Array(array::ArrayBench),
+    /// One run of one of `array`'s contenders, for itself
+    #[cfg(feature = "trust")]
+    #[command(hide = true)]
+    ArrayRun(array::ArrayRun),
+    /// The example `pagerank`, for `array`
+    #[cfg(feature = "trust")]
+    #[command(hide = true)]
+    ArrayRanks(gossamer_examples::vertices::options::PageRank),
+    /// The example `components`, for `array`
+    #[cfg(feature = "trust")]
+    #[command(hide = true)]
+    ArrayLabels(gossamer_examples::vertices::options::Components),
     /// One counter for the tasks of an async runtime: `apply_async` beside an actor, tokio's Mutex and std's
     #[cfg(feature = "trust")]
     Async(futures::Futures),
@@ -81,6 +100,9 @@ enum Command {
     EchoRack(echo::EchoRack),
     /// Hash tables: delegated shards beside DashMap, papaya and shards under locks (thesis 2.6.3)
     Kv(kv::Kv),
+    /// Objects of the heap over a rack beside `Box`
+    #[cfg(feature = "trust")]
+    Heap(heap::HeapBench),
     /// Shortest paths in a large graph, over threads, shm and tcp, beside MPI and Dijkstra's algorithm (thesis 3.3.3)
     #[cfg(feature = "trust")]
     Sssp(sssp::Sssp),
@@ -106,6 +128,14 @@ enum Command {
 fn main() -> Result<()> {
     match Cli::parse().command {
         #[cfg(feature = "trust")]
+        Command::Array(options) => array::command(options),
+        #[cfg(feature = "trust")]
+        Command::ArrayRun(options) => array::run_command(options),
+        #[cfg(feature = "trust")]
+        Command::ArrayRanks(options) => array::ranks_command(options),
+        #[cfg(feature = "trust")]
+        Command::ArrayLabels(options) => array::labels_command(options),
+        #[cfg(feature = "trust")]
         Command::Async(options) => futures::command(options),
         Command::FetchAdd(options) => fetch_add::command(options),
         Command::Latency(options) => latency::command(options),
@@ -119,6 +149,8 @@ fn main() -> Result<()> {
         Command::Echo(options) => echo::command(options),
         #[cfg(feature = "trust")]
         Command::EchoRack(options) => echo::rack_command(options),
+        #[cfg(feature = "trust")]
+        Command::Heap(options) => heap::command(options),
         Command::Kv(options) => kv::command(options),
         #[cfg(feature = "trust")]
         Command::Sssp(options) => sssp::command(options),

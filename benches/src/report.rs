@@ -51,6 +51,7 @@ impl Series {
     /// Sums up the samples of an entry.
     pub fn new(entry: &Entry, samples: Vec<Sample>) -> Self {
         let mops: Vec<f64> = samples.iter().map(|sample| sample.mops).collect();
+        let (min_mops, max_mops) = spread(mops.iter().copied());
         Self {
             group: entry.group.clone(),
             contender: entry.contender.name().to_owned(),
@@ -61,8 +62,8 @@ impl Series {
             padded: entry.workload.padded,
             ops: entry.workload.ops,
             median_mops: median(&mops),
-            min_mops: mops.iter().copied().fold(f64::INFINITY, f64::min),
-            max_mops: mops.iter().copied().fold(0.0, f64::max),
+            min_mops,
+            max_mops,
             samples,
         }
     }
@@ -91,6 +92,11 @@ pub fn median(values: &[f64]) -> f64 {
         odd if odd % 2 == 1 => sorted[odd / 2],
         even => (sorted[even / 2 - 1] + sorted[even / 2]) / 2.0,
     }
+}
+
+/// The least and the greatest of some values that are not negative.
+pub fn spread(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::INFINITY, 0.0), |(low, high), value| (low.min(value), high.max(value)))
 }
 
 /// The series of a group, by what the ratios are taken against.

@@ -15,7 +15,7 @@ use crate::{
     pick::Dist,
     report::{Field, Series},
     rounds::{Compared, Skipped},
-    verdict::{Verdict, conclude, verdict_at_least, verdict_at_most},
+    verdict::{Verdict, conclude, ratio, verdict_at_least, verdict_at_most},
 };
 
 /// Options of `targets`.
@@ -128,8 +128,4 @@ pub fn verdicts(series: &[Series], machine: &Machine, fetch_add_objects: &[usize
         ratio(of_local("apply"), of_local("std-mutex")),
     ));
     verdicts
-}
-
-fn ratio(of: Option<f64>, to: Option<f64>) -> Option<f64> {
-    Some(of? / to?)
 }

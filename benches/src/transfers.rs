@@ -19,9 +19,9 @@ use trust::{Latch, Threadpool, Trust, together};
 use crate::{
     machine::Machine,
     options::Timed,
-    report::median,
-    rounds::interleaved,
-    verdict::{conclude, verdict_at_least},
+    report::{median, spread},
+    rounds::{Compared, Skipped, interleaved},
+    verdict::{conclude, ratio, verdict_at_least},
 };
 
 /// What each account has at first.
@@ -51,11 +51,6 @@ struct Series {
     contender: &'static str,
     median_mops: f64,
     samples: Vec<f64>,
-}
-
-#[derive(Serialize)]
-struct Measured {
-    series: Vec<Series>,
 }
 
 /// How many transfers a run made, and in which time.
@@ -106,10 +101,8 @@ pub fn command(mut options: Transfers) -> Result<()> {
         options.accounts, options.workers, options.fibers, "Mops/s", "median", "min", "max", "/std-mutex"
     );
     let of = |name: &str| series.iter().find(|series| series.contender == name).map(|series| series.median_mops);
-    let ratio = |of_one: Option<f64>, to: Option<f64>| Some(of_one? / to?);
     for Series { contender, median_mops, samples } in &series {
-        let (low, high) =
-            samples.iter().fold((f64::MAX, 0f64), |(low, high), &sample| (low.min(sample), high.max(sample)));
+        let (low, high) = spread(samples.iter().copied());
         let to_lock = ratio(Some(*median_mops), of("std-mutex")).unwrap_or(f64::NAN);
         println!("  {contender:<22} {median_mops:>9.3} {low:>9.3} {high:>9.3} {to_lock:>11.2}");
     }
@@ -122,8 +115,9 @@ pub fn command(mut options: Transfers) -> Result<()> {
             ratio(of("together-one-trustee"), of("apply-one-trustee")),
         ),
     ];
+    let measured = Compared { series: &series, skipped: &Skipped::default() };
     let json = options.timed.comparison.json.as_deref();
-    conclude("transfers", &machine, &options, Measured { series }, targets, json, options.timed.strict)
+    conclude("transfers", &machine, &options, measured, targets, json, options.timed.strict)
 }
 
 /// What one fiber does again and again.

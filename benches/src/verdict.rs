@@ -47,6 +47,11 @@ pub fn verdict_at_most(target: impl Into<String>, wanted: f64, reached: Option<f
     verdict(target, AT_MOST, wanted, reached)
 }
 
+/// One figure over another, if both were measured.
+pub fn ratio(of: Option<f64>, to: Option<f64>) -> Option<f64> {
+    Some(of? / to?)
+}
+
 /// Prints target, figure and yes or no.
 fn print(verdicts: &[Verdict]) {
     println!("\n{:<84} {:>14} {:>9}  met", "target", "wanted", "reached");

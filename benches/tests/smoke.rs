@@ -207,6 +207,50 @@ fn sssp() {
 
 #[cfg(feature = "trust")]
 #[test]
+fn array() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = "vec,memcpy,counted,array,array-views,array-bulk,array-lock,array-threads,array-single,apply_then";
+    let (stdout, file, drawn) = measure(folder.path(), &["array", "--fabric", "shm", "--only", own]);
+    let series = file["results"]["series"].as_array().unwrap();
+    let in_works = [("hits", 3), ("sum", 2), ("sets", 2), ("pass", 3), ("zipf", 4), ("uniform", 3), ("dense", 3 * 2)];
+    for (work, contenders) in in_works.into_iter().chain([("ranks", 3), ("labels", 3), ("gets", 2), ("puts", 2)]) {
+        assert_eq!(series.iter().filter(|one| one["work"] == work).count(), contenders, "{work}: {stdout}");
+    }
+    for one in series {
+        let samples = one["samples"].as_array().unwrap();
+        assert!(samples.len() == 2 && one["median_mops"].as_f64() > Some(0.0), "{one}");
+        assert!(samples.iter().all(|run| run["ops"].as_u64() > Some(0) && run["seconds"].as_f64() > Some(0.0)));
+    }
+    assert_eq!(drawn, 1, "combining and delegating over the density");
+    assert_eq!(file["results"]["transfer_ns"].as_array().unwrap().len(), 2, "one a round");
+    let targets = file["results"]["targets"].as_array().unwrap();
+    assert_eq!(targets.len(), 18);
+    for target in targets {
+        let of_others = ["mpi", "shmem", "lamellar", "graph", "the others"];
+        let is_measured = !of_others.iter().any(|name| target["target"].as_str().unwrap().ends_with(name));
+        assert_eq!(target["reached"].as_f64() > Some(0.0), is_measured, "{target}");
+    }
+    assert!(stdout.contains("array and array-bulk are as fast") && stdout.contains("a cache line there and back"));
+    // What cannot be had is said, and does not count as measured.
+    let others = ["array", "--smoke", "--works", "pass", "--only", "mpi,shmem"];
+    let without = Command::new(env!("CARGO_BIN_EXE_gossamer-bench")).args(others).env("PATH", folder.path()).output();
+    let (status, said) =
+        without.map(|ended| (ended.status, String::from_utf8_lossy(&ended.stdout).into_owned())).unwrap();
+    assert!(status.success() && said.contains("SKIPPED: mpi: there is no `mpirun`"), "{said}");
+    assert!(said.contains("SKIPPED: shmem: there is no `oshcc`"), "{said}");
+    let strict = ["array", "--smoke", "--strict", "--works", "hits", "--only", "vec"];
+    assert!(fail(&strict).contains("were not measured"));
+    assert!(fail(&["array", "--smoke", "--only", "slice"]).contains("array-views"));
+    assert!(fail(&["array", "--smoke", "--fabric", "pigeons"]).contains("one of shm, tcp, auto"));
+    assert!(fail(&["array-run", "--contender", "vec", "--work", "zipf"]).contains("has no part in zipf"));
+    assert!(
+        fail(&["array-run", "--contender", "array", "--work", "hits", "--elements", "1000"]).contains("power of two")
+    );
+    assert!(fail(&["array-run", "--contender", "array", "--work", "pass"]).contains("two processes are needed"));
+}
+
+#[cfg(feature = "trust")]
+#[test]
 fn durable() {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("results.json");
@@ -380,6 +424,19 @@ fn wrong_options_say_what_is_right() {
     assert!(fail(&["latency", "--smoke", "--series", "64"]).contains("OBJECTS:DIST"));
     assert!(fail(&["latency", "--smoke", "--load", "0"]).contains("--load"));
     assert!(fail(&["plot", "--json", "no such file", "--out", "."]).contains("cannot be read"));
+}
+
+#[test]
+fn heap() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("results.json");
+    let stdout = succeed(&["heap", "--smoke", "--json", json.to_str().unwrap()]);
+    let file: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let series = file["results"]["series"].as_array().unwrap();
+    assert_eq!(series.len(), 6);
+    assert!(series.iter().all(|series| series["median_ns"].as_f64().unwrap() > 0.0), "{stdout}");
+    assert_eq!(file["results"]["targets"].as_array().unwrap().len(), 3);
+    assert!(fail(&["heap", "--objects", "3"]).contains("power of two"));
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! The exchange that `gossamer-bench echo` measures (thesis 3.3.1), the same for all contenders: every worker is client and
 //! server, picks its peers at random, keeps a number of requests outstanding, and checks each answer.
 //!
-//! Here: what is sent to whom, what must come back, and the figures of a run. Not here: how anything is sent.
+//! Here: what is sent to whom, what must come back, and the figures of a run; in [`mod@array`], the same of `gossamer-bench array`. Not
+//! here: how anything is sent.
 //!
 //! Invariant: a run whose answers or totals are wrong gives no figures.
 
 #![forbid(unsafe_code)]
+
+pub mod array;
 
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -98,11 +101,16 @@ impl Peers {
     /// The next one (splitmix64).
     pub fn pick(&mut self) -> usize {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let pick = ((u128::from(z ^ (z >> 31)) * (self.workers as u128 - 1)) >> 64) as usize;
+        let pick = ((u128::from(split_mix(self.state)) * (self.workers as u128 - 1)) >> 64) as usize;
         pick + usize::from(pick >= self.own)
     }
+}
+
+/// The last steps of splitmix64: neighbours come out unlike each other.
+fn split_mix(state: u64) -> u64 {
+    let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }
 
 /// The number that a request carries: no two of a point are equal.

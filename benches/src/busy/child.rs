@@ -130,7 +130,10 @@ fn run(spec: &Spec) -> Result<Sample> {
 }
 
 /// One line from core to core and back, in nanoseconds.
-fn transfer_ns() -> Result<f64> {
+///
+/// # Errors
+/// A line that came back wrong.
+pub fn transfer_ns() -> Result<f64> {
     let workload = Workload { ops: TRANSFERS, ..Workload::of(2, 1, Picks::new(Dist::Uniform, 1, 2, 1)) };
     let run = PingPong::one_line().run(&workload)?;
     run.verify(TRANSFERS)?;

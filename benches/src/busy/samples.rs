@@ -9,7 +9,11 @@ use super::{
     conditions::Condition,
     points::{Who, Work},
 };
-use crate::{contender::Run, report::median, watch::Latencies};
+use crate::{
+    contender::Run,
+    report::{median, spread},
+    watch::Latencies,
+};
 
 /// Latencies of one kind of request in one run, or their medians over runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -168,8 +172,7 @@ impl Series {
     pub fn sum_up(&mut self) {
         let mops: Vec<f64> = self.samples.iter().map(|sample| sample.mops).collect();
         self.median_mops = median(&mops);
-        self.min_mops = mops.iter().copied().fold(f64::INFINITY, f64::min);
-        self.max_mops = mops.iter().copied().fold(0.0, f64::max);
+        (self.min_mops, self.max_mops) = spread(mops.into_iter());
         self.latency = Split::medians(&self.samples);
         let names = self.samples.iter().flat_map(|sample| sample.stats.keys().cloned());
         self.stats_per_second = names

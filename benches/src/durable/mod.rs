@@ -27,7 +27,7 @@ use crate::{
     options::Timed,
     report::median,
     rounds::{Skipped, interleaved},
-    verdict::{Verdict, conclude, verdict_at_least, verdict_at_most},
+    verdict::{Verdict, conclude, ratio, verdict_at_least, verdict_at_most},
 };
 use bare::Bare;
 use own::Own;
@@ -237,24 +237,23 @@ fn targets(series: &[Series], structures: &[Rates]) -> Vec<Verdict> {
             series.iter().filter(|series| series.group == group && ![OWN, FIBERS, BARE].contains(&&*series.contender));
         stores.map(|series| series.median).reduce(f64::max)
     };
-    let over = |one: Option<f64>, other: Option<f64>| Some(one? / other?);
-    let ratio = |of: fn(&Rates) -> f64| Some(median(&structures.iter().map(of).collect::<Vec<_>>()));
+    let middle = |of: fn(&Rates) -> f64| Some(median(&structures.iter().map(of).collect::<Vec<_>>()));
     let (alone, many) = (rate(ALONE, OWN), rate(MANY, OWN));
     vec![
-        verdict_at_least("many outstanding: rate over that of the bare loop", 0.85, over(many, rate(MANY, BARE))),
-        verdict_at_most("one outstanding: time over that of the bare loop", 1.7, over(rate(ALONE, BARE), alone)),
-        verdict_at_least("many outstanding: rate over that of the best store", 10.0, over(many, best(MANY))),
-        verdict_at_least("one outstanding: rate over that of the best store", 0.6, over(alone, best(ALONE))),
+        verdict_at_least("many outstanding: rate over that of the bare loop", 0.85, ratio(many, rate(MANY, BARE))),
+        verdict_at_most("one outstanding: time over that of the bare loop", 1.7, ratio(rate(ALONE, BARE), alone)),
+        verdict_at_least("many outstanding: rate over that of the best store", 10.0, ratio(many, best(MANY))),
+        verdict_at_least("one outstanding: rate over that of the best store", 0.6, ratio(alone, best(ALONE))),
         verdict_at_least(
             "many outstanding: over the best store with 1,000 puts a commit",
             2.0,
-            over(many, best(GATHERED)),
+            ratio(many, best(GATHERED)),
         ),
-        verdict_at_most("reads: time over that of `Box`", 1.1, ratio(|rates| rates.deref_box / rates.deref_pbox)),
+        verdict_at_most("reads: time over that of `Box`", 1.1, middle(|rates| rates.deref_box / rates.deref_pbox)),
         verdict_at_least(
             "adds: rate over that of a plain trust",
             0.3,
-            ratio(|rates| rates.adds_durable / rates.adds_plain),
+            middle(|rates| rates.adds_durable / rates.adds_plain),
         ),
     ]
 }

@@ -20,7 +20,7 @@ use plotters::{
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::machine::Machine;
+use crate::{machine::Machine, report::spread};
 
 /// Options of `plot`.
 #[derive(Debug, Args)]
@@ -167,6 +167,8 @@ fn pictures(file: &File) -> Result<Vec<Picture>> {
         "kv" => crate::kv::pictures(file.results(Some("tables"))?, file.results(Some("servers"))?),
         "memcached" => crate::memcached::pictures(&file.results::<Vec<_>>(Some("series"))?),
         #[cfg(feature = "trust")]
+        "array" => crate::array::pictures(&file.results::<Vec<_>>(Some("series"))?),
+        #[cfg(feature = "trust")]
         "sssp" => crate::sssp::pictures(&file.results::<Vec<_>>(Some("series"))?),
         other => bail!("there is no picture of results of {other:?}"),
     })
@@ -224,9 +226,7 @@ fn draw(picture: &Picture, machine: &Machine, out: &Path) -> Result<()> {
     let dots = || picture.lines.values().flatten();
     let has_place = |dot: &Dot| (picture.has_linear_x || dot.x > 0.0) && dot.low > 0.0 && dot.high.is_finite();
     ensure!(dots().all(has_place), "a logarithmic axis needs values over zero");
-    let ends = |pick: fn(&Dot) -> f64| {
-        dots().map(pick).fold((f64::INFINITY, 0.0f64), |(low, high), value| (low.min(value), high.max(value)))
-    };
+    let ends = |pick: fn(&Dot) -> f64| spread(dots().map(pick));
     let (left, right) = ends(|dot| dot.x);
     let bottom = ends(|dot| dot.low).0;
     let top = ends(|dot| dot.high).1;

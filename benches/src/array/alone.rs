@@ -1,0 +1,144 @@
+//! The contenders of `array` that need no rack: a plain `Vec`, a copy of memory, and chunks whose references are counted.
+
+use std::hint::{black_box, spin_loop};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread;
+
+use anyhow::{Result, anyhow, bail, ensure};
+use exchange::array::{CHUNK, Job, Outcome, Work, sum_of, value, wrong};
+use exchange::now_ns;
+
+use super::run::Contender;
+use crate::machine::pin;
+
+/// Threads that set elements at random: as many as workers do in `array`.
+const SETTERS: usize = 2;
+
+/// Runs the job.
+///
+/// # Errors
+/// A job that this contender has no part in; wrong sums or elements.
+pub fn measure(contender: Contender, job: &Job) -> Result<Outcome> {
+    pin(0);
+    match (contender, job.work) {
+        (Contender::Vec, Work::Hits) => passes(job, &values(job.elements), |values| {
+            // Opaque addresses, or the compiler would add several elements at a time.
+            (0..values.len()).fold(0u64, |sum, index| sum.wrapping_add(*black_box(&values[index])))
+        }),
+        (Contender::Vec, Work::Sum) => {
+            passes(job, &values(job.elements), |values| values.iter().fold(0, |sum, value| sum.wrapping_add(*value)))
+        }
+        (Contender::Counted, Work::Hits) => passes(job, &Counted::new(job.elements, value), |counted| {
+            (0..counted.len).fold(0u64, |sum, index| sum.wrapping_add(counted.get(index)))
+        }),
+        (Contender::Counted, Work::Sets) => sets(job),
+        (Contender::Memcpy, Work::Pass) => copy(job),
+        (contender, work) => bail!("{contender:?} has no part in {work}"),
+    }
+}
+
+fn values(elements: usize) -> Vec<u64> {
+    (0..elements).map(value).collect()
+}
+
+/// Goes through all elements again and again; each pass must come to the same sum.
+pub fn passes<E: ?Sized>(job: &Job, elements: &E, pass: impl Fn(&E) -> u64) -> Result<Outcome> {
+    let wanted = sum_of(0..job.elements);
+    let (start, mut good) = (now_ns(), 0);
+    for _ in 0..job.passes() {
+        good += usize::from(pass(black_box(elements)) == wanted);
+    }
+    let end = now_ns();
+    ensure!(good == job.passes(), "{} of {} sums are wrong", job.passes() - good, job.passes());
+    Ok(Outcome::new((job.passes() * job.elements) as u64, start, end))
+}
+
+fn copy(job: &Job) -> Result<Outcome> {
+    let from: Vec<u64> = job.remote().map(value).collect();
+    let mut to = vec![0; from.len()];
+    // Pages of memory that was never written are none yet; an array's are there before it is used.
+    to.fill(1);
+    let start = now_ns();
+    black_box(&mut to).copy_from_slice(black_box(&from));
+    let end = now_ns();
+    ensure!(to == from, "the copy differs");
+    Ok(Outcome::new(to.len() as u64, start, end))
+}
+
+/// What DArray's figure 4 does on each access: a reference to the chunk is counted, the delay flag looked at, the element accessed,
+/// and the reference given back. Two atomic read-modify-writes, where several threads may use a machine's right to a chunk.
+struct Counted {
+    len: usize,
+    chunks: Vec<Chunk>,
+}
+
+#[derive(Default)]
+struct Chunk {
+    references: AtomicU32,
+    /// A recall is about to take the chunk away; in this contender none does.
+    delay: AtomicBool,
+    elements: Vec<AtomicU64>,
+}
+
+impl Counted {
+    fn new(len: usize, of: impl Fn(usize) -> u64) -> Counted {
+        let chunk = |start: usize| Chunk {
+            elements: (start..start + CHUNK).map(|index| AtomicU64::new(of(index))).collect(),
+            ..Chunk::default()
+        };
+        Counted { len, chunks: (0..len).step_by(CHUNK).map(chunk).collect() }
+    }
+
+    #[inline(always)]
+    fn access<R>(&self, index: usize, access: impl Fn(&AtomicU64) -> R) -> R {
+        let chunk = &self.chunks[index / CHUNK];
+        loop {
+            // Before the flag is looked at, in the order in which who recalls sees both.
+            chunk.references.fetch_add(1, Ordering::SeqCst);
+            if !chunk.delay.load(Ordering::SeqCst) {
+                break;
+            }
+            chunk.references.fetch_sub(1, Ordering::SeqCst);
+            while chunk.delay.load(Ordering::SeqCst) {
+                spin_loop();
+            }
+        }
+        let accessed = access(&chunk.elements[index % CHUNK]);
+        chunk.references.fetch_sub(1, Ordering::SeqCst);
+        accessed
+    }
+
+    #[inline(always)]
+    fn get(&self, index: usize) -> u64 {
+        self.access(index, |element| element.load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    fn set(&self, index: usize, value: u64) {
+        self.access(index, |element| element.store(value, Ordering::Relaxed));
+    }
+}
+
+fn sets(job: &Job) -> Result<Outcome> {
+    let (counted, barrier) = (Counted::new(job.elements, |_| 0), Barrier::new(SETTERS));
+    let set = |own: usize| {
+        pin(own);
+        let picks = job.picks(own);
+        barrier.wait();
+        let start = now_ns();
+        picks.iter().for_each(|&pick| counted.set(pick as usize, value(pick as usize)));
+        (start, now_ns())
+    };
+    let spans = thread::scope(|scope| {
+        let threads: Vec<_> = (0..SETTERS).map(|own| scope.spawn(move || set(own))).collect();
+        let spans = threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked")));
+        spans.collect::<Result<Vec<_>>>()
+    })?;
+    let elements: Vec<u64> = (0..counted.len).map(|index| counted.get(index)).collect();
+    let wrong = wrong(&job.expected(SETTERS, 0..counted.len), &elements);
+    ensure!(wrong == 0, "{wrong} elements are wrong");
+    let start = spans.iter().map(|span| span.0).min().unwrap_or_default();
+    let end = spans.iter().map(|span| span.1).max().unwrap_or_default();
+    Ok(Outcome::new((SETTERS * job.ops) as u64, start, end))
+}

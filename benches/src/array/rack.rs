@@ -1,0 +1,233 @@
+//! What the project's own contenders do, on the workers of a rack: the array in all its ways, and shards by `apply_then`.
+//!
+//! A run ends when all its operations can be seen by everyone: merged at home, or acknowledged. Each worker then looks at the
+//! elements it owns, after the clock.
+
+use std::array;
+use std::cell::Cell;
+use std::rc::Rc;
+
+use anyhow::{Result, anyhow, bail, ensure};
+use exchange::array::{Job, Outcome, Work, sum_of, value, wrong};
+use exchange::now_ns;
+use gossamer::sync::Barrier;
+use gossamer::{NoRef, Place, Promise, Trust, promise};
+use gossamer_array::{Add, Array};
+
+use super::alone::passes;
+use super::run::Contender;
+use super::store;
+
+/// The most workers that take part.
+pub const WORKERS_MAX: usize = 16;
+/// Requests that a worker keeps in flight, by `apply_then`.
+const IN_FLIGHT_MAX: usize = 512;
+
+/// Runs the job, on machine 0.
+///
+/// # Errors
+/// A job that this contender has no part in; wrong sums or elements.
+pub fn measure(contender: Contender, job: Job) -> Result<Outcome> {
+    if matches!(job.work, Work::Gets | Work::Puts) {
+        return store::measure(contender, job);
+    }
+    if contender == Contender::Trusts && matches!(job.work, Work::Zipf | Work::Uniform) {
+        return increment_shards(job);
+    }
+    let reads = matches!(job.work, Work::Hits | Work::Sum | Work::Pass);
+    let array = Array::new(job.elements, 0u64)?;
+    if reads {
+        let fill = array.clone();
+        array.on_owners(move |own| {
+            for range in own {
+                fill.modify(range, |start, chunk| {
+                    chunk.iter_mut().enumerate().for_each(|(at, element)| *element = value(start + at));
+                });
+            }
+        });
+    }
+    match (contender, job.work) {
+        (Contender::Array, Work::Hits) => {
+            passes(&job, &array, |array| (0..array.len()).fold(0u64, |sum, index| sum.wrapping_add(array.get(index))))
+        }
+        (Contender::ArrayViews, Work::Sum) => passes(&job, &array, |array| sum_of_views(array, 0..array.len())),
+        (Contender::Array, Work::Pass) => {
+            first_pass(&job, &array, |array| job.remote().fold(0u64, |sum, index| sum.wrapping_add(array.get(index))))
+        }
+        (Contender::ArrayViews, Work::Pass) => first_pass(&job, &array, |array| sum_of_views(array, job.remote())),
+        (Contender::Array, Work::Sets) => {
+            let set = |array: &Array<u64>, index: usize| array.set(index, value(index));
+            on_array(job, array, move |array, picks| picks.iter().for_each(|&pick| set(array, pick as usize)))
+        }
+        (Contender::Array, Work::Zipf | Work::Uniform | Work::Dense) => on_array(job, array, |array, picks| {
+            picks.iter().for_each(|&pick| array.apply(pick as usize, Add, 1));
+        }),
+        (Contender::ArrayBulk, Work::Zipf | Work::Uniform | Work::Dense) => on_array(job, array, |array, picks| {
+            array.apply_all(Add, picks.iter().map(|&pick| (pick as usize, 1)));
+        }),
+        (Contender::ArrayLock, Work::Zipf) => on_array(job, array, |array, picks| {
+            for &pick in picks {
+                let element = array.write_lock(pick as usize);
+                element.set(element.get() + 1);
+            }
+        }),
+        (contender, work) => bail!("{contender:?} has no part in {work}"),
+    }
+}
+
+fn sum_of_views(array: &Array<u64>, range: std::ops::Range<usize>) -> u64 {
+    array.views(range).fold(0, |sum, chunk| chunk.iter().fold(sum, |sum, element| sum.wrapping_add(*element)))
+}
+
+/// Elements of the other of two workers, which this one has never seen.
+fn first_pass(job: &Job, array: &Array<u64>, sum: impl Fn(&Array<u64>) -> u64) -> Result<Outcome> {
+    let (range, here) = (job.remote(), gossamer::here());
+    let near = [range.start, range.end - 1].map(|index| array.owner(index).machine).contains(&here.machine);
+    ensure!(!near, "elements {range:?} are not all another machine's: two processes are needed");
+    let (start, sum, end) = (now_ns(), sum(array), now_ns());
+    ensure!(sum == sum_of(range.clone()), "the elements come to a wrong sum");
+    Ok(Outcome::new(range.len() as u64, start, end))
+}
+
+/// Each worker does `act` to its picks; then all changes are brought home.
+fn on_array(
+    job: Job,
+    array: Array<u64>,
+    act: impl Fn(&Array<u64>, &[u32]) + Clone + NoRef + Send + 'static,
+) -> Result<Outcome> {
+    team(job, move |barrier, places, own, picks| {
+        let workers = places.len();
+        let start_ns = now_ns();
+        act(&array, picks);
+        barrier.wait();
+        // Whoever looks has everything merged.
+        let ranges = array.owned(places[own]);
+        ranges.for_each(|range| _ = std::hint::black_box(sum_of_views(&array, range)));
+        let end_ns = now_ns();
+        barrier.wait();
+        let wrong = ranges.map(|range| {
+            let mut elements = vec![0; range.len()];
+            array.copy_to(range.start, &mut elements);
+            wrong(&job.expected(workers, range), &elements)
+        });
+        Part { ops: picks.len() as u64, start_ns, end_ns, wrong: wrong.sum() }
+    })
+}
+
+/// A worker's part of a run.
+#[derive(Clone, Copy)]
+pub struct Part {
+    /// Its operations.
+    pub ops: u64,
+    /// When its first one began.
+    pub start_ns: u64,
+    /// When its last one could be seen by everyone.
+    pub end_ns: u64,
+    /// Elements, or answers, that were not what they must be.
+    pub wrong: u64,
+}
+
+/// Runs `act` at each place, with its picks, and puts the parts together.
+///
+/// # Errors
+/// Something was wrong.
+pub fn team<A>(job: Job, act: A) -> Result<Outcome>
+where
+    A: Fn(&Barrier, &[Place], usize, &[u32]) -> Part + Clone + NoRef + Send + 'static,
+{
+    let places: Vec<Place> = gossamer::rack().places().collect();
+    let barrier = Barrier::new(places.len());
+    let fibers = places.iter().enumerate().map(|(own, &place)| {
+        let (act, barrier) = (act.clone(), barrier.clone());
+        gossamer::spawn_on(place, move || {
+            let places: Vec<Place> = gossamer::rack().places().collect();
+            let picks = job.picks(own);
+            barrier.wait();
+            act(&barrier, &places, own, &picks)
+        })
+    });
+    // All are started before the first is waited for.
+    let fibers: Vec<_> = fibers.collect();
+    let parts = fibers.into_iter().map(|fiber| fiber.join().map_err(|_| anyhow!("a fiber panicked")));
+    let parts = parts.collect::<Result<Vec<Part>>>()?;
+    let (wrong, ops): (u64, u64) = (parts.iter().map(|part| part.wrong).sum(), parts.iter().map(|part| part.ops).sum());
+    ensure!(wrong == 0, "{wrong} elements or answers are wrong");
+    let start = parts.iter().map(|part| part.start_ns).min().unwrap_or_default();
+    let end = parts.iter().map(|part| part.end_ns).max().unwrap_or_default();
+    Ok(Outcome::new(ops, start, end))
+}
+
+/// A `Vec` at each place, whose elements are incremented by `apply_then`.
+fn increment_shards(job: Job) -> Result<Outcome> {
+    let places: Vec<Place> = gossamer::rack().places().collect();
+    ensure!(places.len().is_power_of_two(), "{} workers do not share the elements evenly", places.len());
+    let each = job.elements / places.len();
+    let shards: [Option<Trust<Vec<u64>>>; WORKERS_MAX] =
+        array::from_fn(|own| Some(gossamer::entrust_with(*places.get(own)?, move || vec![0; each])));
+    team(job, move |barrier, places, own, picks| {
+        let shard = |owner: usize| shards[owner].as_ref().unwrap_or_else(|| unreachable!("each place has a shard"));
+        let (start_ns, in_flight) = (now_ns(), Rc::new(InFlight::default()));
+        for &pick in picks {
+            let (owner, at) = (pick as usize / each, pick as usize % each);
+            in_flight.begin();
+            let done = Rc::clone(&in_flight);
+            shard(owner).apply_then(move |shard| shard[at] += 1, move |()| done.end(true));
+        }
+        in_flight.wait_for(0);
+        let end_ns = now_ns();
+        barrier.wait();
+        let workers = places.len();
+        let count = move |shard: &mut Vec<u64>| wrong(&job.expected(workers, own * each..(own + 1) * each), &*shard);
+        Part { ops: picks.len() as u64, start_ns, end_ns, wrong: shard(own).apply(count) }
+    })
+}
+
+/// Requests of a worker that are not answered yet.
+#[derive(Default)]
+pub struct InFlight {
+    count: Cell<usize>,
+    wrong: Cell<u64>,
+    /// A fiber waits until no more than so many are in flight.
+    waits_for: Cell<usize>,
+    waiting: Cell<Option<Promise<()>>>,
+}
+
+impl InFlight {
+    /// One more; waits where there are too many.
+    #[inline(always)]
+    pub fn begin(&self) {
+        if self.count.get() == IN_FLIGHT_MAX {
+            self.wait_for(IN_FLIGHT_MAX / 2);
+        }
+        self.count.set(self.count.get() + 1);
+    }
+
+    /// One is answered, and as it must be or not.
+    #[inline(always)]
+    pub fn end(&self, is_good: bool) {
+        self.wrong.set(self.wrong.get() + u64::from(!is_good));
+        self.count.set(self.count.get() - 1);
+        if self.count.get() <= self.waits_for.get()
+            && let Some(promise) = self.waiting.take()
+        {
+            promise.keep(());
+        }
+    }
+
+    /// Wrong answers.
+    pub fn wrong(&self) -> u64 {
+        self.wrong.get()
+    }
+
+    /// Lets other fibers run until no more than so many are in flight.
+    pub fn wait_for(&self, count: usize) {
+        if self.count.get() > count {
+            let (kept, pending) = promise();
+            self.waits_for.set(count);
+            self.waiting.set(Some(kept));
+            if let Err(error) = pending.wait() {
+                panic!("the worker of this very fiber did not keep its promise: {error}");
+            }
+        }
+    }
+}

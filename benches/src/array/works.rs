@@ -1,0 +1,270 @@
+//! What `array` measures: which contenders take part in which work, at which size, and the targets.
+//!
+//! Not here: how a contender is started (programs.rs), what it does (rack.rs, alone.rs, store.rs, graphs.rs, benches/mpi, benches/shmem,
+//! benches/lamellar, benches/graphs).
+
+use exchange::array::{Job, Work};
+
+use super::{ArrayBench, Series};
+use crate::verdict::{Verdict, ratio, verdict_at_least};
+
+/// One contender in one work.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// What it is compared in.
+    pub group: String,
+    /// Who takes part.
+    pub contender: &'static str,
+    /// What it does.
+    pub job: Job,
+}
+
+/// A work: its size, and who takes part with how many operations of each worker. Some are so slow that they do fewer.
+struct Row {
+    work: Work,
+    what: &'static str,
+    elements: usize,
+    contenders: &'static [(&'static str, usize)],
+}
+
+/// 64 MiB of elements.
+const LARGE: usize = 1 << 23;
+
+const ROWS: [Row; 10] = [
+    Row {
+        work: Work::Hits,
+        what: "one worker reads its own elements in order, 1 MiB; `vec` one at a time",
+        elements: 1 << 17,
+        contenders: &[("vec", 1 << 27), ("counted", 1 << 24), ("array", 1 << 26)],
+    },
+    Row {
+        work: Work::Sum,
+        what: "one worker adds up its own elements, 64 MiB",
+        elements: LARGE,
+        contenders: &[("vec", 1 << 26), ("array-views", 1 << 26)],
+    },
+    Row {
+        work: Work::Sets,
+        what: "two workers of a process set elements at random, 8 MiB",
+        elements: 1 << 20,
+        contenders: &[("counted", 1 << 22), ("array", 1 << 17)],
+    },
+    Row {
+        work: Work::Pass,
+        what: "one process reads the other one's elements in order, once, 32 MiB at most",
+        elements: LARGE,
+        contenders: &[
+            ("array", LARGE),
+            ("array-views", LARGE),
+            ("memcpy", LARGE),
+            ("mpi", 1 << 20),
+            ("mpi-4k", LARGE),
+            ("shmem", 1 << 20),
+            ("lamellar", 1 << 16),
+        ],
+    },
+    Row {
+        work: Work::Zipf,
+        what: "two processes increment elements by a Zipf distribution, 8 MiB",
+        elements: 1 << 20,
+        contenders: &[
+            ("array", 1 << 23),
+            ("array-bulk", 1 << 21),
+            ("array-lock", 1 << 15),
+            ("apply_then", 1 << 21),
+            ("mpi", 1 << 19),
+            ("lamellar", 1 << 20),
+        ],
+    },
+    Row {
+        work: Work::Uniform,
+        what: "two processes increment elements at random, 64 MiB",
+        elements: LARGE,
+        contenders: &[
+            ("array", 1 << 19),
+            ("array-bulk", 1 << 22),
+            ("apply_then", 1 << 21),
+            ("mpi", 1 << 19),
+            ("lamellar", 1 << 20),
+        ],
+    },
+    Row {
+        work: Work::Ranks,
+        what: "PageRank of a Kronecker graph, scale 20: edges times rounds; two processes, one of two workers, of one; `graph`: two threads",
+        elements: 1 << 20,
+        contenders: GRAPHS,
+    },
+    Row { work: Work::Labels, what: "components of the same graph: edges", elements: 1 << 20, contenders: GRAPHS },
+    Row {
+        work: Work::Gets,
+        what: "two processes get values of 100 bytes by a Zipf distribution, 131,072 keys; `apply_then`: maps",
+        elements: 1 << 17,
+        contenders: &[("array", 1 << 20), ("apply_then", 1 << 20)],
+    },
+    Row {
+        work: Work::Puts,
+        what: "the same, and of twenty operations one puts",
+        elements: 1 << 17,
+        contenders: &[("array", 1 << 17), ("apply_then", 1 << 20)],
+    },
+];
+/// With 20 rounds, in `ranks`.
+const GRAPHS: &[(&str, usize)] = &[("array", 20), ("array-threads", 20), ("array-single", 20), ("graph", 20)];
+
+/// Increments of a chunk of 4 KiB, before its home looks at it.
+const DENSITIES: [usize; 6] = [1, 8, 64, 256, 1024, 4096];
+/// 1,024 chunks of the other one.
+const DENSE_ELEMENTS: usize = 1 << 20;
+const DENSE: Row = Row {
+    work: Work::Dense,
+    what: "one process increments elements of each chunk of the other one",
+    elements: DENSE_ELEMENTS,
+    contenders: &[("array", 1), ("array-bulk", 1)],
+};
+
+/// In which table of the document a work stands.
+pub fn table(work: Work) -> &'static str {
+    match work {
+        Work::Hits | Work::Sum | Work::Sets => "one process",
+        Work::Pass | Work::Zipf | Work::Uniform => "two processes",
+        Work::Ranks | Work::Labels | Work::Gets | Work::Puts => "programs",
+        Work::Dense => "densities",
+    }
+}
+
+/// What is done in a group.
+pub fn what(work: Work) -> &'static str {
+    ROWS.iter().find(|row| row.work == work).map_or(DENSE.what, |row| row.what)
+}
+
+/// All that was asked for, one work after the other.
+pub fn entries(options: &ArrayBench) -> Vec<Entry> {
+    let is_small = options.comparison.smoke;
+    let size = |elements: usize| if is_small { elements.min(1 << 12) } else { elements };
+    let mut entries = Vec::new();
+    let mut add = |row: &Row, group: String, per_chunk: usize| {
+        if !options.works.is_empty() && !options.works.contains(&row.work) {
+            return;
+        }
+        for &(contender, ops) in row.contenders {
+            if options.only.is_empty() || options.only.iter().any(|name| name == contender) {
+                let ops = if is_small { ops.min(2000) } else { ops };
+                let job = Job { work: row.work, elements: size(row.elements), ops, per_chunk, seed: options.seed };
+                entries.push(Entry { group: group.clone(), contender, job });
+            }
+        }
+    };
+    for row in &ROWS {
+        add(row, row.work.to_string(), 1);
+    }
+    for density in DENSITIES.into_iter().filter(|&density| !is_small || density < 100) {
+        add(&DENSE, format!("{}-{density}", Work::Dense), density);
+    }
+    entries
+}
+
+/// The names of all contenders.
+pub fn contenders() -> Vec<&'static str> {
+    let mut all: Vec<_> = ROWS.iter().flat_map(|row| row.contenders).map(|(contender, _)| *contender).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+fn rate(series: &[Series], group: &str, contender: &str) -> Option<f64> {
+    series.iter().find(|one| one.group == group && one.contender == contender).map(|one| one.median_mops)
+}
+
+/// The targets, as ratios of rates.
+pub fn verdicts(series: &[Series]) -> Vec<Verdict> {
+    let over = |group: &str, of: &str, to: &str, wanted: f64| {
+        let reached = ratio(rate(series, group, of), rate(series, group, to));
+        verdict_at_least(format!("{group}: {of} over {to}"), wanted, reached)
+    };
+    let mut verdicts = vec![
+        over("hits", "array", "vec", 0.15),
+        over("hits", "array", "counted", 4.0),
+        over("sum", "array-views", "vec", 0.85),
+        over("pass", "array", "mpi", 5.0),
+        over("pass", "array", "shmem", 5.0),
+        over("pass", "array", "lamellar", 100.0),
+        over("pass", "array-views", "memcpy", 0.25),
+        over("zipf", "array", "apply_then", 5.0),
+        over("zipf", "array", "lamellar", 5.0),
+        over("zipf", "array", "mpi", 10.0),
+        over("zipf", "array", "array-lock", 20.0),
+        over("ranks", "array", "graph", 1.0),
+        over("ranks", "array", "array-single", 1.3),
+        over("labels", "array", "graph", 1.0),
+        over("labels", "array", "array-single", 1.3),
+        over("gets", "array", "apply_then", 2.0),
+        over("puts", "array", "apply_then", 1.0),
+    ];
+    // Who was not measured might have been the best.
+    let others = ["array", "apply_then", "mpi", "lamellar"].map(|contender| rate(series, "uniform", contender));
+    let best = others.into_iter().try_fold(0f64, |best, rate| Some(best.max(rate?)));
+    let reached = ratio(rate(series, "uniform", "array-bulk"), best);
+    verdicts.push(verdict_at_least("uniform: array-bulk over the best of the others", 1.0, reached));
+    verdicts
+}
+
+/// Increments of a chunk at which combining and delegating are as fast: between two measured densities, where the logarithm of their
+/// ratio passes through 0. `None` if one of them is the faster everywhere.
+pub fn crossing(series: &[Series]) -> Option<f64> {
+    let at = |density: &usize| {
+        let group = format!("{}-{density}", Work::Dense);
+        let over = ratio(rate(series, &group, "array"), rate(series, &group, "array-bulk"))?;
+        Some(((*density as f64).ln(), over.ln()))
+    };
+    let points: Vec<(f64, f64)> = DENSITIES.iter().filter_map(at).collect();
+    let pair = points.windows(2).find(|pair| pair[0].1 < 0.0 && pair[1].1 >= 0.0)?;
+    let [(x, y), (next_x, next_y)] = [pair[0], pair[1]];
+    Some((x + (next_x - x) * -y / (next_y - y)).exp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(group: &str, contender: &str, median_mops: f64) -> Series {
+        let work = Work::Zipf;
+        Series {
+            table: table(work).to_owned(),
+            group: group.to_owned(),
+            work,
+            contender: contender.to_owned(),
+            elements: 1,
+            per_chunk: 1,
+            median_mops,
+            samples: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn targets_are_ratios_within_a_group() {
+        let series = [at("hits", "array", 3.0), at("hits", "vec", 10.0), at("sum", "counted", 1.0)];
+        let verdicts = verdicts(&series);
+        let reached = |what: &str| verdicts.iter().find(|verdict| verdict.target == what).unwrap().reached;
+        assert_eq!(reached("hits: array over vec"), Some(0.3));
+        assert_eq!(reached("hits: array over counted"), None);
+    }
+
+    #[test]
+    fn the_best_of_the_others_is_known_when_all_are() {
+        let mut series = vec![at("uniform", "array-bulk", 6.0), at("uniform", "array", 1.0), at("uniform", "mpi", 3.0)];
+        series.push(at("uniform", "apply_then", 2.0));
+        assert_eq!(verdicts(&series).last().unwrap().reached, None);
+        series.push(at("uniform", "lamellar", 0.5));
+        assert_eq!(verdicts(&series).last().unwrap().reached, Some(2.0));
+    }
+
+    #[test]
+    fn the_crossing_lies_between_densities() {
+        let of = |density: usize, ratio: f64| {
+            [at(&format!("dense-{density}"), "array", ratio), at(&format!("dense-{density}"), "array-bulk", 1.0)]
+        };
+        let series: Vec<_> = [of(8, 0.25), of(64, 0.5), of(256, 2.0)].into_iter().flatten().collect();
+        assert!((crossing(&series).unwrap() - 128.0).abs() < 1e-9);
+        assert_eq!(crossing(&series[..4]), None);
+    }
+}
