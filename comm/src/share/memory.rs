@@ -9,7 +9,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Resource, getrlimit};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -215,6 +215,11 @@ impl Share {
     /// takes a page that nobody accounts for.
     pub fn words(&self) -> &[AtomicU64] {
         self.data.words(0, self.bytes()).unwrap_or(&[])
+    }
+
+    /// The file in which it lies, and where, to map it once more.
+    pub fn file(&self) -> (BorrowedFd<'_>, u64) {
+        (self.file.file.as_fd(), self.place(0))
     }
 
     /// Whether all of these bytes are committed; not, where they are not all inside.
