@@ -12,6 +12,8 @@ const STACK_BYTES: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct Builder {
     pub(crate) stack_bytes: usize,
+    /// Whether each machine has a keeper (`keeper.rs`).
+    pub(crate) has_keepers: bool,
 }
 
 /// A start with settings of its own; [`Builder::main`] is the start itself.
@@ -25,7 +27,7 @@ pub struct Builder {
 /// gossamer::builder().stack_bytes(8 << 20).main(gsm_main, 2);
 /// ```
 pub fn builder() -> Builder {
-    Builder { stack_bytes: STACK_BYTES }
+    Builder { stack_bytes: STACK_BYTES, has_keepers: false }
 }
 
 impl Builder {

@@ -29,7 +29,7 @@ use crate::fate::News;
 use crate::over_verbs::{Candidate, Offer, Reached, Topology, better_transports};
 use crate::rack::Transport;
 use crate::remote::{Hello, Image, Layout, Slots, exchange};
-use crate::workers;
+use crate::workers::{self, Asked};
 
 /// Endpoint descriptor of a machine: what the others must know to connect to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,7 +71,7 @@ pub(crate) fn connect(
     memory: Option<shm::Bootstrap>,
     control: &Control,
     news: &Receiver<News>,
-    threads: usize,
+    asked: Asked,
     image: &Image,
 ) -> Result<Connected, StartError> {
     let deadline = Deadline { start: Instant::now(), limit: Duration::from_millis(plan.start_timeout_ms) };
@@ -89,7 +89,8 @@ pub(crate) fn connect(
     let offers: Vec<Option<Offer>> = endpoints.iter().map(|endpoint| endpoint.verbs.clone()).collect();
     let transports = better_transports(plan, own, &transports, &offers);
     let candidate = candidate.filter(|_| transports.contains(&Transport::Verbs));
-    let layout = Arc::new(Layout::new(workers::divide(plan, &cores, threads)?, Slots::of(plan)));
+    let layout =
+        Arc::new(Layout::with_hidden(workers::divide(plan, &cores, asked.threads)?, asked.hidden, Slots::of(plan)));
     let threads: Vec<u16> = (0..layout.machines()).map(|machine| layout.threads(machine)).collect();
     let (own, transports, threads) = (MachineId(own), &transports[..], &threads[..]);
     let topology = Topology { own, transports, offers: &offers, threads, deadline: Instant::now() + deadline.left() };

@@ -52,6 +52,7 @@ mod entrust;
 mod error;
 mod fate;
 pub mod file;
+mod keeper;
 pub mod link;
 mod meet;
 mod over_verbs;

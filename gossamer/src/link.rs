@@ -1,4 +1,5 @@
-//! Shares for the crates above (`gossamer-heap`, `gossamer-region`): memory that other machines read one-sidedly. Not for programs.
+//! Shares for the crates above (`gossamer-heap`, `gossamer-region`), memory that other machines read one-sidedly; keepers (`keeper.rs`); the end of
+//! the program. Not for programs.
 //!
 //! A share is opened once a machine, by number; what each number is for, the crates agree on in [`HEAP`]. Machines of one host map each other's
 //! ([`mapped`]); from others, a worker reads over its own connection ([`read`], [`take`]), which no worker of theirs takes part in.
@@ -14,10 +15,15 @@ use std::time::Duration;
 use comm::shm::{self, ShmFabric};
 use comm::{Error, Fabric, MachineId, Share, ShareId, Ticket, WORD_BYTES};
 
+use trust::TrusteeReference;
+
+use crate::Builder;
 use crate::remote::connections::{self, Connection};
 
 /// The share in which objects of `gossamer-heap` lie.
 pub const HEAP: ShareId = ShareId(0);
+/// The share in which pages of `gossamer-region` lie.
+pub const REGION: ShareId = ShareId(1);
 
 static FABRIC: OnceLock<Weak<dyn Fabric>> = OnceLock::new();
 /// Of a program that is one process.
@@ -42,6 +48,26 @@ fn with<R>(f: impl FnOnce(&dyn Fabric) -> Result<R, Error>) -> Result<R, Error> 
 
 fn alone() -> Result<ShmFabric, Error> {
     ShmFabric::open(shm::create(1)?.bootstrap(MachineId(0))?, WORD_BYTES, Duration::from_secs(1))
+}
+
+/// With a keeper on each machine, if there are several.
+pub fn with_keepers(builder: Builder) -> Builder {
+    Builder { has_keepers: true, ..builder }
+}
+
+/// Whether the program was started with keepers.
+pub fn has_keepers() -> bool {
+    crate::keeper::is_started()
+}
+
+/// The keeper of a machine, where the program was started with keepers and has several machines.
+pub fn keeper(machine: u16) -> TrusteeReference {
+    crate::rack().keeper(machine)
+}
+
+/// Ends the program, which cannot go on, with this cause.
+pub fn end(cause: &str) -> ! {
+    crate::fate::end(cause)
 }
 
 /// Opens a share of this machine: so many bytes of addresses, of which nothing is committed.

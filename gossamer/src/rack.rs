@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use trust::{TrusteeId, TrusteeReference};
 
-use crate::service;
+use crate::{keeper, service};
 
 /// A worker of the rack.
 ///
@@ -193,6 +193,12 @@ impl Rack {
     /// The service thread of another machine (`service.rs`).
     pub(crate) fn service(&self, machine: u16) -> TrusteeReference {
         let place = service::place(machine, self.machines[usize::from(machine)].workers);
+        TrusteeReference::from_id(place.trustee_id())
+    }
+
+    /// The keeper of a machine (`keeper.rs`).
+    pub(crate) fn keeper(&self, machine: u16) -> TrusteeReference {
+        let place = keeper::place(machine, self.machines[usize::from(machine)].workers);
         TrusteeReference::from_id(place.trustee_id())
     }
 

@@ -20,6 +20,9 @@ use crate::builder::Builder;
 use crate::error::StartError;
 use crate::{Place, workers};
 
+/// Threads of a machine behind its workers, where the program has no keepers.
+pub(crate) const ALONE: u16 = 1;
+
 /// Where it is, on a machine with so many workers: behind them, at a place that the program has not.
 pub(crate) fn place(machine: u16, workers: u16) -> Place {
     Place { machine, worker: workers }

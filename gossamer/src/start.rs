@@ -23,7 +23,8 @@ use crate::fate;
 use crate::meet::{self, Start};
 use crate::rack::{Machine, Program, Rack, Transport};
 use crate::remote::{Image, Layout, Slots, Wiring};
-use crate::{Place, service, stuck, workers};
+use crate::workers::Asked;
+use crate::{Place, keeper, service, stuck, workers};
 
 /// What [`Rack::starter`] says where a launcher of ours has started the program.
 const LAUNCHER: &str = "gossamer-launch";
@@ -84,12 +85,12 @@ pub(crate) fn start<F: FnOnce() + Send + 'static>(settings: &Builder, gsm_main: 
 fn run_alone<F: FnOnce() + Send + 'static>(settings: &Builder, gsm_main: F, threads: usize) -> Result<u8, StartError> {
     let workers = workers::alone(threads)?;
     let pool = workers::builder(settings, workers, 0).try_build()?;
-    let slots_bytes = Layout::new(vec![workers], Slots::SHM).slots_bytes(0);
+    let slots_bytes = Layout::with_hidden(vec![workers], service::ALONE, Slots::SHM).slots_bytes(0);
     let (address, process) = (std::net::Ipv4Addr::LOCALHOST.into(), std::process::id());
     let machine = Machine { workers, host: host(), address, process, slots_bytes, transport: Transport::Here };
     begin(Rack { machine: 0, machines: vec![machine], starter: "alone".to_owned() }, &pool);
     crate::view::serve_alone();
-    Ok(run_first_fiber(Threads { workers: pool, service: None }, gsm_main))
+    Ok(run_first_fiber(Threads { workers: pool, service: None, keeper: None }, gsm_main))
 }
 
 /// The program as one machine of several. Returns its exit status, on machine 0.
@@ -103,7 +104,8 @@ fn run_machine<F: FnOnce() + Send + 'static>(
     let Bootstrap { machine: own, plan, memory, control } = bootstrap;
     let (control, news) = fate::share(control).map_err(StartError::Thread)?;
     let image = Image::of_program().map_err(StartError::Image)?;
-    let connected = connect(own, &plan, memory, &control, &news, threads, image)?;
+    let hidden = if settings.has_keepers { keeper::WITH_SERVICE } else { service::ALONE };
+    let connected = connect(own, &plan, memory, &control, &news, Asked { threads, hidden }, image)?;
     drop(news);
     let Connected { fabric, layout, hellos, transports } = connected;
     let slots_bytes = layout.slots_bytes(own) as u64;
@@ -114,6 +116,7 @@ fn run_machine<F: FnOnce() + Send + 'static>(
     let threads = Threads {
         workers: workers::start_pool(settings, &plan, layout.workers(), own)?,
         service: if layout.machines() > 1 { Some(service::start(settings, &plan, own)?) } else { None },
+        keeper: if layout.has_keepers() { Some(keeper::start(settings, &plan, own)?) } else { None },
     };
     let machines = hellos.into_iter().zip(transports).map(|(hello, transport)| Machine {
         workers: hello.workers,
@@ -140,10 +143,11 @@ fn begin(rack: Rack, pool: &Threadpool) {
     assert!(Program::begin(rack, trustees), "`gossamer::main` was called before: a process runs one program");
 }
 
-/// The threads of this machine that delegate, in the order in which they end: the service thread sends the last
-/// counts of all others.
+/// The threads of this machine that delegate, in the order in which they end: workers may stand still until the keeper has done
+/// something, and the service thread sends the last counts of all others.
 struct Threads {
     workers: Threadpool,
+    keeper: Option<Threadpool>,
     service: Option<Threadpool>,
 }
 
@@ -151,12 +155,13 @@ impl Threads {
     /// Attaches them to those of the other machines.
     fn attach(&self, own: u16, wiring: &Wiring) -> Result<(), StartError> {
         let workers = self.workers.trustees();
-        let place = service::place(own, workers.len() as u16);
-        let service = self.service.iter().map(|service| (place, service.trustees()[0]));
+        let count = workers.len() as u16;
+        let service = self.service.iter().map(|service| (service::place(own, count), service.trustees()[0]));
+        let keeper = self.keeper.iter().map(|keeper| (keeper::place(own, count), keeper.trustees()[0]));
         let workers = (0..).map(|worker| Place::of(own, worker)).zip(workers.iter().copied());
         // The service thread first: a worker that is attached may at once have a trust that a thread without links
         // counts.
-        for (place, trustee) in service.chain(workers) {
+        for (place, trustee) in service.chain(keeper).chain(workers) {
             if trustee.id() != place.trustee_id() {
                 return Err(StartError::TooLate(1));
             }

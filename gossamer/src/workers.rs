@@ -11,8 +11,17 @@ use crate::bootstrap::{HostPlan, Plan};
 use crate::builder::Builder;
 use crate::error::StartError;
 
-/// One number stands for a connection that no worker uses (`remote/hello.rs`), and one is the service thread's.
-pub(crate) const WORKERS_MAX: usize = u16::MAX as usize - 2;
+/// One number stands for a connection that no worker uses (`remote/hello.rs`), two are the service thread's and the keeper's.
+pub(crate) const WORKERS_MAX: usize = u16::MAX as usize - 3;
+
+/// What threads a program asks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    /// Workers in all; 0: as many as there are cores.
+    pub(crate) threads: usize,
+    /// Threads of each machine that are none of its workers.
+    pub(crate) hidden: u16,
+}
 
 /// The workers of a program that runs as one process: `threads`, or (0) as many as there are cores.
 pub(crate) fn alone(threads: usize) -> Result<u16, StartError> {

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! magic u64 | version u16 | machine u16 | machines u16 | workers u16 | slot bytes u32 | process u32 | shape u64
-//! | slots of a pair u16 | length u8, build id (32 bytes) | length u8, host name (up to 70 bytes) | .. | flag u64
+//! | slots of a pair u16 | hidden u16 | length u8, build id (32 bytes) | length u8, host name (up to 70 bytes) | .. | flag u64
 //! ```
 //!
 //! Invariant: a hello is read from a copy and checked before anything of it is used; the same bytes stand at the same
@@ -23,8 +23,8 @@ use crate::error::StartError;
 pub(super) const HELLO_BYTES: usize = 256;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"gossamer");
-const VERSION: u16 = 2;
-const FIXED_BYTES: usize = 34;
+const VERSION: u16 = 3;
+const FIXED_BYTES: usize = 36;
 const NAME: usize = FIXED_BYTES + 1 + BUILD_BYTES_MAX;
 const NAME_BYTES_MAX: usize = 70;
 const FLAG: usize = HELLO_BYTES - 8;
@@ -42,6 +42,8 @@ pub(crate) struct Hello {
     pub(crate) machines: u16,
     pub(crate) workers: u16,
     pub(crate) slots: Slots,
+    /// Threads behind the workers.
+    pub(crate) hidden: u16,
     pub(crate) process: u32,
     pub(crate) image: ImageId,
     /// Cut to 70 bytes.
@@ -59,6 +61,7 @@ impl Hello {
         bytes.extend_from_slice(&self.process.to_ne_bytes());
         bytes.extend_from_slice(&self.image.shape.to_ne_bytes());
         bytes.extend_from_slice(&self.slots.per_pair.to_ne_bytes());
+        bytes.extend_from_slice(&self.hidden.to_ne_bytes());
         let build = &self.image.build[..self.image.build.len().min(BUILD_BYTES_MAX)];
         bytes.push(build.len() as u8);
         bytes.extend_from_slice(build);
@@ -89,6 +92,7 @@ impl Hello {
             machines: u16_at(12),
             workers: u16_at(14),
             slots: Slots { per_pair: u16_at(32), bytes: u32_at(16) as usize },
+            hidden: u16_at(34),
             process: u32_at(20),
             image: ImageId { build: text(FIXED_BYTES, BUILD_BYTES_MAX)?.to_vec(), shape: u64_at(24) },
             host: str::from_utf8(text(NAME, NAME_BYTES_MAX)?).ok()?.to_owned(),
@@ -110,6 +114,7 @@ pub(crate) fn exchange(
         machines: layout.machines(),
         workers: layout.workers()[usize::from(own)],
         slots: layout.slots(),
+        hidden: layout.hidden(),
         process: std::process::id(),
         image: image.clone(),
         host,
@@ -166,11 +171,12 @@ fn check(mine: &Hello, theirs: &Hello, machine: u16, layout: &Layout) -> Result<
             image: theirs.image.to_string(),
         });
     }
-    let say = |machine, machines, workers, slots: Slots| {
-        format!("machine {machine} of {machines} with {workers} workers and {slots}")
+    let say = |machine, machines, workers, hidden, slots: Slots| {
+        format!("machine {machine} of {machines} with {workers} workers, {hidden} more threads and {slots}")
     };
-    let expected = say(machine, layout.machines(), layout.workers()[usize::from(machine)], layout.slots());
-    let theirs = say(theirs.machine, theirs.machines, theirs.workers, theirs.slots);
+    let workers = layout.workers()[usize::from(machine)];
+    let expected = say(machine, layout.machines(), workers, layout.hidden(), layout.slots());
+    let theirs = say(theirs.machine, theirs.machines, theirs.workers, theirs.hidden, theirs.slots);
     if theirs != expected {
         return Err(StartError::OtherLayout { machine, theirs, expected });
     }
@@ -184,7 +190,7 @@ mod tests {
     fn hello() -> Hello {
         let image = ImageId { build: vec![7; 20], shape: 5 };
         let (slots, host) = (Slots::SHM, "größe".to_owned());
-        Hello { machine: 1, machines: 2, workers: 3, slots, process: 9, image, host }
+        Hello { machine: 1, machines: 2, workers: 3, slots, hidden: 1, process: 9, image, host }
     }
 
     #[test]

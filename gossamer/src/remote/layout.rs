@@ -9,8 +9,9 @@
 //! answer slots   [own thread as client]  [thread of another machine as trustee] [0, 1, ..]
 //! ```
 //!
-//! The threads of a machine are its workers and behind them, if there are other machines, its service thread. A pair
-//! of threads of which one is a service thread has one slot, for little goes there.
+//! The threads of a machine are its workers and behind them, if there are other machines, its hidden ones: the service
+//! thread, and the keeper if the program has keepers. A pair of threads of which one is hidden has one slot, for little
+//! goes there.
 //!
 //! Every machine computes the same from the numbers of workers and the slots of a pair, so no addresses are exchanged.
 
@@ -19,7 +20,7 @@ use std::fmt;
 use super::hello::HELLO_BYTES;
 use super::slot::TRAILER_BYTES;
 use crate::bootstrap::Plan;
-use crate::{Place, service};
+use crate::{Place, keeper, service};
 
 /// Bytes of a park word with the cache lines it has for itself.
 const PARK_BYTES: usize = 128;
@@ -78,20 +79,28 @@ pub(crate) struct Layout {
     /// Workers of all machines before this one.
     before: Vec<usize>,
     total: usize,
+    /// Threads of each machine behind its workers, if there are other machines.
+    hidden: u16,
     slots: Slots,
 }
 
 impl Layout {
-    /// For machines with these numbers of workers. Where that many slots would take more than 512 MiB of a machine's
-    /// memory, pairs have fewer: half, a quarter and so on, one at least.
+    /// For machines with these numbers of workers, and a service thread each.
+    #[cfg(test)]
     pub(crate) fn new(workers: Vec<u16>, slots: Slots) -> Layout {
+        Layout::with_hidden(workers, service::ALONE, slots)
+    }
+
+    /// For machines with these numbers of workers, and so many hidden threads each. Where that many slots would take
+    /// more than 512 MiB of a machine's memory, pairs have fewer: half, a quarter and so on, one at least.
+    pub(crate) fn with_hidden(workers: Vec<u16>, hidden: u16, slots: Slots) -> Layout {
         let mut total = 0;
         let mut before = Vec::with_capacity(workers.len());
         for &count in &workers {
             before.push(total);
             total += usize::from(count);
         }
-        let mut layout = Layout { workers, before, total, slots };
+        let mut layout = Layout { workers, before, total, hidden, slots };
         let too_large =
             |layout: &Layout| (0..layout.machines()).any(|machine| layout.slots_bytes(machine) > SLOTS_BYTES_MAX);
         while layout.slots.per_pair > 1 && too_large(&layout) {
@@ -110,7 +119,7 @@ impl Layout {
 
     /// How many threads of a machine have slots.
     pub(crate) fn threads(&self, machine: u16) -> u16 {
-        self.workers[usize::from(machine)] + u16::from(self.machines() > 1)
+        self.workers[usize::from(machine)] + if self.machines() > 1 { self.hidden } else { 0 }
     }
 
     /// The service thread of a machine, if there are other machines.
@@ -118,8 +127,18 @@ impl Layout {
         service::place(machine, self.workers[usize::from(machine)])
     }
 
-    fn is_service(&self, thread: Place) -> bool {
-        thread == self.service(thread.machine)
+    pub(crate) fn has_keepers(&self) -> bool {
+        self.machines() > 1 && self.hidden == keeper::WITH_SERVICE
+    }
+
+    /// Threads of each machine behind its workers, if there are other machines.
+    pub(super) fn hidden(&self) -> u16 {
+        self.hidden
+    }
+
+    /// Which of the hidden threads of its machine a thread is, if it is one.
+    fn hidden_index(&self, thread: Place) -> Option<usize> {
+        thread.worker.checked_sub(self.workers[usize::from(thread.machine)]).map(usize::from)
     }
 
     /// Those of a pair of workers.
@@ -129,7 +148,8 @@ impl Layout {
 
     /// Those of this pair of threads.
     pub(super) fn slots_of(&self, one: Place, other: Place) -> Slots {
-        let per_pair = if self.is_service(one) || self.is_service(other) { 1 } else { self.slots.per_pair };
+        let is_hidden = |thread| self.hidden_index(thread).is_some();
+        let per_pair = if is_hidden(one) || is_hidden(other) { 1 } else { self.slots.per_pair };
         Slots { per_pair, ..self.slots }
     }
 
@@ -199,24 +219,39 @@ impl Layout {
 
     /// How many words or slots a square has, where a pair of workers has `per_pair` of them and each other pair one.
     fn square(&self, machine: u16, per_pair: u16) -> usize {
-        usize::from(self.workers[usize::from(machine)]) * self.row(machine, per_pair) + self.row(machine, 1)
+        let workers = usize::from(self.workers[usize::from(machine)]);
+        workers * self.row(machine, per_pair) + usize::from(self.hidden) * self.row(machine, 1)
     }
 
-    /// Of these, how many a row has: one of a worker, or that of the service thread, which has one for each pair.
+    /// Of these, how many a row has: one of a worker, or that of a hidden thread, which has one for each pair.
     fn row(&self, machine: u16, per_pair: u16) -> usize {
-        self.others(machine) * usize::from(per_pair) + self.workers.len() - 1
+        self.others(machine) * usize::from(per_pair) + usize::from(self.hidden) * (self.workers.len() - 1)
     }
 
-    /// Of these, which is the first of the pair of `own` and `other`, in a square of `own`'s machine.
+    /// Of these, which is the first of the pair of `own` and `other`, in a square of `own`'s machine. A row has all
+    /// threads of the other machines, one machine after the other.
     fn first(&self, own: Place, other: Place, per_pair: u16) -> usize {
         let is_behind = other.machine > own.machine;
-        let services = usize::from(other.machine) - usize::from(is_behind);
-        let mut workers = self.before[usize::from(other.machine)] + usize::from(other.worker);
+        let mut workers = self.before[usize::from(other.machine)];
+        let mut hidden = usize::from(self.hidden) * (usize::from(other.machine) - usize::from(is_behind));
+        match self.hidden_index(other) {
+            None => workers += usize::from(other.worker),
+            Some(index) => {
+                workers += usize::from(self.workers[usize::from(other.machine)]);
+                hidden += index;
+            }
+        }
         if is_behind {
             workers -= usize::from(self.workers[usize::from(own.machine)]);
         }
-        let each = if self.is_service(own) { 1 } else { usize::from(per_pair) };
-        usize::from(own.worker) * self.row(own.machine, per_pair) + workers * each + services
+        let (rows, each) = match self.hidden_index(own) {
+            None => (usize::from(own.worker) * self.row(own.machine, per_pair), usize::from(per_pair)),
+            Some(index) => {
+                let of_workers = usize::from(self.workers[usize::from(own.machine)]) * self.row(own.machine, per_pair);
+                (of_workers + index * self.row(own.machine, 1), 1)
+            }
+        };
+        rows + workers * each + hidden
     }
 }
 
@@ -228,12 +263,16 @@ mod tests {
     proptest! {
         /// Every word, hello and slot of a machine has its own bytes, and together they fill the region.
         #[test]
-        fn nothing_overlaps_and_nothing_is_left(workers in prop::collection::vec(1u16..5, 1..6), per_pair in 1u16..9) {
+        fn nothing_overlaps_and_nothing_is_left(
+            workers in prop::collection::vec(1u16..5, 1..6),
+            hidden in 1u16..3,
+            per_pair in 1u16..9,
+        ) {
             let slots = Slots { per_pair, bytes: 1024 };
-            let layout = Layout::new(workers.clone(), slots);
-            let service = u16::from(workers.len() > 1);
+            let layout = Layout::with_hidden(workers.clone(), hidden, slots);
+            let hidden = if workers.len() > 1 { hidden } else { 0 };
             let threads = || (0u16..).zip(&workers).flat_map(|(machine, &count)| {
-                (0..count + service).map(move |worker| Place { machine, worker })
+                (0..count + hidden).map(move |worker| Place { machine, worker })
             });
             for machine in 0..layout.machines() {
                 let mut parts = vec![(layout.start_word(), PARK_BYTES)];
