@@ -1,0 +1,269 @@
+//! What one machine has of a region: which pages, and how. A state machine without I/O: faults and messages in, messages and calls of
+//! [`Pages`] out.
+//!
+//! Invariants
+//! - S1 Bytes of a page are told to be there for another machine only after this machine's threads can no longer write it, or no longer
+//!   have it (ST1.3).
+//! - S2 There is one ask under way for a page at most. Who faults on it meanwhile is woken when it is there.
+//! - S3 Each fault leads to an ask whose answer wakes it, or wakes it at once.
+
+use std::collections::BTreeMap;
+
+use crate::home::Out;
+use crate::message::{Grant, Message, State};
+use crate::page::{BLOCK_PAGES, Homes, Run};
+
+/// The pages themselves.
+pub(crate) trait Pages {
+    /// Makes pages accessible in this state, with the bytes that they have here, and wakes who waits for them. Pages that are so
+    /// already stay so.
+    fn install(&mut self, run: Run, state: State);
+    /// Makes pages that are Shared here writable, and wakes who waits for that.
+    fn unprotect(&mut self, run: Run);
+    /// From here on no thread writes these pages without a fault.
+    fn protect(&mut self, run: Run);
+    /// From here on no thread reads or writes these pages without a fault.
+    fn unmap(&mut self, run: Run);
+    /// Gets the bytes of pages that `from` has. Whether they are there at once; else `Holder::fetched` is to be called.
+    fn fetch(&mut self, run: Run, from: u16, state: State) -> bool;
+}
+
+/// Streams of faults, page after page, that are seen at the same time.
+const STREAMS: usize = 8;
+
+/// Who faults on this page next goes on with a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+struct Stream {
+    next: u32,
+    /// Pages of its last run.
+    count: u32,
+}
+
+/// What one machine has of one region.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Holder {
+    homes: Homes,
+    machines: u16,
+    states: Vec<State>,
+    /// What is asked for, by its first page.
+    asked: BTreeMap<u32, Run>,
+    streams: [Stream; STREAMS],
+    /// The stream that is given up for a new one.
+    oldest: usize,
+    /// Longest run that is asked for.
+    longest: u32,
+}
+
+impl Holder {
+    /// Of a region of so many pages.
+    pub(crate) fn new(homes: Homes, machines: u16, pages: u32) -> Holder {
+        let states = vec![State::Invalid; pages as usize];
+        let (streams, asked) = ([Stream::default(); STREAMS], BTreeMap::new());
+        Holder { homes, machines, states, asked, streams, oldest: 0, longest: BLOCK_PAGES }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_runs_of(self, longest: u32) -> Holder {
+        Holder { longest, ..self }
+    }
+
+    pub(crate) fn state(&self, page: u32) -> State {
+        self.states[page as usize]
+    }
+
+    /// Whether a page is asked for.
+    pub(crate) fn is_asked(&self, page: u32) -> bool {
+        self.asked.contains_key(&page)
+    }
+
+    /// The machine that knows who has a page.
+    pub(crate) fn home(&self, page: u32) -> u16 {
+        self.homes.of(page, self.machines)
+    }
+
+    /// A thread of this machine stands still at this page. What it reports may be old: the page may be there by now, or the system has
+    /// taken it out of the address space.
+    pub(crate) fn fault(&mut self, page: u32, write: bool, pages: &mut impl Pages, out: &mut Out) {
+        let state = self.state(page);
+        if state == State::Modified || (state == State::Shared && !write) {
+            return pages.install(Run::one(page), state);
+        }
+        if self.is_asked(page) {
+            return; // S2
+        }
+        let stream = self.stream(page);
+        let count = self.streams[stream].count;
+        let run = self.ask(Run { first: page, count }, write, out);
+        self.streams[stream].next = run.first + run.count;
+    }
+
+    /// Asks for as much of this run as is like its first page. Returns that.
+    fn ask(&mut self, run: Run, write: bool, out: &mut Out) -> Run {
+        let state = self.state(run.first);
+        let end = Run::block_end(run.first).min(run.first + run.count).min(self.states.len() as u32);
+        let is_like = |page: &u32| self.state(*page) == state && !self.is_asked(*page);
+        let count = (run.first..end).take_while(is_like).count() as u32;
+        let run = Run { first: run.first, count: count.max(1) };
+        self.asked.insert(run.first, run);
+        out.push((self.home(run.first), Message::Ask { run, write }));
+        run
+    }
+
+    /// Asks to read what of these pages is not here and not under way.
+    pub(crate) fn prefetch(&mut self, pages: std::ops::Range<u32>, out: &mut Out) {
+        let mut page = pages.start;
+        while page < pages.end.min(self.states.len() as u32) {
+            if self.state(page) == State::Invalid && !self.is_asked(page) {
+                let count = (Run::block_end(page).min(pages.end) - page).min(self.longest);
+                page += self.ask(Run { first: page, count }, false, out).count;
+            } else {
+                page += 1;
+            }
+        }
+    }
+
+    /// The stream that a fault on this page goes on with, or begins (ST1.6).
+    fn stream(&mut self, page: u32) -> usize {
+        let goes_on = |stream: &Stream| stream.count > 0 && stream.next == page;
+        if let Some(stream) = self.streams.iter().position(goes_on) {
+            self.streams[stream].count = (self.streams[stream].count * 2).min(self.longest);
+            return stream;
+        }
+        self.oldest = (self.oldest + 1) % STREAMS;
+        self.streams[self.oldest].count = 1;
+        self.oldest
+    }
+
+    /// A message to this holder.
+    pub(crate) fn receive(&mut self, from: u16, message: Message, pages: &mut impl Pages, out: &mut Out) {
+        match message {
+            Message::Drop { run } => {
+                pages.unmap(run);
+                self.set(run, State::Invalid);
+                out.push((from, Message::Dropped { run }));
+            }
+            Message::Yield { run, to, keep: true } => {
+                if run.pages().any(|page| self.state(page) == State::Modified) {
+                    pages.protect(run);
+                }
+                self.set(run, State::Shared);
+                out.push((to, Message::Arrive { run, state: State::Shared }));
+            }
+            Message::Yield { run, to, keep: false } => {
+                pages.unmap(run);
+                self.set(run, State::Invalid);
+                out.push((to, Message::Arrive { run, state: State::Modified }));
+            }
+            Message::Arrive { run, state } => {
+                if pages.fetch(run, from, state) {
+                    self.fetched(run, state, pages, out);
+                }
+            }
+            Message::Granted { run, grant } => {
+                match grant {
+                    Grant::Nothing => pages.install(run, self.state(run.first)),
+                    Grant::Zeros => {
+                        self.set(run, State::Modified);
+                        pages.install(run, State::Modified);
+                    }
+                    Grant::Upgrade => {
+                        self.set(run, State::Modified);
+                        pages.unprotect(run);
+                    }
+                }
+                self.done(run, out);
+            }
+            _ => unreachable!("{message:?} is not for a holder"),
+        }
+    }
+
+    /// The bytes of these pages are here.
+    pub(crate) fn fetched(&mut self, run: Run, state: State, pages: &mut impl Pages, out: &mut Out) {
+        self.set(run, state);
+        pages.install(run, state);
+        self.done(run, out);
+    }
+
+    fn done(&mut self, run: Run, out: &mut Out) {
+        if let Some(asked) = self.asked.remove(&run.first)
+            && asked.count > run.count
+            && let Some(stream) = self.streams.iter_mut().find(|stream| stream.next == asked.first + asked.count)
+        {
+            // It goes on where less came than was asked for.
+            stream.next = run.first + run.count;
+        }
+        out.push((self.home(run.first), Message::Done { run }));
+    }
+
+    fn set(&mut self, run: Run, state: State) {
+        self.states[run.first as usize..(run.first + run.count) as usize].fill(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pages that are there at once.
+    struct AtOnce;
+    impl Pages for AtOnce {
+        fn install(&mut self, _: Run, _: State) {}
+        fn unprotect(&mut self, _: Run) {}
+        fn protect(&mut self, _: Run) {}
+        fn unmap(&mut self, _: Run) {}
+        fn fetch(&mut self, _: Run, _: u16, _: State) -> bool {
+            true
+        }
+    }
+
+    /// What is asked for at a fault on `page`, which is granted as far as `grant` says.
+    fn asked(holder: &mut Holder, page: u32, grant: u32) -> u32 {
+        let mut out = Out::new();
+        holder.fault(page, false, &mut AtOnce, &mut out);
+        let [(_, Message::Ask { run, .. })] = out[..] else { panic!("{out:?}") };
+        let got = Run { count: run.count.min(grant), ..run };
+        holder.receive(1, Message::Arrive { run: got, state: State::Shared }, &mut AtOnce, &mut out);
+        run.count
+    }
+
+    #[test]
+    fn st1_6_runs_double_to_a_block() {
+        let mut holder = Holder::new(Homes::Spread, 2, 1000);
+        let mut page = 0;
+        let mut runs = vec![];
+        while page < 320 {
+            let run = asked(&mut holder, page, 64);
+            assert!(page / 64 == (page + run - 1) / 64, "a run lies in one block");
+            runs.push(run);
+            page += run;
+        }
+        assert_eq!(runs[..7], [1, 2, 4, 8, 16, 32, 1]);
+        assert_eq!(runs[7..], [64, 64, 64, 64]);
+    }
+
+    #[test]
+    fn st1_6_a_stream_goes_on_behind_what_came() {
+        let mut holder = Holder::new(Homes::Spread, 2, 1000);
+        assert_eq!((asked(&mut holder, 0, 64), asked(&mut holder, 1, 64), asked(&mut holder, 3, 2)), (1, 2, 4));
+        assert_eq!(asked(&mut holder, 5, 64), 8, "two of four pages came");
+        assert_eq!(asked(&mut holder, 500, 64), 1, "another place is another stream");
+        assert_eq!((asked(&mut holder, 13, 64), asked(&mut holder, 501, 64)), (16, 2), "both go on");
+    }
+
+    #[test]
+    fn prefetch_asks_for_what_is_missing_only() {
+        let mut holder = Holder::new(Homes::Spread, 2, 1000);
+        asked(&mut holder, 10, 1);
+        let mut out = Out::new();
+        holder.prefetch(0..130, &mut out);
+        let runs: Vec<Run> = out
+            .iter()
+            .map(|(_, message)| match message {
+                Message::Ask { run, write: false } => *run,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let expected = [(0, 10), (11, 53), (64, 64), (128, 2)].map(|(first, count)| Run { first, count });
+        assert_eq!(runs, expected);
+    }
+}

@@ -1,0 +1,239 @@
+//! The home of pages: which machine holds each of them, and how. A state machine without I/O: messages in, messages out.
+//!
+//! Invariants
+//! - H1 A page is Modified on one machine and Invalid on all others, or Shared on some, or untouched.
+//! - H2 A page that is asked for is busy until who asked says `Done`; what is asked meanwhile waits in order. So at any time there is
+//!   one change under way for a page, and the home's word is true whenever it is not busy.
+//! - H3 Bytes come from a holder that was told to yield, after all others have said that they dropped the page.
+//!
+//! `search.rs` tries all orders of messages.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::message::{Grant, Message};
+use crate::page::{Homes, Run};
+
+/// Machines that a region can span: as many as a word has bits.
+pub(crate) const MACHINES_MAX: u16 = 64;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+struct Entry {
+    /// Who holds it, a bit each; nobody: it is untouched.
+    holders: u64,
+    /// Who gives its bytes away: one of the holders.
+    owner: u16,
+    is_modified: bool,
+    is_busy: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Ask {
+    from: u16,
+    run: Run,
+    write: bool,
+}
+
+/// What has to be done for an asker, the same for all pages of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Way {
+    Nothing,
+    Zeros,
+    /// The asker has the page to read; these drop it.
+    Upgrade {
+        drop: u64,
+    },
+    /// These drop it, then `owner` yields it.
+    Fetch {
+        drop: u64,
+        owner: u16,
+    },
+}
+
+impl Way {
+    fn drop(self) -> u64 {
+        match self {
+            Way::Upgrade { drop } | Way::Fetch { drop, .. } => drop,
+            Way::Nothing | Way::Zeros => 0,
+        }
+    }
+}
+
+/// A change under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Change {
+    ask: Ask,
+    way: Way,
+    /// Who has not yet said that it has dropped the pages.
+    awaited: u64,
+}
+
+/// Messages to machines.
+pub(crate) type Out = Vec<(u16, Message)>;
+
+/// One machine's part of the homes of a region.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Home {
+    homes: Homes,
+    machines: u16,
+    entries: Vec<Entry>,
+    /// By the first page of the run.
+    changes: BTreeMap<u32, Change>,
+    /// By page, in the order of coming.
+    waiting: BTreeMap<u32, VecDeque<Ask>>,
+}
+
+fn bit(machine: u16) -> u64 {
+    1 << machine
+}
+
+fn machines_of(bits: u64) -> impl Iterator<Item = u16> {
+    (0..MACHINES_MAX).filter(move |machine| bits & bit(*machine) != 0)
+}
+
+impl Home {
+    /// For a region of so many pages.
+    pub(crate) fn new(homes: Homes, machines: u16, pages: u32) -> Home {
+        let last = Run::block_end(pages.saturating_sub(1)) - 1;
+        let entries = vec![Entry::default(); homes.index(last, machines) + 1];
+        Home { homes, machines, entries, changes: BTreeMap::new(), waiting: BTreeMap::new() }
+    }
+
+    fn entry(&mut self, page: u32) -> &mut Entry {
+        &mut self.entries[self.homes.index(page, self.machines)]
+    }
+
+    /// A message to this home.
+    pub(crate) fn receive(&mut self, from: u16, message: Message, out: &mut Out) {
+        match message {
+            Message::Ask { run, write } => self.ask(Ask { from, run, write }, out),
+            Message::Dropped { run } => self.dropped(from, run, out),
+            Message::Done { run } => self.done(run, out),
+            _ => unreachable!("{message:?} is not for a home"),
+        }
+    }
+
+    fn ask(&mut self, ask: Ask, out: &mut Out) {
+        if self.entry(ask.run.first).is_busy {
+            self.waiting.entry(ask.run.first).or_default().push_back(ask);
+        } else {
+            self.begin(ask, out);
+        }
+    }
+
+    /// What the asker needs for this page, which is not busy.
+    fn way(&mut self, page: u32, from: u16, write: bool) -> Way {
+        let Entry { holders, owner, is_modified, .. } = *self.entry(page);
+        if holders == 0 {
+            return Way::Zeros;
+        }
+        let has = holders & bit(from) != 0;
+        match (has, write) {
+            (true, false) => Way::Nothing,
+            (true, true) if is_modified => Way::Nothing,
+            (true, true) => Way::Upgrade { drop: holders & !bit(from) },
+            (false, false) => Way::Fetch { drop: 0, owner },
+            (false, true) => Way::Fetch { drop: holders & !bit(owner), owner },
+        }
+    }
+
+    /// Begins with an ask for a page that is not busy, for as many pages of its run as go the same way. To write, none is taken from who
+    /// writes it elsewhere but the first, which is needed (ST1.6).
+    fn begin(&mut self, ask: Ask, out: &mut Out) {
+        let Ask { from, run, write } = ask;
+        let way = self.way(run.first, from, write);
+        let mut count = 1;
+        while count < run.count && way != Way::Nothing {
+            let page = run.first + count;
+            let entry = *self.entry(page);
+            let is_taken = write && entry.is_modified;
+            if entry.is_busy || is_taken || self.way(page, from, write) != way {
+                break;
+            }
+            count += 1;
+        }
+        let run = Run { first: run.first, count };
+        run.pages().for_each(|page| self.entry(page).is_busy = true);
+        let change = Change { ask: Ask { from, run, write }, way, awaited: way.drop() };
+        self.changes.insert(run.first, change);
+        out.extend(machines_of(way.drop()).map(|machine| (machine, Message::Drop { run })));
+        if way.drop() == 0 {
+            Home::proceed(change, out);
+        }
+    }
+
+    fn dropped(&mut self, from: u16, run: Run, out: &mut Out) {
+        let Some(change) = self.changes.get_mut(&run.first) else { return };
+        change.awaited &= !bit(from);
+        if change.awaited == 0 {
+            Home::proceed(*change, out);
+        }
+    }
+
+    /// All who had to have dropped the pages.
+    fn proceed(Change { ask, way, .. }: Change, out: &mut Out) {
+        let Ask { from, run, write } = ask;
+        let granted = |grant| (from, Message::Granted { run, grant });
+        out.push(match way {
+            Way::Nothing => granted(Grant::Nothing),
+            Way::Zeros => granted(Grant::Zeros),
+            Way::Upgrade { .. } => granted(Grant::Upgrade),
+            Way::Fetch { owner, .. } => (owner, Message::Yield { run, to: from, keep: !write }),
+        });
+    }
+
+    fn done(&mut self, run: Run, out: &mut Out) {
+        let Some(Change { ask, way, .. }) = self.changes.remove(&run.first) else { return };
+        for page in ask.run.pages() {
+            let entry = self.entry(page);
+            entry.is_busy = false;
+            match way {
+                Way::Nothing => {}
+                Way::Fetch { .. } if !ask.write => {
+                    entry.holders |= bit(ask.from);
+                    entry.is_modified = false;
+                }
+                Way::Zeros | Way::Upgrade { .. } | Way::Fetch { .. } => {
+                    (entry.holders, entry.owner, entry.is_modified) = (bit(ask.from), ask.from, true);
+                }
+            }
+        }
+        for page in ask.run.pages() {
+            while !self.entry(page).is_busy
+                && let Some(next) = self.next_waiting(page)
+            {
+                self.begin(next, out);
+            }
+        }
+    }
+
+    fn next_waiting(&mut self, page: u32) -> Option<Ask> {
+        let waiting = self.waiting.get_mut(&page)?;
+        let next = waiting.pop_front();
+        if waiting.is_empty() {
+            self.waiting.remove(&page);
+        }
+        next
+    }
+
+    /// What it knows of a page, and whom it waits for, for people.
+    pub(crate) fn describe(&self, page: u32) -> String {
+        let entry = self.entries[self.homes.index(page, self.machines)];
+        let holders: Vec<String> = machines_of(entry.holders).map(|machine| machine.to_string()).collect();
+        let state = if entry.is_modified { "modified" } else { "shared" };
+        let mut text = match holders.is_empty() {
+            true => "untouched".to_owned(),
+            false => format!("{state} on machine {}", holders.join(", ")),
+        };
+        if let Some(change) = self.changes.values().find(|change| change.ask.run.pages().contains(&page)) {
+            let awaited: Vec<String> = machines_of(change.awaited).map(|machine| machine.to_string()).collect();
+            text += &match (awaited.is_empty(), change.way) {
+                (false, _) => format!(", machine {} is to drop it", awaited.join(", ")),
+                (true, Way::Fetch { owner, .. }) => {
+                    format!(", machine {owner} is to give it to machine {}", change.ask.from)
+                }
+                (true, _) => format!(", machine {} is to take it", change.ask.from),
+            };
+        }
+        text
+    }
+}

@@ -1,0 +1,455 @@
+//! The keeper of a machine: the thread that answers the faults of all others, for all regions. It drives `home.rs` and `holder.rs`, and sends
+//! their messages to the keepers of other machines, in order.
+//!
+//! Faults are read by a thread of their own, `gossamer-faults`, which only passes them on. Neither of the two ever touches a view, and
+//! neither waits for any thread that does: so faults end. Everything here runs on the keeper unless it says otherwise.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use gossamer::link;
+use trust::link::post;
+
+use crate::error::{Doing, Failure};
+use crate::holder::Holder;
+use crate::home::{Home, Out};
+use crate::message::{Grant, MESSAGE_BYTES, Message, State};
+use crate::page::{Homes, PAGE_BYTES, Run};
+use crate::stats::COUNTERS;
+use crate::uffd::{Fault, Uffd};
+use crate::view::{Reserved, View};
+
+/// How long a machine keeps pages that have just come, whoever asks for them: so that threads of several machines that write one word
+/// all go on (ST1.7).
+pub const HOLD: Duration = Duration::from_micros(100);
+/// Bytes that all regions of a program have together, at most.
+pub(crate) const BYTES_MAX: usize = 1 << 40;
+/// How long a fault takes that is told.
+const SLOW: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Who reads from another host looks again in each turn for so long, afterwards from time to time.
+const EAGER: Duration = Duration::from_micros(200);
+const NAP: Duration = Duration::from_micros(50);
+/// Pages that `hottest` can name.
+pub(crate) const HOTTEST_MAX: usize = 32;
+
+static UFFD: OnceLock<Uffd> = OnceLock::new();
+/// The system's id of the keeper, and of the thread that reads faults.
+static NEVER_FAULTS: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
+
+thread_local! {
+    static KEEPER: RefCell<Keeper> = RefCell::new(Keeper::default());
+}
+
+#[derive(Default)]
+struct Keeper {
+    /// By number.
+    regions: Vec<Option<Kept>>,
+    reserved: HashMap<u32, Reserved>,
+    /// On machine 0: how many regions there are, and bytes that they have.
+    given: (u32, usize),
+    looks: bool,
+}
+
+/// A region, as this machine's keeper has it.
+struct Kept {
+    view: View,
+    home: Home,
+    holder: Holder,
+    /// Pages that threads of this machine wait for, since when, and whether that was told.
+    waiting: BTreeMap<u32, (Instant, bool)>,
+    /// How often pages of this home were asked for.
+    asks: HashMap<u32, u64>,
+    /// Runs that have come not long ago, and when.
+    recent: VecDeque<(Instant, Run)>,
+}
+
+/// What is to be done when the keeper's state is no longer borrowed.
+#[derive(Default)]
+struct Errands {
+    send: Vec<(u16, u32, Message)>,
+    read: Vec<(u32, Run, u16, State)>,
+    later: Vec<(Duration, u16, u32, Message)>,
+}
+
+impl Errands {
+    fn run(self) {
+        let own = gossamer::rack().machine();
+        for (to, region, message) in self.send {
+            let mut bytes = [0; MESSAGE_BYTES + 2];
+            bytes[..MESSAGE_BYTES].copy_from_slice(&message.encode(region));
+            bytes[MESSAGE_BYTES..].copy_from_slice(&own.to_ne_bytes());
+            post(link::keeper(to), received, &bytes);
+        }
+        for (region, run, from, state) in self.read {
+            drop(trust::spawn(move || read(region, run, from, state)));
+        }
+        for (time, from, region, message) in self.later {
+            drop(trust::spawn(move || {
+                trust::sleep(time);
+                with(|keeper, errands| keeper.take(from, region, message, errands));
+            }));
+        }
+    }
+}
+
+fn with<R>(f: impl FnOnce(&mut Keeper, &mut Errands) -> R) -> R {
+    let mut errands = Errands::default();
+    let result = KEEPER.with(|keeper| f(&mut keeper.borrow_mut(), &mut errands));
+    errands.run();
+    result
+}
+
+/// A message of another keeper.
+fn received(bytes: &[u8]) {
+    let decoded = bytes.split_last_chunk::<2>().and_then(|(message, from)| {
+        Message::decode(message).map(|(region, message)| (u16::from_ne_bytes(*from), region, message))
+    });
+    let Some((from, region, message)) = decoded else {
+        link::end(&format!("a keeper has sent {} bytes that are no message", bytes.len()))
+    };
+    with(|keeper, errands| keeper.receive(from, region, message, errands));
+}
+
+impl Keeper {
+    fn kept(&mut self, region: u32) -> &mut Kept {
+        match self.regions.get_mut(region as usize) {
+            Some(Some(kept)) => kept,
+            _ => link::end(&format!("a keeper has sent a message about region {region}, which there is not")),
+        }
+    }
+
+    /// A message, unless it asks for pages that have just come.
+    fn receive(&mut self, from: u16, region: u32, message: Message, errands: &mut Errands) {
+        if let Message::Drop { run } | Message::Yield { run, .. } = message
+            && let Some(left) = self.kept(region).is_held(run)
+        {
+            COUNTERS.held.add(1);
+            errands.later.push((left, from, region, message));
+            return;
+        }
+        self.take(from, region, message, errands);
+    }
+
+    fn take(&mut self, from: u16, region: u32, message: Message, errands: &mut Errands) {
+        self.settle(region, VecDeque::from([(from, message)]), errands);
+    }
+
+    /// Takes messages, and those that this machine sends itself because of them.
+    fn settle(&mut self, region: u32, mut messages: VecDeque<(u16, Message)>, errands: &mut Errands) {
+        let own = gossamer::rack().machine();
+        let mut out = Out::new();
+        while let Some((from, message)) = messages.pop_front() {
+            self.kept(region).receive(from, message, &mut out);
+            self.sort(region, own, &mut out, &mut messages, errands);
+        }
+    }
+
+    /// Own messages are taken in the order in which they were sent, as those of other machines; but pages that have just come stay.
+    fn sort(
+        &mut self,
+        region: u32,
+        own: u16,
+        out: &mut Out,
+        messages: &mut VecDeque<(u16, Message)>,
+        errands: &mut Errands,
+    ) {
+        for (to, message) in out.drain(..) {
+            if to != own {
+                errands.send.push((to, region, message));
+                continue;
+            }
+            let held = match message {
+                Message::Drop { run } | Message::Yield { run, .. } => self.kept(region).is_held(run),
+                _ => None,
+            };
+            match held {
+                Some(left) => {
+                    COUNTERS.held.add(1);
+                    errands.later.push((left, own, region, message));
+                }
+                None => messages.push_back((own, message)),
+            }
+        }
+        let read = std::mem::take(&mut self.kept(region).view.to_read);
+        errands.read.extend(read.into_iter().map(|(run, from, state)| (region, run, from, state)));
+    }
+
+    /// What `begin` has the holder of a region ask for.
+    fn begin(&mut self, region: u32, errands: &mut Errands, begin: impl FnOnce(&mut Kept, &mut Out)) {
+        let (mut out, mut messages) = (Out::new(), VecDeque::new());
+        begin(self.kept(region), &mut out);
+        self.sort(region, gossamer::rack().machine(), &mut out, &mut messages, errands);
+        self.settle(region, messages, errands);
+    }
+
+    fn fault(&mut self, address: usize, write: bool, errands: &mut Errands) {
+        let mut regions = self.regions.iter().flatten();
+        let found = regions.position(|kept| kept.view.page_at(address).is_some());
+        let Some(region) = found else {
+            link::end(&format!("a fault at {address:#x}, where there is no region"));
+        };
+        let region = region as u32;
+        (if write { &COUNTERS.writes } else { &COUNTERS.reads }).add(1);
+        self.begin(region, errands, |kept, out| {
+            let Some(page) = kept.view.page_at(address) else { return };
+            kept.holder.fault(page, write, &mut kept.view, out);
+            match out.is_empty() {
+                true => COUNTERS.late.add(1),
+                false => drop(kept.waiting.entry(page).or_insert((Instant::now(), false))),
+            }
+        });
+        if !self.looks {
+            self.looks = true;
+            drop(trust::spawn(look));
+        }
+    }
+}
+
+impl Kept {
+    /// How long a run that has just come is still kept.
+    fn is_held(&mut self, run: Run) -> Option<Duration> {
+        while self.recent.front().is_some_and(|(came, _)| came.elapsed() >= HOLD) {
+            self.recent.pop_front();
+        }
+        let overlaps = |other: &Run| other.first < run.first + run.count && run.first < other.first + other.count;
+        let (came, _) = self.recent.iter().rev().find(|(_, other)| overlaps(other))?;
+        Some(HOLD.saturating_sub(came.elapsed()))
+    }
+
+    fn receive(&mut self, from: u16, message: Message, out: &mut Out) {
+        let pages = |run: Run| u64::from(run.count);
+        match message {
+            Message::Ask { run, .. } => *self.asks.entry(run.first).or_default() += 1,
+            Message::Drop { run } => COUNTERS.dropped.add(pages(run)),
+            Message::Yield { run, .. } => COUNTERS.yielded.add(pages(run)),
+            Message::Granted { run, grant: Grant::Zeros } => COUNTERS.zeros.add(pages(run)),
+            Message::Granted { run, grant: Grant::Upgrade } => COUNTERS.upgrades.add(pages(run)),
+            _ => {}
+        }
+        match message {
+            Message::Ask { .. } | Message::Dropped { .. } | Message::Done { .. } => {
+                self.home.receive(from, message, out)
+            }
+            _ => {
+                let before = out.len();
+                self.holder.receive(from, message, &mut self.view, out);
+                self.note_what_came(&out[before..]);
+            }
+        }
+    }
+
+    fn note_what_came(&mut self, out: &[(u16, Message)]) {
+        for (_, message) in out {
+            let Message::Done { run } = message else { continue };
+            COUNTERS.runs.add(1);
+            let now = Instant::now();
+            self.recent.push_back((now, *run));
+            if let Some((since, _)) = self.waiting.remove(&run.first) {
+                COUNTERS.waited_ns.add(now.duration_since(since).as_nanos() as u64);
+            }
+        }
+    }
+}
+
+/// In a fiber: reads pages of another host, and goes on when they are here.
+fn read(region: u32, run: Run, from: u16, state: State) {
+    let range = with(|keeper, _| keeper.kept(region).view.offsets_of(run));
+    let mut bytes = vec![0; range.len()];
+    let lost = |error: comm::Error| -> ! { link::end(&format!("pages of machine {from} cannot be read: {error}")) };
+    let ticket = link::read(from, link::REGION, range.start, range.len()).unwrap_or_else(|error| lost(error));
+    let asked = Instant::now();
+    while !link::take(from, ticket, &mut bytes).unwrap_or_else(|error| lost(error)) {
+        if asked.elapsed() < EAGER {
+            trust::yield_now();
+        } else {
+            trust::sleep(NAP);
+        }
+    }
+    with(|keeper, errands| {
+        keeper.begin(region, errands, |kept, out| {
+            kept.view.put(run, &bytes);
+            kept.holder.fetched(run, state, &mut kept.view, out);
+            kept.note_what_came(out);
+        });
+    });
+}
+
+/// In a fiber, while somebody waits: tells of faults that take long, here and where somebody knows why.
+fn look() {
+    loop {
+        trust::sleep(LOOK_EVERY);
+        let (mut slow, own) = (vec![], gossamer::rack().machine());
+        let waits = with(|keeper, _| {
+            for (region, kept) in (0u32..).zip(&mut keeper.regions) {
+                let Some(kept) = kept else { continue };
+                for (page, (since, is_told)) in &mut kept.waiting {
+                    if since.elapsed() >= SLOW && !std::mem::replace(is_told, true) {
+                        slow.push((region, *page, since.elapsed(), kept.holder.state(*page)));
+                    }
+                }
+            }
+            keeper.looks = keeper.regions.iter().flatten().any(|kept| !kept.waiting.is_empty());
+            keeper.looks
+        });
+        for (region, page, time, state) in slow {
+            let offset = page as usize * PAGE_BYTES;
+            eprintln!(
+                "gossamer: a thread of machine {own} has stood still for {} s at a page of region {region}, {offset} bytes from its start, which is \
+                 {state:?} here",
+                time.as_secs()
+            );
+            let home = with(|keeper, _| keeper.kept(region).holder.home(page));
+            let mut bytes = [0; 8];
+            bytes[..4].copy_from_slice(&region.to_ne_bytes());
+            bytes[4..].copy_from_slice(&page.to_ne_bytes());
+            post(link::keeper(home), tell, &bytes);
+        }
+        if !waits {
+            return;
+        }
+    }
+}
+
+/// On the home of a page for which somebody has waited for long.
+fn tell(bytes: &[u8]) {
+    let Some((region, page)) = bytes
+        .split_first_chunk::<4>()
+        .and_then(|(region, page)| Some((u32::from_ne_bytes(*region), u32::from_ne_bytes(page.try_into().ok()?))))
+    else {
+        return;
+    };
+    let text = with(|keeper, _| keeper.kept(region).home.describe(page));
+    eprintln!(
+        "gossamer: the home of that page, {} bytes from the start of region {region}, says: {text}",
+        page as usize * PAGE_BYTES
+    );
+}
+
+/// The thread that reads faults.
+fn pass_faults_on(uffd: &'static Uffd) -> ! {
+    // Relaxed: it is for this thread alone, and the keeper's was stored before this one was started.
+    NEVER_FAULTS[1].store(own_thread(), Ordering::Relaxed);
+    let keeper = link::keeper(gossamer::rack().machine());
+    let (mut faults, mut bytes) = (vec![], vec![]);
+    loop {
+        if let Err(errno) = uffd.read(&mut faults) {
+            link::end(&format!("page faults cannot be read: {errno}"));
+        }
+        for Fault { address, write, thread } in faults.drain(..) {
+            if NEVER_FAULTS.iter().any(|never| never.load(Ordering::Relaxed) == thread) {
+                link::end(&format!("the keeper has touched a region, at {address:#x}: nobody could answer its fault"));
+            }
+            bytes.extend_from_slice(&address.to_ne_bytes());
+            bytes.push(u8::from(write));
+        }
+        post(keeper, faulted, &bytes);
+        bytes.clear();
+    }
+}
+
+const FAULT_BYTES: usize = size_of::<usize>() + 1;
+
+fn faulted(bytes: &[u8]) {
+    with(|keeper, errands| {
+        for fault in bytes.chunks_exact(FAULT_BYTES) {
+            let address = usize::from_ne_bytes(*fault.first_chunk().unwrap_or(&[0; size_of::<usize>()]));
+            keeper.fault(address, fault[FAULT_BYTES - 1] != 0, errands);
+        }
+    });
+}
+
+fn own_thread() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get() as u32
+}
+
+/// Begins a region on machine 0: its number, and where it lies in the shares. Else how many bytes the others have.
+pub(crate) fn give(bytes: usize) -> Result<(u32, usize), usize> {
+    with(|keeper, _| {
+        let (number, taken) = keeper.given;
+        if bytes > BYTES_MAX - taken {
+            return Err(taken);
+        }
+        keeper.given = (number + 1, taken + bytes);
+        Ok((number, taken))
+    })
+}
+
+/// Takes these addresses for a region, if they are free and regions can be here.
+pub(crate) fn reserve(region: u32, address: usize, bytes: usize) -> Result<(), Failure> {
+    start()?;
+    let reserved = Reserved::at(address..address + bytes)?;
+    with(|keeper, _| drop(keeper.reserved.insert(region, reserved)));
+    Ok(())
+}
+
+/// Gives them back: another machine has not got them.
+pub(crate) fn unreserve(region: u32) {
+    with(|keeper, _| drop(keeper.reserved.remove(&region)));
+}
+
+/// Maps a region at the addresses that were reserved.
+pub(crate) fn map(region: u32, bytes: usize, offset: usize, homes: Homes) -> Result<(), Failure> {
+    let uffd = UFFD.get().ok_or(Failure::NotAllowed)?;
+    let own = gossamer::rack().machine();
+    let share = link::mapped(own, link::REGION).ok().flatten().ok_or(Failure::System(Doing::Share, 0))?;
+    with(|keeper, _| {
+        let reserved = keeper.reserved.remove(&region).ok_or(Failure::Taken)?;
+        let machines = gossamer::rack().machines().len() as u16;
+        let pages = (bytes / PAGE_BYTES) as u32;
+        let kept = Kept {
+            view: View::map(reserved, share, offset, uffd)?,
+            home: Home::new(homes, machines, pages),
+            holder: Holder::new(homes, machines, pages),
+            waiting: BTreeMap::new(),
+            asks: HashMap::new(),
+            recent: VecDeque::new(),
+        };
+        let number = region as usize;
+        if keeper.regions.len() <= number {
+            keeper.regions.resize_with(number + 1, || None);
+        }
+        keeper.regions[number] = Some(kept);
+        Ok(())
+    })
+}
+
+/// What the first region needs.
+fn start() -> Result<(), Failure> {
+    if UFFD.get().is_some() {
+        return Ok(());
+    }
+    let bytes = rustix::param::page_size();
+    if bytes != PAGE_BYTES {
+        return Err(Failure::PageSize(bytes));
+    }
+    let uffd = Uffd::open()?;
+    if let Err(error) = link::open_share(link::REGION, BYTES_MAX) {
+        eprintln!("gossamer: the share of regions cannot be opened: {error}");
+        return Err(Failure::System(Doing::Share, 0));
+    }
+    let uffd = UFFD.get_or_init(|| uffd);
+    NEVER_FAULTS[0].store(own_thread(), Ordering::Relaxed);
+    let thread = std::thread::Builder::new().name("gossamer-faults".to_owned());
+    let started = thread.spawn(move || pass_faults_on(uffd));
+    started.map(drop).map_err(|error| Failure::System(Doing::Thread, error.raw_os_error().unwrap_or(0)))
+}
+
+/// Asks to read these pages of this machine.
+pub(crate) fn prefetch(region: u32, first: u32, end: u32) {
+    with(|keeper, errands| keeper.begin(region, errands, |kept, out| kept.holder.prefetch(first..end, out)));
+}
+
+/// The pages of this home that were asked for most often, with how often, and how many there are of them.
+pub(crate) fn hottest(region: u32) -> ([(u32, u64); HOTTEST_MAX], usize) {
+    let mut asks: Vec<(u32, u64)> =
+        with(|keeper, _| keeper.kept(region).asks.iter().map(|(page, asks)| (*page, *asks)).collect());
+    asks.sort_unstable_by_key(|(page, asks)| (std::cmp::Reverse(*asks), *page));
+    let mut hottest = [(0, 0); HOTTEST_MAX];
+    let count = asks.len().min(HOTTEST_MAX);
+    hottest[..count].copy_from_slice(&asks[..count]);
+    (hottest, count)
+}

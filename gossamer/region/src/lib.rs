@@ -1,0 +1,72 @@
+//! Memory that threads of several machines share by pages: loads and stores work as in one process, and pages travel when they are touched.
+//!
+//! A [`Region`] is at the same address on all machines. Its [`Span`]s are slices of plain values; who has one reads and writes it, wherever it
+//! runs. For code that exists and computes much for each page; for hot small objects delegate instead (`docs/region.md` of the repository).
+//!
+//! ```
+//! use gossamer_region::Region;
+//!
+//! fn gsm_main() {
+//!     let region = Region::new(1 << 20).unwrap();
+//!     let mut numbers = region.span::<f64>(1000);
+//!     numbers.fill(0.5);
+//!     let place = gossamer::rack().places().last().unwrap();
+//!     let sum = gossamer::spawn_on(place, move || numbers.iter().sum::<f64>()).join().unwrap();
+//!     assert_eq!(sum, 500.0);
+//! }
+//!
+//! gossamer_region::main(gsm_main, 2);
+//! ```
+//!
+//! How it works inside, in the order to read it:
+//!
+//! 1. `page.rs`: pages, runs, homes; `message.rs`: what keepers say to each other
+//! 2. `home.rs`: who has which page; `holder.rs`: what one machine has; both without I/O, and `search.rs` tries every order of messages
+//! 3. `uffd.rs`: the system's side of faults; `view.rs`: the memory of a region
+//! 4. `keeper.rs`: the thread of a machine that drives all of that
+//! 5. `region.rs`, `span.rs`, `plain.rs`: what programs use
+//!
+//! The design is that of STRETCH, cited as "STRETCH".
+
+mod error;
+mod holder;
+mod home;
+mod keeper;
+mod message;
+mod page;
+mod plain;
+mod region;
+#[cfg(test)]
+mod search;
+mod span;
+mod stats;
+mod uffd;
+mod view;
+
+pub use error::Error;
+pub use keeper::HOLD;
+pub use page::Homes;
+pub use plain::Plain;
+pub use region::Region;
+pub use span::{NotAdjacent, SharedSpan, Span};
+pub use stats::Stats;
+
+/// Runs `gsm_main` as [`gossamer::main`] does, in a program whose machines have keepers, which regions need.
+///
+/// # Panics, exits
+/// As [`gossamer::main`].
+///
+/// Example: at the [crate](crate).
+pub fn main<F: FnOnce() + Send + 'static>(gsm_main: F, threads: usize) {
+    with(gossamer::builder()).main(gsm_main, threads);
+}
+
+/// Has the machines of a program that is started with these settings have keepers.
+///
+/// ```
+/// let settings = gossamer_region::with(gossamer::builder().stack_bytes(2 << 20));
+/// settings.main(|| assert!(gossamer_region::Region::new(1).is_ok()), 1);
+/// ```
+pub fn with(settings: gossamer::Builder) -> gossamer::Builder {
+    gossamer::link::with_keepers(settings)
+}

@@ -1,0 +1,306 @@
+//! All orders in which messages, faults and fetches of a few machines can come, tried one by one: `home` and `holder` as they are, over
+//! pages that remember which bytes they have.
+//!
+//! What must hold: a page that one machine may write no other has (H1); who reads sees what was written last (ST1.9); whoever
+//! faults goes on in the end.
+
+use std::collections::{HashSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::holder::{Holder, Pages};
+use crate::home::{Home, Out};
+use crate::message::{Message, State};
+use crate::page::{Homes, Run};
+
+const PAGES: u32 = 2;
+
+/// The memory of one machine.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+struct Memory {
+    access: [State; PAGES as usize],
+    /// How often the page had been written when these bytes came.
+    bytes: [u8; PAGES as usize],
+    fetches: Vec<(Run, u16, State)>,
+    /// Pages whose waiting threads go on.
+    woken: Vec<u32>,
+}
+
+impl Pages for Memory {
+    fn install(&mut self, run: Run, state: State) {
+        for page in run.pages() {
+            // What is there stays as it is (EEXIST).
+            if self.access[page as usize] == State::Invalid {
+                self.access[page as usize] = state;
+            }
+            self.woken.push(page);
+        }
+    }
+
+    fn unprotect(&mut self, run: Run) {
+        for page in run.pages() {
+            assert_eq!(self.access[page as usize], State::Shared, "only what is there can be made writable");
+            self.access[page as usize] = State::Modified;
+            self.woken.push(page);
+        }
+    }
+
+    fn protect(&mut self, run: Run) {
+        run.pages().for_each(|page| self.access[page as usize] = State::Shared);
+    }
+
+    fn unmap(&mut self, run: Run) {
+        run.pages().for_each(|page| self.access[page as usize] = State::Invalid);
+    }
+
+    fn fetch(&mut self, run: Run, from: u16, state: State) -> bool {
+        self.fetches.push((run, from, state));
+        false
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Thread {
+    machine: u16,
+    /// What it has still to do: reads, and writes (true), of whatever page.
+    accesses: VecDeque<bool>,
+    /// Where it stands still, and whether to write.
+    waits: Option<(u32, bool)>,
+    /// The system has stopped it there.
+    is_stopped: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct World {
+    homes: Vec<Home>,
+    holders: Vec<Holder>,
+    memories: Vec<Memory>,
+    threads: Vec<Thread>,
+    /// Faults that the keeper of a machine has not yet seen. The page may be there by then.
+    faults: Vec<(u16, u32, bool)>,
+    /// By sender and receiver.
+    under_way: Vec<Vec<VecDeque<Message>>>,
+    /// How often each page has been written.
+    written: [u8; PAGES as usize],
+    has_prefetched: bool,
+    /// Pages that threads touch.
+    pages: u32,
+}
+
+impl World {
+    fn new(machines: u16, pages: u32, accesses: &[(u16, &[bool])], homes: Homes) -> World {
+        let each = usize::from(machines);
+        let thread = |&(machine, accesses): &(u16, &[bool])| Thread {
+            machine,
+            accesses: accesses.iter().copied().collect(),
+            waits: None,
+            is_stopped: false,
+        };
+        World {
+            homes: vec![Home::new(homes, machines, PAGES); each],
+            holders: vec![Holder::new(homes, machines, PAGES).with_runs_of(pages); each],
+            memories: vec![Memory::default(); each],
+            threads: accesses.iter().map(thread).collect(),
+            faults: vec![],
+            under_way: vec![vec![VecDeque::new(); each]; each],
+            written: [0; PAGES as usize],
+            has_prefetched: pages == 1,
+            pages,
+        }
+    }
+
+    /// Sends, and does at once what a machine sends itself, as keepers do.
+    fn send(&mut self, from: u16, out: Out) {
+        for (to, message) in out {
+            if to == from {
+                self.receive(from, from, message);
+            } else {
+                self.under_way[usize::from(from)][usize::from(to)].push_back(message);
+            }
+        }
+    }
+
+    fn receive(&mut self, from: u16, at: u16, message: Message) {
+        let (mut out, own) = (Out::new(), usize::from(at));
+        match message {
+            Message::Ask { .. } | Message::Dropped { .. } | Message::Done { .. } => {
+                self.homes[own].receive(from, message, &mut out);
+            }
+            _ => self.holders[own].receive(from, message, &mut self.memories[own], &mut out),
+        }
+        self.send(at, out);
+        self.wake(at);
+    }
+
+    /// Threads whose pages were installed try again.
+    fn wake(&mut self, machine: u16) {
+        let woken = std::mem::take(&mut self.memories[usize::from(machine)].woken);
+        for thread in self.threads.iter_mut().filter(|thread| thread.machine == machine) {
+            if thread.waits.is_some_and(|(page, _)| woken.contains(&page)) {
+                thread.is_stopped = false; // it faults again, or not
+            }
+        }
+    }
+
+    fn may_access(&self, machine: u16, page: u32, write: bool) -> bool {
+        let access = self.memories[usize::from(machine)].access[page as usize];
+        access == State::Modified || (access == State::Shared && !write)
+    }
+
+    /// The thread reads or writes, or is stopped.
+    fn try_to(&mut self, thread: usize, page: u32, write: bool) {
+        let machine = self.threads[thread].machine;
+        if self.may_access(machine, page, write) {
+            return self.access(thread, page, write);
+        }
+        self.threads[thread].waits = Some((page, write));
+        self.threads[thread].is_stopped = true;
+        self.faults.push((machine, page, write));
+        self.faults.sort_unstable(); // any may be next, so their order makes no other world
+        self.faults.dedup();
+    }
+
+    fn access(&mut self, thread: usize, page: u32, write: bool) {
+        let machine = self.threads[thread].machine;
+        let (own, at) = (usize::from(machine), page as usize);
+        if write {
+            let others = || (0..self.memories.len()).filter(|other| *other != own);
+            for other in others() {
+                assert_eq!(
+                    self.memories[other].access[at],
+                    State::Invalid,
+                    "page {page} is written by {machine}: {self:#?}"
+                );
+            }
+            self.written[at] += 1;
+            self.memories[own].bytes[at] = self.written[at];
+        } else {
+            assert_eq!(self.memories[own].bytes[at], self.written[at], "old bytes of page {page}: {self:#?}");
+        }
+        self.threads[thread].waits = None;
+        self.threads[thread].accesses.pop_front();
+    }
+
+    /// All that can be next.
+    fn next(&self) -> Vec<World> {
+        let mut all = vec![];
+        let mut push = |change: &mut dyn FnMut(&mut World)| {
+            let mut world = self.clone();
+            change(&mut world);
+            all.push(world);
+        };
+        for (from, row) in self.under_way.iter().enumerate() {
+            for to in (0..row.len()).filter(|to| !row[*to].is_empty()) {
+                push(&mut |world| {
+                    let message = world.under_way[from][to].pop_front().unwrap();
+                    world.receive(from as u16, to as u16, message);
+                });
+            }
+        }
+        for own in 0..self.memories.len() {
+            for at in 0..self.memories[own].fetches.len() {
+                push(&mut |world| {
+                    let (run, from, state) = world.memories[own].fetches.remove(at);
+                    for page in run.pages() {
+                        assert_ne!(
+                            world.memories[own].access[page as usize],
+                            State::Modified,
+                            "new bytes over newer ones"
+                        );
+                        world.memories[own].bytes[page as usize] =
+                            world.memories[usize::from(from)].bytes[page as usize];
+                    }
+                    let mut out = Out::new();
+                    world.holders[own].fetched(run, state, &mut world.memories[own], &mut out);
+                    world.send(own as u16, out);
+                    world.wake(own as u16);
+                });
+            }
+        }
+        if !self.has_prefetched {
+            push(&mut |world| {
+                world.has_prefetched = true;
+                let mut out = Out::new();
+                world.holders[0].prefetch(0..PAGES, &mut out);
+                world.send(0, out);
+            });
+        }
+        for at in 0..self.faults.len() {
+            push(&mut |world| {
+                let (machine, page, write) = world.faults.remove(at);
+                let (own, mut out) = (usize::from(machine), Out::new());
+                world.holders[own].fault(page, write, &mut world.memories[own], &mut out);
+                world.send(machine, out);
+                world.wake(machine);
+            });
+        }
+        for (index, thread) in self.threads.iter().enumerate() {
+            match thread.waits {
+                Some((page, write)) if !thread.is_stopped => push(&mut |world| world.try_to(index, page, write)),
+                None if !thread.accesses.is_empty() => {
+                    for (page, write) in (0..self.pages).map(|page| (page, thread.accesses[0])) {
+                        push(&mut |world| world.try_to(index, page, write));
+                    }
+                }
+                _ => {}
+            }
+        }
+        all
+    }
+
+    fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// How many worlds there are.
+fn search(first: World) -> usize {
+    let mut seen = HashSet::from([first.fingerprint()]);
+    let mut open = vec![first];
+    while let Some(world) = open.pop() {
+        let next = world.next();
+        if next.is_empty() {
+            let stuck = world.threads.iter().any(|thread| thread.waits.is_some() || !thread.accesses.is_empty());
+            assert!(!stuck, "somebody waits for ever: {world:#?}");
+            let asked = (0..PAGES).any(|page| world.holders.iter().any(|holder| holder.is_asked(page)));
+            assert!(!asked, "an ask has no end: {world:#?}");
+        }
+        open.extend(next.into_iter().filter(|next| seen.insert(next.fingerprint())));
+    }
+    seen.len()
+}
+
+const READ: bool = false;
+const WRITE: bool = true;
+
+/// Searches what these threads, each on a machine, may do in whatever order.
+fn search_all(machines: u16, pages: u32, homes: Homes, programs: &[&[(u16, &[bool])]]) {
+    for program in programs {
+        let worlds = search(World::new(machines, pages, program, homes));
+        println!("{worlds} worlds of {program:?}");
+        assert!(worlds > 100, "{worlds}");
+    }
+}
+
+#[test]
+fn st1_2_every_order_of_three_machines_ends_with_the_latest_bytes() {
+    search_all(3, 1, Homes::At(2), &[&[(0, &[READ]), (1, &[READ]), (2, &[WRITE])]]);
+    search_all(3, 1, Homes::At(0), &[&[(1, &[WRITE]), (2, &[READ, WRITE])], &[(1, &[WRITE, READ]), (2, &[WRITE])]]);
+}
+
+#[test]
+fn st1_6_every_order_of_runs_ends_with_the_latest_bytes() {
+    for homes in [Homes::At(0), Homes::At(1)] {
+        let programs: [&[(u16, &[bool])]; 3] =
+            [&[(0, &[READ]), (1, &[WRITE])], &[(0, &[WRITE]), (1, &[WRITE])], &[(0, &[WRITE]), (1, &[READ])]];
+        search_all(2, 2, homes, &programs);
+    }
+}
+
+#[test]
+fn st1_2_two_threads_of_a_machine_fault_on_one_page() {
+    let programs: [&[(u16, &[bool])]; 2] =
+        [&[(0, &[READ]), (0, &[WRITE]), (1, &[WRITE])], &[(0, &[WRITE]), (0, &[WRITE]), (1, &[READ])]];
+    search_all(2, 1, Homes::Spread, &programs);
+}

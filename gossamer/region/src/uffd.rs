@@ -1,0 +1,228 @@
+//! The system's side of page faults: userfaultfd(2), as much of it as regions use.
+//!
+//! One descriptor a process, never closed: were it closed before the views are unmapped, threads would read whatever lies there.
+//! Needs Linux 6.4 (`UFFDIO_CONTINUE_MODE_WP`).
+
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+
+use rustix::io::Errno;
+use rustix::ioctl::{IntegerSetter, Setter, Updater, ioctl, opcode};
+use rustix::mm::{UserfaultfdFlags, userfaultfd};
+
+use crate::error::{Doing, Failure};
+use crate::page::PAGE_BYTES;
+
+const GROUP: u8 = 0xaa;
+/// Of `<linux/userfaultfd.h>`.
+const API: u64 = 0xaa;
+const FEATURE_PAGEFAULT_FLAG_WP: u64 = 1 << 0;
+const FEATURE_THREAD_ID: u64 = 1 << 8;
+const FEATURE_MINOR_SHMEM: u64 = 1 << 10;
+const FEATURE_EXACT_ADDRESS: u64 = 1 << 11;
+const FEATURE_WP_HUGETLBFS_SHMEM: u64 = 1 << 12;
+/// It came with Linux 6.4, as `CONTINUE_MODE_WP` did, which has no bit of its own.
+const FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
+const FEATURES: u64 = FEATURE_PAGEFAULT_FLAG_WP
+    | FEATURE_THREAD_ID
+    | FEATURE_MINOR_SHMEM
+    | FEATURE_EXACT_ADDRESS
+    | FEATURE_WP_HUGETLBFS_SHMEM
+    | FEATURE_WP_UNPOPULATED;
+const REGISTER_MODES: u64 = 1 /* MISSING */ | 2 /* WP */ | 4 /* MINOR */;
+const CONTINUE_MODE_WP: u64 = 2;
+const WRITEPROTECT_MODE_WP: u64 = 1;
+const EVENT_PAGEFAULT: u8 = 0x12;
+const PAGEFAULT_FLAG_WRITE: u64 = 1;
+
+#[repr(C)]
+struct Handshake {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Span {
+    start: u64,
+    bytes: u64,
+}
+
+#[repr(C)]
+struct Register {
+    span: Span,
+    mode: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+struct WriteProtect {
+    span: Span,
+    mode: u64,
+}
+
+#[repr(C)]
+struct Continue {
+    span: Span,
+    mode: u64,
+    mapped: i64,
+}
+
+/// `struct uffd_msg` of a page fault.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Event {
+    event: u8,
+    reserved: [u8; 7],
+    flags: u64,
+    address: u64,
+    thread: u64,
+}
+
+const _: () = assert!(size_of::<Event>() == 32 && size_of::<Continue>() == 32 && size_of::<Register>() == 32);
+
+/// A thread stands still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) address: usize,
+    pub(crate) write: bool,
+    /// The system's id of the thread.
+    pub(crate) thread: u32,
+}
+
+/// The descriptor.
+#[derive(Debug)]
+pub(crate) struct Uffd(File);
+
+impl Span {
+    fn of(range: &Range<usize>) -> Span {
+        Span { start: range.start as u64, bytes: range.len() as u64 }
+    }
+}
+
+impl Uffd {
+    /// Opens it, and asks for what regions need.
+    pub(crate) fn open() -> Result<Uffd, Failure> {
+        // SAFETY: what is done with the descriptor is `Uffd`'s to answer for.
+        let fd = match unsafe { userfaultfd(UserfaultfdFlags::CLOEXEC) } {
+            Err(Errno::PERM) => by_device()?,
+            Err(Errno::NOSYS) => return Err(Failure::NoUserfaultfd),
+            other => other.map_err(|errno| Failure::system(Doing::Open, errno))?,
+        };
+        let mut handshake = Handshake { api: API, features: FEATURES, ioctls: 0 };
+        // SAFETY: the opcode goes with the struct, which the system reads and writes.
+        let shaken =
+            unsafe { ioctl(&fd, Updater::<{ opcode::read_write::<Handshake>(GROUP, 0x3f) }, _>::new(&mut handshake)) };
+        match shaken {
+            Ok(()) => Ok(Uffd(File::from(fd))),
+            Err(Errno::INVAL) => Err(Failure::OldKernel),
+            Err(errno) => Err(Failure::system(Doing::Handshake, errno)),
+        }
+    }
+
+    /// From here on faults in this range come as events.
+    ///
+    /// # Safety
+    /// It is a mapping of a memory file, and stays one; who touches it gets bytes only by this crate.
+    pub(crate) unsafe fn register(&self, range: &Range<usize>) -> Result<(), Errno> {
+        let mut register = Register { span: Span::of(range), mode: REGISTER_MODES, ioctls: 0 };
+        // SAFETY: the opcode goes with the struct; the range is as the caller says.
+        unsafe { ioctl(&self.0, Updater::<{ opcode::read_write::<Register>(GROUP, 0) }, _>::new(&mut register)) }
+    }
+
+    /// Maps the pages that the file has, writable or not, and wakes who waits there. What is mapped already stays as it is.
+    pub(crate) fn install(&self, range: Range<usize>, writable: bool) -> Result<(), Errno> {
+        let mut at = range.start;
+        while at < range.end {
+            let mode = if writable { 0 } else { CONTINUE_MODE_WP };
+            let mut asked = Continue { span: Span::of(&(at..range.end)), mode, mapped: 0 };
+            // SAFETY: the opcode goes with the struct; the pages are those of the file that the range maps.
+            let done =
+                unsafe { ioctl(&self.0, Updater::<{ opcode::read_write::<Continue>(GROUP, 7) }, _>::new(&mut asked)) };
+            at += usize::try_from(asked.mapped).unwrap_or(0);
+            match done {
+                Ok(()) => return Ok(()),
+                Err(Errno::EXIST) if asked.mapped <= 0 => {
+                    self.wake(at..at + PAGE_BYTES)?;
+                    at += PAGE_BYTES;
+                }
+                Err(Errno::AGAIN | Errno::EXIST | Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    /// Protects mapped pages from writing, or lets them be written and wakes who waits for that.
+    pub(crate) fn protect(&self, range: &Range<usize>, is_protected: bool) -> Result<(), Errno> {
+        let mode = if is_protected { WRITEPROTECT_MODE_WP } else { 0 };
+        loop {
+            let mut asked = WriteProtect { span: Span::of(range), mode };
+            // SAFETY: the opcode goes with the struct.
+            let done = unsafe {
+                ioctl(&self.0, Updater::<{ opcode::read_write::<WriteProtect>(GROUP, 6) }, _>::new(&mut asked))
+            };
+            match done {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Who waits there tries again.
+    pub(crate) fn wake(&self, range: Range<usize>) -> Result<(), Errno> {
+        // SAFETY: the opcode goes with the struct, which the system reads.
+        unsafe { ioctl(&self.0, Setter::<{ opcode::read::<Span>(GROUP, 2) }, _>::new(Span::of(&range))) }
+    }
+
+    /// Waits for faults, and puts them behind the others.
+    pub(crate) fn read(&self, faults: &mut Vec<Fault>) -> Result<(), Errno> {
+        let mut bytes = [0u8; 32 * size_of::<Event>()];
+        let got = rustix::io::retry_on_intr(|| rustix::io::read(&self.0, &mut bytes))?;
+        for event in bytes[..got].chunks_exact(size_of::<Event>()) {
+            let word = |at: usize| u64::from_ne_bytes(*event[at..].first_chunk().unwrap_or(&[0; 8]));
+            if event[0] == EVENT_PAGEFAULT {
+                let write = word(8) & PAGEFAULT_FLAG_WRITE != 0;
+                faults.push(Fault { address: word(16) as usize, write, thread: word(24) as u32 });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// For who may not call userfaultfd(2), but may open the device.
+fn by_device() -> Result<OwnedFd, Failure> {
+    let device = File::options().read(true).write(true).open("/dev/userfaultfd").map_err(|_| Failure::NotAllowed)?;
+    let flags = UserfaultfdFlags::CLOEXEC.bits() as usize;
+    // SAFETY: the opcode goes with the number.
+    let made =
+        unsafe { ioctl(device.as_fd(), NewDescriptor(IntegerSetter::<{ opcode::none(GROUP, 0) }>::new_usize(flags))) };
+    // SAFETY: the system has just made it, and nobody else has it.
+    made.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).map_err(|_| Failure::NotAllowed)
+}
+
+/// `USERFAULTFD_IOC_NEW`: takes flags, returns a descriptor.
+struct NewDescriptor(IntegerSetter<{ opcode::none(GROUP, 0) }>);
+
+// SAFETY: all but the result is the inner one's.
+unsafe impl rustix::ioctl::Ioctl for NewDescriptor {
+    type Output = RawFd;
+    const IS_MUTATING: bool = false;
+
+    fn opcode(&self) -> rustix::ioctl::Opcode {
+        self.0.opcode()
+    }
+
+    fn as_ptr(&mut self) -> *mut std::ffi::c_void {
+        self.0.as_ptr()
+    }
+
+    // SAFETY: as the trait says; the system returns the descriptor.
+    unsafe fn output_from_ptr(out: rustix::ioctl::IoctlOutput, _: *mut std::ffi::c_void) -> rustix::io::Result<RawFd> {
+        Ok(out)
+    }
+}

@@ -1,0 +1,204 @@
+//! The memory of a region on one machine, mapped twice: the *view* at the address that all machines agreed on, where threads find it and
+//! may fault, and this machine's share (`comm::share`), where the keeper reads and writes the same pages and never faults.
+//!
+//! Invariants
+//! - V1 The keeper never touches the view.
+//! - V2 A page is accessible in the view only as `holder.rs` says; everything else that is touched there stops the thread.
+//! - V3 The view stays mapped until the process ends.
+
+#![allow(unsafe_code)]
+
+use std::ops::Range;
+use std::ptr;
+use std::sync::Arc;
+
+use comm::{SHARE_UNIT_BYTES, Share};
+use gossamer::link;
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+use crate::error::{Doing, Failure};
+use crate::holder::Pages;
+use crate::message::State;
+use crate::page::Run;
+use crate::stats::COUNTERS;
+use crate::uffd::Uffd;
+
+/// Addresses that nobody else of the process gets, and nobody touches.
+#[derive(Debug)]
+pub(crate) struct Reserved(Range<usize>);
+
+impl Reserved {
+    /// These, if nothing is there.
+    pub(crate) fn at(range: Range<usize>) -> Result<Reserved, Failure> {
+        let (start, flags) = (
+            ptr::without_provenance_mut(range.start),
+            MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE | MapFlags::NORESERVE,
+        );
+        // SAFETY: a new mapping, that replaces none, and that nobody may touch.
+        match unsafe { mmap_anonymous(start, range.len(), ProtFlags::empty(), flags) } {
+            Ok(at) if at.addr() == range.start => Ok(Reserved(range)),
+            // An old kernel takes the address for a wish.
+            Ok(at) => {
+                drop(Reserved(at.addr()..at.addr() + range.len()));
+                Err(Failure::Taken)
+            }
+            Err(Errno::EXIST) => Err(Failure::Taken),
+            Err(errno) => Err(Failure::system(Doing::Map, errno)),
+        }
+    }
+
+    /// As memory of this process alone, for a program that is one.
+    pub(crate) fn map_alone(self) -> Result<(), Failure> {
+        let (start, bytes) = (ptr::without_provenance_mut(self.0.start), self.0.len());
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+        // SAFETY: it replaces the reserved range, which nobody uses.
+        let mapped = unsafe { mmap_anonymous(start, bytes, ProtFlags::READ | ProtFlags::WRITE, flags) };
+        mapped.map_err(|errno| Failure::system(Doing::Map, errno))?;
+        std::mem::forget(self); // V3
+        Ok(())
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped by `at`, and nobody has an address of it. If it fails, addresses are lost.
+        let _ = unsafe { munmap(ptr::without_provenance_mut(self.0.start), self.0.len()) };
+    }
+}
+
+/// One region on one machine.
+pub(crate) struct View {
+    /// Where threads find it.
+    addresses: Range<usize>,
+    /// Where it begins in the shares of all machines.
+    offset: usize,
+    share: Arc<Share>,
+    uffd: &'static Uffd,
+    /// Pages that are to be read from machines of other hosts.
+    pub(crate) to_read: Vec<(Run, u16, State)>,
+}
+
+impl View {
+    /// Maps `offset` and what follows of this machine's share at the reserved addresses.
+    pub(crate) fn map(
+        reserved: Reserved,
+        share: Arc<Share>,
+        offset: usize,
+        uffd: &'static Uffd,
+    ) -> Result<View, Failure> {
+        let addresses = reserved.0.clone();
+        let start = ptr::without_provenance_mut(addresses.start);
+        let (file, at) = share.file();
+        let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
+        // SAFETY: it replaces the reserved range, which nobody uses.
+        let mapped = unsafe {
+            mmap(start, addresses.len(), ProtFlags::READ | ProtFlags::WRITE, flags, file, at + offset as u64)
+        };
+        mapped.map_err(|errno| Failure::system(Doing::Map, errno))?;
+        let advise = |advice| {
+            // SAFETY: the range was mapped just now, and neither advice changes what is in it.
+            unsafe { madvise(start, addresses.len(), advice) }.map_err(|errno| Failure::system(Doing::Advise, errno))
+        };
+        advise(Advice::LinuxDontFork)?;
+        let _ = advise(Advice::LinuxNoHugepage); // a kernel without huge pages knows no such advice
+        // SAFETY: a mapping of a memory file, that stays (V3); pages come by this crate alone (V2).
+        unsafe { uffd.register(&addresses) }.map_err(|errno| Failure::system(Doing::Register, errno))?;
+        std::mem::forget(reserved); // V3
+        Ok(View { addresses, offset, share, uffd, to_read: vec![] })
+    }
+
+    /// The page at an address, if it is of this region.
+    pub(crate) fn page_at(&self, address: usize) -> Option<u32> {
+        self.addresses.contains(&address).then(|| ((address - self.addresses.start) / crate::page::PAGE_BYTES) as u32)
+    }
+
+    fn addresses_of(&self, run: Run) -> Range<usize> {
+        let Range { start, end } = run.bytes();
+        self.addresses.start + start..self.addresses.start + end
+    }
+
+    /// Where a run is in the shares.
+    pub(crate) fn offsets_of(&self, run: Run) -> Range<usize> {
+        let Range { start, end } = run.bytes();
+        self.offset + start..self.offset + end
+    }
+
+    /// Makes the memory of a run usable, in this machine's share.
+    fn commit(&self, run: Run) {
+        let Range { start, end } = self.offsets_of(run);
+        if self.share.is_committed(start, end - start) {
+            return;
+        }
+        let units = start / SHARE_UNIT_BYTES * SHARE_UNIT_BYTES..end.next_multiple_of(SHARE_UNIT_BYTES);
+        if let Err(error) = link::commit(link::REGION, units) {
+            link::end(&format!("there is no memory for pages of a region: {error}"));
+        }
+    }
+
+    /// Puts bytes into pages that no thread has.
+    pub(crate) fn put(&self, run: Run, bytes: &[u8]) {
+        self.commit(run);
+        let Range { start, end } = self.offsets_of(run);
+        assert_eq!(bytes.len(), end - start);
+        let to = self.share.words()[start / 8..end / 8].as_ptr().cast::<u8>().cast_mut();
+        // SAFETY: as many bytes of the share, which nobody else reads or writes: no thread has the pages (V2), and no other machine
+        // is told that they are here.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+    }
+
+    fn or_end(&self, doing: &str, run: Run, done: Result<(), Errno>) {
+        if let Err(errno) = done {
+            let Range { start, end } = self.addresses_of(run);
+            link::end(&format!("pages of a region at {start:#x} to {end:#x} cannot be {doing}: {errno}"));
+        }
+    }
+}
+
+impl Pages for View {
+    fn install(&mut self, run: Run, state: State) {
+        let range = self.addresses_of(run);
+        if state == State::Invalid {
+            return self.or_end("woken", run, self.uffd.wake(range));
+        }
+        self.commit(run);
+        self.or_end("installed", run, self.uffd.install(range, state == State::Modified));
+    }
+
+    fn unprotect(&mut self, run: Run) {
+        // What the system has taken out of the address space meanwhile comes back at the next fault.
+        self.or_end("made writable", run, self.uffd.protect(&self.addresses_of(run), false));
+    }
+
+    fn protect(&mut self, run: Run) {
+        self.or_end("protected", run, self.uffd.protect(&self.addresses_of(run), true));
+    }
+
+    fn unmap(&mut self, run: Run) {
+        let Range { start, end } = self.addresses_of(run);
+        // SAFETY: a part of the view. Its pages stay in the file; threads fault on them.
+        let done = unsafe { madvise(ptr::without_provenance_mut(start), end - start, Advice::LinuxDontNeed) };
+        self.or_end("unmapped", run, done);
+    }
+
+    fn fetch(&mut self, run: Run, from: u16, state: State) -> bool {
+        COUNTERS.fetched.add(u64::from(run.count));
+        match link::mapped(from, link::REGION) {
+            Ok(Some(theirs)) => {
+                let Range { start, end } = self.offsets_of(run);
+                // SAFETY: these bytes of the holder's share do not change: its threads cannot write the pages (S1), and it gets them
+                // again only after this machine has said that it is done (H2).
+                let bytes = unsafe {
+                    std::slice::from_raw_parts(theirs.words()[start / 8..end / 8].as_ptr().cast::<u8>(), end - start)
+                };
+                self.put(run, bytes);
+                true
+            }
+            Ok(None) => {
+                self.to_read.push((run, from, state));
+                false
+            }
+            Err(error) => link::end(&format!("pages of machine {from} cannot be read: {error}")),
+        }
+    }
+}
