@@ -4,5 +4,5 @@
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let suite = move || assert!(gossamer_tests::suite::run(&words), "not every behaviour holds");
-    gossamer::main(suite, 6);
+    gossamer_region::main(suite, 6);
 }

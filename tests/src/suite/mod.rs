@@ -20,6 +20,7 @@ mod oracle;
 mod order;
 mod panics;
 mod promises;
+mod regions;
 mod serialised;
 mod sizes;
 mod sync;
@@ -217,6 +218,22 @@ behaviours! {
         heap_shared_objects_hold_mutexes,
         heap_raw_rooms_hold_bytes,
         heap_owners_come_out_of_mutexes_and_go_on;
+    regions:
+        region_pages_go_where_they_are_touched,
+        region_untouched_pages_are_zeros,
+        region_homes_are_where_they_were_wanted,
+        region_no_store_is_lost,
+        region_writers_of_one_word_all_advance,
+        region_system_calls_use_pages,
+        region_prefetched_pages_are_there,
+        region_threads_fault_at_the_same_time,
+        region_litmus_store_buffering,
+        region_litmus_message_passing,
+        region_litmus_independent_reads,
+        region_random_atomics_add_up,
+        region_spans_are_divided_and_joined,
+        region_what_cannot_be_is_refused,
+        region_many_regions_are_apart;
 }
 
 /// Runs the behaviours whose names contain one of these words (all, if there are none), one after the other, and says on

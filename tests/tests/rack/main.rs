@@ -247,6 +247,12 @@ fn a_machine_that_dies_amid_misses_of_an_array_is_named() {
     kill_one("array-misses");
 }
 
+/// ST1.12, G10.
+#[test]
+fn a_machine_that_dies_amid_faults_of_a_region_is_named() {
+    kill_one("region-faults");
+}
+
 /// While this role is played.
 #[track_caller]
 fn kill_one(name: &str) {

@@ -1,6 +1,9 @@
 //! How programs end.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use gossamer_array::{Add, Array};
+use gossamer_region::Region;
 
 use crate::remote;
 
@@ -40,6 +43,31 @@ pub fn array_misses() {
             }
         }
     });
+}
+
+/// As well, by faults on few pages of a region at all places, so that asks, drops and bytes are always on their way.
+pub fn region_faults() {
+    tell_machines();
+    let region = Region::new(16 << 12).unwrap();
+    let words = region.span::<AtomicU64>(16 << 9).share();
+    let fibers: Vec<_> = gossamer::rack()
+        .places()
+        .map(|place| {
+            let words = words.clone();
+            gossamer::spawn_on(place, move || {
+                println!("works");
+                for k in 0usize.. {
+                    let word = &words[k.wrapping_mul(0x9e37_79b9) % words.len()];
+                    if k % 3 == 0 {
+                        word.fetch_add(1, Relaxed)
+                    } else {
+                        word.load(Relaxed)
+                    };
+                }
+            })
+        })
+        .collect();
+    fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
 }
 
 pub fn panic() {

@@ -35,6 +35,7 @@ fn main() {
         ["starter"] => lives::starter,
         ["grandchild"] => lives::grandchild,
         ["array-misses"] => ends::array_misses,
+        ["region-faults"] => ends::region_faults,
         ["panic"] => ends::panic,
         ["abort"] => ends::abort,
         ["killed"] => ends::killed,
@@ -49,6 +50,7 @@ fn main() {
     match words[..] {
         ["deep", "roomy"] => gossamer::builder().stack_bytes(4 << 20).main(role, 4),
         ["deep", "impossible"] => gossamer::builder().stack_bytes(1).main(role, 4),
+        ["region-faults"] => gossamer_region::main(role, 4),
         _ => gossamer::main(role, 4),
     }
     if let ["status", status] = words[..] {

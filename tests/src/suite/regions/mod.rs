@@ -1,0 +1,42 @@
+//! Regions over the rack: `gossamer-region`, whatever carries its pages.
+
+mod litmus;
+mod pages;
+mod spans;
+
+pub use litmus::*;
+pub use pages::*;
+pub use spans::*;
+
+use gossamer::Place;
+use gossamer_region::Region;
+
+/// Bytes of a page, and how many `u64` it has.
+const PAGE: usize = 4096;
+const WORDS: usize = PAGE / 8;
+
+/// A region, or none, told, where the system does not let there be one.
+fn region(bytes: usize) -> Option<Region> {
+    match Region::new(bytes) {
+        Ok(region) => Some(region),
+        Err(error @ (gossamer_region::Error::NotAllowed { .. } | gossamer_region::Error::OldKernel { .. })) => {
+            eprintln!("SKIPPED: regions: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A result of a fiber there.
+fn at<R: gossamer::NoRef + Send + 'static>(
+    place: Place,
+    f: impl FnOnce() -> R + gossamer::NoRef + Send + 'static,
+) -> R {
+    gossamer::spawn_on(place, f).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// The first place of each machine.
+fn machines() -> Vec<Place> {
+    let machines = gossamer::rack().machines().len() as u16;
+    (0..machines).map(|machine| Place::of(machine, 0)).collect()
+}
