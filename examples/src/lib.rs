@@ -47,4 +47,5 @@ struct SeveralObjects;
 #[doc = include_str!("../../trust/README.md")]
 #[doc = include_str!("../../trust/durable/README.md")]
 #[doc = include_str!("../../gossamer/README.md")]
+#[doc = include_str!("../../gossamer/region/README.md")]
 struct PackageReadmes;
