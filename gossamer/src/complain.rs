@@ -1,10 +1,10 @@
 //! What this process says on stderr about itself.
 
 use std::fmt::Arguments;
-use std::io::Write;
 
-/// One line, in one write: the process may be ended at any moment, and half a line tells nobody anything.
+/// One line, in one write: the process may be ended at any moment, and half a line tells nobody anything. Without the lock of the standard
+/// library, which a thread may have that stands still in the middle of a line that it prints.
 pub(crate) fn complain(what: Arguments<'_>) {
     let line = format!("gossamer: {what}\n");
-    let _ = std::io::stderr().write_all(line.as_bytes()); // nobody reads it
+    let _ = rustix::io::write(rustix::stdio::stderr(), line.as_bytes()); // nobody reads it
 }

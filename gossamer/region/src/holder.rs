@@ -7,7 +7,8 @@
 //! - S2 There is one ask under way for a page at most. Who faults on it meanwhile is woken when it is there.
 //! - S3 Each fault leads to an ask whose answer wakes it, or wakes it at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 use crate::home::Out;
 use crate::message::{Grant, Message, State};
@@ -28,6 +29,8 @@ pub(crate) trait Pages {
     fn fetch(&mut self, run: Run, from: u16, state: State) -> bool;
 }
 
+/// Runs that may be under way for more to be asked for before anybody faults on it.
+const ASKED_BEFOREHAND: usize = 16;
 /// Streams of faults, page after page, that are seen at the same time.
 const STREAMS: usize = 8;
 
@@ -47,6 +50,8 @@ pub(crate) struct Holder {
     states: Vec<State>,
     /// What is asked for, by its first page.
     asked: BTreeMap<u32, Run>,
+    /// What is to be asked for beforehand, when there is less under way.
+    prefetched: VecDeque<Range<u32>>,
     streams: [Stream; STREAMS],
     /// The stream that is given up for a new one.
     oldest: usize,
@@ -59,7 +64,8 @@ impl Holder {
     pub(crate) fn new(homes: Homes, machines: u16, pages: u32) -> Holder {
         let states = vec![State::Invalid; pages as usize];
         let (streams, asked) = ([Stream::default(); STREAMS], BTreeMap::new());
-        Holder { homes, machines, states, asked, streams, oldest: 0, longest: BLOCK_PAGES }
+        let prefetched = VecDeque::new();
+        Holder { homes, machines, states, asked, prefetched, streams, oldest: 0, longest: BLOCK_PAGES }
     }
 
     #[cfg(test)]
@@ -109,15 +115,26 @@ impl Holder {
         run
     }
 
-    /// Asks to read what of these pages is not here and not under way.
-    pub(crate) fn prefetch(&mut self, pages: std::ops::Range<u32>, out: &mut Out) {
-        let mut page = pages.start;
-        while page < pages.end.min(self.states.len() as u32) {
+    /// Asks to read what of these pages is not here and not under way, a few runs at a time.
+    pub(crate) fn prefetch(&mut self, pages: Range<u32>, out: &mut Out) {
+        self.prefetched.push_back(pages.start..pages.end.min(self.states.len() as u32));
+        self.go_on_prefetching(out);
+    }
+
+    fn go_on_prefetching(&mut self, out: &mut Out) {
+        while self.asked.len() < ASKED_BEFOREHAND
+            && let Some(pages) = self.prefetched.front_mut()
+        {
+            let Some(page) = pages.next() else {
+                self.prefetched.pop_front();
+                continue;
+            };
+            let end = Run::block_end(page).min(pages.end);
             if self.state(page) == State::Invalid && !self.is_asked(page) {
-                let count = (Run::block_end(page).min(pages.end) - page).min(self.longest);
-                page += self.ask(Run { first: page, count }, false, out).count;
-            } else {
-                page += 1;
+                let run = self.ask(Run { first: page, count: (end - page).min(self.longest) }, false, out);
+                if let Some(pages) = self.prefetched.front_mut() {
+                    pages.start = run.first + run.count;
+                }
             }
         }
     }
@@ -193,6 +210,7 @@ impl Holder {
             stream.next = run.first + run.count;
         }
         out.push((self.home(run.first), Message::Done { run }));
+        self.go_on_prefetching(out);
     }
 
     fn set(&mut self, run: Run, state: State) {
@@ -265,5 +283,14 @@ mod tests {
             .collect();
         let expected = [(0, 10), (11, 53), (64, 64), (128, 2)].map(|(first, count)| Run { first, count });
         assert_eq!(runs, expected);
+        out.clear();
+        holder.prefetch(130..1000, &mut out);
+        let under_way: Vec<Run> = holder.asked.values().copied().collect();
+        assert_eq!((under_way.len(), out.len()), (ASKED_BEFOREHAND, ASKED_BEFOREHAND - 4), "what is left waits");
+        for run in under_way {
+            holder.receive(1, Message::Arrive { run, state: State::Shared }, &mut AtOnce, &mut out);
+        }
+        let left: Vec<Run> = holder.asked.values().copied().collect();
+        assert_eq!(left, [(896, 64), (960, 40)].map(|(first, count)| Run { first, count }));
     }
 }

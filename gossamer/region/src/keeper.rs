@@ -187,8 +187,8 @@ impl Keeper {
     }
 
     fn fault(&mut self, address: usize, write: bool, errands: &mut Errands) {
-        let mut regions = self.regions.iter().flatten();
-        let found = regions.position(|kept| kept.view.page_at(address).is_some());
+        let has = |kept: &Option<Kept>| kept.as_ref().is_some_and(|kept| kept.view.page_at(address).is_some());
+        let found = self.regions.iter().position(has);
         let Some(region) = found else {
             link::end(&format!("a fault at {address:#x}, where there is no region"));
         };
@@ -210,11 +210,15 @@ impl Keeper {
 }
 
 impl Kept {
-    /// How long a run that has just come is still kept.
-    fn is_held(&mut self, run: Run) -> Option<Duration> {
+    fn forget_what_came_long_ago(&mut self) {
         while self.recent.front().is_some_and(|(came, _)| came.elapsed() >= HOLD) {
             self.recent.pop_front();
         }
+    }
+
+    /// How long a run that has just come is still kept.
+    fn is_held(&mut self, run: Run) -> Option<Duration> {
+        self.forget_what_came_long_ago();
         let overlaps = |other: &Run| other.first < run.first + run.count && run.first < other.first + other.count;
         let (came, _) = self.recent.iter().rev().find(|(_, other)| overlaps(other))?;
         Some(HOLD.saturating_sub(came.elapsed()))
@@ -247,6 +251,7 @@ impl Kept {
             let Message::Done { run } = message else { continue };
             COUNTERS.runs.add(1);
             let now = Instant::now();
+            self.forget_what_came_long_ago();
             self.recent.push_back((now, *run));
             if let Some((since, _)) = self.waiting.remove(&run.first) {
                 COUNTERS.waited_ns.add(now.duration_since(since).as_nanos() as u64);
@@ -297,11 +302,11 @@ fn look() {
         });
         for (region, page, time, state) in slow {
             let offset = page as usize * PAGE_BYTES;
-            eprintln!(
+            say(format_args!(
                 "gossamer: a thread of machine {own} has stood still for {} s at a page of region {region}, {offset} bytes from its start, which is \
                  {state:?} here",
                 time.as_secs()
-            );
+            ));
             let home = with(|keeper, _| keeper.kept(region).holder.home(page));
             let mut bytes = [0; 8];
             bytes[..4].copy_from_slice(&region.to_ne_bytes());
@@ -323,10 +328,15 @@ fn tell(bytes: &[u8]) {
         return;
     };
     let text = with(|keeper, _| keeper.kept(region).home.describe(page));
-    eprintln!(
+    say(format_args!(
         "gossamer: the home of that page, {} bytes from the start of region {region}, says: {text}",
         page as usize * PAGE_BYTES
-    );
+    ));
+}
+
+/// On standard error, without the lock that a thread may have while it stands still in the middle of a line that it prints.
+fn say(line: std::fmt::Arguments<'_>) {
+    let _ = rustix::io::write(rustix::stdio::stderr(), format!("{line}\n").as_bytes());
 }
 
 /// The thread that reads faults.
@@ -428,7 +438,7 @@ fn start() -> Result<(), Failure> {
     }
     let uffd = Uffd::open()?;
     if let Err(error) = link::open_share(link::REGION, BYTES_MAX) {
-        eprintln!("gossamer: the share of regions cannot be opened: {error}");
+        say(format_args!("gossamer: the share of regions cannot be opened: {error}"));
         return Err(Failure::System(Doing::Share, 0));
     }
     let uffd = UFFD.get_or_init(|| uffd);
