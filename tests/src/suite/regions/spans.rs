@@ -50,7 +50,7 @@ pub fn region_what_cannot_be_is_refused() {
     let all = region.span::<u8>(64 << 10);
     assert!(matches!(region.try_span::<u8>(1), Err(Error::Room { left: 0, wanted: 1, .. })));
     assert!(matches!(region.try_span::<u64>(usize::MAX), Err(Error::Room { .. })));
-    let text = panic_of(move || drop(region.span::<u8>(1)));
+    let text = panic_of(move || region.span::<u8>(1));
     assert!(text.contains("0 of 65536 bytes left"), "{text}");
     assert_eq!(all.len(), 64 << 10);
 }
