@@ -38,6 +38,7 @@
 //! The design is that of DArray (B. Ding, M. Han, R. Chen, ICPP 2023), with delegation in the place of its runtime threads and reference counts.
 
 mod array;
+mod builder;
 mod bulk;
 mod element;
 mod error;
@@ -58,7 +59,8 @@ mod update;
 mod view;
 mod whole;
 
-pub use array::{Array, Builder};
+pub use array::Array;
+pub use builder::Builder;
 pub use element::Element;
 pub use error::Error;
 pub use lock::{ReadGuard, WriteGuard};

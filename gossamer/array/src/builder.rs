@@ -1,0 +1,142 @@
+//! How arrays are made: the calls and their options. What is done at each place: `make.rs`.
+
+use std::marker::PhantomData;
+
+use gossamer::Place;
+
+use crate::array::{Array, on_worker};
+use crate::element::Element;
+use crate::settings::Settings;
+use crate::shape::Split;
+use crate::{Error, make};
+
+impl<T: Element> Array<T> {
+    /// An array of `n` elements with this value, split evenly over all places of the rack. Waits until each has made its part.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if a machine has too little memory for its part, [`Error::Elements`], [`Error::Arrays`].
+    ///
+    /// # Panics
+    /// As [`Builder::build`].
+    ///
+    /// Example: at the [type](Self).
+    ///
+    /// Source: DArray 3.2, fig. 3.
+    pub fn new(n: usize, value: T) -> Result<Self, Error> {
+        Self::builder().build(n, value)
+    }
+
+    /// For an array that is split otherwise, or has other settings.
+    ///
+    /// Example: at [`Builder`].
+    pub fn builder() -> Builder<T> {
+        let () = T::FITS;
+        Builder { split: Split::Even, settings: Settings::default(), value: PhantomData }
+    }
+}
+
+/// How an array is made: [`Array::builder`].
+///
+/// ```
+/// use gossamer_array::Array;
+/// gossamer::main(|| {
+///     let array = Array::<u64>::builder().cyclic().cache_bytes(1 << 20).prefetch(4).build(10_000, 0).unwrap();
+///     assert_eq!(array.len(), 10_000);
+/// }, 2);
+/// ```
+#[derive(Debug, Clone)]
+pub struct Builder<T> {
+    split: Split,
+    settings: Settings,
+    value: PhantomData<T>,
+}
+
+impl<T: Element> Builder<T> {
+    /// The element at which each machine's part begins, instead of an even split: one for each machine, the first 0, each a multiple of the chunk.
+    /// A machine's part is split evenly over its workers.
+    ///
+    /// Example: at [`Error`].
+    #[must_use]
+    pub fn starts(mut self, starts: &[usize]) -> Self {
+        self.split = Split::Starts(starts.to_vec());
+        self
+    }
+
+    /// Chunk by chunk to the places in turn, instead of an even split.
+    ///
+    /// Example: at the [type](Self).
+    #[must_use]
+    pub fn cyclic(mut self) -> Self {
+        self.split = Split::Cyclic;
+        self
+    }
+
+    /// The bytes that each place may use for chunks of other places; 64 MiB if nothing is said, four chunks at least. Chunks that are viewed or
+    /// waited for are kept even if they are more.
+    ///
+    /// Example: at the [type](Self).
+    #[must_use]
+    pub fn cache_bytes(mut self, bytes: usize) -> Self {
+        self.settings.cache_bytes = bytes;
+        self
+    }
+
+    /// Below which free share of the cache a place drops chunks, and up to which: 0.3 and 0.5 if nothing is said.
+    ///
+    /// # Panics
+    /// If they are not between 0 and 1, the first not above the second.
+    ///
+    /// ```
+    /// use gossamer_array::Array;
+    /// gossamer::main(|| {
+    ///     assert!(Array::<u8>::builder().watermarks(0.1, 0.2).build(100, 0).is_ok());
+    /// }, 2);
+    /// ```
+    ///
+    /// Source: DArray 4.2, fig. 7.
+    #[must_use]
+    pub fn watermarks(mut self, low: f64, high: f64) -> Self {
+        assert!(
+            (0.0..=1.0).contains(&low) && (low..=1.0).contains(&high),
+            "watermarks are shares of the cache between 0 and 1, the lower one first: {low}, {high}"
+        );
+        self.settings.watermarks = (low, high);
+        self
+    }
+
+    /// How many chunks are fetched ahead of reads in order; 0 is none, 8 if nothing is said.
+    ///
+    /// Example: at the [type](Self).
+    ///
+    /// Source: DArray 4.2.
+    #[must_use]
+    pub fn prefetch(mut self, chunks: usize) -> Self {
+        self.settings.prefetch = chunks.min(1024);
+        self
+    }
+
+    /// Makes the array, each element with this value. Each place takes and writes the memory of its part; the caller waits for all.
+    ///
+    /// # Errors
+    /// [`Error`] says which.
+    ///
+    /// # Panics
+    /// Outside of `gossamer::main`; inside delegated closures and callbacks, where nothing may wait.
+    ///
+    /// Example: at the [type](Self).
+    pub fn build(self, n: usize, value: T) -> Result<Array<T>, Error> {
+        let () = T::FITS;
+        let (root, name, shift) = on_place(move || make::array(n, value, &self.split, self.settings))?;
+        Ok(Array::of(root, n, name, shift))
+    }
+}
+
+/// Runs `f` here if this is a place of the program, else on a worker of this machine.
+fn on_place<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> R {
+    let here = trust::local_trustee();
+    let is_place = |place: Place| place.machine == gossamer::rack().machine() && place.trustee() == here;
+    if gossamer::rack().places().any(is_place) {
+        return f();
+    }
+    on_worker(f)
+}
