@@ -1,10 +1,15 @@
 //! Each call of an array, from every place.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
 
 use gossamer_array::{Add, Array, Error, Max, Min, Owned};
 
-use crate::suite::ground::{effort, places, remote};
+use crate::suite::ground::{effort, places, remote, until};
 
 pub fn array_elements_are_set_and_read_everywhere() {
     let n = 20_000;
@@ -197,4 +202,66 @@ pub fn array_of_nothing_and_of_little() {
         assert_eq!((array.owner(4095).machine, array.owner(9_999).machine as usize), (0, machines - 1));
         assert_eq!(array.reduce(0..10_000, Add), 10_000);
     }
+}
+
+/// DA17: who makes calls faster than they are answered waits; inside a closure, where nothing may wait, they are queued.
+pub fn array_update_then_waits_for_room() {
+    const UNANSWERED: u64 = 1024;
+    let calls = effort(30_000);
+    let array = Array::new(5000, 0u64).unwrap();
+    let there = array.owned(remote()).flatten().next().expect("each place owns some");
+    let (told, most) = (Rc::new(Cell::new(0u64)), Cell::new(0));
+    for made in 1..=calls {
+        let tell = Rc::clone(&told);
+        array.update_then(there, |value| *value += 1, move |()| tell.set(tell.get() + 1));
+        most.set(most.get().max(made - told.get()));
+    }
+    assert!(most.get() <= UNANSWERED, "{} calls were unanswered", most.get());
+    let (local, own) = (trust::local_trustee().entrust(()), array.clone());
+    local.apply(move |()| (0..2 * UNANSWERED).for_each(|_| own.update_then(there, |value| *value += 1, |()| ())));
+    assert_eq!(array.update(there, |value| *value), calls + 2 * UNANSWERED, "none is lost");
+    until(|| told.get() == calls);
+}
+
+/// A name that all machines of this rack know.
+fn signal(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("suite-arrays-{}-{name}", gossamer::rack().machines()[0].process))
+}
+
+/// DA18: a bulk call has some packets under way, not all of them, while the place that is to answer does something else.
+pub fn array_packets_under_way_are_bounded() {
+    const PACKETS: usize = 32;
+    // Of 7 KiB: indices and values.
+    const OPERANDS: usize = (7 << 10) / 16;
+    if places().len() < 2 {
+        return;
+    }
+    let array = Array::new(20_000, 0u64).unwrap();
+    let there: Vec<usize> = array.owned(remote()).flatten().collect();
+    let _ = fs::remove_file(signal("go"));
+    let busy = gossamer::spawn_on(remote(), || {
+        fs::write(signal("busy"), "").unwrap();
+        // The worker itself stands still. The harness bounds it.
+        while !signal("go").exists() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    until(|| signal("busy").exists());
+    let taken = Rc::new(Cell::new(0));
+    let (own, takes, all) = (array.clone(), Rc::clone(&taken), 4 * PACKETS * OPERANDS);
+    let call = trust::spawn(move || {
+        let operands = (0..all).map(|n| {
+            takes.set(n + 1);
+            (there[n % there.len()], 1)
+        });
+        own.apply_all(Add, operands);
+    });
+    until(|| taken.get() >= PACKETS * OPERANDS);
+    (0..1000).for_each(|_| trust::yield_now());
+    assert!(taken.get() <= (PACKETS + 1) * OPERANDS, "{} of {all} operands were taken", taken.get());
+    fs::write(signal("go"), "").unwrap();
+    call.join().unwrap();
+    busy.join().unwrap();
+    assert_eq!(array.reduce(0..array.len(), Add), all as u64);
+    ["busy", "go"].iter().for_each(|name| fs::remove_file(signal(name)).unwrap());
 }

@@ -175,6 +175,40 @@ pub fn array_a_panic_in_an_operator_poisons() {
     });
 }
 
+/// Tells a counter when it is dropped, and panics then.
+struct Falls(Rc<Cell<u32>>);
+
+impl Drop for Falls {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() + 1);
+        panic!("a callback that panics when it is dropped");
+    }
+}
+
+/// DA23: callbacks that will never be called are dropped, all of them, whatever their destructors do.
+pub fn array_destructors_that_panic_while_it_is_poisoned() {
+    if places().len() < 2 {
+        return;
+    }
+    let array = Array::new(10_000, 13u64).unwrap();
+    let (i, there) = (element_of(&array, gossamer::here()), element_of(&array, remote()));
+    let own = array.clone();
+    gossamer::spawn_on(remote(), move || own.apply(i, Picky, 1)).join().unwrap();
+    // These wait for what has been combined there; to merge it poisons the array.
+    let dropped = Rc::new(Cell::new(0));
+    for at in [i, i, there, i] {
+        let falls = Falls(Rc::clone(&dropped));
+        array.update_then(at, |value| *value, move |_| drop(falls));
+    }
+    // Where the last one was answered before, it was dropped by its call.
+    until(|| dropped.get() == 4);
+    let why = panic_of(|| array.get(i));
+    assert!(why.contains("poisoned") && why.contains("thirteen"), "{why}");
+    // Others are as they were.
+    let other = Array::new(10_000, 1u64).unwrap();
+    assert_eq!(other.reduce(0..10_000, Add), 10_000);
+}
+
 /// DA20.
 pub fn array_indices_out_of_range_are_named() {
     let array = Array::new(700, 0u64).unwrap();
