@@ -1,23 +1,25 @@
 //! A bank: random transfers between accounts of a durable trust, and the proof that they survive `kill -9`.
 //!
-//! Here: the command line and the work. The torture, which starts this program again and again and kills it: `torture.rs`.
+//! Here: the command line and the work. On several machines: `rack.rs`. The torture, which starts this program again and again and kills it:
+//! `torture.rs`.
 //!
 //! Each client numbers its transfers. The pool keeps, for each client, the number of its last one, and moves the money in the same transaction;
 //! the client prints a number once its result has come. So a pool that is opened again is right if the sum of all accounts is
 //! what it was, and no printed number is above the kept one.
 
+mod rack;
 mod torture;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use trust::Threadpool;
+use trust::{Threadpool, TrusteeReference};
 use trust_durable::{Durable, PVec, Persist};
 
-use crate::program::Program;
+use crate::program::{Program, is_machine};
 
 /// Transfers between accounts that survive whatever ends the program.
 #[derive(Parser)]
@@ -38,6 +40,10 @@ struct Options {
     #[arg(long, value_name = "SECONDS", default_value_t = 3)]
     seconds: u64,
 
+    /// Processes, each a machine of a rack on this host: the pool is at the last one, a client at each
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=CLIENTS as i64))]
+    machines: u16,
+
     /// Starts itself so many times, kills it each time after 50 to 500 ms, and checks what is left
     #[arg(long, value_name = "KILLS")]
     torture: Option<u32>,
@@ -54,6 +60,7 @@ struct Options {
 /// Threads that transfer.
 const CLIENTS: usize = 2;
 const MONEY: u64 = 1000;
+const PROGRAM: Program = Program("bank");
 
 /// The root of the pool.
 #[derive(Persist)]
@@ -70,15 +77,16 @@ type Handle = Durable<Bank<'static>>;
 pub fn main() -> ExitCode {
     let options = Options::parse();
     let outcome = match options.torture {
-        Some(kills) => torture::run(&options, kills),
-        None => work(&options),
+        _ if is_machine() => Ok(rack::machine(options)),
+        Some(kills) => torture::run(&options, kills).map(|()| ExitCode::SUCCESS),
+        None if options.machines > 1 => rack::launch(&options),
+        None => work(&options).map(|()| ExitCode::SUCCESS),
     };
-    Program("bank").end(outcome.map(|()| ExitCode::SUCCESS))
+    PROGRAM.end(outcome)
 }
 
-fn open(pool: &Threadpool, options: &Options) -> Result<Handle, trust_durable::Error> {
-    let accounts = options.accounts;
-    Durable::<Bank>::open(pool.trustees()[0], &options.folder, move |tx| Bank {
+fn open(trustee: TrusteeReference, folder: &Path, accounts: u64) -> Result<Handle, trust_durable::Error> {
+    Durable::<Bank>::open(trustee, folder, move |tx| Bank {
         accounts: PVec::of((0..accounts).map(|_| MONEY), tx),
         done: [0; CLIENTS],
     })
@@ -106,7 +114,7 @@ fn transfer(bank: &mut Bank<'_>, client: usize) -> u64 {
 
 fn work(options: &Options) -> anyhow::Result<()> {
     let pool = Threadpool::new(1);
-    let bank = open(&pool, options)?;
+    let bank = open(pool.trustees()[0], &options.folder, options.accounts)?;
     let before = bank.stats()?;
     eprintln!("opened: {} groups replayed, {} bytes of a torn one cut off", before.groups_replayed, before.bytes_cut);
     let (outstanding, tell) = (options.outstanding, options.tell);
@@ -122,7 +130,11 @@ fn work(options: &Options) -> anyhow::Result<()> {
     for client in clients {
         made += client.join().map_err(|_| anyhow::anyhow!("a client panicked"))??;
     }
-    let took = began.elapsed();
+    report(bank, made, began.elapsed())
+}
+
+/// Closes the bank, and says what was done in it.
+fn report(bank: Handle, made: u64, took: Duration) -> anyhow::Result<()> {
     let sum = bank.apply(|bank, _| bank.accounts.iter().sum::<u64>());
     let stats = bank.stats()?;
     bank.close()?;

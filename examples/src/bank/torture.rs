@@ -1,11 +1,14 @@
-//! Starts the bank, kills it (`SIGKILL`) in the middle of its work, opens what is left and checks it; again and again.
+//! Starts the bank, kills it (`SIGKILL`) in the middle of its work, opens what is left and checks it; again and again. Of several machines one is
+//! killed, and the others have to end by themselves.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use trust::Threadpool;
 
 use super::{CLIENTS, Handle, MONEY, Options, open};
@@ -13,20 +16,29 @@ use super::{CLIENTS, Handle, MONEY, Options, open};
 /// Kills it so many times. The folder has to be new.
 pub(super) fn run(options: &Options, kills: u32) -> anyhow::Result<()> {
     let mut random = options.seed | 1;
-    let mut longest = Duration::ZERO;
+    let (mut longest, mut slowest_end) = (Duration::ZERO, Duration::ZERO);
     let (mut largest, mut told_in_all, mut last) = (0, 0, [0; CLIENTS]);
     for kill in 1..=kills {
         random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
         let life = Duration::from_millis(50 + (random >> 33) % 451);
-        let (told, acknowledged) = live_and_die(options, life)?;
-        told_in_all += acknowledged;
+        let Died { told, acknowledged, ended_after } = live_and_die(options, life, (random >> 20) as usize)?;
+        (told_in_all, slowest_end) = (told_in_all + acknowledged, slowest_end.max(ended_after));
         let began = Instant::now();
         let pool = Threadpool::new(1);
-        let bank = open(&pool, options).with_context(|| format!("after kill {kill}"))?;
+        let opened = open(pool.trustees()[0], &options.folder, options.accounts);
+        let bank = opened.with_context(|| format!("after kill {kill}"))?;
         longest = longest.max(began.elapsed());
         largest = largest.max(bank.stats()?.log_bytes);
         last = check(&bank, &told).with_context(|| format!("after kill {kill}, --seed {}", options.seed))?;
         bank.close()?;
+    }
+    ensure!(told_in_all > 0, "no transfer was acknowledged before any of {kills} kills");
+    if options.machines > 1 {
+        println!(
+            "all {} machines had ended {:.0} ms after the kill of one at most",
+            options.machines,
+            slowest_end.as_secs_f64() * 1e3
+        );
     }
     println!(
         "{kills} kills: {} transfers kept, {told_in_all} acknowledged, none of these lost, no half transfer; opened in {:.0} ms at most, \
@@ -37,43 +49,72 @@ pub(super) fn run(options: &Options, kills: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the child acknowledged before it was killed: for each client the greatest number, and how many in all.
-fn live_and_die(options: &Options, life: Duration) -> anyhow::Result<([u64; CLIENTS], u64)> {
+/// What a child was told before it was killed.
+struct Died {
+    /// For each client the greatest number.
+    told: [u64; CLIENTS],
+    acknowledged: u64,
+    /// From the kill to the end of all machines.
+    ended_after: Duration,
+}
+
+/// Starts it, and kills it after so long; of several machines this one, after so long from when all have begun.
+fn live_and_die(options: &Options, life: Duration, victim: usize) -> anyhow::Result<Died> {
     let program = std::env::current_exe().context("where is this program?")?;
     let mut child = Command::new(program)
         .arg(&options.folder)
         .args(["--tell", "--seconds", "60", "--accounts", &options.accounts.to_string()])
-        .args(["--outstanding", &options.outstanding.to_string()])
+        .args(["--outstanding", &options.outstanding.to_string(), "--machines", &options.machines.to_string()])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .context("cannot start it again")?;
     let output = child.stdout.take().context("its output is a pipe")?;
-    let reader = thread::spawn(move || read(BufReader::new(output)));
+    let (tells, processes) = channel();
+    let reader = thread::spawn(move || read(BufReader::new(output), &tells));
+    let victims = if options.machines > 1 { begun(options.machines, &processes) } else { Ok(vec![child.id()]) };
     thread::sleep(life);
-    let killed = kill(&mut child);
-    let told = reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))??;
+    let killed = victims.and_then(|victims| kill(&mut child, victims[victim % victims.len()]));
+    if killed.is_err() {
+        // Whatever was wrong: it is not left behind.
+        let _ = child.kill();
+    }
+    let began = Instant::now();
+    child.wait()?;
+    let ended_after = began.elapsed();
+    let (told, acknowledged) = reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))??;
     killed?;
-    Ok(told)
+    Ok(Died { told, acknowledged, ended_after })
 }
 
-fn kill(child: &mut Child) -> anyhow::Result<()> {
+/// The processes of so many machines, once all have told theirs.
+fn begun(machines: u16, processes: &Receiver<u32>) -> anyhow::Result<Vec<u32>> {
+    let next = |_| processes.recv_timeout(Duration::from_secs(60)).context("a machine did not begin");
+    (0..machines).map(next).collect()
+}
+
+fn kill(child: &mut Child, process: u32) -> anyhow::Result<()> {
     if let Some(status) = child.try_wait()? {
         anyhow::bail!("it ended by itself: {status}");
     }
-    child.kill()?;
-    child.wait()?;
-    Ok(())
+    let process = i32::try_from(process).ok().and_then(Pid::from_raw).context("the number of a process")?;
+    Ok(kill_process(process, Signal::KILL)?)
 }
 
-fn read(lines: impl BufRead) -> anyhow::Result<([u64; CLIENTS], u64)> {
+fn read(lines: impl BufRead, processes: &Sender<u32>) -> anyhow::Result<([u64; CLIENTS], u64)> {
     let (mut told, mut count) = ([0; CLIENTS], 0);
     for line in lines.lines() {
+        let line = line?;
+        if let Some(process) = line.strip_prefix("process ").and_then(|number| number.parse().ok()) {
+            // Nobody wants to know where one machine is all.
+            let _ = processes.send(process);
+            continue;
+        }
         // The last line may be half of one.
-        let Some((client, number)) = line?.split_once(' ').map(|(a, b)| (a.parse::<usize>(), b.parse::<u64>())) else {
+        let Some((client, number)) = line.split_once(' ').map(|(a, b)| (a.parse::<usize>(), b.parse::<u64>())) else {
             continue;
         };
-        if let (Ok(client), Ok(number)) = (client, number) {
+        if let (Ok(client @ 0..CLIENTS), Ok(number)) = (client, number) {
             told[client] = number.max(told[client]);
             count += 1;
         }

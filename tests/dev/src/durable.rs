@@ -20,29 +20,36 @@ pub struct Torture {
     pub quick: bool,
 }
 
-/// The bank on the file system of the target folder and on tmpfs, each with half of the kills.
+/// The bank on the file system of the target folder and on tmpfs, each with half of the kills; then a quarter of them on two machines, of which
+/// one is killed.
 pub fn torture(context: &Context, torture: &Torture) -> anyhow::Result<Verdict> {
     let usual = if torture.quick { 24 } else { 200 };
     let kills: u32 = std::env::var("DURABLE_KILLS").ok().map_or(Ok(usual), |kills| kills.parse())?;
-    let seed = std::env::var("DURABLE_SEED").unwrap_or_else(|_| "1".into());
+    let (here, memory) = (context.target.join("durable"), Path::new(MEMORY).join("trust-durable"));
     let mut verdict = Verdict::passed();
-    for place in [context.target.join("durable"), Path::new(MEMORY).join("trust-durable")] {
+    for (place, kills, machines) in
+        [(&here, kills.div_ceil(2), "1"), (&memory, kills.div_ceil(2), "1"), (&here, kills.div_ceil(4), "2")]
+    {
         if place.starts_with(MEMORY) && !Path::new(MEMORY).is_dir() {
             println!("SKIPPED: durable: the half on tmpfs: no {MEMORY}");
             continue;
         }
-        let folder = place.join(std::process::id().to_string());
-        fs::create_dir_all(&place)?;
-        let folder = folder.to_string_lossy().into_owned();
-        let kills = kills.div_ceil(2).to_string();
-        let outcome = context
-            .cargo(&["run", "--quiet", "--package", "gossamer-examples", "--bin", "bank", "--", &folder])
-            .args(&["--torture", &kills, "--seed", &seed])
-            .check()?;
-        if matches!(outcome.state, State::Passed) {
-            fs::remove_dir_all(&folder)?;
-        }
-        verdict = verdict.and(outcome);
+        verdict = verdict.and(kill(context, place, kills, machines)?);
     }
     Ok(verdict)
+}
+
+/// The bank in a folder there, on so many machines, killed so many times.
+fn kill(context: &Context, place: &Path, kills: u32, machines: &str) -> anyhow::Result<Verdict> {
+    let seed = std::env::var("DURABLE_SEED").unwrap_or_else(|_| "1".into());
+    fs::create_dir_all(place)?;
+    let folder = place.join(format!("{}-{machines}", std::process::id())).to_string_lossy().into_owned();
+    let outcome = context
+        .cargo(&["run", "--quiet", "--package", "gossamer-examples", "--bin", "bank", "--", &folder])
+        .args(&["--torture", &kills.to_string(), "--seed", &seed, "--machines", machines])
+        .check()?;
+    if matches!(outcome.state, State::Passed) {
+        fs::remove_dir_all(&folder)?;
+    }
+    Ok(outcome)
 }
