@@ -123,7 +123,7 @@ fn run<U>(memory: &Memory, f: impl for<'a, 'p> FnOnce(&'a mut Root<'p>, &'a Tx<'
 }
 
 fn commit(memory: &Memory, store: &mut Store, group: &mut u64) {
-    if let Some(mut record) = group::close(memory, *group) {
+    if let Some(mut record) = group::close(memory, *group, Vec::new()) {
         store.commit(&mut record).expect("the disk works");
         *group += 1;
     }

@@ -52,7 +52,8 @@ struct Opened {
 impl Opened {
     fn write(&mut self, at: u64, bytes: &[u8], pages: &mut Pages) -> io::Result<()> {
         if let Some(direct) = self.direct.as_ref().filter(|_| at.is_multiple_of(PAGE) && Pages::are(bytes)) {
-            match direct.write_all_at(pages.of(bytes), at) {
+            let is_at_page = bytes.as_ptr().addr().is_multiple_of(PAGE as usize);
+            match direct.write_all_at(if is_at_page { bytes } else { pages.of(bytes) }, at) {
                 // Larger blocks than ours, or less than was asked for: from here on as any file.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => self.direct = None,
                 outcome => return outcome,
@@ -62,7 +63,7 @@ impl Opened {
     }
 }
 
-/// Bytes where writing past the cache wants them: at a page's start.
+/// Bytes where writing past the cache wants them: at a page's start. Records are made there; this is for others.
 #[derive(Default)]
 struct Pages(Vec<u8>);
 

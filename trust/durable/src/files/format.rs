@@ -80,7 +80,9 @@ impl LogHead {
 /// The changes of a group. Made in the order of its bytes: head, runs, lines.
 pub(crate) struct Record {
     pub(crate) group: u64,
-    pub(crate) bytes: Vec<u8>,
+    buffer: Vec<u8>,
+    /// Its bytes begin there: where it was made, that is a page's start in memory, from which they are written without another copy.
+    start: usize,
 }
 
 /// What a record begins with.
@@ -119,33 +121,54 @@ impl RecordHead {
 }
 
 impl Record {
-    /// The record of a group whose runs are known; the lines are appended by the caller.
-    pub(crate) fn begin(group: u64, runs: &[(u32, u32)]) -> Record {
+    /// The record of a group whose runs are known, in the room of this buffer; the caller appends the lines to that.
+    pub(crate) fn begin(group: u64, runs: &[(u32, u32)], mut buffer: Vec<u8>) -> Record {
         let lines: u32 = runs.iter().map(|run| run.1).sum();
-        let mut bytes =
-            Vec::with_capacity((HEAD + runs.len() * 8 + lines as usize * LINE).next_multiple_of(PAGE as usize));
-        bytes.resize(HEAD, 0);
-        put(&mut bytes, 0, RECORD);
-        put(&mut bytes, 32, group);
-        put(&mut bytes, 40, runs.len() as u64 | u64::from(lines) << 32);
+        let len = HEAD + runs.len() * 8 + lines as usize * LINE;
+        buffer.clear();
+        // So it stays where it is while it is filled, and its last page is.
+        buffer.reserve(len.next_multiple_of(PAGE as usize) + PAGE as usize);
+        // Nowhere on machines that do not say so, then it is copied once more.
+        let start = buffer.as_ptr().align_offset(PAGE as usize).min(PAGE as usize);
+        buffer.resize(start + HEAD, 0);
+        let head = &mut buffer[start..];
+        put(head, 0, RECORD);
+        put(head, 32, group);
+        put(head, 40, runs.len() as u64 | u64::from(lines) << 32);
         for &(start, count) in runs {
-            bytes.extend_from_slice(&start.to_le_bytes());
-            bytes.extend_from_slice(&count.to_le_bytes());
+            buffer.extend_from_slice(&start.to_le_bytes());
+            buffer.extend_from_slice(&count.to_le_bytes());
         }
-        Record { group, bytes }
+        Record { group, buffer, start }
+    }
+
+    /// Where the lines are appended.
+    pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.buffer
+    }
+
+    /// Gives its room back.
+    pub(crate) fn into_buffer(self) -> Vec<u8> {
+        self.buffer
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.buffer[self.start..]
     }
 
     /// Names its log, sums it up and fills its last page.
     pub(crate) fn seal(&mut self, pool: u128, generation: u64) {
-        if let Some(len) = RecordHead::decode(&self.bytes).map(|head| head.len() as usize) {
-            self.bytes.truncate(len);
+        if let Some(len) = RecordHead::decode(self.bytes()).map(|head| head.len() as usize) {
+            self.buffer.truncate(self.start + len);
         }
-        self.bytes[8..24].copy_from_slice(&pool.to_le_bytes());
-        put(&mut self.bytes, 24, generation);
-        put(&mut self.bytes, 48, 0);
-        let sum = checksum([&self.bytes[..]]);
-        put(&mut self.bytes, 48, sum);
-        self.bytes.resize(self.bytes.len().next_multiple_of(PAGE as usize), 0);
+        let bytes = &mut self.buffer[self.start..];
+        bytes[8..24].copy_from_slice(&pool.to_le_bytes());
+        put(bytes, 24, generation);
+        put(bytes, 48, 0);
+        let sum = checksum([&*bytes]);
+        put(bytes, 48, sum);
+        let len = bytes.len().next_multiple_of(PAGE as usize);
+        self.buffer.resize(self.start + len, 0);
     }
 
     /// Takes the bytes of a record for one, if their sum is right.
@@ -153,18 +176,18 @@ impl Record {
         let head = RecordHead::decode(&bytes)?;
         let body = bytes.get(..head.len() as usize)?;
         let is_right = checksum([&body[..48], &[0; 8], &body[56..]]) == head.sum;
-        let record = Record { group: head.group, bytes };
+        let record = Record { group: head.group, buffer: bytes, start: 0 };
         (is_right && record.runs().map(|(_, count)| u64::from(count)).sum::<u64>() == u64::from(head.lines))
             .then_some(record)
     }
 
     pub(crate) fn lines(&self) -> u64 {
-        word(&self.bytes, 40).unwrap_or(0) >> 32
+        word(self.bytes(), 40).unwrap_or(0) >> 32
     }
 
     fn runs(&self) -> impl Iterator<Item = (u32, u32)> {
-        let runs = word(&self.bytes, 40).unwrap_or(0) as u32 as usize;
-        self.bytes[HEAD..].as_chunks::<8>().0.iter().take(runs).map(|run| {
+        let runs = word(self.bytes(), 40).unwrap_or(0) as u32 as usize;
+        self.bytes()[HEAD..].as_chunks::<8>().0.iter().take(runs).map(|run| {
             let both = u64::from_le_bytes(*run);
             (both as u32, (both >> 32) as u32)
         })
@@ -172,7 +195,7 @@ impl Record {
 
     /// Its runs: the place of the first line, and the bytes.
     pub(crate) fn changes(&self) -> impl Iterator<Item = (u64, &[u8])> {
-        let mut rest = &self.bytes[HEAD + self.runs().count() * 8..];
+        let mut rest = &self.bytes()[HEAD + self.runs().count() * 8..];
         self.runs().map(move |(start, count)| {
             let (lines, behind) = rest.split_at(count as usize * LINE);
             rest = behind;

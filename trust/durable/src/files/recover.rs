@@ -97,7 +97,7 @@ impl Reader<'_> {
         let len = self.files.len(name)?;
         let (mut at, mut group) = (PAGE, head.first);
         while let Some(record) = self.record(name, at, head)?.filter(|record| record.group == group) {
-            at += (record.bytes.len() as u64).next_multiple_of(PAGE);
+            at += (record.bytes().len() as u64).next_multiple_of(PAGE);
             group += 1;
             take(self.files, record)?;
         }

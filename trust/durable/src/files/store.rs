@@ -7,6 +7,12 @@ use crate::error::Result;
 /// The log is zeroed so far ahead, that a sync has no new blocks to note.
 const AHEAD: u64 = if cfg!(any(test, feature = "fuzz")) { 16 << 10 } else { 4 << 20 };
 
+/// At a page's start in memory, from which they are written without another copy.
+#[repr(align(4096))]
+struct Zeros([u8; 1 << 20]);
+
+static ZEROS: Zeros = Zeros([0; 1 << 20]);
+
 /// What all files of a pool have in common.
 #[derive(Clone)]
 pub(crate) struct Identity {
@@ -48,17 +54,16 @@ impl Log {
 
     /// Writes a record, which is not durable by that.
     pub(crate) fn write(&mut self, files: &mut Files, record: &Record) -> Result<()> {
-        let end = self.at + record.bytes.len() as u64;
+        let end = self.at + record.bytes().len() as u64;
         if end > self.zeroed {
             let to = end + AHEAD;
-            let zeros = vec![0; (1 << 20).min((to - self.zeroed) as usize)];
             while self.zeroed < to {
-                let len = zeros.len().min((to - self.zeroed) as usize);
-                files.write(&self.name, self.zeroed, &zeros[..len])?;
+                let len = ZEROS.0.len().min((to - self.zeroed) as usize);
+                files.write(&self.name, self.zeroed, &ZEROS.0[..len])?;
                 self.zeroed += len as u64;
             }
         }
-        files.write(&self.name, self.at, &record.bytes)?;
+        files.write(&self.name, self.at, record.bytes())?;
         self.at = end;
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! A new image, copied slice by slice between transactions, and the log that goes with it.
 
 use super::core::Core;
-use super::keeper::Job;
+use super::jobs::Job;
 use crate::files::format::SLICE;
 
 /// A log longer than this, and than the image, is replaced by a new generation.

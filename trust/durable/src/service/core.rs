@@ -23,35 +23,16 @@ use trust::{Promise, Trust};
 use super::client::{Ear, News};
 use super::closers::Closers;
 use super::copying::Copying;
-use super::keeper::{Job, Started};
+use super::jobs::{Job, Report};
+use super::keeper::Started;
 use super::lock;
 use super::texts;
 use super::told::{Told, tell_ear, update};
 use super::waiting::Waiting;
-use crate::group;
+use crate::group::Rooms;
 use crate::memory::Memory;
 use crate::property::Outcome;
 use crate::stats::DurableStats;
-
-/// What the disk thread says.
-pub(crate) enum Report {
-    /// This group is on the disk.
-    Durable {
-        group: u64,
-        bytes: u64,
-        log_bytes: u64,
-        /// When its writing began and ended.
-        began: Instant,
-        ended: Instant,
-    },
-    /// After a pause: the next one may come.
-    Free,
-    /// A slice was written.
-    Copied,
-    /// The new image is there.
-    Image,
-    Lost(String),
-}
 
 /// The group of what will never be durable: told when the pool is lost.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -94,6 +75,7 @@ pub(crate) struct Core {
     writing_since: Instant,
     /// How long it takes for one, lately.
     writing_takes: Duration,
+    rooms: Rooms,
 }
 
 thread_local! {
@@ -138,6 +120,7 @@ impl Core {
             stats,
             writing_since: Instant::now(),
             writing_takes: Duration::ZERO,
+            rooms: Rooms::default(),
         }
     }
 
@@ -149,8 +132,7 @@ impl Core {
 
     pub(crate) fn forget(number: u64) {
         // At the thread's end there may be none any more.
-        let core = CORES.try_with(|cores| cores.borrow_mut().remove(&number));
-        drop(core);
+        drop(CORES.try_with(|cores| cores.borrow_mut().remove(&number)));
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -284,7 +266,7 @@ impl Core {
             return;
         }
         let before = self.memory.changed_lines() as u64;
-        let Some(record) = group::close(&self.memory, self.open) else {
+        let Some(record) = self.rooms.close(&self.memory, self.open) else {
             if !is_early {
                 self.end_if_done();
             }
@@ -353,7 +335,8 @@ impl Core {
     /// What a report changes.
     fn take(&mut self, report: Report) {
         match report {
-            Report::Durable { group, bytes, log_bytes, began, ended } => {
+            Report::Durable { group, bytes, log_bytes, began, ended, buffer } => {
+                self.rooms.give_back(buffer);
                 self.durable = self.durable.max(group);
                 self.is_created = true;
                 self.stats.groups += u64::from(group > 0);
@@ -403,7 +386,7 @@ impl Drop for Core {
         if !self.is_closed || self.is_ending {
             lock::is_closing(self.lock);
             if self.lost.is_none()
-                && let Some(record) = group::close(&self.memory, self.open)
+                && let Some(record) = self.rooms.close(&self.memory, self.open)
             {
                 self.send(Job::Group(record));
             }

@@ -13,48 +13,18 @@ use std::time::{Duration, Instant};
 use trust::{Promise, TrusteeReference, spawn_on};
 
 use super::closers::Closers;
-use super::core::{self, Report};
+use super::core;
+use super::jobs::{Job, Report};
 use super::lock::Lock;
 use super::slice;
 use super::snapshots;
 use crate::error::{Error, Result};
 use crate::files::disk::Folder;
-use crate::files::format::Record;
 use crate::files::named::Files;
 use crate::files::recover::{self, Check, Opened};
 use crate::files::store::{Identity, Store};
 use crate::layout::Layout;
 use crate::memory::Memory;
-
-/// What the disk thread is asked for.
-pub(crate) enum Job {
-    /// The first files, of this memory.
-    Create {
-        bytes: Vec<u8>,
-        seed: u64,
-    },
-    Group(Record),
-    /// From this group on there is a new generation, whose image has so many bytes.
-    Generation {
-        first: u64,
-        len: u64,
-    },
-    Slice(Vec<u8>),
-    /// The image is complete; so is the log up to this group.
-    Image {
-        end: u64,
-    },
-    /// A copy of the memory, for the folder that was left with the promise's name.
-    Snapshot {
-        bytes: Vec<u8>,
-        seed: u64,
-        promise: Promise<bool>,
-    },
-    /// Somebody waits: no pause before the next group.
-    Hurry,
-    /// Ends it.
-    Close,
-}
 
 /// What is to be opened.
 pub(crate) struct Request {
@@ -255,8 +225,9 @@ impl Keeper {
             (store, Job::Group(mut record)) => {
                 let began = Instant::now();
                 store.commit(&mut record)?;
-                let (group, bytes) = (record.group, record.bytes.len() as u64);
-                Ok(Report::Durable { group, bytes, log_bytes: store.log.at, began, ended: Instant::now() })
+                let (group, bytes, log_bytes) = (record.group, record.bytes().len() as u64, store.log.at);
+                let buffer = record.into_buffer();
+                Ok(Report::Durable { group, bytes, log_bytes, began, ended: Instant::now(), buffer })
             }
             (store, Job::Generation { first, len }) => store.begin_generation(first, len).map(|()| Report::Copied),
             (store, Job::Slice(bytes)) => store.slice(&bytes).map(|()| Report::Copied),
@@ -304,7 +275,7 @@ impl Keeper {
             }
         }
         let now = Instant::now();
-        Ok(Report::Durable { group: 0, bytes: 0, log_bytes: 0, began: now, ended: now })
+        Ok(Report::Durable { group: 0, bytes: 0, log_bytes: 0, began: now, ended: now, buffer: Vec::new() })
     }
 
     /// Of a new pool.

@@ -11,6 +11,7 @@ mod copying;
 pub(crate) mod core;
 pub(crate) mod future;
 mod held;
+mod jobs;
 pub(crate) mod keeper;
 pub(crate) mod lock;
 #[cfg(all(test, loom))]

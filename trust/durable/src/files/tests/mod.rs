@@ -115,7 +115,7 @@ impl Pool {
     }
 
     fn commit(&mut self) -> Result<()> {
-        let Some(mut record) = group::close(&self.memory, self.group) else { return Ok(()) };
+        let Some(mut record) = group::close(&self.memory, self.group, Vec::new()) else { return Ok(()) };
         self.group += 1;
         self.store.commit(&mut record)?;
         self.told = self.count;
