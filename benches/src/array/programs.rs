@@ -1,8 +1,7 @@
 //! The contenders of `array` as programs: how each is made and started. What cannot be had here is skipped, with the reason.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use exchange::array::{Job, Outcome, Work};
 
 use super::graphs::EDGE_FACTOR;
-use crate::echo::programs::{build, finish, mpi_arguments, own};
+use crate::echo::programs::{build, compile, finish, mpi_arguments, own};
 use crate::machine::program;
 
 /// Longer than any run takes.
@@ -91,7 +90,7 @@ impl Programs {
                            libopenmpi-dev)"
                 .to_owned()));
         };
-        let built = self.made("shmem", || compile(&oshcc))?;
+        let built = self.made("shmem", || compile(&oshcc, "shmem/array.c", "array-shmem", &[]))?;
         Ok(built.map(|built| {
             let options = ["--allow-run-as-root", "--oversubscribe", "-x", "UCX_TLS=posix,self"];
             let mut arguments: Vec<String> = options.map(str::to_owned).to_vec();
@@ -132,22 +131,6 @@ fn of_graphs(contender: &str, job: &Job, fabric: &str) -> Result<Program> {
         add("--fabric", fabric.to_owned());
     }
     Ok(Program { program: own()?, arguments })
-}
-
-/// Compiles the program over OpenSHMEM, beside this program's build.
-fn compile(oshcc: &Path) -> Result<std::result::Result<PathBuf, String>> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("shmem/array.c");
-    let folder = own()?.parent().and_then(Path::parent).context("where builds go")?.join("shmem");
-    fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
-    let built = folder.join("array-shmem");
-    let output = Command::new(oshcc).args(["-O2", "-std=c11", "-Wall", "-o"]).arg(&built).arg(&source).output();
-    let output = output.with_context(|| format!("{} cannot be started", oshcc.display()))?;
-    if output.status.success() {
-        return Ok(Ok(built));
-    }
-    let text = String::from_utf8_lossy(&output.stderr);
-    let reason = text.lines().find(|line| line.contains("error")).unwrap_or("oshcc did not say why");
-    Ok(Err(format!("{} does not compile: {reason}", source.display())))
 }
 
 impl Program {

@@ -57,7 +57,12 @@ impl Contender for Bare {
             (at, groups) = (at + group.len(), groups + 1);
         }
         let elapsed = began.elapsed();
-        Ok(Ran { puts: vec![groups * puts_each], elapsed, groups: Some((groups, groups * group.len() as u64)) })
+        Ok(Ran {
+            puts: vec![groups * puts_each],
+            elapsed,
+            groups: Some((groups, groups * group.len() as u64)),
+            writing: Some(elapsed),
+        })
     }
 
     fn read(&self, _: &Path, _: &[u64]) -> Result<Option<Vec<Option<u64>>>> {

@@ -1,13 +1,15 @@
 //! `durable`: puts that are acknowledged when they are on disk, one and 4,096 outstanding: a durable trust beside a bare loop of `pwrite` and
-//! `fdatasync`, LMDB, redb, fjall and SQLite, on one file system. Then what it costs beside the disk.
+//! `fdatasync`, LMDB, redb, fjall, SQLite and libpmemobj, on one file system. Then what it costs beside the disk.
 //!
 //! The other stores need the feature `stores`; without it they are SKIPPED. Every run is verified: it is opened again, and the last puts of each
 //! client are there.
 
 mod bare;
+mod basics;
 #[cfg(feature = "stores")]
 mod lmdb;
 mod own;
+mod pmem;
 mod puts;
 #[cfg(feature = "stores")]
 mod stores;
@@ -30,7 +32,9 @@ use crate::{
     verdict::{Verdict, conclude, ratio, verdict_at_least, verdict_at_most},
 };
 use bare::Bare;
+use basics::{Basic, basics};
 use own::Own;
+use pmem::Pmem;
 use puts::{Contender, Work, verified};
 use structures::Rates;
 
@@ -41,6 +45,7 @@ const BY_HAND: u64 = 1000;
 const OWN: &str = "trust-durable";
 const FIBERS: &str = "trust-durable-fibers";
 const BARE: &str = "bare-loop";
+const PMEM: &str = "libpmemobj";
 
 /// Options of `durable`.
 #[derive(Clone, Debug, Args, Serialize)]
@@ -73,6 +78,8 @@ struct Series {
     /// Syncs a second and bytes for each put, where they are counted.
     syncs: Option<f64>,
     bytes_a_put: Option<f64>,
+    /// The part of the time in which the disk had something to write or to sync, where it is counted.
+    disk_busy: Option<f64>,
 }
 
 /// What a file of results holds.
@@ -80,6 +87,7 @@ struct Series {
 struct Measured {
     series: Vec<Series>,
     structures: Vec<Rates>,
+    basics: Vec<Basic>,
     skipped: Skipped,
 }
 
@@ -108,10 +116,11 @@ pub fn command(mut options: DurableBench) -> Result<()> {
     println!("{machine}");
     let parent = options.folder.clone().unwrap_or_else(std::env::temp_dir);
     let mut skipped = Skipped::default();
-    let (series, structures) = {
+    let (series, structures, basics) = {
         let (bare, own, fibers) = (Bare::default(), Own::Callbacks, Own::Fibers);
         let stores = others(1, &options.only, &mut skipped)?;
         let gathered = others(BY_HAND, &options.only, &mut skipped)?;
+        let pmem = skipped.sort(PMEM, Pmem::prepare()?);
         let time = Duration::from_millis(options.timed.millis);
         let work = |outstanding| Work { outstanding, time };
         // What a group is like, for the bare loop.
@@ -128,17 +137,22 @@ pub fn command(mut options: DurableBench) -> Result<()> {
             }
             all.extend(stores.iter().map(|store| entry(group, &**store, outstanding)));
         }
+        // It has one put under way at a time.
+        all.extend(pmem.iter().map(|pmem| entry(ALONE, pmem, 1)));
         all.extend(gathered.iter().map(|store| entry(GATHERED, &**store, BY_HAND)));
         let series = measure(&all, &parent, &options)?;
         let memory = Path::new(MEMORY);
         let place = if memory.is_dir() { memory } else { &parent };
         let rounds = 0..options.timed.comparison.rounds;
-        (series, rounds.map(|_| structures::round(place, time, entries)).collect::<Result<Vec<_>>>()?)
+        let structures =
+            rounds.map(|_| structures::round(place, time, entries, pmem.as_ref())).collect::<Result<Vec<_>>>()?;
+        let folder = tempfile::tempdir_in(place)?;
+        (series, structures, basics(folder.path())?)
     };
-    print(&series, &structures);
-    let targets = targets(&series, &structures);
+    print(&series, &structures, &basics);
+    let targets = targets(&series, &structures, &basics);
     let json = options.timed.comparison.json.clone();
-    let measured = Measured { series, structures, skipped };
+    let measured = Measured { series, structures, basics, skipped };
     conclude("durable", &machine, &options, measured, targets, json.as_deref(), options.timed.strict)
 }
 
@@ -168,6 +182,7 @@ fn measure(all: &[Entry<'_>], parent: &Path, options: &DurableBench) -> Result<V
     let progress = Progress::new("durable");
     let mut samples: Vec<Vec<f64>> = all.iter().map(|_| Vec::new()).collect();
     let mut groups: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
+    let mut busy: BTreeMap<usize, f64> = BTreeMap::new();
     interleaved(options.timed.comparison.rounds, all.len(), options.timed.seed, |round, index| {
         let Entry { group, contender, work } = &all[index];
         let name = contender.name();
@@ -178,6 +193,9 @@ fn measure(all: &[Entry<'_>], parent: &Path, options: &DurableBench) -> Result<V
         samples[index].push(rate);
         if let Some((syncs, bytes)) = ran.groups {
             groups.insert(index, (syncs as f64 / ran.elapsed.as_secs_f64(), bytes as f64 / ran.sum().max(1) as f64));
+        }
+        if let Some(writing) = ran.writing {
+            busy.insert(index, writing.as_secs_f64() / ran.elapsed.as_secs_f64());
         }
         Ok(())
     })?;
@@ -190,34 +208,47 @@ fn measure(all: &[Entry<'_>], parent: &Path, options: &DurableBench) -> Result<V
         samples,
         syncs: groups.get(&index).map(|group| group.0),
         bytes_a_put: groups.get(&index).map(|group| group.1),
+        disk_busy: busy.get(&index).copied(),
     });
     Ok(series.collect())
 }
 
-fn print(series: &[Series], structures: &[Rates]) {
+fn print(series: &[Series], structures: &[Rates], basics: &[Basic]) {
     for group in [ALONE, MANY, GATHERED] {
         let of = || series.iter().filter(|series| series.group == group);
         let own = of().find(|series| series.contender == OWN).map(|own| own.median);
         if of().next().is_none() {
             continue;
         }
-        println!("\n{group:<28} {:>12} {:>8} {:>10} {:>10}", "puts/s", "of own", "syncs/s", "bytes/put");
-        for Series { contender, median, syncs, bytes_a_put, .. } in of() {
+        println!(
+            "\n{group:<28} {:>12} {:>8} {:>10} {:>10} {:>10}",
+            "puts/s", "of own", "syncs/s", "bytes/put", "disk busy"
+        );
+        for Series { contender, median, syncs, bytes_a_put, disk_busy, .. } in of() {
             let part = own.map_or("-".to_owned(), |own| format!("{:.3}", median / own));
             let count = |value: &Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.0}"));
-            println!("{contender:<28} {median:>12.0} {part:>8} {:>10} {:>10}", count(syncs), count(bytes_a_put));
+            let busy = disk_busy.map_or("-".to_owned(), |busy| format!("{busy:.2}"));
+            println!(
+                "{contender:<28} {median:>12.0} {part:>8} {:>10} {:>10} {busy:>10}",
+                count(syncs),
+                count(bytes_a_put)
+            );
         }
     }
-    println!("\nbeside the disk              millions a second");
+    println!("\nbeside the disk                    millions a second");
     for (what, rate) in RATES {
-        println!("{what:<28} {:>12.3}", median(&structures.iter().map(rate).collect::<Vec<_>>()));
+        println!("{what:<34} {:>12.3}", median(&structures.iter().map(rate).collect::<Vec<_>>()));
+    }
+    println!("\nin a transaction, in memory                        ns    Corundum's paper");
+    for Basic { what, ns, paper_ns } in basics {
+        println!("{what:<44} {ns:>9.1} {paper_ns:>12.1}");
     }
 }
 
 /// A name, and the figure of a round.
 type Rate = (&'static str, fn(&Rates) -> f64);
 
-const RATES: [Rate; 7] = [
+const RATES: [Rate; 11] = [
     ("reads by PBox", |rates| rates.deref_pbox),
     ("reads by Box", |rates| rates.deref_box),
     ("adds, 4,096 outstanding", |rates| rates.adds_durable),
@@ -225,19 +256,26 @@ const RATES: [Rate; 7] = [
     ("inserts, search tree", |rates| rates.bst),
     ("inserts, B+ tree", |rates| rates.bplus),
     ("inserts, map", |rates| rates.map),
+    ("reads, map", |rates| rates.map_reads),
+    ("inserts, search tree, libpmemobj", |rates| rates.pmem_bst),
+    ("inserts, map, libpmemobj", |rates| rates.pmem_map),
+    ("reads, map, libpmemobj", |rates| rates.pmem_reads),
 ];
 
 /// The targets of the design.
-fn targets(series: &[Series], structures: &[Rates]) -> Vec<Verdict> {
+fn targets(series: &[Series], structures: &[Rates], basics: &[Basic]) -> Vec<Verdict> {
     let rate = |group: &str, contender: &str| {
         series.iter().find(|series| series.group == group && series.contender == contender).map(|found| found.median)
     };
     let best = |group: &str| {
-        let stores =
-            series.iter().filter(|series| series.group == group && ![OWN, FIBERS, BARE].contains(&&*series.contender));
+        let stores = series
+            .iter()
+            .filter(|series| series.group == group && ![OWN, FIBERS, BARE, PMEM].contains(&&*series.contender));
         stores.map(|series| series.median).reduce(f64::max)
     };
     let middle = |of: fn(&Rates) -> f64| Some(median(&structures.iter().map(of).collect::<Vec<_>>()));
+    let has_pmem = structures.iter().all(|rates| rates.pmem_map > 0.0);
+    let beside_pmem = |of: fn(&Rates) -> f64| middle(of).filter(|_| has_pmem);
     let (alone, many) = (rate(ALONE, OWN), rate(MANY, OWN));
     vec![
         verdict_at_least("many outstanding: rate over that of the bare loop", 0.85, ratio(many, rate(MANY, BARE))),
@@ -254,6 +292,23 @@ fn targets(series: &[Series], structures: &[Rates]) -> Vec<Verdict> {
             "adds: rate over that of a plain trust",
             0.3,
             middle(|rates| rates.adds_durable / rates.adds_plain),
+        ),
+        verdict_at_least(
+            "in a transaction: the least of the paper's times over ours",
+            3.0,
+            basics.iter().map(|basic| basic.paper_ns / basic.ns.max(0.1)).reduce(f64::min),
+        ),
+        verdict_at_least("many outstanding: rate over libpmemobj's on the disk", 100.0, ratio(many, rate(ALONE, PMEM))),
+        verdict_at_least(
+            "in memory: inserts into a search tree over libpmemobj's",
+            3.0,
+            beside_pmem(|r| r.bst / r.pmem_bst),
+        ),
+        verdict_at_least("in memory: inserts into a map over libpmemobj's", 3.0, beside_pmem(|r| r.map / r.pmem_map)),
+        verdict_at_least(
+            "in memory: reads of a map over libpmemobj's",
+            1.5,
+            beside_pmem(|r| r.map_reads / r.pmem_reads),
         ),
     ]
 }

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use trust::Threadpool;
@@ -121,7 +121,8 @@ impl Contender for Own {
         let elapsed = began.elapsed();
         let stats = map.stats()?;
         map.close()?;
-        Ok(Ran { puts, elapsed, groups: Some((stats.groups, stats.written_bytes)) })
+        let writing = Some(Duration::from_nanos(stats.sync_ns));
+        Ok(Ran { puts, elapsed, groups: Some((stats.groups, stats.written_bytes)), writing })
     }
 
     fn read(&self, folder: &Path, keys: &[u64]) -> Result<Option<Vec<Option<u64>>>> {

@@ -33,6 +33,8 @@ pub struct Ran {
     pub elapsed: Duration,
     /// Syncs, and bytes that were written for them, where they are counted.
     pub groups: Option<(u64, u64)>,
+    /// The time in which one of these was being written and synced, where it is counted.
+    pub writing: Option<Duration>,
 }
 
 impl Ran {

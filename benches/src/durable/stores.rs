@@ -66,7 +66,7 @@ fn one_by_one(work: Work, batch: u64, mut commit: impl FnMut(&[(u64, Value)]) ->
         commit(&some)?;
         puts += batch;
     }
-    Ok(Ran { puts: vec![puts], elapsed: began.elapsed(), groups: None })
+    Ok(Ran { puts: vec![puts], elapsed: began.elapsed(), groups: None, writing: None })
 }
 
 fn by<S: Store + 'static>(batch: u64) -> Box<dyn Contender> {

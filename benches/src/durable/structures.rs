@@ -10,12 +10,17 @@ use serde::Serialize;
 use trust::{Threadpool, Trust};
 use trust_durable::{Durable, PBox, PMap, PVec, Persist};
 
+use super::pmem::Pmem;
+use super::puts::{Value, value};
+
 /// Nodes of the lists that are read.
 const NODES: u64 = 20_000;
 /// Times that a list is read.
 const READS: u32 = 50;
 const COUNTERS: u64 = 1024;
 const OUTSTANDING: u64 = 4096;
+
+type Map = PMap<'static, u64, Value>;
 
 #[derive(Persist)]
 #[repr(C)]
@@ -46,6 +51,14 @@ pub struct Rates {
     pub bplus: f64,
     /// As above.
     pub map: f64,
+    /// Looking for the keys of the map, in one closure.
+    pub map_reads: f64,
+    /// The same by libpmemobj, 0 where that is not there.
+    pub pmem_bst: f64,
+    /// As above.
+    pub pmem_map: f64,
+    /// As above.
+    pub pmem_reads: f64,
 }
 
 /// Inserts so many scattered keys, each a transaction, and waits for the disk.
@@ -68,7 +81,7 @@ macro_rules! inserts {
 }
 
 /// A round of all of it.
-pub fn round(parent: &Path, time: Duration, entries: u64) -> Result<Rates> {
+pub fn round(parent: &Path, time: Duration, entries: u64, pmem: Option<&Pmem>) -> Result<Rates> {
     let folder = tempfile::tempdir_in(parent)?;
     let (deref_pbox, deref_box) = reads(folder.path())?;
     let (adds_durable, adds_plain) = (adds_durable(folder.path(), time)?, adds_plain(time)?);
@@ -77,9 +90,40 @@ pub fn round(parent: &Path, time: Duration, entries: u64) -> Result<Rates> {
         .insert(key, key, tx));
     let bplus = inserts!(BPlus<'static>, BPlus::default(), folder.path().join("bplus"), entries, |tree, key, tx| tree
         .insert(key, key, tx));
-    let map = inserts!(PMap<'static, u64, u64>, PMap::new(), folder.path().join("map"), entries, |map, key, tx| map
-        .insert(key, key, tx));
-    Ok(Rates { deref_pbox, deref_box, adds_durable, adds_plain, bst, bplus, map })
+    let map =
+        inserts!(Map, PMap::new(), folder.path().join("map"), entries, |map, key, tx| map.insert(key, value(key), tx));
+    let looks = u64::from(READS) * entries;
+    let map_reads = map_reads(&folder.path().join("map"), entries, looks)?;
+    let of_pmem = pmem.map(|pmem| pmem.in_memory(folder.path(), least, entries, looks)).transpose()?;
+    let (pmem_tree, pmem_map) = of_pmem.unwrap_or_default();
+    Ok(Rates {
+        deref_pbox,
+        deref_box,
+        adds_durable,
+        adds_plain,
+        bst,
+        bplus,
+        map,
+        map_reads,
+        pmem_bst: pmem_tree.inserts / 1e6,
+        pmem_map: pmem_map.inserts / 1e6,
+        pmem_reads: pmem_map.reads / 1e6,
+    })
+}
+
+/// Looks for the keys of a map that was made above, in millions a second.
+fn map_reads(folder: &Path, entries: u64, looks: u64) -> Result<f64> {
+    let pool = Threadpool::new(1);
+    let map = Durable::<Map>::builder().limit(1 << 30).open(pool.trustees()[0], folder, |_| PMap::new())?;
+    let (found, rate) = map.peek(move |map| {
+        let began = Instant::now();
+        let keys = (0..looks).map(|look| scattered((scattered(look) >> 40) % entries));
+        let found = keys.filter(|key| map.get(key).is_some_and(|found| found[..8] == key.to_le_bytes())).count();
+        (found as u64, looks as f64 / began.elapsed().as_secs_f64() / 1e6)
+    });
+    map.close()?;
+    ensure!(found == looks, "{found} of {looks} looks found their key");
+    Ok(rate)
 }
 
 /// Another key for each number.

@@ -1,6 +1,7 @@
 //! The programs of the exchange: how each is made, started and read. What cannot be had here is skipped, with the reason.
 
 use std::env;
+use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -138,4 +139,26 @@ pub fn build(package: &str, binary: &str) -> Result<std::result::Result<PathBuf,
     let text = String::from_utf8_lossy(&output.stderr);
     let reason = text.lines().find(|line| line.trim_start().starts_with("error")).unwrap_or("cargo did not say why");
     Ok(Err(format!("{} does not build: {reason}", folder.display())))
+}
+
+/// Compiles a program in C, named from the folder of this package on, beside this program's build.
+pub fn compile(
+    compiler: &Path,
+    source: &str,
+    binary: &str,
+    libraries: &[&str],
+) -> Result<std::result::Result<PathBuf, String>> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
+    let folder = own()?.parent().and_then(Path::parent).context("where builds go")?.join("c");
+    fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+    let built = folder.join(binary);
+    let mut command = Command::new(compiler);
+    command.args(["-O2", "-std=c11", "-Wall", "-o"]).arg(&built).arg(&source).args(libraries);
+    let output = command.output().with_context(|| format!("{} cannot be started", compiler.display()))?;
+    if output.status.success() {
+        return Ok(Ok(built));
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    let reason = text.lines().find(|line| line.contains("error")).unwrap_or("the compiler did not say why");
+    Ok(Err(format!("{} does not compile: {reason}", source.display())))
 }
