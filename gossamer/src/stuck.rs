@@ -1,7 +1,7 @@
 //! Workers that are in one closure for long: said on standard error, on the machine that they are of. A trustee that is in a closure
 //! serves nobody else, so what seems to hang on one machine is often a closure of another one.
 //!
-//! Here: when it is said, and in which words. What runs is seen by `trust` (`link::LongClosures`), at the cost of a store for each
+//! Here: when it is said, and in which words. What runs is seen by `trust` (`link::long_closures`), at the cost of a store for each
 //! request.
 
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use trust::TrusteeId;
-use trust::link::{LongClosure, LongClosures};
+use trust::link::{LongClosure, long_closures};
 
 /// How long it is before it is said first; after that, each time that it is twice as long.
 const LONG: Duration = Duration::from_secs(5);
@@ -20,10 +20,10 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Has a thread of its own look, up to the end of the process.
 pub(crate) fn watch() -> io::Result<()> {
     let look = || {
-        let (mut closures, mut said) = (LongClosures::default(), Said::default());
+        let mut said = Said::default();
         loop {
             thread::sleep(EVERY);
-            let long = closures.look();
+            let long = long_closures();
             if let Some(text) = said.what_is_new(&long, Instant::now()) {
                 // Nobody may read it.
                 let _ = io::Write::write_all(&mut io::stderr().lock(), text.as_bytes());

@@ -17,7 +17,7 @@ use crate::runtime::{watch, worker};
 
 pub use crate::api::place::{call, call_then, entrust_remote, is_ending, post, without_waiting};
 pub use crate::api::reference::entrust_here;
-pub use crate::api::watching::{probe, thread_state, trace};
+pub use crate::api::watching::{Memory, memory, probe, running_fiber, thread_state, trace};
 pub use crate::buffer::Buffer;
 pub use crate::config::REMOTE_MESSAGE_BYTES_MAX;
 pub use crate::cores::quota as cpu_quota;
@@ -28,7 +28,7 @@ pub use crate::registry::probe::Probe;
 pub use crate::registry::set_machine;
 pub use crate::remote::Carrier;
 pub use crate::request::Operation;
-pub use crate::runtime::watch::closures::{LongClosure, LongClosures};
+pub use crate::runtime::watch::closures::{LongClosure, long_closures};
 pub use crate::trace::{Event as TraceEvent, Kind as TraceKind, Trace};
 
 /// Bytes that a client and a trustee of one process share.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::reference::TrusteeReference;
+use crate::fiber::footprint::Footprint;
 use crate::registry;
 use crate::registry::probe::Probe;
 use crate::trace::{self, Trace};
@@ -35,6 +36,42 @@ pub fn thread_state(worker: TrusteeReference) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
     // The name before it may hold anything, also parentheses.
     stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// The fiber that runs on this worker now, by name and by what it is; `None` if none does, or the system does not let others look (`membarrier`).
+/// Has the kernel interrupt all threads of the process for a moment: for workers that do not come to their loop.
+///
+/// ```
+/// assert_eq!(trust::link::running_fiber(trust::local_trustee()), None);
+/// ```
+#[must_use]
+pub fn running_fiber(worker: TrusteeReference) -> Option<String> {
+    registry::find(worker.id())?.fibers.name()
+}
+
+/// Memory of its own that a worker has in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Stacks of its fibers, as far as they were touched; those that are kept for the next fibers too.
+    pub stacks_bytes: u64,
+    /// Pages of its properties. What a property has allocated for itself is not known.
+    pub properties_bytes: u64,
+}
+
+/// The memory that this worker has in use of its own; `None` if it has ended. Asks the kernel about each page of its stacks.
+///
+/// ```
+/// let pool = trust::Threadpool::new(1);
+/// let counter = pool.entrust(7u64);
+/// pool.spawn(move || counter.apply(|c| *c)).join().unwrap();
+/// let memory = trust::link::memory(pool.trustees()[0]).unwrap();
+/// assert!(memory.stacks_bytes > 0 && memory.properties_bytes > 0);
+/// ```
+#[must_use]
+pub fn memory(worker: TrusteeReference) -> Option<Memory> {
+    let worker = registry::find(worker.id())?;
+    let stacks_bytes = worker.stacks.get().map_or(0, Footprint::resident_bytes);
+    Some(Memory { stacks_bytes, properties_bytes: worker.slab.bytes() })
 }
 
 /// Notes for so long what each of these workers does, and returns it in their order; blocks the thread meanwhile. `None` if that is being

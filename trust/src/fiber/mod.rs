@@ -13,12 +13,14 @@
 
 #![allow(unsafe_code)]
 
+pub(crate) mod footprint;
 mod interrupt;
 mod jump;
 pub(crate) mod overflow;
 mod queue;
 pub(crate) mod record;
 mod sanitizer;
+pub(crate) mod shown;
 pub(crate) mod stack;
 pub(crate) mod timer;
 mod waits;
@@ -33,9 +35,10 @@ use std::ptr;
 
 use context::{Context, Transfer};
 
-use self::overflow::FiberInfo;
+use self::footprint::Footprint;
 use self::record::{Revoke, Wait, Whom};
 use self::sanitizer::{Bounds, Left};
+use self::shown::FiberInfo;
 use self::stack::{Stack, StackError, StackPool};
 use crate::unwind::quietly;
 
@@ -186,6 +189,11 @@ impl Scheduler {
     pub(crate) fn is_holding(&self) -> bool {
         // SAFETY: as above.
         unsafe { self.current.get().as_ref() }.is_some_and(|fiber| !fiber.holds.get().is_null())
+    }
+
+    /// Where its stacks are noted.
+    pub(crate) fn footprint(&self) -> Footprint {
+        self.stacks.borrow().footprint()
     }
 
     pub(crate) fn live(&self) -> usize {
@@ -365,7 +373,10 @@ impl Scheduler {
     /// Root: the fiber's entry has returned, or has never been called and was taken out. No code of users runs here.
     fn recycle(&self, fiber: *mut Fiber) {
         // SAFETY: nothing refers to it any more (S2), and its stack is not in use (S3).
-        let fiber = unsafe { Box::from_raw(fiber) };
+        let fiber = unsafe {
+            overflow::before_free(&raw const (*fiber).info);
+            Box::from_raw(fiber)
+        };
         if fiber.has_begun.get() {
             self.begun.set(self.begun.get() - 1);
         }
@@ -393,13 +404,34 @@ impl Scheduler {
     }
 }
 
-impl fmt::Display for Fiber {
+/// A fiber as people are told of it.
+struct Named<'a>(&'a FiberInfo, &'a Origin);
+
+impl fmt::Display for Named<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.info.name {
-            Some(name) => write!(f, "fiber '{name}' ({})", self.origin),
-            None => write!(f, "fiber {} ({})", self.info.id, self.origin),
+        let Named(info, origin) = self;
+        match &info.name {
+            Some(name) => write!(f, "fiber '{name}' ({origin})"),
+            None => write!(f, "fiber {} ({origin})", info.id),
         }
     }
+}
+
+impl fmt::Display for Fiber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Named(&self.info, &self.origin).fmt(f)
+    }
+}
+
+/// The fiber with this record, as people are told of it; on any thread.
+///
+/// # Safety
+/// The record is that of a fiber of a scheduler, and is not freed meanwhile.
+unsafe fn name_of(record: *const FiberInfo) -> String {
+    let fiber: *const Fiber = record.wrapping_byte_sub(offset_of!(Fiber, info)).cast();
+    // SAFETY: it lives; these two fields are never written to after they were made, whatever its thread does with the others.
+    let (info, origin) = unsafe { (&(*fiber).info, &(*fiber).origin) };
+    Named(info, origin).to_string()
 }
 
 /// Saves what runs now in `from` and goes on in `to`; returns when someone resumes `from`.

@@ -7,7 +7,7 @@
 //!
 //! Invariants, by the labels that the SAFETY comments use:
 //! - OVERFLOW-CURRENT: the thread's `CURRENT` is null or points to a [`FiberInfo`] that lives and is not written to for
-//!   as long as it is set. Only this thread writes it, only the handler on this thread reads it.
+//!   as long as it is set. Only this thread writes it; the handler on this thread reads it, and others as `shown.rs` says.
 //! - OVERFLOW-SIGNAL: the handler calls nothing that allocates, locks or panics: it reads memory that is ready, and calls
 //!   `writev`, `abort`, `sigaction` and `raise`, which POSIX allows. `CURRENT` is a constant-initialised thread-local
 //!   without a destructor, so reading it is one load relative to the thread pointer (in a library loaded with dlopen the
@@ -17,32 +17,23 @@
 //! still reports overflows of ordinary threads, and a wild pointer still ends the process with SIGSEGV.
 #![allow(unsafe_code)]
 
-use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
-use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{Ordering, compiler_fence};
 use std::sync::{Once, OnceLock};
 
-use super::stack::page_bytes;
-
-/// What the handler needs to know about a fiber.
-#[derive(Debug)]
-pub(crate) struct FiberInfo {
-    /// Addresses of the stack's guard.
-    pub(crate) guard: Range<usize>,
-    /// The size of the stack that was asked for.
-    pub(crate) stack_bytes: usize,
-    /// The fiber's number, which stands for the name where there is none.
-    pub(crate) id: u64,
-    /// The fiber's name.
-    pub(crate) name: Option<Box<str>>,
-}
+use super::footprint::page_bytes;
+use super::shown::{Current, FiberInfo};
 
 thread_local! {
-    static CURRENT: Cell<*const FiberInfo> = const { Cell::new(ptr::null()) };
+    static CURRENT: Current = const { Current::new() };
+}
+
+/// Where this thread says which fiber runs on it, as long as the thread lives.
+pub(crate) fn of_this_thread() -> *const Current {
+    CURRENT.with(ptr::from_ref)
 }
 
 /// Says which fiber runs on this thread from now on: null for none. One plain store.
@@ -58,7 +49,13 @@ pub(crate) unsafe fn set_current(info: *const FiberInfo) {
 
 /// What [`set_current`] was told last.
 pub(super) fn current() -> *const FiberInfo {
-    CURRENT.get()
+    CURRENT.with(Current::get)
+}
+
+/// Waits until nobody reads this record, which is not current any more and is about to be freed.
+#[inline]
+pub(super) fn before_free(info: *const FiberInfo) {
+    CURRENT.with(|current| current.before_free(info));
 }
 
 /// The signals a touched guard may raise, each with the action that was in force before ours.
@@ -108,7 +105,7 @@ unsafe extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: 
     // it holds an address.
     let fault = unsafe { ((*info).si_code > 0).then(|| (*info).si_addr().addr()) };
     // SAFETY: OVERFLOW-CURRENT.
-    let fiber = unsafe { CURRENT.with(Cell::get).as_ref() };
+    let fiber = unsafe { current().as_ref() };
     if let (Some(address), Some(fiber)) = (fault, fiber)
         && fiber.guard.contains(&address)
     {

@@ -31,6 +31,8 @@ use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
 
+use super::footprint::{Footprint, page_bytes};
+
 /// The smallest stack: below it not even a panic's unwinding and message fit.
 pub(crate) const MIN_STACK_BYTES: usize = 16 * 1024;
 /// The largest stack. A limit only so that a slip of the unit is found, and sizes never overflow.
@@ -188,10 +190,12 @@ struct Slab {
     base: NonNull<u8>,
     bytes: usize,
     slots: Slots,
+    /// Knows of it.
+    footprint: Footprint,
 }
 
 impl Slab {
-    fn map(stacks: usize, slots: Slots) -> Result<Slab, StackError> {
+    fn map(stacks: usize, slots: Slots, footprint: &Footprint) -> Result<Slab, StackError> {
         let bytes = stacks * slots.stride();
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
         // SAFETY: a new private mapping at an address of the kernel's choice touches no memory in use.
@@ -203,12 +207,14 @@ impl Slab {
         // EINVAL, which is as good.
         unsafe { libc::madvise(base, bytes, libc::MADV_NOHUGEPAGE) };
         let base = NonNull::new(base.cast()).expect("mmap never returns address 0 unless asked to");
-        Ok(Slab { base, bytes, slots })
+        footprint.add(base.addr().get(), bytes);
+        Ok(Slab { base, bytes, slots, footprint: footprint.clone() })
     }
 }
 
 impl Drop for Slab {
     fn drop(&mut self) {
+        self.footprint.remove(self.base.addr().get());
         // SAFETY: STACK-SLAB: no stack of this slab is left; base and bytes are those of the mmap call. If the kernel
         // refuses (it would have to split a mapping and may not), the address space stays reserved, no more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
@@ -245,6 +251,7 @@ pub(crate) struct StackPool {
     hot_max: usize,
     /// Idle, pages returned.
     cold: Vec<Stack>,
+    footprint: Footprint,
 }
 
 impl StackPool {
@@ -265,7 +272,13 @@ impl StackPool {
             hot: VecDeque::new(),
             hot_max: (MAX_HOT_BYTES / stack_bytes).clamp(MIN_HOT_STACKS, MAX_HOT_STACKS),
             cold: Vec::new(),
+            footprint: Footprint::default(),
         })
+    }
+
+    /// Where its mappings are noted.
+    pub(crate) fn footprint(&self) -> Footprint {
+        self.footprint.clone()
     }
 
     /// The size of every stack of this pool, in bytes, rounded up to pages.
@@ -333,7 +346,7 @@ impl StackPool {
         let max_stacks = (MAX_SLAB_BYTES / self.slots.stride()).max(1);
         let mut stacks = self.next_slab_stacks.min(max_stacks);
         let slab = loop {
-            match Slab::map(stacks, self.slots) {
+            match Slab::map(stacks, self.slots, &self.footprint) {
                 Ok(slab) => break Rc::new(slab),
                 Err(error) if stacks == 1 => return Err(error),
                 Err(_) => stacks /= 2,
@@ -393,11 +406,6 @@ fn mappings_in_use() -> Option<usize> {
 
 fn max_map_count() -> Option<usize> {
     std::fs::read_to_string("/proc/sys/vm/max_map_count").ok()?.trim().parse().ok()
-}
-
-pub(super) fn page_bytes() -> usize {
-    // SAFETY: sysconf reads a constant of the process. Linux always answers; 4096 stands for an answer that never comes.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
 #[cfg(test)]

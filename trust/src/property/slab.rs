@@ -38,6 +38,8 @@ struct State {
     announced: HashSet<*mut Header>,
     /// The trustee has ended.
     closed: bool,
+    /// Pages that there are.
+    pages: u64,
 }
 
 // SAFETY: the pages belong to the state, by H1 and H2; no thread is special to them.
@@ -96,9 +98,11 @@ impl PropertySlab {
     /// Room for a property of this type.
     pub(crate) fn allocate(self: &Arc<Self>, kind: &'static PropertyType) -> *mut Header {
         let mut state = self.lock();
-        let open = state.open.entry(kind).or_default();
+        let State { open, pages, .. } = &mut *state;
+        let open = open.entry(kind).or_default();
         if open.is_empty() {
             open.push(Page::new(self, kind, 0));
+            *pages += 1;
         }
         let at = open[open.len() - 1];
         // SAFETY: pages in the list live, and the lock is held (H1). A slot that was given back holds the link.
@@ -115,6 +119,11 @@ impl PropertySlab {
             }
             slot.cast()
         }
+    }
+
+    /// Memory of its pages.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.lock().pages * PAGE_BYTES as u64
     }
 
     /// Another thread has made this property, and will tell the trustee.
@@ -159,6 +168,7 @@ impl State {
                     (*moved).place.set(place);
                 }
             }
+            self.pages -= 1;
             let Page { slab, .. } = page.read();
             dealloc(page.cast(), Page::LAYOUT);
             slab
@@ -235,9 +245,11 @@ mod tests {
         }
         let pages_used = many.iter().map(|&property| page_of(property)).collect::<HashSet<_>>().len();
         assert!((2..=10).contains(&pages_used), "{pages_used}");
+        assert_eq!(slab.bytes(), (pages_used * PAGE_BYTES) as u64);
         // SAFETY: each is destroyed once.
         many.iter().for_each(|&property| unsafe { property::destroy(property) });
         assert_eq!(pages(&slab), 1, "one page is kept");
+        assert_eq!(slab.bytes(), PAGE_BYTES as u64);
         let again = Property::allocate(&slab, [1u64; WORDS]);
         assert!(many.contains(&again));
         slab.close();

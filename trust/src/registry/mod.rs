@@ -9,7 +9,7 @@ pub(crate) mod report;
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustix::thread::Pid;
 
@@ -18,7 +18,9 @@ pub(crate) use self::calls::{CallHead, Calls, QueuedCall, Verdict};
 use self::probe::Probe;
 use self::quiet::Quiet;
 use self::report::Collection;
+use crate::fiber::footprint::Footprint;
 use crate::fiber::record::Whom;
+use crate::fiber::shown::Shown;
 use crate::fiber::{Entry as NewFiber, FiberRef};
 use crate::ids::{self, TrusteeId};
 use crate::park::Parker;
@@ -40,6 +42,10 @@ pub(crate) struct Shared {
     pub(crate) quiet: Quiet,
     pub(crate) slab: Arc<PropertySlab>,
     pub(crate) trace: Log,
+    /// Which fiber runs there.
+    pub(crate) fibers: Shown,
+    /// The memory of its stacks.
+    pub(crate) stacks: OnceLock<Footprint>,
     /// Who waits for a report. The worker has a message for it if there is anybody.
     report_to: Mutex<Vec<Arc<Collection>>>,
     inbox: sync::Mutex<Inbox>,
@@ -144,6 +150,8 @@ impl Shared {
             quiet: Quiet::default(),
             slab: Arc::default(),
             trace: Log::default(),
+            fibers: Shown::default(),
+            stacks: OnceLock::new(),
             report_to: Mutex::default(),
             inbox: sync::Mutex::new(Inbox::default()),
             calls: CallQueue::new(),

@@ -102,7 +102,7 @@ fn overflow_of_a_thread_is_still_reported_by_std() {
         install();
         let _alternate = AltStack::ensure();
         run_fiber(&mut StackPool::new(STACK_BYTES).unwrap(), 1, None, peaceful_fiber);
-        assert!(CURRENT.with(Cell::get).is_null());
+        assert!(current().is_null());
         black_box(recurse(0));
     });
     assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{}", stderr(&output));

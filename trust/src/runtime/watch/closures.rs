@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::ids::TrusteeId;
@@ -21,17 +22,35 @@ pub struct LongClosure {
     pub since: Instant,
 }
 
-/// Looks at all workers of the process, again and again. There is to be one only: each takes notice of what another has seen.
+/// Those that run now, and ran when anybody called this before.
+///
+/// What is not seen: closures of a thread on its own trustee, those of async programs, fibers, callbacks.
+///
+/// ```
+/// use std::time::Duration;
+/// let pool = trust::Threadpool::new(1);
+/// let slow = pool.entrust(());
+/// slow.apply_then(|_| std::thread::sleep(Duration::from_millis(300)), |()| ());
+/// let find = || trust::link::long_closures().into_iter().find(|closure| closure.worker == pool.trustees()[0].id());
+/// while find().is_none() {
+///     trust::sleep(Duration::from_millis(10)); // this thread sends what it was given
+/// }
+/// trust::wait_all();
+/// ```
+pub fn long_closures() -> Vec<LongClosure> {
+    // One for the process: who looks marks what it has seen, and another one would take that for its own mark.
+    static ALL: LazyLock<Mutex<LongClosures>> = LazyLock::new(Mutex::default);
+    ALL.lock().unwrap_or_else(PoisonError::into_inner).look()
+}
+
+/// What was seen of all workers of the process.
 #[derive(Debug, Default)]
-pub struct LongClosures {
+struct LongClosures {
     since: HashMap<TrusteeId, Instant>,
 }
 
 impl LongClosures {
-    /// Those that run now, and ran when this was called before.
-    ///
-    /// What is not seen: closures of a thread on its own trustee, those of async programs, fibers, callbacks.
-    pub fn look(&mut self) -> Vec<LongClosure> {
+    fn look(&mut self) -> Vec<LongClosure> {
         let now = Instant::now();
         let before = std::mem::take(&mut self.since);
         let mut long = Vec::new();

@@ -93,6 +93,7 @@ impl Worker {
         }
         self.refuse_and_close();
         self.shared.slab.close();
+        self.shared.fibers.hide();
         let is_last = registry::unregister(self.id);
 
         // Dropped properties may have held trusts of others. What took up the time before is not to cost them the last word.

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::config::SLOTS;
-use crate::fiber::overflow::AltStack;
+use crate::fiber::overflow::{self, AltStack};
 use crate::fiber::record::Whom;
 use crate::fiber::stack::StackError;
 use crate::fiber::timer::Timers;
@@ -142,6 +142,9 @@ impl Worker {
     pub(crate) fn new(settings: Settings, alt_stack: AltStack) -> Result<Self, StackError> {
         let scheduler = Scheduler::new(settings.stack_bytes)?;
         let shared = registry::register();
+        // SAFETY: it stays as long as its thread, which ends the worker before (`end`), or exits the process from the middle of it.
+        unsafe { shared.fibers.show(overflow::of_this_thread()) };
+        let _ = shared.stacks.set(scheduler.footprint()); // fresh: nobody has
         Ok(Worker {
             id: shared.id,
             home: Cell::new(shared.id),
