@@ -1,34 +1,17 @@
-//! Questions of who watches a program whose machines are all on this host, on their way to the thread that has the machines, and back.
-//!
-//! Where nobody asks, that thread is not woken.
+//! Questions of who watches a program whose machines are all on this host, as `poll` sees them: the thread that has the machines is woken by a pipe.
+//! Which answer belongs to which question: `gossamer::view::looks`.
 
-use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::io::{self, PipeReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use gossamer::control::Look;
-use gossamer::view::Source;
-use gossamer::view::source::{Answer, Parts, patience};
+use gossamer::view::looks::{self, Looker};
 use rustix::fs::{OFlags, fcntl_setfl};
-
-/// A part of an answer: whose, whether it is the last of it, and the bytes.
-type Part = (u16, bool, Vec<u8>);
-
-/// The side of who asks.
-pub struct Looker {
-    machines: u16,
-    ask: Mutex<Sender<(Look, Sender<Part>)>>,
-    wake: Arc<PipeWriter>,
-}
 
 /// The side of the thread that has the machines.
 pub struct Looks {
-    asked: Receiver<(Look, Sender<Part>)>,
     woken: PipeReader,
-    open: Vec<(u32, Sender<Part>)>,
-    next: u32,
+    inner: looks::Looks,
 }
 
 /// Both sides, for a program of so many machines.
@@ -36,28 +19,12 @@ pub struct Looks {
 /// # Errors
 /// When the process has no file descriptors left.
 pub fn channel(machines: u16) -> io::Result<(Looker, Looks)> {
-    let (ask, asked) = mpsc::channel();
     let (woken, wake) = io::pipe()?;
     fcntl_setfl(&woken, OFlags::NONBLOCK)?;
     fcntl_setfl(&wake, OFlags::NONBLOCK)?;
-    let looker = Looker { machines, ask: Mutex::new(ask), wake: Arc::new(wake) };
-    Ok((looker, Looks { asked, woken, open: Vec::new(), next: 0 }))
-}
-
-impl Source for Looker {
-    fn look(&self, look: Look, limit: Duration) -> Answer {
-        let mut parts = Parts::new(0..self.machines, patience(look, limit));
-        let (tell, told) = mpsc::channel();
-        let is_there = self.ask.lock().unwrap_or_else(PoisonError::into_inner).send((look, tell)).is_ok();
-        let _ = (&*self.wake).write(&[0]); // full: it will wake anyway
-        while is_there && let Some(left) = parts.left() {
-            match told.recv_timeout(left) {
-                Ok((machine, is_last, bytes)) => parts.add(machine, &bytes, is_last),
-                Err(_) => break, // it is late, or the program is over
-            }
-        }
-        parts.into_answer()
-    }
+    let wake = move || drop((&wake).write(&[0])); // full: it will wake anyway
+    let (looker, inner) = looks::channel(machines, wake);
+    Ok((looker, Looks { woken, inner }))
 }
 
 impl Looks {
@@ -70,59 +37,11 @@ impl Looks {
     /// What was asked since the last call, each with its number.
     pub fn questions(&mut self) -> Vec<(u32, Look)> {
         let _ = (&self.woken).read(&mut [0; 256]); // nothing there: nobody has asked
-        let mut questions = Vec::new();
-        while let Ok((look, tell)) = self.asked.try_recv() {
-            self.next = self.next.wrapping_add(1);
-            self.open.push((self.next, tell));
-            questions.push((self.next, look));
-        }
-        // Those that were answered, or given up, are found when the next part for them comes; the oldest go.
-        let most = 64;
-        if self.open.len() > most {
-            self.open.drain(..self.open.len() - most);
-        }
-        questions
+        self.inner.questions()
     }
 
     /// A machine has answered.
     pub fn on_seen(&mut self, machine: u16, ask: u32, is_last: bool, bytes: Vec<u8>) {
-        let Some(place) = self.open.iter().position(|(number, _)| *number == ask) else { return };
-        if self.open[place].1.send((machine, is_last, bytes)).is_err() {
-            self.open.swap_remove(place);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answers_find_who_asked_and_late_ones_nobody() {
-        let (looker, mut looks) = channel(2).unwrap();
-        assert!(looks.questions().is_empty());
-        let asking = std::thread::spawn(move || {
-            let first = looker.look(Look::Dump, Duration::from_secs(30));
-            (first, looker.look(Look::Sample, Duration::from_millis(50)))
-        });
-        let mut next = || loop {
-            if let Some(question) = looks.questions().pop() {
-                return (question, std::mem::take(&mut looks.open));
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        let ((ask, look), open) = next();
-        assert_eq!(look, Look::Dump);
-        looks.open = open;
-        looks.on_seen(1, ask, true, b"one".to_vec());
-        looks.on_seen(0, ask, false, b"ze".to_vec());
-        looks.on_seen(0, ask.wrapping_add(1), true, b"nobody's".to_vec());
-        looks.on_seen(0, ask, true, b"ro".to_vec());
-        let (first, second) = asking.join().unwrap();
-        assert_eq!(first.machines, [(0, b"zero".to_vec()), (1, b"one".to_vec())]);
-        assert!(second.machines.is_empty() && second.troubles.len() == 2);
-        let (late, _) = looks.questions()[0];
-        looks.on_seen(0, late, true, Vec::new());
-        assert!(looks.open.iter().all(|(number, _)| *number != late));
+        self.inner.on_seen(machine, ask, is_last, bytes);
     }
 }

@@ -10,6 +10,8 @@
 //! 4. machine 0 runs `gsm_main`, waits for the fibers of its own workers, and tells the launcher that the program is
 //!    over; the others serve until the launcher ends them
 
+use std::sync::Arc;
+
 use trust::link::panic_text;
 use trust::{Threadpool, TrusteeReference};
 
@@ -24,7 +26,7 @@ use crate::meet::{self, Start};
 use crate::rack::{Machine, Program, Rack, Transport};
 use crate::remote::{Image, Layout, Slots, Wiring};
 use crate::workers::Asked;
-use crate::{Place, keeper, service, stuck, workers};
+use crate::{Place, keeper, service, stuck, view, workers};
 
 /// What [`Rack::starter`] says where a launcher of ours has started the program.
 const LAUNCHER: &str = "gossamer-launch";
@@ -89,7 +91,7 @@ fn run_alone<F: FnOnce() + Send + 'static>(settings: &Builder, gsm_main: F, thre
     let (address, process) = (std::net::Ipv4Addr::LOCALHOST.into(), std::process::id());
     let machine = Machine { workers, host: host(), address, process, slots_bytes, transport: Transport::Here };
     begin(Rack { machine: 0, machines: vec![machine], starter: "alone".to_owned() }, &pool);
-    crate::view::serve_alone();
+    view::serve_if_wanted(Arc::new(view::source::Here));
     Ok(run_first_fiber(Threads { workers: pool, service: None, keeper: None }, gsm_main))
 }
 

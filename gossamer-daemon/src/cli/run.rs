@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use gossamer::bootstrap::FabricChoice;
-use gossamer::view::server::Access;
+use gossamer::view::{self, server::Access};
 
 use super::{complain, detach, size};
 use crate::config::RackConfig;
@@ -92,7 +92,7 @@ pub(super) struct Run {
     detach: bool,
 
     /// With --local: serve a page that shows what the program does, and print its address with the token [default address:
-    /// 127.0.0.1 and a free port]. `gossamer-launch help view` says more
+    /// 127.0.0.1 and a free port; without this option $GOSSAMER_VIEW]. `gossamer-launch help view` says more
     #[arg(long, value_name = "ADDRESS", requires = "local", require_equals = true, num_args = 0..=1,
           default_missing_value = super::view::ADDRESS)]
     view: Option<String>,
@@ -228,11 +228,14 @@ impl Run {
                 return ExitCode::from(error.status().unwrap_or(FAILURE_STATUS));
             }
         };
-        let access = |address: &String| Access::new(address, self.view_token.as_deref());
-        let view = match self.view.as_ref().map(access).transpose() {
+        // A machine does not serve it by itself: the launcher has all of them to show.
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let address = self.view.clone().or_else(|| variable(view::VARIABLE)?.into_string().ok());
+        let token = self.view_token.clone().or_else(|| variable(view::TOKEN_FILE_VARIABLE).map(PathBuf::from));
+        let view = match address.map(|address| Access::new(&address, token.as_deref())).transpose() {
             Ok(view) => view,
             Err(cause) => {
-                complain(format_args!("--view: {cause}"));
+                complain(format_args!("--view, {}: {cause}", view::VARIABLE));
                 return ExitCode::from(USAGE_STATUS);
             }
         };

@@ -123,14 +123,14 @@ fn screen(now: &Snapshot, mut workers: Vec<Rates>, lines: usize) -> String {
     }
     let _ = writeln!(
         text,
-        "{:<10}{:<14}{:>10}{:>8}{:>7}{:>10}{:>10}{:>12}{:>7}",
-        "WORKER", "HOST", "SERVED/S", "BATCH", "BUSY", "QUEUED/S", "PARKS/S", "ROUND TRIP", "STATE"
+        "{:<10}{:<14}{:>10}{:>8}{:>7}{:>10}{:>10}{:>9}{:>12}{:>7}",
+        "WORKER", "HOST", "SERVED/S", "BATCH", "BUSY", "QUEUED/S", "PARKS/S", "MEMORY", "ROUND TRIP", "STATE"
     );
     let room = lines.saturating_sub(text.lines().count() + 2).max(1);
     for worker in workers.iter().take(room) {
         let _ = writeln!(
             text,
-            "{:<10}{:<14}{:>10}{:>8.1}{:>6.0}%{:>10}{:>10}{:>12}{:>7}",
+            "{:<10}{:<14}{:>10}{:>8.1}{:>6.0}%{:>10}{:>10}{:>9}{:>12}{:>7}",
             worker.worker,
             plain(&worker.host).chars().take(13).collect::<String>(),
             short(worker.served_per_s),
@@ -138,6 +138,7 @@ fn screen(now: &Snapshot, mut workers: Vec<Rates>, lines: usize) -> String {
             worker.busy * 100.0,
             short(worker.queued_per_s),
             short(worker.parks_per_s),
+            bytes(worker.memory_bytes),
             format!("{:.1} us", worker.round_trip_ns as f64 / 1e3),
             if worker.silent_ms >= gossamer::view::snapshot::SILENT_MS { "STUCK" } else { &worker.state }
         );
@@ -151,6 +152,14 @@ fn screen(now: &Snapshot, mut workers: Vec<Rates>, lines: usize) -> String {
 /// Without what a terminal would take for an order: names are anybody's.
 fn plain(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
+}
+
+fn bytes(count: u64) -> String {
+    match count {
+        count if count >= 10 << 30 => format!("{}G", count >> 30),
+        count if count >= 10 << 20 => format!("{}M", count >> 20),
+        count => format!("{}K", count >> 10),
+    }
 }
 
 fn short(number: f64) -> String {
@@ -170,7 +179,15 @@ mod tests {
 
     #[test]
     fn o14_the_stuck_come_first_and_names_are_harmless() {
-        let worker = |silent_ms| WorkerSample { silent_ms, state: "R".into(), ..WorkerSample::default() };
+        let kept_by = "the closure `find\x1b[2J` on a `Tree`".to_owned();
+        let memory_bytes = 300 << 10;
+        let worker = |silent_ms| WorkerSample {
+            silent_ms,
+            kept_by: kept_by.clone(),
+            memory_bytes,
+            state: "R".into(),
+            ..WorkerSample::default()
+        };
         let workers = (0..50).map(|number| worker(if number == 40 { 1500 } else { 0 })).collect();
         let sample = MachineSample { program: "p\x1b[2J\n".into(), up_ms: 1000, workers, ..MachineSample::default() };
         let now = Snapshot::new(vec![Seen { answers: true, sample, ..Seen::default() }], &[]);
@@ -179,6 +196,8 @@ mod tests {
         assert!(text.starts_with("p?[2J?: 1 machine(s), 50 worker(s)"), "{text}");
         let first = text.lines().find(|line| line.starts_with("m0w")).unwrap();
         assert!(first.starts_with("m0w40") && first.ends_with("STUCK"), "{first}");
-        assert!(text.contains("ALERT m0w40 on "));
+        let alert = text.lines().find(|line| line.starts_with("ALERT m0w40 on ")).unwrap();
+        assert!(alert.contains("the closure `find?[2J` on a `Tree` keeps it"), "{alert}");
+        assert!(first.contains("  300K "), "{first}");
     }
 }

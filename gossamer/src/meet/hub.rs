@@ -50,6 +50,8 @@ pub(super) enum News {
     OwnEnd,
     /// This process got a signal.
     Signal(Signal),
+    /// Somebody who watches the program has asked.
+    Asked,
 }
 
 /// Where machine 0 is, as the process manager passes it on; it is secret.
@@ -155,7 +157,7 @@ impl Hub {
                 }
                 Ok(News::Said(_, Up::Signal(signal))) => return Err(MeetError::Interrupted(describe(signal))),
                 Ok(News::Signal(signal)) => return Err(MeetError::Interrupted(describe(signal.as_raw()))),
-                Ok(News::Said(..) | News::Own(_) | News::OwnEnd) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(News::Said(..) | News::Own(_) | News::OwnEnd | News::Asked) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => unreachable!("this hub holds a sender"),
             }
             self.beat();

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::chrome::MachineTrace;
-use super::probe::Probes;
+use super::probe::{LOOK_AGAIN, Probes};
 use super::sample::{MachineSample, workers};
 use crate::control::{Control, Look, MAX_SEEN_BYTES, Message};
 
@@ -72,7 +72,8 @@ fn sample_all(questions: &mpsc::Receiver<Reply>, own: &Mutex<Option<Sender<Reply
             probe_at = now + PROBE_EVERY;
         }
         probes.look(&workers(), is_due);
-        match questions.recv_timeout(probe_at.saturating_duration_since(Instant::now())) {
+        let wait = probe_at.saturating_duration_since(Instant::now());
+        match questions.recv_timeout(if probes.are_waiting() { wait.min(LOOK_AGAIN) } else { wait }) {
             Ok(reply) => {
                 asked_at = Instant::now();
                 probes.look(&workers(), false);

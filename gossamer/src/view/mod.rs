@@ -3,7 +3,7 @@
 //! - [`sample`]: what a machine tells of itself; `probe`: empty requests to its workers meanwhile
 //! - `answer`: takes questions (`control`, [`Look`]) and answers them, in a thread of its own that is there while somebody asks
 //! - [`source`]: a program, wherever it runs, as who watches sees it; [`snapshot`]: the last of all its machines, and what is wrong there; [`rates`]: what changed
-//!   between two
+//!   between two; [`looks`]: questions on their way to who talks to the machines
 //! - [`chrome`]: a trace, as Chrome's JSON
 //! - with the feature `view`: `text`, the metrics; `page`, the page; `http` and `server`, which serve both
 //!
@@ -13,6 +13,7 @@ pub(crate) mod answer;
 pub mod chrome;
 #[cfg(feature = "view")]
 mod http;
+pub mod looks;
 #[cfg(feature = "view")]
 mod page;
 mod probe;
@@ -26,34 +27,39 @@ pub mod source;
 pub mod text;
 pub(crate) mod traffic;
 
+use std::sync::Arc;
+
+use crate::complain::complain;
 pub use crate::control::Look;
 pub use sample::{MachineSample, WorkerSample};
 pub use snapshot::{Snapshot, Snapshots};
 pub use source::Source;
 
-/// The variable that has a program serve its view by itself, at this address: `GOSSAMER_VIEW=127.0.0.1:7118 ./program`.
+/// The variable that has a program serve its view by itself, at this address: `GOSSAMER_VIEW=127.0.0.1:7118 ./program`. Of several machines that
+/// `srun`, `mpirun` and the like have started, machine 0 serves the view of all.
 pub const VARIABLE: &str = "GOSSAMER_VIEW";
 /// The variable that names the file with the token for it. Without one a token is made, and only this host may look.
 pub const TOKEN_FILE_VARIABLE: &str = "GOSSAMER_VIEW_TOKEN_FILE";
 
-/// Serves the view of this very process, if its environment asks for it.
-pub(crate) fn serve_alone() {
-    let Some(address) = std::env::var_os(VARIABLE) else { return };
-    if let Err(cause) = try_serve_alone(&address.to_string_lossy()) {
-        eprintln!("gossamer: {VARIABLE}: {cause}");
+/// Serves the view of this program, if the environment of this process asks for it. Where it cannot be served that is said, and the program runs
+/// without.
+pub(crate) fn serve_if_wanted(source: Arc<dyn Source>) {
+    let Some(address) = std::env::var_os(VARIABLE).filter(|address| !address.is_empty()) else { return };
+    if let Err(cause) = serve(&address.to_string_lossy(), source) {
+        complain(format_args!("{VARIABLE}: {cause}"));
     }
 }
 
 #[cfg(feature = "view")]
-fn try_serve_alone(address: &str) -> Result<(), String> {
+fn serve(address: &str, source: Arc<dyn Source>) -> Result<(), String> {
     let file = std::env::var_os(TOKEN_FILE_VARIABLE).map(std::path::PathBuf::from);
     let access = server::Access::new(address, file.as_deref())?;
-    let server = server::serve(&access, std::sync::Arc::new(source::Here)).map_err(|error| error.to_string())?;
-    eprintln!("gossamer: view at {}", server.url());
+    let server = server::serve(&access, source).map_err(|error| format!("{address}: {error}"))?;
+    complain(format_args!("view at {}", server.url()));
     Ok(())
 }
 
 #[cfg(not(feature = "view"))]
-fn try_serve_alone(_: &str) -> Result<(), String> {
+fn serve(_: &str, _: Arc<dyn Source>) -> Result<(), String> {
     Err("this program was built without it: gossamer-rack = { .., features = [\"view\"] } in its Cargo.toml".to_owned())
 }

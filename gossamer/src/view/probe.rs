@@ -3,6 +3,7 @@
 //! Invariant: at most one is under way to each worker, so one that is stuck is sent no more.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use trust::TrusteeReference;
 use trust::link::Probe;
@@ -16,6 +17,10 @@ pub(super) struct Trips {
     pub(super) buckets: [u64; ROUND_TRIP_BOUNDS_NS.len() + 1],
     pub(super) sum_ns: u64,
     pub(super) silent_ms: u64,
+    /// What keeps the worker from its loop, if it does not come to it and that is known.
+    pub(super) kept_by: String,
+    /// Memory of its own.
+    pub(super) memory_bytes: u64,
 }
 
 /// Of all workers, in order.
@@ -24,6 +29,8 @@ pub(super) struct Probes(Vec<Trips>);
 
 /// A probe that has been under way for less says nothing yet.
 const SILENT_MS: u64 = 200;
+/// How soon to look again while one is under way: a closure is known to be long when it was seen twice.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 impl Probes {
     /// Takes the answers that have come. With `and_send`, sends one to each worker that has answered.
@@ -37,6 +44,7 @@ impl Probes {
                         trips.buckets[bucket(ns)] += 1;
                         trips.sum_ns = trips.sum_ns.saturating_add(ns);
                         (trips.pending, trips.silent_ms) = (None, 0);
+                        trips.kept_by.clear();
                     }
                     None => {
                         let ms = u64::try_from(probe.age().as_millis()).unwrap_or(u64::MAX);
@@ -44,10 +52,27 @@ impl Probes {
                     }
                 }
             }
-            if and_send && trips.pending.is_none() {
-                trips.pending = trust::link::probe(*worker);
+            if and_send {
+                let memory = trust::link::memory(*worker).unwrap_or_default();
+                trips.memory_bytes = memory.stacks_bytes + memory.properties_bytes;
+                if trips.pending.is_none() {
+                    trips.pending = trust::link::probe(*worker);
+                }
             }
         }
+        if self.0.iter().any(|trips| trips.silent_ms > 0) {
+            let long = trust::link::long_closures();
+            for (worker, trips) in workers.iter().zip(&mut self.0).filter(|(_, trips)| trips.silent_ms > 0) {
+                let closure = long.iter().find(|closure| closure.worker == worker.id());
+                let closure = closure.map(|closure| format!("the closure {}", closure.name));
+                trips.kept_by = closure.or_else(|| trust::link::running_fiber(*worker)).unwrap_or_default();
+            }
+        }
+    }
+
+    /// Whether any has not answered.
+    pub(super) fn are_waiting(&self) -> bool {
+        self.0.iter().any(|trips| trips.pending.is_some())
     }
 
     pub(super) fn of(&self, worker: usize) -> Trips {
@@ -62,7 +87,7 @@ fn bucket(ns: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     #[test]
     fn o17_round_trips_fall_into_buckets() {
@@ -85,10 +110,23 @@ mod tests {
                 probes.look(&workers, true);
             }
         };
-        until(&mut probes, &|probes| probes.of(1).silent_ms > 500);
+        until(&mut probes, &|probes| probes.of(1).silent_ms > 500 && !probes.of(1).kept_by.is_empty());
+        let kept_by = probes.of(1).kept_by;
+        assert!(kept_by.starts_with("fiber ") && kept_by.contains("o17_a_worker_that_is_stuck"), "{kept_by}");
+        assert!(probes.of(1).memory_bytes > 0);
         assert!(probes.of(0).buckets.iter().sum::<u64>() > 1 && probes.of(1).buckets.iter().sum::<u64>() <= 1);
         drop(stuck);
         until(&mut probes, &|probes| probes.of(1).silent_ms == 0 && probes.of(1).sum_ns > 500_000_000);
+        assert_eq!(probes.of(1).kept_by, "");
         drop(fiber.join());
+        // A closure is named by its type, and by that of its property.
+        let (stuck, free) = std::sync::mpsc::channel::<()>();
+        let slow = pool.trustees()[1].entrust(free);
+        let asking = pool.spawn_on(0, move || slow.apply(|free| free.recv().is_ok()));
+        until(&mut probes, &|probes| probes.of(1).kept_by.starts_with("the closure `"));
+        assert!(probes.of(1).kept_by.contains("Receiver<()>`"), "{}", probes.of(1).kept_by);
+        drop(stuck);
+        until(&mut probes, &|probes| probes.of(1).silent_ms == 0);
+        assert!(!asking.join().unwrap());
     }
 }

@@ -23,6 +23,8 @@ pub struct Rates {
     pub parks_per_s: f64,
     /// Mean of the round trips of probes since somebody watches, in nanoseconds.
     pub round_trip_ns: u64,
+    /// Memory of its own, in bytes.
+    pub memory_bytes: u64,
     /// Since how long it has not come to its loop; 0 unless that is long.
     pub silent_ms: u64,
     /// What its thread does: `R`, `S`, `D`, `T`.
@@ -70,6 +72,7 @@ fn of_worker(earlier: Option<&Seen>, seen: &Seen, number: usize, ns: f64) -> Rat
         queued_per_s: more("requests_queued") / ns * 1e9,
         parks_per_s: parks / ns * 1e9,
         round_trip_ns: worker.round_trips_ns.checked_div(trips).unwrap_or(0),
+        memory_bytes: worker.memory_bytes,
         silent_ms: worker.silent_ms,
         state: worker.state.clone(),
     }

@@ -58,6 +58,10 @@ pub struct WorkerSample {
     pub round_trips: Vec<u64>,
     /// All of them together, in nanoseconds.
     pub round_trips_ns: u64,
+    /// What keeps it from its loop, if a probe has not been answered for long and that is known: a closure or a fiber.
+    pub kept_by: String,
+    /// Memory of its own: stacks of its fibers, pages of its properties.
+    pub memory_bytes: u64,
 }
 
 impl MachineSample {
@@ -128,6 +132,8 @@ fn of_worker(worker: TrusteeReference, place: usize, probes: &Probes) -> WorkerS
         silent_ms: trips.silent_ms,
         round_trips: trips.buckets.to_vec(),
         round_trips_ns: trips.sum_ns,
+        kept_by: trips.kept_by,
+        memory_bytes: trips.memory_bytes,
     }
 }
 

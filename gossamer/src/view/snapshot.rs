@@ -84,9 +84,10 @@ impl Snapshot {
                 let silent_ms = worker.silent_ms;
                 if silent_ms >= SILENT_MS {
                     let doing = thread_state(&worker.state);
+                    let what = if worker.kept_by.is_empty() { "a closure or fiber" } else { &worker.kept_by };
                     let (machine, host) = (sample.machine, &sample.host);
                     alerts.push(format!(
-                        "m{machine}w{place} on {host} has not come to its loop for {}.{} s: a closure or fiber keeps it; its thread {doing}",
+                        "m{machine}w{place} on {host} has not come to its loop for {}.{} s: {what} keeps it; its thread {doing}",
                         silent_ms / 1000,
                         silent_ms % 1000 / 100
                     ));
@@ -129,7 +130,13 @@ mod tests {
         fn look(&self, _: Look, _: Duration) -> Answer {
             let machines = self.0.lock().unwrap().remove(0);
             let sample = |machine| {
-                let worker = |silent_ms| WorkerSample { silent_ms, state: "R".into(), ..WorkerSample::default() };
+                let kept_by = "the closure `find` on a `Tree`".to_owned();
+                let worker = |silent_ms| WorkerSample {
+                    silent_ms,
+                    kept_by: kept_by.clone(),
+                    state: "R".into(),
+                    ..WorkerSample::default()
+                };
                 let workers = vec![worker(0), worker(1300 * u64::from(machine))];
                 let sample = MachineSample { machine, host: "alpha".into(), workers, ..MachineSample::default() };
                 (machine, sample.to_bytes())
@@ -143,7 +150,7 @@ mod tests {
         let source = Recorded(Mutex::new(vec![vec![0, 1], vec![0]]));
         let snapshots = Snapshots::default();
         let first = snapshots.take(&source, Duration::ZERO);
-        let stuck = "m1w1 on alpha has not come to its loop for 1.3 s: a closure or fiber keeps it; its thread runs";
+        let stuck = "m1w1 on alpha has not come to its loop for 1.3 s: the closure `find` on a `Tree` keeps it; its thread runs";
         assert_eq!(first.alerts, [stuck]);
         let again = snapshots.take(&source, Duration::from_secs(60));
         assert_eq!(again.machines.len(), 2, "not asked again");

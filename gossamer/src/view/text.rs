@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use super::sample::{MachineSample, ROUND_TRIP_BOUNDS_NS};
+use super::sample::{MachineSample, ROUND_TRIP_BOUNDS_NS, WorkerSample};
 use super::snapshot::{SILENT_MS, Snapshot};
 
 /// In which format.
@@ -139,12 +139,37 @@ impl Text {
                 }
             }
         }
-        self.family("gossamer_worker_stuck", "gauge", "", "1 if the worker has not come to its loop for a second.");
+        self.of_workers(
+            snapshot,
+            "gossamer_worker_memory_bytes",
+            "bytes",
+            "Stacks of its fibers, pages of its properties.",
+            |it| it.memory_bytes,
+        );
+        let is_stuck = |worker: &WorkerSample| u64::from(worker.silent_ms >= SILENT_MS);
+        self.of_workers(
+            snapshot,
+            "gossamer_worker_stuck",
+            "",
+            "1 if the worker has not come to its loop for a second.",
+            is_stuck,
+        );
+    }
+
+    /// A value of each worker that may fall as well.
+    fn of_workers(
+        &mut self,
+        snapshot: &Snapshot,
+        name: &str,
+        unit: &str,
+        help: &str,
+        value: impl Fn(&WorkerSample) -> u64,
+    ) {
+        self.family(name, "gauge", unit, help);
         for seen in &snapshot.machines {
             let labels = labels(&seen.sample);
             for (number, worker) in seen.sample.workers.iter().enumerate() {
-                let is_stuck = u8::from(worker.silent_ms >= SILENT_MS);
-                let _ = writeln!(self.out, "gossamer_worker_stuck{{{labels},worker=\"{number}\"}} {is_stuck}");
+                let _ = writeln!(self.out, "{name}{{{labels},worker=\"{number}\"}} {}", value(worker));
             }
         }
     }
@@ -188,7 +213,6 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::WorkerSample;
     use crate::view::snapshot::Seen;
 
     #[test]

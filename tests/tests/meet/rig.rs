@@ -4,12 +4,14 @@ use std::io::Read;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use comm::secure::Key;
 
 pub const ROLES: &str = env!("CARGO_BIN_EXE_test-roles");
+pub const LAUNCH: &str = env!("CARGO_BIN_EXE_test-launch");
 pub const SUITE: &str = env!("CARGO_BIN_EXE_test-suite");
 
 /// Far beyond what anything here takes, so that a hang fails instead of hanging.
@@ -66,6 +68,8 @@ impl Meeting {
 pub struct Process {
     child: Child,
     stderr: Option<JoinHandle<String>>,
+    /// What has come of it.
+    said: Arc<Mutex<String>>,
 }
 
 /// What it left.
@@ -79,8 +83,22 @@ pub struct Ended {
 impl Process {
     pub fn start(mut command: Command) -> Process {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let stderr = Some(collect(child.stderr.take().unwrap()));
-        Process { child, stderr }
+        let said = Arc::default();
+        let stderr = Some(collect_into(child.stderr.take().unwrap(), Arc::clone(&said)));
+        Process { child, stderr, said }
+    }
+
+    /// The rest of the line of its standard error that has this in it, when it has come.
+    pub fn wait_for(&self, words: &str) -> String {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let said = self.said.lock().unwrap().clone();
+            if let Some((line, _)) = said.split_once(words).and_then(|(_, rest)| rest.split_once('\n')) {
+                return line.to_owned();
+            }
+            assert!(Instant::now() < deadline, "it has not said {words:?}: {said}");
+            std::thread::sleep(Duration::from_millis(5)); // between looks
+        }
     }
 
     pub fn pid(&self) -> i32 {
@@ -128,6 +146,19 @@ fn collect(mut stream: impl Read + Send + 'static) -> JoinHandle<String> {
         let mut text = Vec::new();
         stream.read_to_end(&mut text).unwrap();
         String::from_utf8_lossy(&text).into_owned()
+    })
+}
+
+/// The same, and what has come so far can be seen.
+fn collect_into(mut stream: impl Read + Send + 'static, said: Arc<Mutex<String>>) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        loop {
+            match stream.read(&mut buffer).unwrap() {
+                0 => return said.lock().unwrap().clone(),
+                count => said.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count])),
+            }
+        }
     })
 }
 

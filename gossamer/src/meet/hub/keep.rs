@@ -1,5 +1,5 @@
-//! The program runs: machine 0 passes on what machines must know of one another, hears how they fare, and ends all by the
-//! rules of the supervisor. A thread of its own, which ends the process where the program breaks down.
+//! The program runs: machine 0 passes on what machines must know of one another and what who watches them asks, hears how they
+//! fare, and ends all by the rules of the supervisor. A thread of its own, which ends the process where the program breaks down.
 
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
@@ -12,6 +12,8 @@ use super::*;
 use crate::supervise::gather::Gather;
 use crate::supervise::outcome::{Cause, Outcome};
 use crate::supervise::supervisor::{Event, Order, Policy, Supervisor};
+use crate::view;
+use crate::view::looks::{self, Looks};
 
 /// How long killed processes may take to go before machine 0 ends as well.
 const AFTER_KILL: Duration = Duration::from_millis(100);
@@ -22,6 +24,8 @@ struct Keep {
     hub: Hub,
     gather: Gather,
     supervisor: Supervisor,
+    /// Of who watches the program.
+    looks: Looks,
     control: Arc<Control>,
     starter: Arc<Starter>,
     is_killed: bool,
@@ -47,8 +51,11 @@ pub(super) fn begin(hub: Hub, plan: &Plan, key: Key, starter: Arc<Starter>) -> R
         let _ = news.send(News::OwnEnd); // as above
     };
     spawn("gossamer-own", listen)?;
+    let asked = hub.tell.clone();
+    let (looker, looks) = looks::channel(count, move || drop(asked.send(News::Asked))); // the hub goes with the process
+    view::serve_if_wanted(Arc::new(looker));
     let gather = Gather::new(count, key);
-    let keep = Keep { hub, gather, supervisor, control, starter, is_killed: false };
+    let keep = Keep { hub, gather, supervisor, looks, control, starter, is_killed: false };
     spawn("gossamer-hub", move || keep.run())?;
     Ok(theirs)
 }
@@ -114,6 +121,7 @@ impl Keep {
                 }
             }
             News::Signal(signal) => self.supervisor.on_signal(signal, now),
+            News::Asked => self.ask_all(),
         }
     }
 
@@ -122,8 +130,10 @@ impl Keep {
     }
 
     fn on_message(&mut self, machine: u16, message: Message, now: Instant) {
-        let Message::Endpoint { bytes } = message else {
-            return self.supervisor.on_event(Event::Said { machine, message }, now);
+        let bytes = match message {
+            Message::Endpoint { bytes } => bytes,
+            Message::Seen { ask, is_last, bytes } => return self.looks.on_seen(machine, ask, is_last, bytes),
+            message => return self.supervisor.on_event(Event::Said { machine, message }, now),
         };
         match self.gather.add(machine, bytes) {
             Ok(_) => (0..self.hub.own.count).for_each(|other| {
@@ -131,6 +141,13 @@ impl Keep {
                 message.into_iter().for_each(|message| self.pass_on(other, &message));
             }),
             Err(cause) => self.supervisor.on_death(machine, Cause::Protocol(cause), now),
+        }
+    }
+
+    /// Passes on what who watches the program asks.
+    fn ask_all(&mut self) {
+        for (ask, look) in self.looks.questions() {
+            (0..self.hub.own.count).for_each(|machine| self.pass_on(machine, &Message::Look { ask, look }));
         }
     }
 

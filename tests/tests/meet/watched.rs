@@ -1,0 +1,75 @@
+//! Programs that nobody of ours has started are watched too: `GOSSAMER_VIEW` (requirements O14, O16, O17, O20).
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+
+use crate::rig::{LAUNCH, Meeting, Process, ROLES, end};
+
+const VIEW: (&str, &str) = ("GOSSAMER_VIEW", "127.0.0.1:0");
+
+/// What `gossamer-launch` says of the program at this address.
+fn ask(words: &[&str], url: &str) -> String {
+    let child =
+        Command::new(LAUNCH).args(words).arg(url).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let told = child.wait_with_output().unwrap();
+    assert!(told.status.success(), "{words:?}: {told:?}");
+    String::from_utf8(told.stdout).unwrap()
+}
+
+fn top(url: &str) -> serde_json::Value {
+    serde_json::from_str(&ask(&["top", "--once", "--interval", "0.2", "--json"], url)).unwrap()
+}
+
+#[test]
+fn o14_o16_machine_0_serves_the_view_of_all_machines() {
+    for fabric in ["shm", "tcp"] {
+        let meeting = Meeting::new();
+        let mut all = meeting.start_with(3, &["wait"], &[VIEW, ("GOSSAMER_FABRIC", fabric)]);
+        let url = all[0].wait_for("gossamer: view at ");
+        all[0].read_until("works");
+        let told = top(&url);
+        let machines = told["machines"].as_array().unwrap();
+        let pids: Vec<i64> = machines.iter().map(|machine| machine["pid"].as_i64().unwrap()).collect();
+        assert_eq!(pids, all.iter().map(|process| i64::from(process.pid())).collect::<Vec<_>>(), "{told}");
+        assert!(machines.iter().all(|machine| machine["answers"] == true), "{told}");
+        assert!(told["workers"].as_array().unwrap().iter().any(|worker| worker["worker"] == "m2w0"), "{told}");
+        let dump = ask(&["dump"], &url);
+        assert!((0..3).all(|machine| dump.contains(&format!("m{machine} | thread "))), "{dump}");
+        let trace = ask(&["trace", "--seconds", "0.2"], &url);
+        assert!((0..3).all(|machine| trace.contains(&format!(" m{machine} on "))), "{trace}");
+        all[0].signal(Signal::TERM);
+        let all = end(all);
+        assert_eq!(all[0].status.code(), Some(143), "{all:#?}");
+        assert!(all[1..].iter().all(|ended| !ended.stderr.contains("view at")), "{all:#?}");
+    }
+}
+
+#[test]
+fn o14_o20_a_lone_program_serves_its_own_view() {
+    let start = |address: &str| {
+        let mut command = Command::new(ROLES);
+        command.arg("wait").env("GOSSAMER_VIEW", address);
+        Process::start(command)
+    };
+    let mut alone = start("127.0.0.1:0");
+    let url = alone.wait_for("gossamer: view at ");
+    alone.read_until("works");
+    let told = top(&url);
+    assert_eq!(told["machines"].as_array().unwrap().len(), 1, "{told}");
+    assert_eq!(told["machines"][0]["pid"], alone.pid(), "{told}");
+    let mut page = std::net::TcpStream::connect(url.split('/').nth(2).unwrap()).unwrap();
+    std::io::Write::write_all(&mut page, b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n").unwrap();
+    let mut refused = String::new();
+    page.read_to_string(&mut refused).unwrap();
+    assert!(refused.starts_with("HTTP/1.1 403 "), "{refused}");
+    alone.signal(Signal::TERM);
+    alone.end();
+    // One that cannot be served is said, and the program runs.
+    let mut open = start("0.0.0.0:0");
+    assert!(open.wait_for("GOSSAMER_VIEW: ").contains("token"));
+    open.read_until("works");
+    open.signal(Signal::TERM);
+    open.end();
+}
