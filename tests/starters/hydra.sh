@@ -9,5 +9,6 @@ run mpiexec.hydra -n 2 "$ROLES" status 7
 check 'hydra: the status' status 7
 run mpiexec.hydra -n 2 "$ROLES" grandchild
 check 'hydra: what a machine starts is alone' said '1 machines, started by alone'
+watched hydra mpiexec.hydra -n 2
 faults hydra mpiexec.hydra -n 2
 hello hydra mpicc.mpich mpiexec.hydra -n 4

@@ -70,7 +70,19 @@ faults() { # NAME STARTER...
     check "$name: SIGSTOP is no success" eval '! status 0'
 }
 
-# The time to the first line of 4 processes, beside an MPI hello: medians of 5, in turn.
+# All machines of a program are seen at the address that machine 0 says.
+watched() { # NAME STARTER...
+    local name=$1 url
+    shift
+    GOSSAMER_VIEW=127.0.0.1:0 begin "$@" "$ROLES" wait
+    url=$(grep -o 'http://[^ ]*' "$FOLDER/last.err" | head -1)
+    "$LAUNCH" top --once --json "$url" >"$FOLDER/last.top" 2>&1
+    check "$name: its view shows both machines" eval 'grep -qF "\"m0w0\"" "$FOLDER/last.top" && grep -qF "\"m1w0\"" "$FOLDER/last.top"'
+    kill -TERM "$(machine 0)"
+    check "$name: SIGTERM ends all" gone
+}
+
+# Start to end of 4 processes, beside an MPI hello: medians of 5, in turn.
 hello() { # NAME COMPILER STARTER...
     local name=$1 compiler=$2 ours=() theirs=() start
     shift 2

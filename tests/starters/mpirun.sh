@@ -11,5 +11,6 @@ run "${mpirun[@]}" -np 2 "$ROLES" status 7
 check 'mpirun: the status' status 7
 run "${mpirun[@]}" -np 2 "$ROLES" grandchild
 check 'mpirun: what a machine starts is alone' said '1 machines, started by alone'
+watched mpirun "${mpirun[@]}" -np 2
 faults mpirun "${mpirun[@]}" -np 2
 hello mpirun mpicc.openmpi "${mpirun[@]}" -np 4

@@ -65,6 +65,7 @@ check 'slurm: without --mpi, the cure' said 'add --mpi=pmi2'
 printf '#!/bin/sh\n"%s" starter\n' "$ROLES" >batch.sh
 run sbatch -W -o "$FOLDER/batch.out" batch.sh
 check 'slurm: a batch script runs alone' grep -q '1 machines, started by alone' "$FOLDER/batch.out"
+watched slurm srun --mpi=pmi2 -N2
 faults slurm srun --mpi=pmi2 -N2
 begin srun --mpi=pmi2 -N2 "$ROLES" wait && scancel --signal=TERM "$(squeue -h -s -o %i | grep -v batch | head -1)"
 check 'slurm: scancel --signal=TERM ends all' gone

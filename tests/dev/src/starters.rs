@@ -14,26 +14,37 @@ const STARTERS: [&str; 4] = ["hydra", "mpirun", "slurm", "containers"];
 /// How long the checks of one may take: about half a minute where nothing hangs.
 const LIMIT_S: &str = "180";
 
-/// All of them, one after the other.
+/// All of them at a time: most of what each does is to wait.
 pub fn check(context: &Context) -> anyhow::Result<Verdict> {
     // Of the workspace, as the tier `test` builds it.
     let built = context.cargo(&["build", "--quiet", "--workspace", "--bins"]).check()?;
     if built.state != State::Passed {
         return Ok(built);
     }
-    let mut verdict = Verdict::passed();
-    for starter in STARTERS {
-        let folder = context.target.join("starters").join(starter);
-        let _ = std::fs::remove_dir_all(&folder); // of an earlier run
-        std::fs::create_dir_all(&folder)?;
-        let text = format!(". tests/starters/lib.sh; . tests/starters/{starter}.sh");
-        let command = context.command("timeout", &["--kill-after", "5", LIMIT_S, "bash", "-c", &text]);
-        let command = command.env("FOLDER", folder.to_string_lossy());
-        let done = command.env("PROGRAMS", context.target.join("debug").to_string_lossy()).capture()?;
-        print!("{}", done.stdout);
-        verdict = verdict.and(judge(starter, &done.stdout, done.success, &done.stderr));
-    }
-    Ok(verdict)
+    std::thread::scope(|scope| {
+        let mut verdict = Verdict::passed();
+        let all = STARTERS.map(|starter| scope.spawn(move || run(context, starter)));
+        for checked in all {
+            let (said, judged) =
+                checked.join().map_err(|_| anyhow::anyhow!("a thread of this program has panicked"))??;
+            print!("{said}");
+            verdict = verdict.and(judged);
+        }
+        Ok(verdict)
+    })
+}
+
+/// What the checks of one have said, and what they came to.
+fn run(context: &Context, starter: &str) -> anyhow::Result<(String, Verdict)> {
+    let folder = context.target.join("starters").join(starter);
+    let _ = std::fs::remove_dir_all(&folder); // of an earlier run
+    std::fs::create_dir_all(&folder)?;
+    let text = format!(". tests/starters/lib.sh; . tests/starters/{starter}.sh");
+    let command = context.command("timeout", &["--kill-after", "5", LIMIT_S, "bash", "-c", &text]);
+    let command = command.env("FOLDER", folder.to_string_lossy());
+    let done = command.env("PROGRAMS", context.target.join("debug").to_string_lossy()).capture()?;
+    let judged = judge(starter, &done.stdout, done.success, &done.stderr);
+    Ok((done.stdout, judged))
 }
 
 /// What a script came to, by what it printed.

@@ -1,5 +1,5 @@
 //! The view of running programs, as others see it: Prometheus scrapes it, promtool and PyPI's parser of OpenMetrics accept it, Chromium
-//! draws it, `gossamer-launch top` names a worker that is stuck.
+//! draws it, `gossamer-launch top` names a worker that is stuck and what keeps it, traces are read (`view/trace.rs`).
 //!
 //! Here: what is run and looked at. Not here: who may look, and limits (unit tests of `gossamer`), ways over daemons (tests of
 //! `gossamer-daemon`).
@@ -8,6 +8,7 @@
 //! `target/view`.
 
 mod record;
+mod trace;
 
 use crate::command::Context;
 use crate::tier::Verdict;
@@ -67,7 +68,10 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
     all.stuck_workers_are_named()?;
     all.metrics(&python)?;
     all.pictures()?;
-    Ok(Verdict::passed())
+    Ok(match all.trace(&python)? {
+        None => Verdict::passed(),
+        Some(why) => Verdict::skipped(format!("Perfetto's importer alone: {why}; all else has passed")),
+    })
 }
 
 struct All {
@@ -126,6 +130,8 @@ impl All {
                 Some(alert) if alert.starts_with("m1w1 on ") => {
                     println!("top, after {took:.1?}: {alert}");
                     ensure!(took < STUCK_LIMIT, "it took {took:?}");
+                    let is_named = alert.contains("the closure `watched::gsm_main::{{closure}}` on a `u64` keeps it");
+                    ensure!(is_named, "the closure is not named");
                     return Ok(());
                 }
                 // It has not got there yet.
@@ -240,7 +246,7 @@ impl All {
             ensure!(!page.contains("<img"), "a name became an element");
             let hostile = HOSTILE.replace('<', "&lt;").replace('>', "&gt;");
             ensure!(name != "16" || page.contains(&hostile), "the program's name is not shown");
-            ensure!(name != "1024" || page.contains("m11w17 on node11 has not come to its loop"), "no alert is shown");
+            ensure!(name != "1024" || page.contains("m11w17 on node11 has not come to its loop for 1.7 s: the closure `pagerank::add` on a `Vec&lt;f64&gt;` keeps it"), "no alert is shown");
             println!("{name} workers: {} ({bytes} bytes)", picture.display());
         }
         Ok(())

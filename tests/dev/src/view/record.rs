@@ -81,6 +81,8 @@ fn machine_at(
         trips[if load < 0.5 { 2 } else { 3 }] = 40;
         let silent_ms = if stuck == Some((machine, number)) { 1700 } else { 0 };
         json!({"values": values, "state": "R", "silent_ms": silent_ms, "round_trips": trips,
+               "kept_by": if silent_ms > 0 { "the closure `pagerank::add` on a `Vec<f64>`" } else { "" },
+               "memory_bytes": 1_500_000 + (load * 4e6) as u64,
                "round_trips_ns": (40.0 * (20e3 + load * load * 300e3)) as u64})
     };
     let sent = |to: u64| {
