@@ -44,7 +44,7 @@ pub(super) struct Nonsense;
 #[derive(Debug, Default)]
 pub(super) struct Reads {
     pub(super) tickets: Tickets<Landing>,
-    /// What was not asked for yet, in order: the rest of each read.
+    /// What was not asked for yet: the rest of each read, in the order in which they have their turns.
     waiting: VecDeque<Part>,
     asked: VecDeque<Asked>,
     asked_bytes: usize,
@@ -64,16 +64,17 @@ impl Reads {
         ticket
     }
 
-    /// The next question that may go out.
+    /// The next question that may go out. Reads take turns, part by part, so that a short one does not wait for all of a long one.
     pub(super) fn next_question(&mut self) -> Option<Question> {
-        let rest = self.waiting.front_mut()?;
-        let part = Part { bytes: rest.bytes.min(PART_BYTES), ..*rest };
+        let rest = *self.waiting.front()?;
+        let part = Part { bytes: rest.bytes.min(PART_BYTES), ..rest };
         if self.asked_bytes + part.bytes > UNDER_WAY_BYTES_MAX || self.asked.len() >= UNDER_WAY_MAX {
             return None;
         }
-        (rest.offset, rest.at, rest.bytes) = (rest.offset + part.bytes, rest.at + part.bytes, rest.bytes - part.bytes);
-        if rest.bytes == 0 {
-            self.waiting.pop_front();
+        self.waiting.pop_front();
+        if part.bytes < rest.bytes {
+            let (offset, at) = (rest.offset + part.bytes, rest.at + part.bytes);
+            self.waiting.push_back(Part { offset, at, bytes: rest.bytes - part.bytes, ..rest });
         }
         self.asked_bytes += part.bytes;
         self.asked.push_back(Asked::Part(part));
@@ -192,6 +193,34 @@ mod tests {
         Ok(is_there.then_some(into))
     }
 
+    /// Of an object up to a part, to be exact; a longer one is so many.
+    #[test]
+    fn dr4_a_read_is_one_frame_each_way() {
+        let mut reads = Reads::default();
+        for bytes in [8, 4096, PART_BYTES] {
+            let ticket = reads.begin(SHARE, 64, bytes);
+            let asked: Vec<Question> = std::iter::from_fn(|| reads.next_question()).collect();
+            assert_eq!(asked, [Question::Part { share: SHARE, offset: 64, bytes }]);
+            reads.take_in(&answer(IS_THERE, &vec![7; bytes])).unwrap();
+            assert!(!reads.is_waiting(), "nothing more is to come");
+            assert_eq!(take(&mut reads, ticket, bytes).unwrap(), Some(vec![7; bytes]));
+        }
+    }
+
+    #[test]
+    fn a_short_read_does_not_wait_for_all_of_a_long_one() {
+        let mut reads = Reads::default();
+        reads.begin(SHARE, 0, UNDER_WAY_BYTES_MAX);
+        reads.begin(SHARE, UNIT, 8);
+        let asked: Vec<usize> = std::iter::from_fn(|| reads.next_question())
+            .map(|question| match question {
+                Question::Part { bytes, .. } => bytes,
+                _ => unreachable!("only parts were asked for"),
+            })
+            .collect();
+        assert_eq!(asked[..3], [PART_BYTES, 8, PART_BYTES]);
+    }
+
     #[test]
     fn a_long_read_goes_in_parts_within_bounds() {
         let mut reads = Reads::default();
@@ -222,8 +251,9 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| reads.next_question()).count(), 3);
         reads.ask_map(2);
         reads.take_in(&answer(IS_THERE, &[1; PART_BYTES])).unwrap();
-        reads.take_in(&answer(IS_NOT_COMMITTED, &[])).unwrap();
+        // The short one had its turn before the rest of the long one.
         reads.take_in(&answer(IS_THERE, &[2; 8])).unwrap();
+        reads.take_in(&answer(IS_NOT_COMMITTED, &[])).unwrap();
         assert!(reads.take_told().is_none());
         reads.take_in(&answer(IS_THERE, &[UNIT.to_le_bytes(), [3; 8], [4; 8]].concat())).unwrap();
         let told = reads.take_told().unwrap();
@@ -235,8 +265,9 @@ mod tests {
     #[test]
     fn the_rest_of_a_read_that_is_refused_is_not_asked_for() {
         let mut reads = Reads::default();
-        let (long, short) = (reads.begin(SHARE, 0, SHARE_BYTES_MAX), reads.begin(SHARE, 8, 8));
+        let long = reads.begin(SHARE, 0, SHARE_BYTES_MAX);
         let asked = std::iter::from_fn(|| reads.next_question()).count();
+        let short = reads.begin(SHARE, 8, 8);
         assert_eq!(asked, UNDER_WAY_BYTES_MAX / PART_BYTES);
         reads.take_in(&answer(IS_NOT_COMMITTED, &[])).unwrap();
         assert_eq!(reads.next_question(), Some(Question::Part { share: SHARE, offset: 8, bytes: 8 }));

@@ -145,7 +145,7 @@ fn parse_key(entry: &[u8]) -> Option<Remote> {
     (address != 0).then_some(Remote { address, key: key as u32 })
 }
 
-/// A part of a read that waits for room.
+/// The rest of a read, of which parts are posted one by one.
 struct Part {
     ticket: Ticket,
     at: usize,
@@ -205,17 +205,18 @@ impl PeerShares {
 
     /// Queues what is to be read from a place of the peer's memory.
     fn queue(&mut self, ticket: Ticket, at: usize, bytes: usize, from: Remote) {
-        let part =
-            |start: usize| Part { ticket, at: at + start, bytes: PART_BYTES.min(bytes - start), from: from.at(start) };
-        self.waiting.extend((0..bytes).step_by(PART_BYTES).map(part));
+        if bytes > 0 {
+            self.waiting.push_back(Part { ticket, at, bytes, from });
+        }
     }
 
     /// The next part that has room in the ring: from where, how many bytes, and to where in the ring.
     pub(super) fn next(&self) -> Option<(Remote, usize, usize)> {
-        let part = self.waiting.front()?;
-        let (start, padding) = self.room(part.bytes);
-        let is_full = self.used + (padding + part.bytes) as u64 - self.freed > RING_BYTES as u64;
-        (!is_full).then_some((part.from, part.bytes, start))
+        let rest = self.waiting.front()?;
+        let bytes = PART_BYTES.min(rest.bytes);
+        let (start, padding) = self.room(bytes);
+        let is_full = self.used + (padding + bytes) as u64 - self.freed > RING_BYTES as u64;
+        (!is_full).then_some((rest.from, bytes, start))
     }
 
     /// Where so many bytes go, and what is left empty before them.
@@ -224,9 +225,14 @@ impl PeerShares {
         if start + bytes > RING_BYTES { (0, RING_BYTES - start) } else { (start, 0) }
     }
 
-    /// The part that `next` told is in the chain, as request `request`.
+    /// The part that `next` told is in the chain, as request `request`. Reads take turns, so that a short one does not wait for all of a long one.
     pub(super) fn posted(&mut self, request: u64) {
-        let Some(Part { ticket, at, bytes, .. }) = self.waiting.pop_front() else { return };
+        let Some(rest) = self.waiting.pop_front() else { return };
+        let (ticket, at, bytes) = (rest.ticket, rest.at, PART_BYTES.min(rest.bytes));
+        if bytes < rest.bytes {
+            let (at, from) = (at + bytes, rest.from.at(bytes));
+            self.waiting.push_back(Part { at, from, bytes: rest.bytes - bytes, ..rest });
+        }
         let (offset, padding) = self.room(bytes);
         self.used += (padding + bytes) as u64;
         self.posted.push_back(Posted { request, ticket, at, bytes, offset, used: self.used });
