@@ -86,7 +86,8 @@ where
     worker::with(|worker| {
         worker.assert_may_wait("call");
         let reply = Reply::new();
-        let token = start(worker, trustee.id(), f, Box::new(reply.answer()));
+        // SAFETY: it borrows nothing.
+        let token = unsafe { start(worker, trustee.id(), f, Box::new(reply.answer())) };
         worker.scheduler.waiting(Awaited::Result(token), || reply.wait(worker))
     })
     .map_err(Fault::into_error::<F>)
@@ -99,16 +100,36 @@ where
     F: FnOnce() -> R + NoRef + Send + 'static,
     H: FnOnce(Result<R, Error>) + 'static,
 {
+    // SAFETY: it borrows nothing.
+    unsafe { call_scoped(trustee, f, then) }
+}
+
+/// As [`call_then`], of a closure that may borrow: for crates that see to its end, as `std::thread::scope` does.
+///
+/// Its outcome is no sign that the closure has ended: where its thread ends, or its machine is lost, `then` is told so. What the closure captures is dropped in
+/// every case in which it is not leaked, on whatever thread, before its outcome is sent or after it was dropped unrun: let it capture something that tells.
+///
+/// # Safety
+/// All that `f` borrows stays borrowed until `f` has run, or was dropped unrun.
+pub unsafe fn call_scoped<R, F, H>(trustee: TrusteeReference, f: F, then: H)
+where
+    R: NoRef + Send + 'static,
+    F: FnOnce() -> R + NoRef + Send,
+    H: FnOnce(Result<R, Error>) + 'static,
+{
     let then = move |outcome: Result<R, Fault>| then(outcome.map_err(Fault::into_error::<F>));
-    worker::with(|worker| {
+    // SAFETY: the caller's promise.
+    worker::with(|worker| unsafe {
         start(worker, trustee.id(), f, Box::new(then));
     });
 }
 
-fn start<R, F>(worker: &Worker, trustee: TrusteeId, f: F, then: Box<dyn FnOnce(Result<R, Fault>)>) -> u64
+/// # Safety
+/// As for `call_scoped`.
+unsafe fn start<R, F>(worker: &Worker, trustee: TrusteeId, f: F, then: Box<dyn FnOnce(Result<R, Fault>)>) -> u64
 where
     R: Send + 'static,
-    F: FnOnce() -> R + Send + 'static,
+    F: FnOnce() -> R + Send,
 {
     worker.launches.wait_for_place(worker);
     let token = worker.launches.expect(then);
@@ -124,7 +145,7 @@ where
     token
 }
 
-/// A closure that is to run in a fiber.
+/// A closure that is to run in a fiber. It may borrow: who has made it has promised that what it borrows outlives it (`call_scoped`).
 struct Call<F> {
     f: F,
     token: u64,
@@ -133,18 +154,20 @@ struct Call<F> {
 impl<R, F> Call<F>
 where
     R: Send + 'static,
-    F: FnOnce() -> R + Send + 'static,
+    F: FnOnce() -> R + Send,
 {
     fn start(self, worker: &Worker, client: TrusteeId) -> Result<(), Fault> {
         let (f, token) = (self.f, self.token);
         worker.launches.note_running(client, token, deliver_fault);
-        let run = Box::new(move || {
+        let run: Box<dyn FnOnce() + '_> = Box::new(move || {
             let outcome = catch_unwind(AssertUnwindSafe(f)).map_err(Fault::Panicked);
             worker::with(|worker| {
                 quietly(|| deliver::<(), Plain<Ended<R>>>(worker, client, token, outcome));
                 worker.launches.note_ended(client, token);
             });
         });
+        // SAFETY: the promise with which it was made: what it borrows outlives the fiber's code, or its drop.
+        let run = unsafe { std::mem::transmute::<Box<dyn FnOnce() + '_>, Box<dyn FnOnce()>>(run) };
         worker.shared.counters.fibers_spawned.add(1);
         worker.scheduler.spawn(run, None, Origin::Spawned(type_name::<F>()), Whom::Client(client, token)).map_err(
             |not_started| {
@@ -255,7 +278,7 @@ type Ended<R> = fn(&mut crate::tasks::held::Held<'_, ()>) -> R;
 impl<R, F> Request for Call<F>
 where
     R: Send + 'static,
-    F: FnOnce() -> R + Send + 'static,
+    F: FnOnce() -> R + Send,
 {
     const TARGET: Target = Target::Nothing;
     const PACKED_BYTES: Option<usize> = Some(size_of::<F>() + 8);
