@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gossamer::bootstrap::{FabricChoice, VerbsSettings};
+use gossamer::bootstrap::{FabricChoice, HeapBytes, VerbsSettings};
 use serde::{Deserialize, Serialize};
 
 mod cores;
@@ -94,6 +94,9 @@ pub struct Host {
     /// RDMA settings.
     #[serde(default)]
     pub rdma: Option<VerbsSettings>,
+    /// What the heaps of a program's machines there may take together, where it differs from the rack's.
+    #[serde(default)]
+    pub heap: Option<HeapBytes>,
 }
 
 /// What a program, and whoever connects to a daemon, may take.
@@ -190,6 +193,9 @@ pub struct RackConfig {
     /// How bytes get from machine to machine.
     #[serde(default)]
     pub fabric: FabricChoice,
+    /// What the heaps of a program's machines on one host may take together (`gossamer-heap`); default: half of the host's memory.
+    #[serde(default)]
+    pub heap: Option<HeapBytes>,
     /// The hosts.
     pub hosts: Vec<Host>,
     /// What may be taken.

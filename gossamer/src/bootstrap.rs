@@ -23,6 +23,7 @@
 //! closed it, and that is an error: a program that silently ran as N unrelated processes would be worse.
 #![allow(unsafe_code)] // pre_exec
 
+mod heap_bytes;
 mod inherit;
 mod plan;
 
@@ -38,6 +39,7 @@ use rustix::io::FdFlags;
 use rustix::process::Pid;
 
 use crate::control::{Control, PROTOCOL_VERSION};
+pub use heap_bytes::HeapBytes;
 use inherit::{Inherited, Presence};
 pub use plan::{FabricChoice, HostPlan, MACHINES_MAX, MachinePlan, Plan, SILENCE_MS, START_TIMEOUT_MS, VerbsSettings};
 

@@ -18,6 +18,7 @@ use comm::{Error, Fabric, MachineId, Share, ShareId, Ticket, WORD_BYTES};
 use trust::TrusteeReference;
 
 use crate::Builder;
+use crate::bootstrap::HeapBytes;
 use crate::remote::connections::{self, Connection};
 
 /// The share in which objects of `gossamer-heap` lie.
@@ -25,13 +26,20 @@ pub const HEAP: ShareId = ShareId(0);
 /// The share in which pages of `gossamer-region` lie.
 pub const REGION: ShareId = ShareId(1);
 
+static HEAP_BYTES: OnceLock<Option<HeapBytes>> = OnceLock::new();
 static FABRIC: OnceLock<Weak<dyn Fabric>> = OnceLock::new();
 /// Of a program that is one process.
 static ALONE: OnceLock<Result<Arc<ShmFabric>, String>> = OnceLock::new();
 
-/// The program runs on this one.
-pub(crate) fn note(fabric: &Arc<dyn Fabric>) {
+/// The program runs on this one, and so much its heaps on this host may take.
+pub(crate) fn note(fabric: &Arc<dyn Fabric>, heap: Option<HeapBytes>) {
     let _ = FABRIC.set(Arc::downgrade(fabric)); // a process runs one program
+    let _ = HEAP_BYTES.set(heap);
+}
+
+/// What the heaps of the program's machines on this host may take together, if its `rack.yaml` says so.
+pub fn heap_bytes() -> Option<u64> {
+    HEAP_BYTES.get().copied().flatten().map(HeapBytes::get)
 }
 
 /// Calls `f` with the fabric.

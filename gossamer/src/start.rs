@@ -111,7 +111,7 @@ fn run_machine<F: FnOnce() + Send + 'static>(
     drop(news);
     let Connected { fabric, layout, hellos, transports } = connected;
     let slots_bytes = layout.slots_bytes(own) as u64;
-    crate::link::note(&fabric);
+    crate::link::note(&fabric, plan.host_of(own).heap);
     let watch = fate::watch(&fabric).map_err(StartError::Thread)?;
 
     trust::link::set_machine(own).map_err(StartError::TooLate)?;

@@ -58,6 +58,10 @@ fn wrong_values_are_named_with_their_place() {
     refused(&SMALL.replace("address: 10.0.0.1", "adress: x"), &[":3:", "adress", "address"]);
     refused(&format!("{SMALL}fabrics: tcp\n"), &[":5:", "fabrics", "fabric"]);
     refused(&format!("{SMALL}fabric: ethernet\n"), &[":5:", "ethernet", "tcp"]);
+    refused(&format!("{SMALL}heap: 8X\n"), &[":5", "heap: \"8X\" is no size", "write bytes, as in 512M, 8G"]);
+    refused(&format!("{SMALL}heap: 1000\n"), &[":5", "heap: \"1000\"", "at least 1M"]);
+    refused(&format!("{SMALL}heap: [1]\n"), &[":5", "heap: a number of bytes, or a text such as"]);
+    refused(&SMALL.replace("10.0.0.1}", "10.0.0.1, heap: much}"), &[":3", "heap: \"much\""]);
     refused(&format!("{SMALL}port: 0\n"), &[":5", "port", "7117"]);
     refused(&format!("{SMALL}port: 70000\n"), &[":5:"]);
     refused(&format!("{SMALL}timeouts: {{silence_ms: 100}}\n"), &[":5", "silence_ms", "1500"]);
@@ -79,6 +83,16 @@ fn wrong_values_are_named_with_their_place() {
     let mtu = "host a: rdma.mtu_bytes is 256, 512, 1024, 2048 or 4096, not 1500";
     refused(&SMALL.replace("10.0.0.1}", "10.0.0.1, rdma: {mtu_bytes: 1500}}"), &[mtu]);
     assert!(include_str!("../../../docs/rdma.md").contains(&format!("`{mtu}`")));
+}
+
+#[test]
+fn dr18_heaps_have_sizes() {
+    for (text, bytes) in [("8G", 8u64 << 30), ("'512m'", 512 << 20), ("8589934592", 8 << 30)] {
+        let config = parse(&format!("{SMALL}heap: {text}\n")).unwrap();
+        assert_eq!(config.heap.unwrap().get(), bytes);
+        let config = parse(&SMALL.replace("10.0.0.1}", &format!("10.0.0.1, heap: {text}}}"))).unwrap();
+        assert_eq!((config.heap, config.hosts[0].heap.unwrap().get()), (None, bytes));
+    }
 }
 
 #[test]

@@ -94,6 +94,7 @@ pub fn make(run: &RackRun, chosen: &[Host]) -> Result<Plan, RackError> {
             cores: host.cores.as_ref().map(|cores| cores.numbers().iter().map(|core| *core as u16).collect()),
             verbs: host.rdma.clone(),
             is_tcp_only: run.fabric.is_none() && host.fabric.unwrap_or(run.rack.fabric) == FabricChoice::Tcp,
+            heap: host.heap.or(run.rack.heap),
         });
         for machine in 0..each {
             // What is not said here is the program's to say, or follows from the cores that its machines find.
@@ -269,8 +270,19 @@ mod tests {
         assert_eq!(workers, [(0, Some(3)), (0, Some(2)), (1, None), (1, None)]);
         assert_eq!(plan.hosts[0].cores, Some(vec![0, 1, 2, 3]));
         assert_eq!(plan.hosts[1].bind.to_string(), "127.0.0.1");
+        assert_eq!(plan.hosts.iter().map(|host| host.heap).collect::<Vec<_>>(), [None, None]);
         assert_eq!(plan.fabric, FabricChoice::Auto);
         assert_eq!(prefixes(&run, &plan), ["m0@b | ", "m1@b | ", "m2@a | ", "m3@a | "]);
+    }
+
+    #[test]
+    fn dr18_hosts_are_told_how_much_their_heaps_may_take() {
+        let mut run = run(&[]);
+        run.rack.heap = "8G".parse().ok();
+        run.rack.hosts[1].heap = "2G".parse().ok();
+        let plan = make(&run, &choose(&run.rack, &run.hosts).unwrap()).unwrap();
+        let heaps: Vec<_> = plan.hosts.iter().map(|host| host.heap.map(|heap| heap.get() >> 30)).collect();
+        assert_eq!(heaps, [Some(8), Some(2), Some(8)]);
     }
 
     #[test]

@@ -6,8 +6,8 @@
 pub enum Error {
     /// The heap of a machine is full.
     #[error(
-        "the heap of machine {machine} has no room for {bytes} bytes: {used} of {limit} are in use; drop objects or guards, or give it more with \
-         `GOSSAMER_HEAP` (such as 8G), which is half of the host's memory for all its machines unless set"
+        "the heap of machine {machine} has no room for {bytes} bytes: {used} of {limit} are in use; drop objects or guards, or give it more: \
+         `GOSSAMER_HEAP` (such as 8G, for each machine), or `heap:` in rack.yaml (for each host), which is half of the host's memory unless set"
     )]
     Full {
         /// The machine.

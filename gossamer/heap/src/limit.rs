@@ -5,6 +5,9 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use gossamer::bootstrap::HeapBytes;
+use gossamer::link;
+
 use crate::error::Error;
 
 static USED: AtomicU64 = AtomicU64::new(0);
@@ -15,19 +18,14 @@ pub(crate) fn used() -> u64 {
     USED.load(Ordering::Relaxed)
 }
 
-/// Bytes that may be: `GOSSAMER_HEAP`, or half of the host's memory divided by the program's machines there.
+/// Bytes that may be: `GOSSAMER_HEAP`; else what `rack.yaml` says of the host, or half of its memory, divided by the program's machines there.
 ///
 /// # Panics
 /// If `GOSSAMER_HEAP` is no number of bytes.
 pub(crate) fn limit() -> u64 {
-    *LIMIT.get_or_init(|| {
-        let unset = || host_bytes() / 2 / machines_of_host();
-        match std::env::var("GOSSAMER_HEAP") {
-            Ok(text) => parse(&text).unwrap_or_else(|| {
-                panic!("GOSSAMER_HEAP is {text:?}: write bytes, as in 512M, 8G or 8589934592, at least 1M")
-            }),
-            Err(_) => unset(),
-        }
+    *LIMIT.get_or_init(|| match std::env::var("GOSSAMER_HEAP") {
+        Ok(text) => text.parse::<HeapBytes>().unwrap_or_else(|wrong| panic!("GOSSAMER_HEAP: {wrong}")).get(),
+        Err(_) => link::heap_bytes().unwrap_or_else(|| host_bytes() / 2) / machines_of_host(),
     })
 }
 
@@ -53,18 +51,6 @@ pub(crate) fn full(bytes: usize) -> Error {
     Error::Full { machine: gossamer::rack().machine(), bytes, used: used(), limit: limit() }
 }
 
-fn parse(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let (number, factor) = match text.chars().last()?.to_ascii_uppercase() {
-        'K' => (&text[..text.len() - 1], 1 << 10),
-        'M' => (&text[..text.len() - 1], 1 << 20),
-        'G' => (&text[..text.len() - 1], 1 << 30),
-        'T' => (&text[..text.len() - 1], 1 << 40),
-        _ => (text, 1),
-    };
-    number.trim().parse::<u64>().ok()?.checked_mul(factor).filter(|bytes| *bytes >= 1 << 20)
-}
-
 fn host_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     (info.totalram as u64).saturating_mul(u64::from(info.mem_unit))
@@ -75,19 +61,4 @@ fn machines_of_host() -> u64 {
     let rack = gossamer::rack();
     let own = &rack.machines()[usize::from(rack.machine())].host;
     rack.machines().iter().filter(|machine| machine.host == *own).count().max(1) as u64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dr18_sizes_are_read_as_people_write_them() {
-        assert_eq!(parse("8G"), Some(8 << 30));
-        assert_eq!(parse(" 512m "), Some(512 << 20));
-        assert_eq!(parse("1048576"), Some(1 << 20));
-        for text in ["", "G", "8X", "-1G", "1", "99999999999T"] {
-            assert_eq!(parse(text), None, "{text:?}");
-        }
-    }
 }

@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::BootstrapError;
+use super::{BootstrapError, HeapBytes};
 
 /// The most machines that a program may have.
 pub const MACHINES_MAX: usize = 1024;
@@ -102,6 +102,9 @@ pub struct HostPlan {
     pub verbs: Option<VerbsSettings>,
     /// With the fabric `auto`: other hosts reach this one by TCP, though it may have an RDMA device.
     pub is_tcp_only: bool,
+    /// What the heaps of its machines may take together (`gossamer-heap`); `None`: half of its memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heap: Option<HeapBytes>,
 }
 
 /// A machine of the program.
@@ -151,7 +154,8 @@ impl Plan {
     #[must_use]
     pub fn local(machines: u16, fabric: FabricChoice, threads: Option<u32>) -> Plan {
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let host = HostPlan { name, bind: Ipv4Addr::LOCALHOST.into(), cores: None, verbs: None, is_tcp_only: false };
+        let bind = Ipv4Addr::LOCALHOST.into();
+        let host = HostPlan { name, bind, cores: None, verbs: None, is_tcp_only: false, heap: None };
         Plan {
             fabric,
             threads,

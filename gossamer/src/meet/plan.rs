@@ -34,7 +34,7 @@ pub(super) fn plan(all: &[Known], start_timeout: Duration) -> Result<Plan, MeetE
     let host_plan = |host: usize| {
         let name = all[hosts[host]].join.host.name.clone();
         let bind = if host == 0 { address_of_machine_0(all, &machines) } else { all[hosts[host]].join.address };
-        HostPlan { name, bind, cores: None, verbs: None, is_tcp_only: false }
+        HostPlan { name, bind, cores: None, verbs: None, is_tcp_only: false, heap: None }
     };
     let plan = Plan {
         fabric: fabric()?,

@@ -1,0 +1,82 @@
+//! How much memory the heap of a host may take, as `rack.yaml` and `GOSSAMER_HEAP` say it: `512M`, `8G`, or a number of bytes.
+
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// Less is of no use.
+const BYTES_MIN: u64 = 1 << 20;
+
+/// A number of bytes, at least a mebibyte.
+///
+/// ```
+/// use gossamer::bootstrap::HeapBytes;
+/// assert_eq!("8G".parse::<HeapBytes>().unwrap().get(), 8 << 30);
+/// assert!("8X".parse::<HeapBytes>().unwrap_err().contains("write bytes, as in 512M"));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct HeapBytes(u64);
+
+impl HeapBytes {
+    /// Example: at the [type](Self).
+    #[must_use]
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl FromStr for HeapBytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bytes = parse(text).filter(|bytes| *bytes >= BYTES_MIN);
+        let wrong = || format!("{text:?} is no size of a heap: write bytes, as in 512M, 8G or 8589934592, at least 1M");
+        bytes.map(HeapBytes).ok_or_else(wrong)
+    }
+}
+
+fn parse(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let shift = match text.chars().last()?.to_ascii_uppercase() {
+        'K' => 10,
+        'M' => 20,
+        'G' => 30,
+        'T' => 40,
+        _ => 0,
+    };
+    let number = if shift == 0 { text } else { &text[..text.len() - 1] };
+    number.trim().parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+impl<'de> Deserialize<'de> for HeapBytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "heap: a number of bytes, or a text such as 512M or 8G")]
+        enum Form {
+            Number(u64),
+            Text(String),
+        }
+        let text = match Form::deserialize(deserializer)? {
+            Form::Number(number) => number.to_string(),
+            Form::Text(text) => text,
+        };
+        text.parse().map_err(|wrong| serde::de::Error::custom(format_args!("heap: {wrong}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dr18_sizes_are_read_as_people_write_them() {
+        let bytes = |text: &str| text.parse::<HeapBytes>().ok().map(HeapBytes::get);
+        for (text, is) in [("8G", 8 << 30), (" 512m ", 512 << 20), ("1048576", 1 << 20), ("2 T", 2 << 40)] {
+            assert_eq!(bytes(text), Some(is), "{text:?}");
+        }
+        for text in ["", "G", "8X", "-1G", "1", "1023K", "99999999999T", "8Gi", "8ß"] {
+            let told = text.parse::<HeapBytes>().unwrap_err();
+            assert!(told.contains(&format!("{text:?} is no size")) && told.contains("8G"), "{told}");
+        }
+    }
+}
