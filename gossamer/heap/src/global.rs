@@ -1,6 +1,9 @@
-//! `Global<T>`: the one owner of an object of the heap (DRust 4.1.1, algorithms 1 and 2).
+//! `Global<T>`: the one owner of an object of the heap (DRust 4.1.1). What one does with the object: `read.rs`, `write.rs`.
 
 #![allow(unsafe_code)]
+
+mod read;
+mod write;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,14 +12,12 @@ use std::ptr::NonNull;
 
 use gossamer::Place;
 
-use crate::copies::{self, Pin};
 use crate::error::{Error, NoRoom};
-use crate::guard::{Ref, RefMut};
-use crate::name::{Name, Version};
+use crate::name::Name;
 use crate::object::Object;
 use crate::partition;
 use crate::portable::Portable;
-use crate::{bases, freeing, here, stats};
+use crate::{bases, freeing, here};
 
 /// The owner of an object in the memory of some machine of the rack: a `Box` that may travel.
 ///
@@ -207,267 +208,6 @@ fn must_wait(call: &str) -> ! {
 pub(crate) fn check_may_wait(call: &str) {
     if !trust::may_wait() || !here::is_worker() {
         must_wait(call)
-    }
-}
-
-impl<T: ?Sized + Object + Portable> Global<T> {
-    /// Reads the object: in place where it is mapped, else in this machine's copy of it, which is fetched by one read if there is none. Nothing moves, and
-    /// nobody is told.
-    ///
-    /// # Panics
-    /// Where the object has to be fetched, and nothing may wait (delegated closures, callbacks, destructors), or the caller is no fiber of the program; if
-    /// there is no room for a copy.
-    ///
-    /// Example: at the [type](Self). Source: DRust, algorithm 2.
-    #[inline]
-    pub fn read(&self) -> Ref<'_, T> {
-        match self.mapped() {
-            // SAFETY: it is lent, so it stays there and is not written.
-            Some(object) => unsafe { Ref::new(object, None) },
-            None => self.read_far(),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn read_far(&self) -> Ref<'_, T> {
-        match self.find() {
-            // SAFETY: as in `read`.
-            Some(object) => unsafe { Ref::new(object, None) },
-            None => self.of_copy(self.fetched("read")),
-        }
-    }
-
-    fn of_copy(&self, pin: Pin) -> Ref<'_, T> {
-        let object = T::at(pin.address(), self.meta);
-        // SAFETY: the copy is of the object, whole, and does not change.
-        unsafe { Ref::new(object, Some(pin)) }
-    }
-
-    /// This machine's copy, fetched if need be.
-    fn fetched(&self, call: &str) -> Pin {
-        if let Some(pin) = copies::find(self.name) {
-            return pin;
-        }
-        check_may_wait(call);
-        match copies::get(self.name, T::layout(self.meta)) {
-            Ok(pin) => pin,
-            Err(fault) => panic!("no copy of an object of {} ({:?}): {fault}", self.place(), self.name.at),
-        }
-    }
-
-    /// Reads the object if that takes no waiting: where it is mapped, or this machine has a copy. Legal everywhere.
-    ///
-    /// ```
-    /// use gossamer_heap::Global;
-    /// gossamer::main(
-    ///     || {
-    ///         let number = Global::new(7u64);
-    ///         assert_eq!(number.try_read().as_deref(), Some(&7)); // it lies here
-    ///     },
-    ///     1,
-    /// );
-    /// ```
-    pub fn try_read(&self) -> Option<Ref<'_, T>> {
-        match self.mapped().or_else(|| self.find()) {
-            // SAFETY: as in `read`.
-            Some(object) => Some(unsafe { Ref::new(object, None) }),
-            None => copies::find(self.name).map(|pin| self.of_copy(pin)),
-        }
-    }
-
-    /// Writes the object: in place where it is mapped, else it moves to the calling worker's partition first. Either way it has a new name from now on,
-    /// so that copies of what it was are not found any more.
-    ///
-    /// # Panics
-    /// Where the object has to move: as [`read`](Self::read); if the heap of this machine is full, which [`try_write`](Self::try_write) tells.
-    ///
-    /// Example: at the [type](Self). Source: DRust, algorithm 1.
-    #[inline]
-    pub fn write(&mut self) -> RefMut<'_, T> {
-        match self.mapped() {
-            Some(object) => self.renamed(object),
-            None => self.write_far("write").unwrap_or_else(|error| no_room(&error)),
-        }
-    }
-
-    /// Gives it the next name, and the object to the caller.
-    #[inline(always)]
-    fn renamed(&mut self, object: *mut T) -> RefMut<'_, T> {
-        self.name.version = next(self.name.version);
-        // SAFETY: it is lent exclusively, so it stays there and nobody else reads or writes it.
-        unsafe { RefMut::new(object) }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn write_far(&mut self, call: &str) -> Result<RefMut<'_, T>, Error> {
-        let object = match self.find() {
-            Some(object) => object,
-            None => {
-                check_may_wait(call);
-                self.move_here()?
-            }
-        };
-        Ok(self.renamed(object))
-    }
-
-    /// As [`write`](Self::write). A full heap is an error, and the object is as before.
-    ///
-    /// ```
-    /// use gossamer_heap::Global;
-    /// gossamer::main(
-    ///     || {
-    ///         let mut number = Global::new(7u64);
-    ///         if let Ok(mut number) = number.try_write() {
-    ///             *number += 1;
-    ///         }
-    ///         assert_eq!(*number.read(), 8);
-    ///     },
-    ///     1,
-    /// );
-    /// ```
-    ///
-    /// # Errors
-    /// The heap of this machine is full, or the system gives no more memory.
-    ///
-    /// # Panics
-    /// Where the object has to move: as [`read`](Self::read).
-    pub fn try_write(&mut self) -> Result<RefMut<'_, T>, Error> {
-        match self.mapped() {
-            Some(object) => Ok(self.renamed(object)),
-            None => self.write_far("try_write"),
-        }
-    }
-
-    /// Writes the object if that takes no waiting: where it is mapped. Legal everywhere.
-    ///
-    /// ```
-    /// use gossamer_heap::Global;
-    /// gossamer::main(
-    ///     || {
-    ///         let mut number = Global::new(7u64);
-    ///         *number.try_write_now().expect("it lies here") += 1;
-    ///     },
-    ///     1,
-    /// );
-    /// ```
-    pub fn try_write_now(&mut self) -> Option<RefMut<'_, T>> {
-        let object = self.mapped().or_else(|| self.find())?;
-        Some(self.renamed(object))
-    }
-
-    /// Moves the object to the calling worker's partition, unless it is there.
-    ///
-    /// ```
-    /// use gossamer_heap::Global;
-    /// gossamer::main(
-    ///     || {
-    ///         let there = gossamer::rack().places().last().unwrap();
-    ///         let mut number = gossamer::spawn_on(there, || Global::new(7u64)).join().unwrap();
-    ///         number.bring();
-    ///         assert_eq!((number.place(), *number.read()), (gossamer::here(), 7));
-    ///     },
-    ///     2,
-    /// );
-    /// ```
-    ///
-    /// # Panics
-    /// On a thread that is no worker of the program; where the object has to be fetched: as [`read`](Self::read); if the heap of this machine is full.
-    pub fn bring(&mut self) {
-        if partition::own().is_at(self.name.at) {
-            return;
-        }
-        if self.mapped().or_else(|| self.find()).is_none() {
-            check_may_wait("bring");
-        }
-        if let Err(error) = self.move_here() {
-            no_room(&error)
-        }
-    }
-
-    /// Room here, one read, a new name; the old room is freed unawaited. If it fails or is unwound, the object is where it was.
-    fn move_here(&mut self) -> Result<*mut T, Error> {
-        let (own, layout) = (partition::own(), T::layout(self.meta));
-        let (name, room) = own.allocate(layout)?;
-        let new = NewRoom { name, layout };
-        if let Some(object) = self.mapped() {
-            // SAFETY: the object lies there, whole; the room is for one like it.
-            unsafe { room.copy_from_nonoverlapping(object.cast::<u8>(), layout.size()) };
-        } else {
-            let bytes = copies::in_words(layout).size();
-            // SAFETY: rooms are whole grains, so the words fit; the memory is this worker's, and initialised as all that comes from the system.
-            let into = unsafe { std::slice::from_raw_parts_mut(room, bytes) };
-            if let Err(why) = copies::fetch(self.name.at, into, || {}) {
-                panic!("an object of {} cannot be moved here: {why}", self.place());
-            }
-        }
-        std::mem::forget(new);
-        stats::own().moves.add(1);
-        let old = std::mem::replace(&mut self.name, name);
-        // SAFETY: what was in it is in the new room, of which this is the owner now.
-        unsafe { freeing::room::<T>(old, self.meta) };
-        Ok(T::at(room, self.meta))
-    }
-
-    /// The object, which a `write` has made mapped, and whose name is not to change.
-    pub(crate) fn in_place(&self) -> &T {
-        let object = self.mapped().or_else(|| self.find()).unwrap_or_else(|| unreachable!("it was written here"));
-        // SAFETY: it is lent, so it stays there and is not written.
-        unsafe { &*object }
-    }
-
-    /// As `in_place`.
-    pub(crate) fn in_place_mut(&mut self) -> &mut T {
-        let object = self.mapped().or_else(|| self.find()).unwrap_or_else(|| unreachable!("it was written here"));
-        // SAFETY: it is lent exclusively, so nobody else reads or writes it.
-        unsafe { &mut *object }
-    }
-
-    /// Begins to fetch a copy for this machine, if there is none and the object is not mapped, so that a later `read` need not wait. Does not wait; what fails
-    /// is told by that read.
-    ///
-    /// ```
-    /// use gossamer_heap::Global;
-    /// gossamer::main(
-    ///     || {
-    ///         let number = Global::new(7u64);
-    ///         number.prefetch(); // it lies here: nothing to do
-    ///         assert_eq!(*number.read(), 7);
-    ///     },
-    ///     1,
-    /// );
-    /// ```
-    ///
-    /// # Panics
-    /// On a thread that is no worker of the program.
-    pub fn prefetch(&self) {
-        let (name, layout) = (self.name, T::layout(self.meta));
-        if self.mapped().or_else(|| self.find()).is_some() || copies::find(name).is_some() {
-            return;
-        }
-        assert!(here::is_worker(), "`Global::prefetch` outside of fibers of the program: there is nobody to fetch for");
-        let fetch = move || drop(copies::get(name, layout));
-        drop(trust::spawn(fetch));
-    }
-}
-
-/// The version after this one.
-#[inline(always)]
-fn next(version: Version) -> Version {
-    version.saturating_add(1)
-}
-
-/// Room for an object that is on its way.
-struct NewRoom {
-    name: Name,
-    layout: std::alloc::Layout,
-}
-
-impl Drop for NewRoom {
-    fn drop(&mut self) {
-        // SAFETY: it was allocated by this worker, and nothing is in it.
-        unsafe { partition::own().free(self.name, self.layout) };
     }
 }
 

@@ -34,7 +34,7 @@
 //!
 //! 1. `name.rs`: the name of an object; `object.rs`, `portable.rs`: what an object can be
 //! 2. `bases.rs`: which memory is mapped where; `partition/`: each worker's part, and how it makes objects; `limit.rs`: how much there may be
-//! 3. `global.rs`, `guard.rs`: the owner, its calls, and their guards; `freeing.rs`: the end of an object
+//! 3. `global.rs`, `global/`, `guard.rs`: the owner, its calls, and their guards; `freeing.rs`: the end of an object
 //! 4. `copies/`: what this machine has of others
 //! 5. `slice.rs`, `shared.rs`, `mutex.rs`, `atomic.rs`, `raw.rs`, `spawn.rs`: what stands on it
 //!

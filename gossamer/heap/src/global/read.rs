@@ -1,0 +1,104 @@
+//! Reading an object: in place, or in this machine's copy of it (DRust, algorithm 2).
+
+#![allow(unsafe_code)]
+
+use super::{Global, check_may_wait};
+use crate::copies::{self, Pin};
+use crate::guard::Ref;
+use crate::here;
+use crate::object::Object;
+use crate::portable::Portable;
+
+impl<T: ?Sized + Object + Portable> Global<T> {
+    /// Reads the object: in place where it is mapped, else in this machine's copy of it, which is fetched by one read if there is none. Nothing moves, and
+    /// nobody is told.
+    ///
+    /// # Panics
+    /// Where the object has to be fetched, and nothing may wait (delegated closures, callbacks, destructors), or the caller is no fiber of the program; if
+    /// there is no room for a copy.
+    ///
+    /// Example: at the [type](Self). Source: DRust, algorithm 2.
+    #[inline]
+    pub fn read(&self) -> Ref<'_, T> {
+        match self.mapped() {
+            // SAFETY: it is lent, so it stays there and is not written.
+            Some(object) => unsafe { Ref::new(object, None) },
+            None => self.read_far(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_far(&self) -> Ref<'_, T> {
+        match self.find() {
+            // SAFETY: as in `read`.
+            Some(object) => unsafe { Ref::new(object, None) },
+            None => self.of_copy(self.fetched("read")),
+        }
+    }
+
+    fn of_copy(&self, pin: Pin) -> Ref<'_, T> {
+        let object = T::at(pin.address(), self.meta);
+        // SAFETY: the copy is of the object, whole, and does not change.
+        unsafe { Ref::new(object, Some(pin)) }
+    }
+
+    /// This machine's copy, fetched if need be.
+    pub(super) fn fetched(&self, call: &str) -> Pin {
+        if let Some(pin) = copies::find(self.name) {
+            return pin;
+        }
+        check_may_wait(call);
+        match copies::get(self.name, T::layout(self.meta)) {
+            Ok(pin) => pin,
+            Err(fault) => panic!("no copy of an object of {} ({:?}): {fault}", self.place(), self.name.at),
+        }
+    }
+
+    /// Reads the object if that takes no waiting: where it is mapped, or this machine has a copy. Legal everywhere.
+    ///
+    /// ```
+    /// use gossamer_heap::Global;
+    /// gossamer::main(
+    ///     || {
+    ///         let number = Global::new(7u64);
+    ///         assert_eq!(number.try_read().as_deref(), Some(&7)); // it lies here
+    ///     },
+    ///     1,
+    /// );
+    /// ```
+    pub fn try_read(&self) -> Option<Ref<'_, T>> {
+        match self.mapped().or_else(|| self.find()) {
+            // SAFETY: as in `read`.
+            Some(object) => Some(unsafe { Ref::new(object, None) }),
+            None => copies::find(self.name).map(|pin| self.of_copy(pin)),
+        }
+    }
+
+    /// Begins to fetch a copy for this machine, if there is none and the object is not mapped, so that a later `read` need not wait. Does not wait; what fails
+    /// is told by that read.
+    ///
+    /// ```
+    /// use gossamer_heap::Global;
+    /// gossamer::main(
+    ///     || {
+    ///         let number = Global::new(7u64);
+    ///         number.prefetch(); // it lies here: nothing to do
+    ///         assert_eq!(*number.read(), 7);
+    ///     },
+    ///     1,
+    /// );
+    /// ```
+    ///
+    /// # Panics
+    /// On a thread that is no worker of the program.
+    pub fn prefetch(&self) {
+        let (name, layout) = (self.name, T::layout(self.meta));
+        if self.mapped().or_else(|| self.find()).is_some() || copies::find(name).is_some() {
+            return;
+        }
+        assert!(here::is_worker(), "`Global::prefetch` outside of fibers of the program: there is nobody to fetch for");
+        let fetch = move || drop(copies::get(name, layout));
+        drop(trust::spawn(fetch));
+    }
+}
