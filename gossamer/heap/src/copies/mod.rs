@@ -12,6 +12,7 @@
 mod block;
 mod fetch;
 mod room;
+mod shelf;
 
 use std::alloc::Layout;
 use std::cell::RefCell;
@@ -22,11 +23,12 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
-use trust::{Pending, Promise};
+use trust::Promise;
 
 use crate::error::Error;
 use crate::name::{At, Name, Version};
 use block::{Block, taken_by};
+use shelf::{Shelf, Turn};
 
 pub(crate) use block::in_words;
 pub(crate) use fetch::fetch;
@@ -39,32 +41,18 @@ pub(crate) type Pin = Rc<Arc<Block>>;
 const PATIENCE: Duration = Duration::from_millis(1);
 const SHARDS: usize = 64;
 
-type Map<V> = HashMap<At, V, FixedState>;
+type Own = HashMap<At, (Version, Pin), FixedState>;
+type Shard = Shelf<Arc<Block>, Promise<()>>;
 
 thread_local! {
     /// Copies that this worker has read.
-    static OWN: RefCell<Map<(Version, Pin)>> = const { RefCell::new(Map::with_hasher(FixedState::with_seed(0))) };
+    static OWN: RefCell<Own> = const { RefCell::new(Own::with_hasher(FixedState::with_seed(0))) };
 }
 
-static ALL: LazyLock<[Mutex<Map<Copy>>; SHARDS]> = LazyLock::new(|| std::array::from_fn(|_| Mutex::default()));
+static ALL: LazyLock<[Mutex<Shard>; SHARDS]> = LazyLock::new(|| std::array::from_fn(|_| Mutex::default()));
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-struct Copy {
-    version: Version,
-    state: State,
-}
-
-enum State {
-    /// One is reading it, since then; those wait.
-    Fetching {
-        number: u64,
-        since: Instant,
-        waiting: Vec<Promise<()>>,
-    },
-    Here(Arc<Block>),
-}
-
-fn shard(at: At) -> MutexGuard<'static, Map<Copy>> {
+fn shard(at: At) -> MutexGuard<'static, Shard> {
     let index = (at.offset() / crate::name::GRAIN) ^ at.place() as usize;
     lock(&ALL[index % SHARDS])
 }
@@ -97,10 +85,7 @@ pub(crate) fn find(name: Name) -> Option<Pin> {
     if let Ok(Some(pin)) = own {
         return Some(pin);
     }
-    let block = match shard(name.at).get(&name.at) {
-        Some(Copy { version, state: State::Here(block) }) if *version == name.version => Arc::clone(block),
-        _ => return None,
-    };
+    let block = shard(name.at).find(name).map(Arc::clone)?;
     Some(note(name, block))
 }
 
@@ -119,49 +104,15 @@ pub(crate) fn get(name: Name, layout: Layout) -> Result<Pin, Fault> {
         if let Some(pin) = find(name) {
             return Ok(pin);
         }
-        match begin(name) {
-            Turn::Fetch(number) => return read(name, layout, number),
+        let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        let (turn, before) = shard(name.at).begin(name, number, Instant::now(), PATIENCE, trust::promise);
+        // Outside of the lock.
+        drop(before);
+        match turn {
+            Turn::Fetch => return read(name, layout, number),
             // Kept, dropped, or too slow: look again.
             Turn::Wait(pending) => drop(pending.wait_timeout(PATIENCE)),
             Turn::Look => {}
-        }
-    }
-}
-
-enum Turn {
-    Fetch(u64),
-    Wait(Pending<()>),
-    Look,
-}
-
-/// Whose turn it is to read it.
-fn begin(name: Name) -> Turn {
-    let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-    let mut shard = shard(name.at);
-    let copy = shard.get_mut(&name.at);
-    match copy {
-        Some(copy) if copy.version == name.version => match &mut copy.state {
-            State::Fetching { since, waiting, .. } if since.elapsed() < PATIENCE => {
-                let (promise, pending) = trust::promise();
-                waiting.push(promise);
-                Turn::Wait(pending)
-            }
-            // The other one may still come: who is first puts its copy there. From now on this one is waited for.
-            State::Fetching { number: last, since, .. } => {
-                (*last, *since) = (number, Instant::now());
-                Turn::Fetch(number)
-            }
-            // It came just now.
-            State::Here(_) => Turn::Look,
-        },
-        // A name that nobody has any more, of which something was fetched ahead: it does not take the place of a newer one.
-        Some(copy) if copy.version > name.version => Turn::Fetch(number),
-        _ => {
-            let state = State::Fetching { number, since: Instant::now(), waiting: Vec::new() };
-            let before = shard.insert(name.at, Copy { version: name.version, state });
-            drop(shard);
-            drop(before);
-            Turn::Fetch(number)
         }
     }
 }
@@ -175,37 +126,15 @@ fn read(name: Name, layout: Layout, number: u64) -> Result<Pin, Fault> {
     let goes_on = || {
         if told.elapsed() > PATIENCE / 4 {
             told = Instant::now();
-            still_reading(name, number);
+            shard(name.at).goes_on(name, number, told);
         }
     };
     fetch(name.at, block.bytes(), goes_on).map_err(Fault::Lost)?;
     let block = Arc::new(block);
-    let mut shard = shard(name.at);
-    let waiting = match shard.get_mut(&name.at) {
-        Some(copy) if copy.version == name.version => {
-            match std::mem::replace(&mut copy.state, State::Here(Arc::clone(&block))) {
-                State::Fetching { waiting, .. } => waiting,
-                State::Here(first) => {
-                    copy.state = State::Here(first);
-                    Vec::new()
-                }
-            }
-        }
-        _ => Vec::new(),
-    };
-    drop(shard);
+    let waiting = shard(name.at).come(name, Arc::clone(&block));
     waiting.into_iter().for_each(|promise| promise.keep(()));
     drop(ends);
     Ok(note(name, block))
-}
-
-/// Who waits for this read is not to overtake it.
-fn still_reading(name: Name, number: u64) {
-    if let Some(Copy { state: State::Fetching { number: last, since, .. }, .. }) = shard(name.at).get_mut(&name.at)
-        && *last == number
-    {
-        *since = Instant::now();
-    }
 }
 
 /// The end of a read, however it comes: who waits for one that failed, or was unwound, looks for itself.
@@ -216,10 +145,7 @@ struct Ends {
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        let mut shard = shard(self.name.at);
-        let own = |copy: &Copy| matches!(&copy.state, State::Fetching { number, .. } if *number == self.number);
-        let left = if shard.get(&self.name.at).is_some_and(own) { shard.remove(&self.name.at) } else { None };
-        drop(shard);
+        let left = shard(self.name.at).ended(self.name, self.number);
         drop(left);
     }
 }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use gossamer::Place;
 
-use super::{ALL, Copy, OWN, State, lock, shard};
+use super::block::Block;
+use super::{ALL, OWN, lock, shard};
 use crate::error::Error;
 use crate::{here, limit, partition, stats};
 
@@ -78,13 +79,9 @@ fn evict(wanted: u64, most: u64) {
     let bytes = short.saturating_add(limit::limit() / 16);
     let mut unread = Vec::new();
     for shard in ALL.iter() {
-        for (at, copy) in lock(shard).iter() {
-            if let State::Here(block) = &copy.state
-                && Arc::strong_count(block) == 1
-            {
-                unread.push((block.number, *at, block.taken()));
-            }
-        }
+        let shelf = lock(shard);
+        let here = shelf.copies().filter(|(_, block)| Arc::strong_count(block) == 1);
+        unread.extend(here.map(|(at, block)| (block.number, at, block.taken())));
     }
     unread.sort_unstable_by_key(|(number, ..)| *number);
     let mut left = bytes;
@@ -92,12 +89,10 @@ fn evict(wanted: u64, most: u64) {
         if left == 0 {
             break;
         }
-        let mut shard = shard(at);
-        let is_unread = |copy: &Copy| matches!(&copy.state, State::Here(block) if block.number == number && Arc::strong_count(block) == 1);
+        let is_unread = |block: &Arc<Block>| block.number == number && Arc::strong_count(block) == 1;
         // Who finds it from now on would find it here, so nobody has it.
-        if shard.get(&at).is_some_and(is_unread) {
-            let gone = shard.remove(&at);
-            drop(shard);
+        let gone = shard(at).take_if(at, is_unread);
+        if gone.is_some() {
             drop(gone);
             left = left.saturating_sub(size);
             stats::own().evictions.add(1);

@@ -1,0 +1,229 @@
+//! What a machine has of other machines' objects, by address: a copy, or one who reads it and those who wait. Who may read, who waits, what takes whose
+//! place; not here: locks, memory, and what a read is. A shelf lies under a lock (K3), so what it gives back is dropped by its caller, outside of that.
+//!
+//! Invariants
+//! - L1 Of a name there is at most one copy, and it is found under that very name only.
+//! - L2 Whoever waits for a read is told when it has come, failed, or given way to another object: its waiter is given back, or dropped.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use foldhash::fast::FixedState;
+
+use crate::name::{At, Name, Version};
+
+/// Copies `B`, and waiters `W`.
+pub(super) struct Shelf<B, W>(HashMap<At, Copy<B, W>, FixedState>);
+
+/// What it has of an address.
+pub(super) struct Copy<B, W> {
+    version: Version,
+    state: State<B, W>,
+}
+
+enum State<B, W> {
+    /// The last who began to read it, and when it was seen to go on.
+    Fetching {
+        number: u64,
+        since: Instant,
+        waiting: Vec<W>,
+    },
+    Here(B),
+}
+
+/// What is to be done by who found no copy.
+pub(super) enum Turn<P> {
+    /// Read it.
+    Fetch,
+    /// Wait, then look again.
+    Wait(P),
+    /// Look again: it came just now.
+    Look,
+}
+
+impl<B, W> Default for Shelf<B, W> {
+    fn default() -> Self {
+        Shelf(HashMap::with_hasher(FixedState::with_seed(0)))
+    }
+}
+
+impl<B, W> Shelf<B, W> {
+    /// The copy of that name.
+    pub(super) fn find(&self, name: Name) -> Option<&B> {
+        match self.0.get(&name.at) {
+            Some(Copy { version, state: State::Here(block) }) if *version == name.version => Some(block),
+            _ => None,
+        }
+    }
+
+    /// Whose turn it is to read it; `number` is that of who asks, who waits by `waits`. Who finds that another one has not gone on for so long reads for
+    /// itself: the other one's worker may be computing. Also what stood there before, of another version.
+    pub(super) fn begin<P>(
+        &mut self,
+        name: Name,
+        number: u64,
+        now: Instant,
+        patience: Duration,
+        waits: impl FnOnce() -> (W, P),
+    ) -> (Turn<P>, Option<Copy<B, W>>) {
+        match self.0.get_mut(&name.at) {
+            Some(copy) if copy.version == name.version => match &mut copy.state {
+                State::Fetching { since, waiting, .. } if now.saturating_duration_since(*since) < patience => {
+                    let (waiter, pending) = waits();
+                    waiting.push(waiter);
+                    (Turn::Wait(pending), None)
+                }
+                // The other one may still come: who is first puts its copy there. From now on this one is waited for.
+                State::Fetching { number: last, since, .. } => {
+                    (*last, *since) = (number, now);
+                    (Turn::Fetch, None)
+                }
+                State::Here(_) => (Turn::Look, None),
+            },
+            // A name that nobody has any more, of which something was fetched ahead: it does not take the place of a newer one.
+            Some(copy) if copy.version > name.version => (Turn::Fetch, None),
+            _ => {
+                let state = State::Fetching { number, since: now, waiting: Vec::new() };
+                (Turn::Fetch, self.0.insert(name.at, Copy { version: name.version, state }))
+            }
+        }
+    }
+
+    /// A copy has come. Gives those who wait for it.
+    pub(super) fn come(&mut self, name: Name, block: B) -> Vec<W> {
+        match self.0.get_mut(&name.at) {
+            Some(copy) if copy.version == name.version => match &mut copy.state {
+                State::Here(_) => Vec::new(),
+                State::Fetching { waiting, .. } => {
+                    let waiting = std::mem::take(waiting);
+                    copy.state = State::Here(block);
+                    waiting
+                }
+            },
+            _ => Vec::new(),
+        }
+    }
+
+    /// Who waits for this read is not to overtake it.
+    pub(super) fn goes_on(&mut self, name: Name, number: u64, now: Instant) {
+        if let Some(Copy { state: State::Fetching { number: last, since, .. }, .. }) = self.0.get_mut(&name.at)
+            && *last == number
+        {
+            *since = now;
+        }
+    }
+
+    /// The end of a read, however it came: of one that failed, or was unwound, those who wait look for themselves.
+    #[must_use]
+    pub(super) fn ended(&mut self, name: Name, number: u64) -> Option<Copy<B, W>> {
+        let own = |copy: &Copy<B, W>| matches!(&copy.state, State::Fetching { number: last, .. } if *last == number);
+        if self.0.get(&name.at).is_some_and(own) { self.0.remove(&name.at) } else { None }
+    }
+
+    /// All copies that are here.
+    pub(super) fn copies(&self) -> impl Iterator<Item = (At, &B)> {
+        self.0.iter().filter_map(|(at, copy)| match &copy.state {
+            State::Here(block) => Some((*at, block)),
+            State::Fetching { .. } => None,
+        })
+    }
+
+    /// Takes a copy away, if it is this one.
+    #[must_use]
+    pub(super) fn take_if(&mut self, at: At, is_it: impl FnOnce(&B) -> bool) -> Option<Copy<B, W>> {
+        let is_it = |copy: &Copy<B, W>| match &copy.state {
+            State::Here(block) => is_it(block),
+            State::Fetching { .. } => false,
+        };
+        if self.0.get(&at).is_some_and(is_it) { self.0.remove(&at) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(1);
+
+    fn name(version: u64) -> Name {
+        Name { at: At::new(1, 16), version: Version::new(version).unwrap() }
+    }
+
+    /// Blocks are numbers, and so are those who wait.
+    struct Machine {
+        shelf: Shelf<u64, u64>,
+        start: Instant,
+    }
+
+    impl Machine {
+        fn new() -> Machine {
+            Machine { shelf: Shelf::default(), start: Instant::now() }
+        }
+
+        /// What one is told to do, in a word, at a second.
+        fn begin(&mut self, version: u64, number: u64, second: u64) -> &'static str {
+            let now = self.start + Duration::from_secs(second);
+            match self.shelf.begin(name(version), number, now, PATIENCE, || (number, ())).0 {
+                Turn::Fetch => "fetch",
+                Turn::Wait(()) => "wait",
+                Turn::Look => "look",
+            }
+        }
+    }
+
+    #[test]
+    fn dr4_one_reads_and_the_others_wait_for_it() {
+        let mut machine = Machine::new();
+        assert_eq!((machine.begin(5, 1, 0), machine.begin(5, 2, 0), machine.begin(5, 3, 0)), ("fetch", "wait", "wait"));
+        assert_eq!(machine.shelf.come(name(5), 77), [2, 3]);
+        assert_eq!((machine.begin(5, 4, 9), machine.shelf.find(name(5))), ("look", Some(&77)));
+        assert!(machine.shelf.find(name(4)).is_none() && machine.shelf.find(name(6)).is_none(), "L1");
+        assert!(machine.shelf.ended(name(5), 1).is_none(), "it is here");
+    }
+
+    /// DR20: the one that reads has not been seen for too long.
+    #[test]
+    fn dr20_who_waits_too_long_reads_for_itself_and_the_first_to_come_counts() {
+        let mut machine = Machine::new();
+        assert_eq!((machine.begin(5, 1, 0), machine.begin(5, 2, 0)), ("fetch", "wait"));
+        assert_eq!((machine.begin(5, 3, 2), machine.begin(5, 4, 2)), ("fetch", "wait"));
+        machine.shelf.goes_on(name(5), 1, machine.start + Duration::from_secs(9));
+        assert_eq!(machine.begin(5, 5, 4), "fetch", "the first one's sign of life counts no more");
+        machine.shelf.goes_on(name(5), 5, machine.start + Duration::from_secs(6));
+        assert_eq!(machine.begin(5, 6, 6), "wait");
+        assert_eq!(machine.shelf.come(name(5), 1), [2, 4, 6]);
+        assert!(machine.shelf.come(name(5), 3).is_empty());
+        assert_eq!(machine.shelf.find(name(5)), Some(&1));
+    }
+
+    #[test]
+    fn dr7_a_newer_name_takes_the_place_and_an_older_one_does_not() {
+        let mut machine = Machine::new();
+        assert_eq!((machine.begin(5, 1, 0), machine.begin(5, 2, 0)), ("fetch", "wait"));
+        let now = machine.start;
+        let (turn, before) = machine.shelf.begin(name(6), 3, now, PATIENCE, || (3, ()));
+        assert!(
+            matches!(turn, Turn::Fetch) && before.is_some(),
+            "who waits for the old one is told, by the drop of it (L2)"
+        );
+        assert!(machine.shelf.come(name(5), 50).is_empty() && machine.shelf.find(name(5)).is_none());
+        assert!(machine.shelf.ended(name(5), 1).is_none(), "the new one's read goes on");
+        assert!(machine.shelf.come(name(6), 60).is_empty());
+        assert_eq!(machine.begin(5, 4, 0), "fetch");
+        assert!(machine.shelf.come(name(5), 51).is_empty());
+        assert_eq!((machine.shelf.find(name(6)), machine.shelf.find(name(5))), (Some(&60), None));
+    }
+
+    #[test]
+    fn reads_that_fail_leave_nothing_and_what_is_read_stays() {
+        let mut machine = Machine::new();
+        assert_eq!((machine.begin(5, 1, 0), machine.begin(5, 2, 0)), ("fetch", "wait"));
+        assert!(machine.shelf.ended(name(5), 1).is_some(), "with who waits");
+        assert_eq!(machine.begin(5, 3, 0), "fetch");
+        machine.shelf.come(name(5), 77);
+        assert_eq!(machine.shelf.copies().collect::<Vec<_>>(), [(name(5).at, &77)]);
+        assert!(machine.shelf.take_if(name(5).at, |block| *block != 77).is_none());
+        assert!(machine.shelf.take_if(name(5).at, |block| *block == 77).is_some());
+        assert!(machine.shelf.find(name(5)).is_none());
+    }
+}
