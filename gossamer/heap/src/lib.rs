@@ -36,12 +36,13 @@
 //! 2. `bases.rs`: which memory is mapped where; `partition/`: each worker's part, and how it makes objects; `limit.rs`: how much there may be
 //! 3. `global.rs`, `global/`, `guard.rs`: the owner, its calls, and their guards; `freeing.rs`: the end of an object
 //! 4. `copies/`: what this machine has of others
-//! 5. `slice.rs`, `shared.rs`, `mutex.rs`, `atomic.rs`, `raw.rs`, `spawn.rs`: what stands on it
+//! 5. `slice.rs`, `bunch/`, `shared.rs`, `mutex.rs`, `atomic.rs`, `raw.rs`, `spawn.rs`: what stands on it
 //!
 //! The design is that of DRust (H. Ma et al., OSDI 2024), cited as "DRust".
 
 mod atomic;
 mod bases;
+mod bunch;
 mod copies;
 mod error;
 mod freeing;
@@ -61,6 +62,7 @@ mod spawn;
 mod stats;
 
 pub use atomic::Atomic;
+pub use bunch::{Bunch, Tie, View, ViewMut};
 pub use error::{Error, NoRoom};
 pub use global::Global;
 pub use guard::{Ref, RefMut};

@@ -98,7 +98,7 @@ fn asan_does_not_work(context: &Context, folder: &Path) -> anyhow::Result<Option
     })
 }
 
-/// Miri over the parts of `trust` that it can run.
+/// Miri over the parts of `trust`, and of the heap, that it can run.
 pub fn miri(context: &Context) -> anyhow::Result<Verdict> {
     let Some(toolchain) = toolchain_with_miri(context)? else {
         return Ok(Verdict::skipped(
@@ -112,11 +112,14 @@ pub fn miri(context: &Context) -> anyhow::Result<Verdict> {
         return Ok(Verdict::skipped(format!("miri of {toolchain} cannot be set up: {why}")));
     }
     let flags = std::env::var("MIRIFLAGS").unwrap_or_else(|_| "-Zmiri-disable-isolation".to_owned());
-    context
-        .command("rustup", &["run", &toolchain, "cargo", "miri", "test", "--no-fail-fast"])
-        .args(&["--package", "gossamer-trust", "--lib", "--target-dir", &folder.to_string_lossy(), "--"])
-        .env("MIRIFLAGS", flags)
-        .tests_named(&MIRI_TESTS)
+    let tests = |package: &str, names: &[&str]| {
+        context
+            .command("rustup", &["run", &toolchain, "cargo", "miri", "test", "--no-fail-fast"])
+            .args(&["--package", package, "--lib", "--target-dir", &folder.to_string_lossy(), "--"])
+            .env("MIRIFLAGS", &flags)
+            .tests_named(names)
+    };
+    Ok(tests("gossamer-trust", &MIRI_TESTS)?.and(tests("heap-model", &["page", "shelf", "name"])?))
 }
 
 /// The first installed toolchain with a working miri.

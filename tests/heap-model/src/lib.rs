@@ -9,5 +9,9 @@
 mod model;
 #[path = "../../../gossamer/heap/src/name.rs"]
 mod name;
+#[path = "../../../gossamer/heap/src/bunch/page.rs"]
+mod page;
 #[path = "../../../gossamer/heap/src/copies/shelf.rs"]
 mod shelf;
+#[path = "../../../gossamer/heap/src/bunch/tie.rs"]
+mod tie;

@@ -194,6 +194,9 @@ behaviours! {
     oracle:
         random_programs_do_what_the_model_does;
     heaps:
+        heap_bunches_go_by_one_read,
+        heap_ties_of_other_bunches_find_nothing_else,
+        heap_forgotten_views_do_no_harm,
         heap_destructors_run_once_at_home,
         heap_long_chains_end,
         heap_destructors_that_panic_free_the_room,
@@ -220,7 +223,8 @@ behaviours! {
         heap_atomics_count,
         heap_shared_objects_hold_mutexes,
         heap_raw_rooms_hold_bytes,
-        heap_owners_come_out_of_mutexes_and_go_on;
+        heap_owners_come_out_of_mutexes_and_go_on,
+        heap_owners_are_entrusted_elsewhere;
     regions:
         region_pages_go_where_they_are_touched,
         region_untouched_pages_are_zeros,

@@ -1,11 +1,13 @@
 //! The heap over the rack: `gossamer-heap`, whatever carries its bytes.
 
+mod bunches;
 mod ends;
 mod oracle;
 mod owners;
 mod room;
 mod sharing;
 
+pub use bunches::*;
 pub use ends::*;
 pub use oracle::*;
 pub use owners::*;

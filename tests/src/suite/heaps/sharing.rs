@@ -178,3 +178,19 @@ pub fn heap_owners_come_out_of_mutexes_and_go_on() {
     assert_eq!(*taken.unwrap().read(), 7);
     assert!(mutex.lock().unwrap().is_none());
 }
+
+/// DR16: an owner that is entrusted to another machine is handed over, by the closure that makes the property there.
+pub fn heap_owners_are_entrusted_elsewhere() {
+    for place in spots() {
+        let before = objects_at(gossamer::here());
+        let table = heap::slice(100, |i| i as u64);
+        let property = gossamer::entrust_with(place, move || table);
+        assert_eq!(property.apply(|table| table.place()), gossamer::here());
+        let fiber = gossamer::spawn_on(place, move || {
+            let table = property.apply(|table| std::mem::replace(table, heap::slice(0, |_| 0)));
+            table.read()[99]
+        });
+        assert_eq!(fiber.join().unwrap(), 99);
+        until_objects(gossamer::here(), before);
+    }
+}

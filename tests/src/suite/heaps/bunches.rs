@@ -1,0 +1,108 @@
+//! Bunches: what lies together goes together.
+
+use gossamer_heap::{self as heap, Bunch, Tie};
+
+use super::{at, is_far, objects_at, until_objects};
+use crate::suite::ground::{effort, panic_of, places, remote, spots};
+
+struct Node {
+    value: u64,
+    next: Option<Tie<Node>>,
+    name: Tie<[u8; 5]>,
+}
+
+/// Its root: where the list begins.
+type List = Bunch<Option<Tie<Node>>>;
+
+fn list(nodes: u64) -> List {
+    let mut list = Bunch::new(None);
+    let mut view = list.write();
+    for value in 0..nodes {
+        let name = view.add([value as u8; 5]);
+        let next = *view;
+        *view = Some(view.add(Node { value, next, name }));
+    }
+    list
+}
+
+fn sum(list: &List) -> u64 {
+    let (view, mut sum) = (list.read(), 0);
+    let mut next = *view;
+    while let Some(tie) = next {
+        let node = &view[tie];
+        assert_eq!(view[node.name], [node.value as u8; 5]);
+        sum += node.value;
+        next = node.next;
+    }
+    sum
+}
+
+/// DR11: one read copies or moves all of it; ties mean the same at each place, before and after.
+pub fn heap_bunches_go_by_one_read() {
+    let nodes = effort(1000);
+    for place in spots() {
+        let before = objects_at(place);
+        let mut bunch = at(place, move || list(nodes));
+        assert_eq!(bunch.place(), place);
+        let far = u64::from(is_far(place));
+        let fetched = heap::stats().fetches;
+        assert_eq!(sum(&bunch), nodes * (nodes - 1) / 2);
+        assert_eq!(heap::stats().fetches - fetched, far, "one read copies it");
+        let mut view = bunch.write();
+        assert_eq!(heap::stats().fetches - fetched, 2 * far, "one read moves it");
+        // It grows where it is now, and again where it is brought.
+        for value in nodes..2 * nodes {
+            let name = view.add([value as u8; 5]);
+            let next = *view;
+            *view = Some(view.add(Node { value, next, name }));
+        }
+        let first = view.unwrap();
+        view[first].value = 0;
+        assert_eq!(view.elements() as u64, 4 * nodes);
+        bunch.bring();
+        let expected = 2 * nodes * (2 * nodes - 1) / 2 - (2 * nodes - 1);
+        let all = places().into_iter().try_fold(bunch, |bunch, place| {
+            at(place, move || {
+                let value = bunch.read()[bunch.read().unwrap()].name;
+                let is_same = bunch.read()[value] == [(2 * nodes - 1) as u8; 5];
+                is_same.then_some(bunch)
+            })
+        });
+        let bunch = all.expect("ties mean the same everywhere");
+        let view = bunch.read();
+        let mut values = 0;
+        let mut next = *view;
+        while let Some(tie) = next {
+            values += view[tie].value;
+            next = view[tie].next;
+        }
+        assert_eq!(values, expected);
+        drop(bunch);
+        until_objects(place, before);
+    }
+}
+
+/// Trap 8: a tie of another bunch finds an element of its type, or nothing.
+pub fn heap_ties_of_other_bunches_find_nothing_else() {
+    for place in spots() {
+        let (mut one, mut other) = (Bunch::new(()), at(place, || Bunch::new(7u64)));
+        let ties: [Tie<u64>; 2] = std::array::from_fn(|i| one.write().add(i as u64));
+        assert!(panic_of(|| other.read()[ties[0]]).contains("a tie of another bunch: this one has 0 elements"));
+        let mine = other.write().add([1u32; 3]);
+        assert!(panic_of(|| other.read()[ties[0]]).contains("element 0 of this one is no `u64`"));
+        assert!(panic_of(|| other.write()[ties[1]] = 5).contains("none of number 1"));
+        assert_eq!((other.read()[mine], *other.read()), ([1; 3], 7));
+        other.write().add(5u64);
+        assert_eq!(other.read()[ties[1]], 5, "one of its type");
+    }
+}
+
+/// A guard of it that is forgotten harms nobody, also where it has grown.
+pub fn heap_forgotten_views_do_no_harm() {
+    let mut bunch = at(remote(), || list(10));
+    std::mem::forget(bunch.read());
+    let mut view = bunch.write();
+    let tie = view.add([1u8; 4000]);
+    let _: &mut heap::ViewMut<'_, _> = Box::leak(Box::new(view));
+    assert_eq!((sum(&bunch), bunch.read()[tie]), (45, [1; 4000]));
+}
