@@ -22,7 +22,7 @@ static PLACES: OnceLock<Vec<Place>> = OnceLock::new();
 pub(crate) fn places() -> &'static [Place] {
     PLACES.get_or_init(|| {
         let places: Vec<Place> = gossamer::rack().places().collect();
-        assert!(places.len() <= PLACES_MAX, "a heap can be over {PLACES_MAX} workers at most");
+        assert!(places.len() < PLACES_MAX, "a heap can be over {} workers at most", PLACES_MAX - 1);
         places
     })
 }

@@ -13,7 +13,7 @@ use std::ptr;
 use trust::link;
 
 use crate::bases;
-use crate::name::Name;
+use crate::name::{At, Name};
 use crate::object::Object;
 use crate::partition::{self, Partition};
 
@@ -55,6 +55,9 @@ pub(crate) unsafe fn room<T: ?Sized + Object>(name: Name, meta: T::Meta) {
 
 /// Runs `f` at the object's place, from any thread. Where the program ends nothing runs, and what it would have freed goes with the process.
 fn send<F: FnOnce(Name, usize) + gossamer::NoRef + Send + 'static>(name: Name, meta: usize, f: F) {
+    if name.at == At::NOWHERE {
+        return; // the owner of nothing
+    }
     let home = bases::places()[name.at.place() as usize];
     link::post(home.trustee(), move |_| f(name, meta), &[]);
 }

@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 use gossamer::Place;
 
 use crate::error::{Error, NoRoom};
-use crate::name::Name;
+use crate::name::{At, Name, Version};
 use crate::object::Object;
 use crate::partition;
 use crate::portable::Portable;
@@ -145,6 +145,11 @@ impl<T: ?Sized + Object> Global<T> {
         Global { name, meta, object: PhantomData }
     }
 
+    /// An owner of nothing: of an object that was lent and has not come back.
+    pub(crate) fn lost(meta: T::Meta) -> Self {
+        Global { name: Name { at: At::NOWHERE, version: Version::MIN }, meta, object: PhantomData }
+    }
+
     pub(crate) fn name(&self) -> Name {
         self.name
     }
@@ -159,8 +164,21 @@ impl<T: ?Sized + Object> Global<T> {
     /// use gossamer_heap::Global;
     /// gossamer::main(|| assert_eq!(Global::new(7u64).place(), gossamer::here()), 1);
     /// ```
+    ///
+    /// # Panics
+    /// As [`read`](Self::read), where it was lent and has not come back.
     pub fn place(&self) -> Place {
+        self.check_is_not_lost();
         bases::places()[self.name.at.place() as usize]
+    }
+
+    fn check_is_not_lost(&self) {
+        if self.name.at == At::NOWHERE {
+            panic!(
+                "this owner was lent for writing in a `scope`, and has not come back: its handle was forgotten (`std::mem::forget`) or leaked; drop it \
+                 before its fiber ends"
+            )
+        }
     }
 
     /// Where the object lies, if this process has it mapped.
@@ -171,8 +189,12 @@ impl<T: ?Sized + Object> Global<T> {
     }
 
     /// As `mapped`, looking again whether it can be.
+    ///
+    /// # Panics
+    /// If it was lent and has not come back.
     #[cold]
     fn find(&self) -> Option<*mut T> {
+        self.check_is_not_lost();
         if T::layout(self.meta).size() == 0 {
             return Some(T::at(nowhere(T::layout(self.meta).align()), self.meta));
         }

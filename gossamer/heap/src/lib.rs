@@ -36,7 +36,7 @@
 //! 2. `bases.rs`: which memory is mapped where; `partition/`: each worker's part, and how it makes objects; `limit.rs`: how much there may be
 //! 3. `global.rs`, `global/`, `guard.rs`: the owner, its calls, and their guards; `freeing.rs`: the end of an object
 //! 4. `copies/`: what this machine has of others
-//! 5. `slice.rs`, `bunch/`, `shared.rs`, `mutex.rs`, `atomic.rs`, `raw.rs`, `spawn.rs`: what stands on it
+//! 5. `slice.rs`, `bunch/`, `shared.rs`, `mutex.rs`, `atomic.rs`, `raw.rs`, `spawn.rs`, `scope/`: what stands on it
 //!
 //! The design is that of DRust (H. Ma et al., OSDI 2024), cited as "DRust".
 
@@ -56,6 +56,7 @@ mod object;
 mod partition;
 mod portable;
 pub mod raw;
+mod scope;
 mod shared;
 mod slice;
 mod spawn;
@@ -69,6 +70,7 @@ pub use guard::{Ref, RefMut};
 pub use mutex::{Mutex, MutexGuard, Poisoned};
 pub use object::Object;
 pub use portable::Portable;
+pub use scope::{Lent, LentMut, Scope, ScopedHandle, scope};
 pub use shared::Shared;
 pub use slice::{slice, try_slice};
 pub use spawn::spawn_to;

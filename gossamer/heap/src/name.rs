@@ -8,7 +8,7 @@ pub(crate) const GRAIN: usize = 16;
 const OFFSET_BITS: u32 = 44;
 /// Bytes that a partition can have.
 pub(crate) const PARTITION_BYTES_MAX: usize = GRAIN << OFFSET_BITS;
-/// Places that a program can have: their number has 20 bits.
+/// Numbers of places: they have 20 bits. The last one is no place ([`At::NOWHERE`]).
 pub(crate) const PLACES_MAX: usize = 1 << 20;
 
 /// Where an object lies: the number of its place among those of the rack, and the offset in that place's partition.
@@ -16,6 +16,9 @@ pub(crate) const PLACES_MAX: usize = 1 << 20;
 pub(crate) struct At(u64);
 
 impl At {
+    /// Where the object of an owner is that was lent and has not come back: no program has so many places.
+    pub(crate) const NOWHERE: At = At(u64::MAX);
+
     #[inline(always)]
     pub(crate) fn new(place: u32, offset: usize) -> At {
         debug_assert!((place as usize) < PLACES_MAX && offset.is_multiple_of(GRAIN) && offset < PARTITION_BYTES_MAX);
@@ -57,9 +60,11 @@ mod tests {
 
     #[test]
     fn dr2_names_give_back_what_they_were_made_of() {
-        for (place, offset) in [(0, 0), (1, 16), (PLACES_MAX as u32 - 1, PARTITION_BYTES_MAX - 16)] {
+        for (place, offset) in [(0, 0), (1, 16), (PLACES_MAX as u32 - 2, PARTITION_BYTES_MAX - 16)] {
             let at = At::new(place, offset);
             assert_eq!((at.place(), at.offset()), (place, offset));
+            assert_ne!(at, At::NOWHERE);
         }
+        assert_eq!(At::NOWHERE.place() as usize, PLACES_MAX - 1);
     }
 }

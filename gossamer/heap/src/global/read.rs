@@ -15,7 +15,7 @@ impl<T: ?Sized + Object + Portable> Global<T> {
     ///
     /// # Panics
     /// Where the object has to be fetched, and nothing may wait (delegated closures, callbacks, destructors), or the caller is no fiber of the program; if
-    /// there is no room for a copy.
+    /// there is no room for a copy; if the owner was lent for writing, and forgotten ([`Scope::lend_mut`](crate::Scope::lend_mut)).
     ///
     /// Example: at the [type](Self). Source: DRust, algorithm 2.
     #[inline]

@@ -5,6 +5,7 @@ mod ends;
 mod oracle;
 mod owners;
 mod room;
+mod scopes;
 mod sharing;
 
 pub use bunches::*;
@@ -12,6 +13,7 @@ pub use ends::*;
 pub use oracle::*;
 pub use owners::*;
 pub use room::*;
+pub use scopes::*;
 pub use sharing::*;
 
 use std::time::Duration;

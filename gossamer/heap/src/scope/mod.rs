@@ -1,0 +1,268 @@
+//! `scope`: owners are lent to fibers of any machine, which end before they are given back (DRust 4.1.2).
+//!
+//! No pointer to the lender's stack is in any message: what travels are names of objects, and a promise by which an owner that was lent for writing comes
+//! back, with the name that it has then.
+//!
+//! Invariants
+//! - Z1 `scope` does not end, by return or by panic, before each closure that was given to it has run or was dropped: each carries a promise that is
+//!   dropped after all that the closure captured, and `scope` waits for all of these, through aborts too.
+//! - Z2 While an owner is lent for writing, its place on the lender's stack holds a name of nothing. What has not come back when all closures have ended never
+//!   does: the owner stays so, and says it.
+
+#![allow(unsafe_code)]
+
+mod lent;
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use gossamer::{NoRef, Pending, Place, Promise};
+use trust::{Aborted, Error, link, promise};
+
+use crate::global::{Global, check_may_wait};
+use crate::object::Object;
+use crate::portable::Portable;
+use lent::Loan;
+pub use lent::{Lent, LentMut};
+
+/// So long an owner may be under way that was lent for writing, after all fibers have ended: one that was dropped on another thread than theirs.
+const UNDER_WAY: Duration = Duration::from_secs(1);
+
+/// Lends owners to fibers of any machine, and waits for these fibers: as `std::thread::scope`, but what they share are objects of the heap.
+///
+/// ```
+/// use gossamer_heap::{Global, scope, slice};
+/// gossamer::main(
+///     || {
+///         let (numbers, mut sum) = (slice(100, |i| i as u64), Global::new(0u64));
+///         let there = gossamer::rack().places().last().unwrap();
+///         scope(|s| {
+///             let (numbers, mut sum) = (s.lend(&numbers), s.lend_mut(&mut sum));
+///             s.spawn_on(there, move || *sum.write() = numbers.read().iter().sum());
+///         });
+///         assert_eq!((*sum.read(), numbers.read().len()), (4950, 100)); // both are here again
+///     },
+///     2,
+/// );
+/// ```
+///
+/// What a closure captures may not refer to the stack, here as elsewhere: owners are lent, all else goes by value.
+///
+/// ```compile_fail
+/// gossamer::main(
+///     || {
+///         let mut count = 0;
+///         gossamer_heap::scope(|s| {
+///             s.spawn_on(gossamer::here(), || count += 1);
+///         });
+///     },
+///     1,
+/// );
+/// ```
+///
+/// # Panics
+/// Where nothing may wait (delegated closures, callbacks, destructors), and in plain threads. With what `f` has panicked with; if a fiber panicked that nobody
+/// [joined](ScopedHandle::join). All after the fibers have ended.
+///
+/// Source: DRust, section 4.1.2.
+pub fn scope<'env, F, R>(f: F) -> R
+where
+    F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
+{
+    check_may_wait("scope");
+    let scope = Scope {
+        ends: RefCell::default(),
+        told: RefCell::default(),
+        loans: RefCell::default(),
+        failed: Rc::default(),
+        scope: PhantomData,
+        env: PhantomData,
+    };
+    let outcome = catch_unwind(AssertUnwindSafe(|| f(&scope)));
+    // Z1.
+    let aborted = scope.finish();
+    match (outcome, aborted) {
+        (Err(panic), _) | (Ok(_), Some(panic)) => resume_unwind(panic),
+        (Ok(_), None) if scope.failed.get() > 0 => panic!("a fiber of a scope panicked"),
+        (Ok(value), None) => value,
+    }
+}
+
+/// Lends owners, and starts fibers. Made by [`scope`].
+pub struct Scope<'scope, 'env: 'scope> {
+    /// Each is settled when a closure has run and is gone (Z1).
+    ends: RefCell<Vec<Pending<()>>>,
+    /// Each is settled when the outcome of a fiber has come.
+    told: RefCell<Vec<Rc<Pending<()>>>>,
+    /// Owners that are to come back.
+    loans: RefCell<Vec<Box<dyn Loan>>>,
+    /// Fibers that panicked, and that nobody joined.
+    failed: Rc<Cell<usize>>,
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+/// A closure, and what tells that it is gone: dropped in this order (Z1).
+struct Scoped<F> {
+    f: F,
+    end: Promise<()>,
+}
+
+impl<R, F: FnOnce() -> R> Scoped<F> {
+    fn run(self) -> R {
+        let Scoped { f, end } = self;
+        // Of two variables the later is dropped first, where it unwinds too.
+        let end = end;
+        let value = f();
+        drop(end);
+        value
+    }
+}
+
+impl<'scope> Scope<'scope, '_> {
+    /// Lends an owner to be read, by as many as there are copies of the handle. Does not wait.
+    ///
+    /// Example: at [`scope`].
+    pub fn lend<T: ?Sized + Object + Portable>(&'scope self, owner: &'scope Global<T>) -> Lent<'scope, T> {
+        Lent::of(owner)
+    }
+
+    /// Lends an owner to be written, by who has the handle. It comes back when the handle is dropped. Does not wait.
+    ///
+    /// One whose handle was forgotten (`std::mem::forget`) does not come back: to read or write that owner panics, and what it owned is never freed.
+    ///
+    /// Example: at [`scope`].
+    pub fn lend_mut<T: ?Sized + Object + Portable>(&'scope self, owner: &'scope mut Global<T>) -> LentMut<'scope, T> {
+        let (lent, loan) = lent::lend(owner);
+        self.loans.borrow_mut().push(loan);
+        lent
+    }
+
+    /// Starts a fiber at a place, as [`gossamer::spawn_on`]; its closure may have what this scope lends. Does not wait.
+    ///
+    /// Example: at [`scope`].
+    ///
+    /// # Panics
+    /// If there is no such place.
+    pub fn spawn_on<F, R>(&'scope self, place: Place, f: F) -> ScopedHandle<'scope, R>
+    where
+        F: FnOnce() -> R + NoRef + Send + 'scope,
+        R: NoRef + Send + 'static,
+    {
+        let trustee = place.trustee();
+        let (end, ended) = promise();
+        let (tell, told) = promise();
+        let (told, outcome, failed) = (Rc::new(told), Rc::new(Cell::new(None)), Rc::clone(&self.failed));
+        self.ends.borrow_mut().push(ended);
+        self.told.borrow_mut().push(Rc::clone(&told));
+        let slot = Rc::clone(&outcome);
+        let then = move |outcome: Result<R, Error>| {
+            if outcome.is_err() {
+                failed.set(failed.get() + 1);
+            }
+            slot.set(Some(outcome));
+            tell.keep(());
+        };
+        let scoped = Scoped { f, end };
+        // SAFETY: Z1: what `f` borrows is borrowed for `'scope`, which lasts until `scope` has waited for `end`; that is dropped after `f`, run or unrun.
+        unsafe { link::call_scoped(trustee, move || scoped.run(), then) };
+        ScopedHandle { told, outcome, failed: Rc::clone(&self.failed), scope: PhantomData }
+    }
+
+    /// Starts a fiber at the place where an object is, and hands it what lends it. Does not wait.
+    ///
+    /// ```
+    /// use gossamer_heap::{scope, slice};
+    /// gossamer::main(
+    ///     || {
+    ///         let numbers = slice(100, |i| i as u64);
+    ///         let sum = scope(|s| s.spawn_to(&s.lend(&numbers), |numbers| numbers.read().iter().sum::<u64>()).join());
+    ///         assert_eq!(sum.unwrap(), 4950);
+    ///     },
+    ///     1,
+    /// );
+    /// ```
+    pub fn spawn_to<T, F, R>(&'scope self, lent: &Lent<'scope, T>, f: F) -> ScopedHandle<'scope, R>
+    where
+        T: ?Sized + Object + Portable,
+        F: FnOnce(Lent<'scope, T>) -> R + NoRef + Send + 'scope,
+        R: NoRef + Send + 'static,
+    {
+        let lent = lent.clone();
+        self.spawn_on(lent.place(), move || f(lent))
+    }
+
+    /// Waits for all closures, takes back what was lent, and waits for what the fibers came to. Gives the first abort that came meanwhile.
+    fn finish(&self) -> Option<Box<dyn Any + Send>> {
+        let mut aborted = None;
+        // Closures start no others here: they have no reference to this.
+        let ends = self.ends.take();
+        for end in &ends {
+            while wait(end, None, &mut aborted).is_none() {}
+        }
+        for loan in self.loans.take() {
+            loan.end(Instant::now() + UNDER_WAY, &mut aborted);
+        }
+        for told in self.told.take() {
+            wait(&told, None, &mut aborted);
+        }
+        aborted
+    }
+}
+
+/// Waits for a promised value, up to a time; an abort that comes meanwhile is kept, and waits.
+fn wait<T: 'static>(
+    pending: &Pending<T>,
+    until: Option<Instant>,
+    aborted: &mut Option<Box<dyn Any + Send>>,
+) -> Option<Result<T, Error>> {
+    loop {
+        let time = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+        match catch_unwind(AssertUnwindSafe(|| pending.wait_timeout(time))) {
+            Ok(outcome) => return outcome,
+            Err(panic) if panic.is::<Aborted>() => {
+                aborted.get_or_insert(panic);
+            }
+            Err(_) => {
+                // Nobody may go on while others have what this one owns.
+                eprintln!("gossamer-heap: the fibers of a scope cannot be waited for: the process ends");
+                std::process::abort()
+            }
+        }
+    }
+}
+
+/// A fiber of a scope. Dropped, the fiber runs on, and the scope waits for it.
+pub struct ScopedHandle<'scope, R> {
+    told: Rc<Pending<()>>,
+    outcome: Rc<Cell<Option<Result<R, Error>>>>,
+    failed: Rc<Cell<usize>>,
+    scope: PhantomData<&'scope ()>,
+}
+
+impl<R: 'static> ScopedHandle<'_, R> {
+    /// Waits until the fiber has ended, and gives what it returned.
+    ///
+    /// Example: at [`Scope::spawn_to`].
+    ///
+    /// # Errors
+    /// What the fiber panicked with, as text.
+    pub fn join(self) -> Result<R, Box<dyn Any + Send>> {
+        self.told.wait_timeout(Duration::MAX);
+        match self.outcome.take() {
+            Some(Ok(value)) => Ok(value),
+            Some(Err(error)) => {
+                self.failed.set(self.failed.get() - 1);
+                Err(match error {
+                    Error::Panicked { panic, .. } => Box::new(panic),
+                    error => Box::new(error.to_string()),
+                })
+            }
+            None => Err(Box::new("nobody told what the fiber came to: its thread has ended")),
+        }
+    }
+}
