@@ -5,11 +5,11 @@
 
 use comm::conformance::{self, Effort, REGION_BYTES};
 use comm::verbs::{Party, Settings, VerbsFabric};
-use comm::{MachineId, Region};
+use comm::{Fabric, MachineId, Region, ShareId, WorkerId};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const MACHINES: u16 = 3;
 const WORKERS: u16 = 3;
@@ -96,6 +96,7 @@ fn machine_process() {
     let endpoints: Vec<_> = (0..).map(MachineId).zip(line.trim().split(' ').map(from_hex)).collect();
     let fabric = prepared.open(&endpoints, TIMEOUT).unwrap();
     match role {
+        "reads" => count_reads(&fabric),
         "suite" => conformance::run(&fabric, &Effort { writes: 6_000, wakes: 50, timeout: TIMEOUT }),
         _ => conformance::shares_outlive_a_machine(&fabric, VICTIM, TIMEOUT, || {
             println!("{READY}");
@@ -103,6 +104,50 @@ fn machine_process() {
             panic!("the tester has not killed this machine");
         }),
     }
+}
+
+/// Machine 0 reads what machine 1 has committed: each read is one request, up to the length of a part; longer ones are so many.
+fn count_reads(fabric: &VerbsFabric) {
+    const SHARE: ShareId = ShareId(3);
+    const BYTES: usize = 1 << 20;
+    fabric.open_share(SHARE, BYTES).unwrap();
+    fabric.commit(SHARE, 0..BYTES).unwrap();
+    if fabric.machine() != MachineId(0) {
+        return std::thread::park_timeout(TIMEOUT);
+    }
+    let mut connection = fabric.connect(VICTIM, WorkerId(0)).unwrap();
+    let start = Instant::now();
+    let mut read = |bytes: usize| {
+        let mut into = vec![1; bytes];
+        let ticket = connection.read_share(SHARE, 64, bytes)?;
+        while !connection.take(ticket, &mut into)? {
+            std::thread::yield_now();
+        }
+        assert!(into.iter().all(|byte| *byte == 0));
+        Ok::<(), comm::Error>(())
+    };
+    // The first ones learn where it lies, once the other machine has opened it.
+    while read(8).is_err() {
+        assert!(start.elapsed() < TIMEOUT, "the share is never there");
+        std::thread::yield_now();
+    }
+    for bytes in [8, 4096, 64 << 10] {
+        let mut requests = || {
+            let before = fabric.counts().requests;
+            (0..10).for_each(|_| read(bytes).unwrap());
+            fabric.counts().requests - before
+        };
+        // What the fabric does by itself now and then is counted too.
+        let fewest = (0..5).map(|_| requests()).min();
+        assert_eq!(fewest, Some(10), "ten reads of {bytes} bytes");
+    }
+}
+
+/// DR4: an object's bytes come by one READ.
+#[test]
+fn dr4_a_read_is_one_request() {
+    let mut processes = Process::start_all("reads", "0");
+    processes.remove(0).wait();
 }
 
 #[test]

@@ -253,6 +253,30 @@ fn a_machine_that_dies_amid_faults_of_a_region_is_named() {
     kill_one("region-faults");
 }
 
+#[test]
+fn dr25_a_machine_that_dies_under_the_load_of_a_heap_is_named() {
+    kill_one("heap-load");
+}
+
+#[test]
+fn dr20_objects_of_machines_that_compute_are_read() {
+    for (machines, threads, fabric) in [(2, "2", "tcp"), (3, "5", "tcp"), (2, "4", "shm")] {
+        let ended = run(launcher(machines, &["--fabric", fabric, "--threads", threads], ROLES, &["heap-busy-home"]));
+        assert!(ended.status.success(), "{machines} machines, {threads} workers, {fabric}: {ended:#?}");
+    }
+}
+
+#[test]
+fn dr20_who_has_asked_and_computes_holds_up_nobody() {
+    play_in_pairs("heap-busy-asker");
+}
+
+#[test]
+fn dr20_small_objects_come_before_large_ones() {
+    let ended = run(launcher(2, &["--fabric", "tcp"], ROLES, &["heap-small-behind-large"]));
+    assert!(ended.status.success(), "{ended:#?}");
+}
+
 /// While this role is played.
 #[track_caller]
 fn kill_one(name: &str) {

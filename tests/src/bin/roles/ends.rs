@@ -8,7 +8,7 @@ use gossamer_region::Region;
 use crate::remote;
 
 /// Tells the process of each machine.
-fn tell_machines() {
+pub(super) fn tell_machines() {
     for (index, machine) in gossamer::rack().machines().iter().enumerate() {
         println!("machine {index} is process {}", machine.process);
         println!("machine {index} has {} bytes of slots", machine.slots_bytes);

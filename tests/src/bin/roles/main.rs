@@ -6,6 +6,7 @@
 mod calls;
 mod drops;
 mod ends;
+mod heaps;
 mod lives;
 mod traced;
 mod work;
@@ -36,6 +37,10 @@ fn main() {
         ["grandchild"] => lives::grandchild,
         ["array-misses"] => ends::array_misses,
         ["region-faults"] => ends::region_faults,
+        ["heap-busy-home"] => heaps::busy_home,
+        ["heap-busy-asker"] => heaps::busy_asker,
+        ["heap-small-behind-large"] => heaps::small_behind_large,
+        ["heap-load"] => heaps::load,
         ["panic"] => ends::panic,
         ["abort"] => ends::abort,
         ["killed"] => ends::killed,
