@@ -1,23 +1,34 @@
-//! `heap`: objects of the heap over a rack (`gossamer-heap`), in one process, beside `Box`: reads in random order, few and many, and objects made and
-//! dropped. A run is verified by the sum of what it read.
+//! `heap`: objects of the heap over a rack (`gossamer-heap`). In one process beside `Box`: reads in random order, few and many, and objects made and
+//! dropped. Over two processes (rack.rs): what is read of the other one beside an own slice, MPI, a socket, and a bunch beside single objects. A run is
+//! verified by the sum of what it read.
+
+mod rack;
 
 use std::hint::black_box;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
+use exchange::array::Outcome;
 use gossamer_heap::Global;
 use serde::Serialize;
 
+use self::rack::Told;
+pub use self::rack::{HeapRun, command as run_command};
 use crate::{
-    machine::Machine,
+    echo::programs::{build, finish, mpi_arguments, own},
+    machine::{Machine, program},
     options::{Comparison, Strict},
     report::{median, spread},
     rounds::{Compared, Skipped, interleaved},
     verdict::{conclude, ratio, verdict_at_least, verdict_at_most},
 };
 
+/// Longer than any run over two processes takes.
+const TIME_LIMIT: Duration = Duration::from_secs(300);
 /// Objects of the works on few.
 const FEW: usize = 1024;
 
@@ -47,7 +58,7 @@ pub struct HeapBench {
 /// All runs of one contender.
 #[derive(Clone, Debug, Serialize)]
 struct Series {
-    work: &'static str,
+    work: String,
     contender: &'static str,
     /// Nanoseconds for each object.
     median_ns: f64,
@@ -159,7 +170,53 @@ pub fn command(mut options: HeapBench) -> Result<()> {
     gossamer::main(move || *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(measure(&asked)), 1);
     let samples = measured.lock().unwrap_or_else(PoisonError::into_inner).take();
     let samples = samples.ok_or_else(|| anyhow!("nothing was measured"))??;
-    report(&options, &machine, samples)
+    let mut skipped = Skipped::default();
+    let over_racks = measure_racks(&options, &mut skipped)?;
+    report(&options, &machine, samples, &over_racks, &skipped)
+}
+
+/// Bytes that are read of the other process at once, in words.
+const WORDS: usize = 8;
+const MPI: &str = "64 B of the other process, MPI_Get";
+
+/// All works over two processes, those of the project and MPI's.
+fn measure_racks(options: &HeapBench, skipped: &mut Skipped) -> Result<Told> {
+    let elements = if options.comparison.smoke { 1 << 8 } else { 1 << 16 };
+    let (mut told, rounds) = (Told::new(), options.comparison.rounds.to_string());
+    for fabric in ["shm", "tcp"] {
+        eprintln!("heap: two processes, {fabric}");
+        let count = elements.to_string();
+        let output = run(&own()?, &["heap-run", "--fabric", fabric, "--rounds", &rounds, "--elements", &count])?;
+        let line = output.lines().find_map(|line| serde_json::from_str::<Told>(line).ok());
+        told.append(&mut line.ok_or_else(|| anyhow!("heap-run tells nothing: {output:?}"))?);
+    }
+    let mpi = match program("mpirun") {
+        None => {
+            Err("there is no `mpirun` (on Debian: apt-get install openmpi-bin libopenmpi-dev libclang-dev)".to_owned())
+        }
+        Some(mpirun) => build("mpi", "array-mpi")?.map(|built| (mpirun, mpi_arguments("self,vader", 2, &built))),
+    };
+    if let Some((mpirun, mut arguments)) = skipped.sort("mpi", mpi) {
+        // Each rank has half of them, and reads the other's.
+        let (count, ops) = ((2 * WORDS * elements).to_string(), (WORDS * elements).to_string());
+        let job =
+            ["--words", &WORDS.to_string(), "--work", "pass", "--elements", &count, "--ops", &ops].map(str::to_owned);
+        arguments.extend(job);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        for _ in 0..options.comparison.rounds {
+            let outcome = Outcome::read(&run(&mpirun, &arguments)?).map_err(|error| anyhow!(error))?;
+            told.entry(MPI.to_owned()).or_default().push(1e3 / outcome.mops() * WORDS as f64);
+        }
+    }
+    Ok(told)
+}
+
+/// What a program writes.
+fn run(program: &Path, arguments: &[&str]) -> Result<String> {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    let child = command.spawn().with_context(|| format!("{} cannot be started", program.display()))?;
+    finish(child, TIME_LIMIT)
 }
 
 /// Samples by work and contender.
@@ -177,7 +234,13 @@ fn measure(options: &HeapBench) -> Result<Samples> {
     Ok(samples)
 }
 
-fn report(options: &HeapBench, machine: &Machine, samples: Samples) -> Result<()> {
+fn report(
+    options: &HeapBench,
+    machine: &Machine,
+    samples: Samples,
+    over_racks: &Told,
+    skipped: &Skipped,
+) -> Result<()> {
     println!(
         "\n{} objects, {} reads\n  {:<18} {:<8} {:>8} {:>8} {:>8}",
         options.objects, options.reads, "ns", "", "median", "min", "max"
@@ -188,10 +251,18 @@ fn report(options: &HeapBench, machine: &Machine, samples: Samples) -> Result<()
             let (low, high) = spread(samples.iter().copied());
             let median_ns = median(&samples);
             println!("  {work:<18} {contender:<8} {median_ns:>8.2} {low:>8.2} {high:>8.2}");
-            all.push(Series { work, contender, median_ns, samples });
+            all.push(Series { work: work.to_owned(), contender, median_ns, samples });
         }
     }
+    println!("\nover two processes\n  {:<36} {:>12} {:>12} {:>12}", "ns", "median", "min", "max");
+    for (work, samples) in over_racks {
+        let ((low, high), median_ns) = (spread(samples.iter().copied()), median(samples));
+        println!("  {work:<36} {median_ns:>12.1} {low:>12.1} {high:>12.1}");
+        let contender = if work == MPI { "mpi" } else { "rack" };
+        all.push(Series { work: work.clone(), contender, median_ns, samples: samples.clone() });
+    }
     let of = |work: usize, contender: usize| Some(all[2 * work + contender].median_ns);
+    let work = |name: &str| over_racks.get(name).map(|samples| median(samples));
     let targets = vec![
         verdict_at_most("time of a read of one of many objects over Box", 1.1, ratio(of(0, 1), of(0, 0))),
         verdict_at_most(
@@ -200,8 +271,29 @@ fn report(options: &HeapBench, machine: &Machine, samples: Samples) -> Result<()
             Some(all[3].median_ns - all[2].median_ns),
         ),
         verdict_at_least("objects made and dropped over Box", 1.0, ratio(of(2, 0), of(2, 1))),
+        verdict_at_least(
+            "reads of 64 B of the other process, shm, over those of an own slice",
+            0.95,
+            ratio(work("64 B of an own slice"), work("64 B of the other process")),
+        ),
+        verdict_at_least("the same over MPI_Get", 10.0, ratio(work(MPI), work("64 B of the other process"))),
+        verdict_at_most(
+            "time of a first read of 512 B, tcp, over a socket's",
+            1.3,
+            ratio(work("512 B, home idle"), work("512 B, raw")),
+        ),
+        verdict_at_most(
+            "microseconds of it while its home computes",
+            300.0,
+            work("512 B, home computing").map(|ns| ns / 1e3),
+        ),
+        verdict_at_least(
+            "a bunch of 1,000 over as many objects, tcp",
+            100.0,
+            ratio(work("1000 owners"), work("a bunch of 1000")),
+        ),
     ];
-    let measured = Compared { series: &all, skipped: &Skipped::default() };
+    let measured = Compared { series: &all, skipped };
     let json = options.comparison.json.as_deref();
     conclude("heap", machine, options, measured, targets, json, options.strict)
 }

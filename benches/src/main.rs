@@ -103,6 +103,10 @@ enum Command {
     /// Objects of the heap over a rack beside `Box`
     #[cfg(feature = "trust")]
     Heap(heap::HeapBench),
+    /// One run of `heap`'s work over two processes, for itself
+    #[cfg(feature = "trust")]
+    #[command(hide = true)]
+    HeapRun(heap::HeapRun),
     /// Shortest paths in a large graph, over threads, shm and tcp, beside MPI and Dijkstra's algorithm (thesis 3.3.3)
     #[cfg(feature = "trust")]
     Sssp(sssp::Sssp),
@@ -151,6 +155,8 @@ fn main() -> Result<()> {
         Command::EchoRack(options) => echo::rack_command(options),
         #[cfg(feature = "trust")]
         Command::Heap(options) => heap::command(options),
+        #[cfg(feature = "trust")]
+        Command::HeapRun(options) => heap::run_command(options),
         Command::Kv(options) => kv::command(options),
         #[cfg(feature = "trust")]
         Command::Sssp(options) => sssp::command(options),

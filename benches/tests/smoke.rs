@@ -435,9 +435,10 @@ fn heap() {
     let stdout = succeed(&["heap", "--smoke", "--json", json.to_str().unwrap()]);
     let file: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     let series = file["results"]["series"].as_array().unwrap();
-    assert_eq!(series.len(), 6);
+    // Six of one process, seven over two, and MPI's where it can be had.
+    assert!((13..=14).contains(&series.len()), "{stdout}");
     assert!(series.iter().all(|series| series["median_ns"].as_f64().unwrap() > 0.0), "{stdout}");
-    assert_eq!(file["results"]["targets"].as_array().unwrap().len(), 3);
+    assert_eq!(file["results"]["targets"].as_array().unwrap().len(), 8);
     assert!(fail(&["heap", "--objects", "3"]).contains("power of two"));
 }
 

@@ -27,13 +27,19 @@ struct Options {
     /// Read chunks of 4 KiB.
     #[arg(long)]
     chunks: bool,
+    /// Elements that are read at once, without `--chunks`.
+    #[arg(long, default_value_t = 1)]
+    words: usize,
     #[command(flatten)]
     job: Job,
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let Options { chunks, job } = Options::parse();
+    let Options { chunks, words, job } = Options::parse();
     job.check()?;
+    if words == 0 {
+        return Err("--words: at least 1".into());
+    }
     let universe = mpi::initialize().ok_or("MPI could not be started")?;
     let world = universe.world();
     if world.size() != RANKS {
@@ -42,7 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut window = Window::new(&world, job.elements / RANKS as usize);
     let own = world.rank() as usize;
     let outcome = match job.work {
-        Work::Pass => pass(&world, &mut window, &job, if chunks { CHUNK } else { 1 })?,
+        Work::Pass => pass(&world, &mut window, &job, if chunks { CHUNK } else { words })?,
         Work::Zipf | Work::Uniform => increment(&world, &window, &job)?,
         work => return Err(format!("MPI has no part in {work}").into()),
     };

@@ -1,0 +1,234 @@
+//! `heap-run`: objects of the heap over two processes, for `heap`. Here: how it starts itself as the machines of a rack, what machine 0 of them measures, and
+//! how that is told: a line of JSON, nanoseconds by work, all rounds.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use clap::Args;
+use gossamer::Place;
+use gossamer::bootstrap::{FabricChoice, LAUNCHER};
+use gossamer_daemon::launch::{self, LaunchConfig};
+use gossamer_daemon::supervisor::Policy;
+use gossamer_heap::{self as heap, Bunch, Global, Shared, Tie};
+
+use super::next;
+use crate::rounds::interleaved;
+
+/// Options of `heap-run`.
+#[derive(Clone, Debug, Args)]
+pub struct HeapRun {
+    /// What carries bytes between the processes: shm or tcp.
+    #[arg(long)]
+    pub fabric: FabricChoice,
+    /// Rounds.
+    #[arg(long, default_value_t = 5)]
+    pub rounds: usize,
+    /// Elements of 64 bytes that are read, a power of two; of cold reads a 64th of it.
+    #[arg(long, default_value_t = 1 << 16)]
+    pub elements: usize,
+}
+
+/// Nanoseconds by work.
+pub type Told = BTreeMap<String, Vec<f64>>;
+
+/// Of what is read by turns.
+type Element = [u64; 8];
+/// What is read cold.
+type Small = [u64; 64];
+/// Elements of the bunch, and objects in its place.
+const NODES: usize = 1000;
+
+struct Node {
+    value: u64,
+    next: Option<Tie<Node>>,
+}
+
+/// Runs it, or starts its machines.
+///
+/// # Errors
+/// Options out of range; machines that could not be started or failed; wrong values.
+pub fn command(options: HeapRun) -> Result<()> {
+    ensure!(options.elements.is_power_of_two() && options.elements >= 64, "--elements: a power of two from 64 on");
+    if env::var_os(LAUNCHER).is_none() {
+        return start(&options);
+    }
+    let measured = Arc::new(Mutex::new(None));
+    let tell = Arc::clone(&measured);
+    let gsm_main = move || *tell.lock().unwrap_or_else(PoisonError::into_inner) = Some(measure(&options));
+    gossamer::main(gsm_main, 2);
+    // Read after the fiber has ended; other machines do not get here.
+    let measured = measured.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let told = measured.ok_or_else(|| anyhow!("the run has no outcome"))??;
+    println!("{}", serde_json::to_string(&told)?);
+    Ok(())
+}
+
+fn start(options: &HeapRun) -> Result<()> {
+    let program = env::current_exe().context("where this program is")?.into();
+    let (rounds, elements) = (options.rounds.to_string(), options.elements.to_string());
+    let own = ["heap-run", "--fabric", options.fabric.name(), "--rounds", &rounds, "--elements", &elements];
+    let args = own.into_iter().map(Into::into).collect();
+    let policy = Policy { must_join: true, ..Policy::default() };
+    let (threads, fabric, prefix) = (Some(2), options.fabric, false);
+    let config = LaunchConfig { threads, fabric, prefix, policy, ..LaunchConfig::new(program, args, 2) };
+    let ended = launch::run(&config)?;
+    if let Some(message) = ended.messages().first() {
+        bail!("{message}");
+    }
+    ensure!(ended.status() == 0, "the machines ended with status {}", ended.status());
+    Ok(())
+}
+
+/// Over `shm` objects are read in place; over `tcp` they are copied, once each, so each round has its own.
+const IN_PLACE: [&str; 2] = ["64 B of an own slice", "64 B of the other process"];
+const COPIED: [&str; 5] = ["512 B, raw", "512 B, home idle", "512 B, home computing", "a bunch of 1000", "1000 owners"];
+
+fn measure(options: &HeapRun) -> Result<Told> {
+    let there = Place::of(1, 0);
+    let works: &[&str] = if options.fabric == FabricChoice::Shm { &IN_PLACE } else { &COPIED };
+    let mut told: Told = works.iter().map(|work| ((*work).to_owned(), Vec::new())).collect();
+    let element = |i: usize| [i as u64; 8];
+    let count = options.elements;
+    let own: Vec<Element> = (0..count).map(element).collect();
+    let other = at(there, move || heap::slice(count, element))?;
+    interleaved(options.rounds, works.len(), 1, |_, index| {
+        let ns = match works[index] {
+            "64 B of an own slice" => elements(count, |i| own[i]),
+            "64 B of the other process" => elements(count, |i| other.read()[i]),
+            "512 B, raw" => raw(count / 64)?,
+            "512 B, home idle" => cold(there, count / 64)?,
+            "512 B, home computing" => computing(there, count / 64)?,
+            "a bunch of 1000" => bunch(there)?,
+            _ => owners(there)?,
+        };
+        told.entry(works[index].to_owned()).or_default().push(ns);
+        Ok(())
+    })?;
+    Ok(told)
+}
+
+fn at<R: gossamer::NoRef + Send + 'static>(
+    place: Place,
+    f: impl FnOnce() -> R + gossamer::NoRef + Send + 'static,
+) -> Result<R> {
+    gossamer::spawn_on(place, f).join().map_err(|_| anyhow!("a fiber of {place} panicked"))
+}
+
+/// Each once, in random order; NaN for wrong values, which no target is met with.
+#[inline(always)]
+fn elements(count: usize, get: impl Fn(usize) -> Element) -> f64 {
+    const PASSES: usize = 8;
+    let (mut at, mut sum) = (0, 0u64);
+    let began = Instant::now();
+    for _ in 0..PASSES * count {
+        at = next(at, count);
+        sum = get(at).iter().fold(sum, |sum, word| sum.wrapping_add(*word));
+    }
+    let ns = began.elapsed().as_nanos() as f64 / (PASSES * count) as f64;
+    let wanted = 8 * PASSES as u64 * (count as u64 * (count as u64 - 1) / 2);
+    if sum == wanted { ns } else { f64::NAN }
+}
+
+/// Nanoseconds for each of the first reads of objects of the other process.
+fn cold(there: Place, count: usize) -> Result<f64> {
+    let objects = at(there, move || heap::slice(count, |i| Global::new([i as u64; 64])))?;
+    let objects = objects.read();
+    let began = Instant::now();
+    for (i, object) in objects.iter().enumerate() {
+        ensure!(object.read()[63] == i as u64, "object {i} is another one");
+    }
+    Ok(began.elapsed().as_nanos() as f64 / count as f64)
+}
+
+/// The same while the only worker there computes; as many as it takes that long, at most.
+fn computing(there: Place, count: usize) -> Result<f64> {
+    const COMPUTES: Duration = Duration::from_millis(300);
+    let objects = Shared::from(at(there, move || heap::slice(count, |i| Global::new([i as u64; 64])))?);
+    let objects = objects.read();
+    let busy = gossamer::spawn_on(there, move || {
+        let began = Instant::now();
+        while began.elapsed() < COMPUTES {
+            std::hint::spin_loop();
+        }
+    });
+    gossamer::sleep(COMPUTES / 10);
+    let (began, mut reads) = (Instant::now(), 0);
+    for (i, object) in objects.iter().enumerate() {
+        let value: &Small = &object.read();
+        ensure!(value[63] == i as u64, "object {i} is another one");
+        reads += 1;
+        if began.elapsed() > COMPUTES / 2 {
+            break;
+        }
+    }
+    let ns = began.elapsed().as_nanos() as f64 / f64::from(reads);
+    busy.join().map_err(|_| anyhow!("it did not compute"))?;
+    Ok(ns)
+}
+
+/// One asks by 16 bytes and gets 512 by a socket of this host, again and again.
+fn raw(count: usize) -> Result<f64> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let mut socket = TcpStream::connect(listener.local_addr()?)?;
+    let (mut peer, _) = listener.accept()?;
+    socket.set_nodelay(true)?;
+    peer.set_nodelay(true)?;
+    let answers = std::thread::spawn(move || -> std::io::Result<()> {
+        let mut asked = [0; 16];
+        for _ in 0..count {
+            peer.read_exact(&mut asked)?;
+            peer.write_all(&[7; 512])?;
+        }
+        Ok(())
+    });
+    let mut into = [0; 512];
+    let began = Instant::now();
+    for _ in 0..count {
+        socket.write_all(&[1; 16])?;
+        socket.read_exact(&mut into)?;
+    }
+    let ns = began.elapsed().as_nanos() as f64 / count as f64;
+    answers.join().map_err(|_| anyhow!("who answers panicked"))??;
+    Ok(ns)
+}
+
+/// A list of the other process in one bunch, read for the first time: nanoseconds for all of it.
+fn bunch(there: Place) -> Result<f64> {
+    let list = at(there, || {
+        let mut list = Bunch::with_capacity(None::<Tie<Node>>, NODES * 32);
+        let mut view = list.write();
+        for value in 0..NODES as u64 {
+            let next = *view;
+            *view = Some(view.add(Node { value, next }));
+        }
+        list
+    })?;
+    let (began, mut sum) = (Instant::now(), 0);
+    let view = list.read();
+    let mut next = *view;
+    while let Some(tie) = next {
+        sum += view[tie].value;
+        next = view[tie].next;
+    }
+    ended(began, sum)
+}
+
+/// As many objects of their own, each read for the first time.
+fn owners(there: Place) -> Result<f64> {
+    let list = at(there, || heap::slice(NODES, |i| Global::new([i as u64; 2])))?;
+    let list = list.read();
+    let began = Instant::now();
+    let sum = list.iter().map(|owner| owner.read()[1]).sum();
+    ended(began, sum)
+}
+
+fn ended(began: Instant, sum: u64) -> Result<f64> {
+    let elapsed = began.elapsed();
+    ensure!(sum == (NODES * (NODES - 1) / 2) as u64, "the values add up to {sum}");
+    Ok(elapsed.as_nanos() as f64)
+}
