@@ -85,7 +85,7 @@ impl<T: Element> Array<T> {
 
     /// How many elements it has.
     ///
-    /// Example: at [`Builder`].
+    /// Example: at [`Builder`](crate::Builder).
     pub fn len(&self) -> usize {
         self.elements
     }

@@ -56,7 +56,7 @@ pub use stats::Stats;
 /// # Panics, exits
 /// As [`gossamer::main`].
 ///
-/// Example: at the [crate](crate).
+/// Example: at the [crate].
 pub fn main<F: FnOnce() + Send + 'static>(gsm_main: F, threads: usize) {
     with(gossamer::builder()).main(gsm_main, threads);
 }
