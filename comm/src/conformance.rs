@@ -346,7 +346,6 @@ impl<'a> Machine<'a> {
         }
         let connection = self.to(if own == first { second } else { first });
         let word = fabric.region().word(WAKE).unwrap();
-        let mut slept: u64 = 0;
         for round in rounds_before + 1..=rounds_before + rounds {
             if own == first {
                 connection.write(&round.to_ne_bytes(), WAKE).unwrap();
@@ -363,8 +362,8 @@ impl<'a> Machine<'a> {
                 // Acquire, pairs with the same Release.
                 let mut is_idle = || word.load(Ordering::Acquire) != round;
                 let woke = fabric.park(MAIN, PARK_WAKE, effort.timeout, &mut is_idle).unwrap();
+                // On a busy machine the other may be faster each time: that one sleeps is for `wakes_alone` to see.
                 assert_ne!(woke, Wake::TimedOut, "the wake-up of round {round} was lost");
-                slept += u64::from(woke == Wake::Woken);
             }
             if own == second {
                 connection.write(&round.to_ne_bytes(), WAKE).unwrap();
@@ -372,8 +371,6 @@ impl<'a> Machine<'a> {
                 connection.flush().unwrap();
             }
         }
-        // In few rounds on a busy machine the other may be faster each time.
-        assert!(slept > 0 || rounds < 100, "{own} never slept, so nothing was tested");
     }
 
     /// Machine 0 sleeps whatever comes, and only wakes wake it; each shows what was written before
