@@ -99,11 +99,12 @@ impl Log {
         if let Some(event) = usize::try_from(at).ok().and_then(|at| events.get(at)) {
             let began_ns = nanos(start.saturating_duration_since(origin))
                 .wrapping_sub(nanos(origin.saturating_duration_since(start)));
-            // What began before the trace begins with it.
-            let start_ns =
-                began_ns.wrapping_sub(self.origin_ns.load(Ordering::Relaxed)).cast_signed().max(0).cast_unsigned();
-            event[0].store(start_ns, Ordering::Relaxed);
-            event[1].store(nanos(start.elapsed()), Ordering::Relaxed);
+            let start_ns = began_ns.wrapping_sub(self.origin_ns.load(Ordering::Relaxed)).cast_signed();
+            // What began before the trace begins with it, and ends when it has ended.
+            let end_ns = start_ns.saturating_add_unsigned(nanos(start.elapsed())).max(0);
+            let start_ns = start_ns.max(0);
+            event[0].store(start_ns.cast_unsigned(), Ordering::Relaxed);
+            event[1].store((end_ns - start_ns).cast_unsigned(), Ordering::Relaxed);
             event[2].store((kind as u64) << 56 | count.min((1 << 56) - 1), Ordering::Relaxed);
         }
         // Pairs with the Acquire in `read`.
@@ -160,6 +161,8 @@ mod tests {
         assert_eq!(log.count.load(Ordering::Relaxed), 0, "no trace is made");
         for round in 0..2 {
             let early = Instant::now();
+            thread::sleep(Duration::from_millis(20));
+            let late = Instant::now();
             let (log, extra) = (&log, 9 * round);
             let trace = make(Duration::ZERO, |session| {
                 SESSION.store(session, Ordering::Relaxed); // as if it were not over
@@ -172,6 +175,7 @@ mod tests {
             let trace = trace.expect("no other one is made");
             assert_eq!((trace.events.len(), trace.lost), (EVENTS_MAX, extra));
             assert_eq!((trace.events[0].kind, trace.events[0].count, trace.events[0].start_ns), (Kind::Batch, 7, 0));
+            assert!(trace.events[0].ns < nanos(late.elapsed()), "what came before the trace is not in it");
             assert_eq!((trace.events[1].kind, trace.events[1].count), (Kind::Fibers, 1));
             assert!(trace.events.windows(2).all(|pair| pair[0].start_ns <= pair[1].start_ns));
         }
