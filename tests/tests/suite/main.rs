@@ -3,7 +3,8 @@
 //! first of its tests is. A behaviour that hangs is named, and fails alone with those behind it.
 //!
 //! `SUITE_WAYS` chooses racks by name, `SUITE_SEED` the random programs of `oracle`; with `SUITE_EFFORT=small`, for emulated
-//! processors, what is only repeated is repeated a tenth as often. `test-suite NAME`, alone or under the launcher, runs one behaviour.
+//! processors and on the racks that are much like others (`program::SMALL`), what is only repeated is repeated a tenth as often;
+//! `SUITE_EFFORT=full` repeats it on all. `test-suite NAME`, alone or under the launcher, runs one behaviour.
 
 mod program;
 
