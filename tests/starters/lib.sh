@@ -70,6 +70,16 @@ faults() { # NAME STARTER...
     check "$name: SIGSTOP is no success" eval '! status 0'
 }
 
+# 128 machines, started and ended (O9: they meet within 5 s where the host has nothing else to do).
+many() { # NAME STARTER...
+    local name=$1 start
+    shift
+    start=$(milliseconds)
+    run "$@" "$ROLES" starter
+    echo "$name: 128 processes, start to end: $(($(milliseconds) - start)) ms"
+    check "$name: 128 processes meet" said '128 machines, started by '
+}
+
 # All machines of a program are seen at the address that machine 0 says.
 watched() { # NAME STARTER...
     local name=$1 url

@@ -71,3 +71,19 @@ begin srun --mpi=pmi2 -N2 "$ROLES" wait && scancel --signal=TERM "$(squeue -h -s
 check 'slurm: scancel --signal=TERM ends all' gone
 check 'slurm: and is told' said 'the program was ended by signal 15 (SIGTERM)'
 hello slurm mpicc.mpich srun --mpi=pmi2 -n4
+
+# PMIx: two slurmd of one host take each other's socket, so on one node.
+if srun --mpi=list 2>&1 | grep -qw pmix; then
+    run srun --mpi=pmix -w a -N1 -n2 "$WORDCOUNT" "$FOLDER/text"
+    check 'slurm, pmix: the words of --local 2' same_words
+    run srun --mpi=pmix -w a -N1 -n3 "$ROLES" starter
+    check 'slurm, pmix: is named' said '3 machines, started by slurm step '
+    run srun --mpi=pmix -w a -N1 -n2 "$ROLES" status 7
+    check 'slurm, pmix: the status' status 7
+    run srun --mpi=pmix -w a -N1 -n2 "$ROLES" grandchild
+    check 'slurm, pmix: what a machine starts is alone' said '1 machines, started by alone'
+    watched 'slurm, pmix' srun --mpi=pmix -w a -N1 -n2
+    faults 'slurm, pmix' srun --mpi=pmix -w a -N1 -n2
+else
+    echo "slurm, pmix: not tried: this Slurm was built without the plugin: $(srun --mpi=list 2>&1 | tr '\n' ' ')"
+fi
