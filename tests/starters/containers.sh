@@ -11,7 +11,7 @@ done
 end() {
     docker rm -f $name-0 $name-1 >/dev/null 2>&1
     docker network rm $name >/dev/null 2>&1
-    docker image rm -f $name >/dev/null 2>&1
+    docker image rm -f $name-built $name-stage $name-rust $name >/dev/null 2>&1
     true
 }
 trap end EXIT
@@ -62,3 +62,38 @@ begin_job && docker network disconnect $name $name-1 && start=$(milliseconds)
 wait $PID
 check 'containers: a cut is told' said 'machine 1 (pid 1 on '
 echo "containers: cut to all gone: $(($(milliseconds) - start)) ms"
+
+# docs/Dockerfile is built. No registry is asked: its two images are made here, and in the compiler's `cargo` copies what is built already.
+mkdir -p "$FOLDER/rust/bin" "$FOLDER/rust/tmp" "$FOLDER/rust/built"
+cp /bin/sh /bin/cp /bin/mkdir "$FOLDER/rust/bin/" && cp "$WORDCOUNT" "$FOLDER/rust/built/wordcount"
+for library in $(ldd /bin/sh /bin/cp /bin/mkdir | grep -o '/lib[^ ]*[^: ]' | sort -u); do
+    [ -f "$library" ] && mkdir -p "$FOLDER/rust$(dirname "$library")" && cp -L "$library" "$FOLDER/rust$library"
+done
+printf '#!/bin/sh\n' >"$FOLDER/rust/bin/apt-get"
+# shellcheck disable=SC2016
+printf '#!/bin/sh\n[ "$*" = "build --release --bin wordcount" ] && mkdir -p target/release && cp /built/wordcount target/release/\n' >"$FOLDER/rust/bin/cargo"
+chmod 755 "$FOLDER/rust/bin/apt-get" "$FOLDER/rust/bin/cargo"
+tar -C "$FOLDER/rust" -c . | docker import -c 'ENV PATH=/bin' - $name-rust >/dev/null 2>"$FOLDER/import" || exit
+build() {
+    DOCKER_BUILDKIT=0 docker build --network none -f docs/Dockerfile --build-arg RUST=$name-rust --build-arg BASE=$name \
+        --build-arg PROGRAM=wordcount "$@" . >"$FOLDER/last.out" 2>"$FOLDER/last.err"
+    echo $? >"$FOLDER/last.status"
+}
+build --target build -t $name-stage # of its own name, so that it goes with the others
+build -t $name-built
+check 'Dockerfile: builds' status 0
+check 'Dockerfile: is of no particular user' [ "$(docker image inspect -f '{{.Config.User}}' $name-built)" = 4711:4711 ]
+docker run --rm --read-only --cap-drop ALL --network none -e GOSSAMER_START=alone -v "$FOLDER/text:/one:ro" $name-built /one \
+    >"$FOLDER/last.out" 2>"$FOLDER/last.err"
+echo $? >"$FOLDER/last.status"
+check 'Dockerfile: counts words, alone, read-only' same_words
+for index in 1 0; do
+    docker run --rm --name $name-$index --network $name --network-alias work-$index --read-only --cap-drop ALL \
+        -v "$FOLDER/key:/key/key:ro" -v "$FOLDER/text:/one:ro" -e KUBERNETES_SERVICE_HOST=played -e GOSSAMER_MEET=work-0:7117 \
+        -e GOSSAMER_COUNT=2 -e JOB_COMPLETION_INDEX=$index -e GOSSAMER_KEY_FILE=/key/key $name-built /one \
+        >"$FOLDER/pod-$index.out" 2>"$FOLDER/pod-$index.err" &
+    pods+=($!)
+done
+wait "${pods[@]}"
+cp "$FOLDER/pod-0.out" "$FOLDER/last.out" && cp "$FOLDER/pod-0.err" "$FOLDER/last.err"
+check 'Dockerfile: two pods of it, the words of --local 2' same_words
