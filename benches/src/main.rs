@@ -28,6 +28,8 @@ mod kv;
 mod latency;
 mod machine;
 mod memcached;
+#[cfg(feature = "trust")]
+mod operations;
 mod options;
 mod parts;
 mod pick;
@@ -107,6 +109,13 @@ enum Command {
     #[cfg(feature = "trust")]
     #[command(hide = true)]
     HeapRun(heap::HeapRun),
+    /// Programs under starters, and a view into them, beside MPI, console-subscriber, prometheus-client and tracing-chrome
+    #[cfg(feature = "trust")]
+    Operations(operations::Operations),
+    /// One of the programs that `operations` starts
+    #[cfg(feature = "trust")]
+    #[command(hide = true)]
+    OperationsRun(operations::OperationsRun),
     /// Shortest paths in a large graph, over threads, shm and tcp, beside MPI and Dijkstra's algorithm (thesis 3.3.3)
     #[cfg(feature = "trust")]
     Sssp(sssp::Sssp),
@@ -157,6 +166,10 @@ fn main() -> Result<()> {
         Command::Heap(options) => heap::command(options),
         #[cfg(feature = "trust")]
         Command::HeapRun(options) => heap::run_command(options),
+        #[cfg(feature = "trust")]
+        Command::Operations(options) => operations::command(options),
+        #[cfg(feature = "trust")]
+        Command::OperationsRun(options) => operations::run_command(&options),
         Command::Kv(options) => kv::command(options),
         #[cfg(feature = "trust")]
         Command::Sssp(options) => sssp::command(options),

@@ -443,6 +443,19 @@ fn heap() {
 }
 
 #[test]
+fn operations() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("results.json");
+    let stdout = succeed(&["operations", "--smoke", "--json", json.to_str().unwrap()]);
+    let file: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let series = file["results"]["series"].as_array().unwrap();
+    // What needs nobody else: echo, three rates, the metrics.
+    assert!(series.len() >= 5, "{stdout}");
+    assert!(series.iter().all(|series| series["median"].as_f64().unwrap() > 0.0), "{stdout}");
+    assert_eq!(file["results"]["targets"].as_array().unwrap().len(), 16, "{stdout}");
+}
+
+#[test]
 fn transfers() {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("results.json");

@@ -124,6 +124,11 @@ pub fn finish(mut child: Child, limit: Duration) -> Result<String> {
 
 /// Builds one of the packages that have a workspace of their own, beside this program's build.
 pub fn build(package: &str, binary: &str) -> Result<std::result::Result<PathBuf, String>> {
+    build_with(package, binary, "")
+}
+
+/// The same, with these words for rustc.
+pub fn build_with(package: &str, binary: &str, flags: &str) -> Result<std::result::Result<PathBuf, String>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(package);
     let Some(cargo) = program("cargo") else {
         return Ok(Err("there is no `cargo` to build it with".to_owned()));
@@ -132,6 +137,9 @@ pub fn build(package: &str, binary: &str) -> Result<std::result::Result<PathBuf,
     let mut command = Command::new(cargo);
     command.args(["build", "--release", "--locked", "--manifest-path"]).arg(folder.join("Cargo.toml"));
     command.arg("--target-dir").arg(&target);
+    if !flags.is_empty() {
+        command.env("RUSTFLAGS", flags);
+    }
     let output = command.output().context("cargo cannot be started")?;
     if output.status.success() {
         return Ok(Ok(target.join("release").join(binary)));

@@ -1,0 +1,190 @@
+//! One sample of each contender of `operations`, verified.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use exchange::Point;
+use gossamer::view::text::{Format, render};
+use gossamer::view::{MachineSample, Snapshot, WorkerSample, snapshot::Seen};
+
+use super::process::{Process, get, kill};
+use crate::echo::programs::own;
+
+/// Workers of the program whose metrics are written.
+pub const WORKERS: usize = 128;
+/// Times that the metrics are written in a sample.
+const TIMES: usize = 20;
+/// Questions a second to a view that is watched.
+const LOOKS: u32 = 10;
+
+/// A contender, ready to run.
+pub enum Work {
+    /// Milliseconds to the first line of these words, which tells so many machines.
+    FirstLine(Vec<String>, usize),
+    /// Milliseconds from the kill -9 of the process that these words tell until the starter has ended.
+    Killed(Vec<String>),
+    /// Million requests a second that these words tell as a point.
+    Echo(Vec<String>),
+    /// Requests a second of a program with two workers whose view is so used.
+    Rate(View),
+    /// Requests a second of another program.
+    Foreign(PathBuf, &'static str),
+    /// Microseconds to write the metrics of 128 workers.
+    Metrics,
+    /// The same, of prometheus-client.
+    ForeignMetrics(PathBuf),
+}
+
+/// What becomes of a view.
+#[derive(Clone, Copy)]
+pub enum View {
+    Off,
+    Watched,
+    Traced,
+}
+
+impl Work {
+    /// Takes a sample; a rate's over so many milliseconds.
+    ///
+    /// # Errors
+    /// It fails, or does not tell what it has to.
+    pub fn sample(&self, millis: u64) -> Result<f64> {
+        match self {
+            Work::FirstLine(words, machines) => {
+                let mut process = Process::start(words, &[])?;
+                let (line, age_ms) = (process.line()?, process.age_ms());
+                ensure!(line == format!("{machines} machines"), "{words:?} says {line:?}");
+                ensure!(process.end()?, "{words:?} failed");
+                Ok(age_ms)
+            }
+            Work::Killed(words) => {
+                let mut process = Process::start(words, &[])?;
+                let line = process.line()?;
+                let last = line.split(' ').next().unwrap_or_default();
+                let others: Vec<PathBuf> =
+                    line.split(' ').map(|process| PathBuf::from(format!("/proc/{process}"))).collect();
+                let began = Instant::now();
+                kill(last)?;
+                ensure!(!process.end()?, "{words:?} was a success although a process was killed");
+                while others.iter().any(|process| lives(process)) {
+                    ensure!(began.elapsed() < Duration::from_secs(10), "{words:?}: processes are left of {line}");
+                    std::thread::sleep(Duration::from_millis(1)); // between looks
+                }
+                Ok(began.elapsed().as_secs_f64() * 1e3)
+            }
+            Work::Echo(words) => {
+                let mut process = Process::start(words, &[])?;
+                let points = Point::read(&process.line()?)?;
+                ensure!(process.end()?, "{words:?} failed");
+                let point = points.first().context("it tells no point")?;
+                Ok(point.requests as f64 / point.elapsed_ns as f64 * 1e3)
+            }
+            Work::Rate(view) => rate(*view, millis),
+            Work::Foreign(program, mode) => {
+                number(&[program.display().to_string(), (*mode).to_owned(), millis.to_string()], 0)
+            }
+            Work::Metrics => metrics(),
+            Work::ForeignMetrics(program) => {
+                let series = (series(&render(&snapshot(), Format::OpenMetrics)) / WORKERS).to_string();
+                let words = ["metrics".to_owned(), WORKERS.to_string(), series, TIMES.to_string()];
+                number(&[&[program.display().to_string()][..], &words].concat(), 1)
+            }
+        }
+    }
+}
+
+/// Whether the process of this folder of /proc runs; one that nobody has collected yet does not.
+fn lives(process: &Path) -> bool {
+    let status = std::fs::read_to_string(process.join("status")).unwrap_or_default();
+    status.lines().any(|line| line.starts_with("State:") && !line.contains(['Z', 'X']))
+}
+
+/// The best number at this place of the lines of a program that ends well.
+fn number(words: &[String], place: usize) -> Result<f64> {
+    let mut process = Process::start(words, &[])?;
+    let mut best = f64::INFINITY;
+    while let Ok(line) = process.line() {
+        let told = line.split(' ').nth(place).context("a number is missing")?;
+        best = best.min(told.parse().with_context(|| format!("{words:?} says {line:?}"))?);
+    }
+    ensure!(process.end()? && best.is_finite(), "{words:?} failed");
+    Ok(best)
+}
+
+fn rate(view: View, millis: u64) -> Result<f64> {
+    let words = [own()?.display().to_string(), "operations-run".into(), "rate".into(), millis.to_string()];
+    let served = [("GOSSAMER_VIEW", "127.0.0.1:0")];
+    let mut process = Process::start(&words, if matches!(view, View::Off) { &[] } else { &served })?;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let looker = match view {
+        View::Off => None,
+        View::Watched => {
+            let ((host, path), is_over) = (process.view()?, Arc::clone(&is_over));
+            Some(std::thread::spawn(move || {
+                let mut looks = 0;
+                // The view ends with the program: a question at its end finds nobody.
+                while !is_over.load(Ordering::Relaxed) {
+                    match get(&host, &format!("{path}metrics")) {
+                        Ok(answer) if answer.contains("gossamer_parks_total{") => looks += 1,
+                        _ => break,
+                    }
+                    std::thread::sleep(Duration::from_secs(1) / LOOKS); // the pace of who watches
+                }
+                looks
+            }))
+        }
+        View::Traced => {
+            let (host, path) = process.view()?;
+            let seconds = millis.div_ceil(1000).max(2) - 1;
+            Some(std::thread::spawn(move || {
+                let told = get(&host, &format!("{path}trace.json?seconds={seconds}"));
+                i32::from(told.is_ok_and(|trace| trace.contains("traceEvents")))
+            }))
+        }
+    };
+    let rate = process.line()?.parse().context("it tells a rate")?;
+    is_over.store(true, Ordering::Relaxed);
+    ensure!(process.end()?, "the program failed");
+    let looks = looker.map(|looker| looker.join().unwrap_or(0));
+    ensure!(looks != Some(0), "nobody has seen its view");
+    Ok(rate)
+}
+
+/// Of a program with 128 workers, numbers as long as they get in a day.
+fn snapshot() -> Snapshot {
+    let names: Vec<String> = trust::Stats::default().iter().map(|(name, _)| name.to_owned()).collect();
+    let worker = |number: usize| WorkerSample {
+        values: (0..names.len()).map(|value| number as u64 * 1_000_003 + value as u64).collect(),
+        state: "R".to_owned(),
+        round_trips: vec![1; 11],
+        ..WorkerSample::default()
+    };
+    let workers = (0..WORKERS).map(worker).collect();
+    let sample = MachineSample {
+        program: "wordcount".to_owned(),
+        host: "alpha".to_owned(),
+        names: names.clone(),
+        workers,
+        ..MachineSample::default()
+    };
+    Snapshot::new(vec![Seen { answers: true, sample, ..Seen::default() }], &[])
+}
+
+fn series(text: &str) -> usize {
+    text.lines().filter(|line| !line.starts_with('#')).count()
+}
+
+fn metrics() -> Result<f64> {
+    let snapshot = snapshot();
+    let mut best = f64::INFINITY;
+    for _ in 0..TIMES {
+        let began = Instant::now();
+        let text = render(&snapshot, Format::OpenMetrics);
+        best = best.min(began.elapsed().as_secs_f64() * 1e6);
+        ensure!(text.ends_with("# EOF\n") && series(&text) >= WORKERS * 20, "the metrics are not whole");
+    }
+    Ok(best)
+}
