@@ -150,3 +150,43 @@ impl Failure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::Reserved;
+
+    fn text(failure: Failure) -> String {
+        failure.of(3, 8192, 0x7000_0000_0000, 24).to_string()
+    }
+
+    #[test]
+    fn not_allowed_names_machine_and_cures() {
+        let text = text(Failure::NotAllowed);
+        for part in ["machine 3 ", "root", "/dev/userfaultfd", "vm.unprivileged_userfaultfd=1"] {
+            assert!(text.contains(part), "{part:?} is not in {text:?}");
+        }
+    }
+
+    #[test]
+    fn old_kernel_names_machine_and_version() {
+        let text = text(Failure::OldKernel);
+        for part in ["machine 3 ", "Linux 6.4 or later"] {
+            assert!(text.contains(part), "{part:?} is not in {text:?}");
+        }
+    }
+
+    #[test]
+    fn taken_address_names_machine_bytes_and_place() {
+        // Two pages whose addresses the process uses: those of a value on the heap.
+        let value = vec![1_u8; 4 * 4096];
+        let start = (value.as_ptr() as usize).next_multiple_of(4096);
+        let failure = Reserved::at(start..start + 8192).expect_err("the heap lies there");
+        assert_eq!(failure, Failure::Taken);
+        let text = failure.of(3, 8192, start, 24).to_string();
+        for part in ["machine 3 ", "8192 bytes", &format!("{start:#x}"), "24 that were tried"] {
+            assert!(text.contains(part), "{part:?} is not in {text:?}");
+        }
+        assert!(value.iter().all(|&byte| byte == 1));
+    }
+}
