@@ -237,3 +237,34 @@ impl Home {
         text
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: Run = Run { first: 3, count: 1 };
+
+    fn ask(home: &mut Home, from: u16, write: bool) {
+        home.receive(from, Message::Ask { run: PAGE, write }, &mut Out::new());
+    }
+
+    #[test]
+    fn st1_12_a_fault_that_takes_long_is_told_with_who_is_awaited() {
+        let mut home = Home::new(Homes::At(0), 4, 64);
+        let done = |home: &mut Home| home.receive(0, Message::Done { run: PAGE }, &mut Out::new());
+        assert_eq!(home.describe(3), "untouched");
+        ask(&mut home, 1, true);
+        assert_eq!(home.describe(3), "untouched, machine 1 is to take it");
+        done(&mut home);
+        assert_eq!(home.describe(3), "modified on machine 1");
+        ask(&mut home, 2, false);
+        assert_eq!(home.describe(3), "modified on machine 1, machine 1 is to give it to machine 2");
+        done(&mut home);
+        assert_eq!(home.describe(3), "shared on machine 1, 2");
+        ask(&mut home, 3, true);
+        assert_eq!(home.describe(3), "shared on machine 1, 2, machine 2 is to drop it");
+        home.receive(2, Message::Dropped { run: PAGE }, &mut Out::new());
+        assert_eq!(home.describe(3), "shared on machine 1, 2, machine 1 is to give it to machine 3");
+        assert_eq!(home.describe(4), "untouched");
+    }
+}

@@ -23,7 +23,7 @@
 //! 1. `page.rs`: pages, runs, homes; `message.rs`: what keepers say to each other
 //! 2. `home.rs`: who has which page; `holder.rs`: what one machine has; both without I/O, and `search.rs` tries every order of messages
 //! 3. `uffd.rs`: the system's side of faults; `view.rs`: the memory of a region
-//! 4. `keeper.rs`: the thread of a machine that drives all of that
+//! 4. `keeper/`: the thread of a machine that drives all of that
 //! 5. `region.rs`, `span.rs`, `plain.rs`: what programs use
 //!
 //! The design is that of STRETCH, cited as "STRETCH".

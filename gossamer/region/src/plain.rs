@@ -45,4 +45,6 @@ pub trait Plain: FromBytes + IntoBytes + NoRef + Send + Sized + 'static {
     };
 }
 
+// So that what is refused is refused in the words above.
+#[diagnostic::do_not_recommend]
 impl<T: FromBytes + IntoBytes + NoRef + Send + 'static> Plain for T {}

@@ -1,13 +1,16 @@
 //! The keeper of a machine: the thread that answers the faults of all others, for all regions. It drives `home.rs` and `holder.rs`, and sends
 //! their messages to the keepers of other machines, in order.
 //!
-//! Faults are read by a thread of their own, `gossamer-faults`, which only passes them on. Neither of the two ever touches a view, and
-//! neither waits for any thread that does: so faults end. Everything here runs on the keeper unless it says otherwise.
+//! Here: messages in and out, and what regions ask for. Not here: how faults come (`faults.rs`), telling of those that take long (`slow.rs`).
+//!
+//! Invariant: nothing here touches a view, or waits for a thread that does: so faults end. Everything runs on the keeper unless it says
+//! otherwise.
+
+mod faults;
+mod slow;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use gossamer::link;
@@ -19,7 +22,6 @@ use crate::home::{Home, Out};
 use crate::message::{Grant, MESSAGE_BYTES, Message, State};
 use crate::page::{Homes, PAGE_BYTES, Run};
 use crate::stats::COUNTERS;
-use crate::uffd::{Fault, Uffd};
 use crate::view::{Reserved, View};
 
 /// How long a machine keeps pages that have just come, whoever asks for them: so that threads of several machines that write one word
@@ -27,18 +29,11 @@ use crate::view::{Reserved, View};
 pub const HOLD: Duration = Duration::from_micros(100);
 /// Bytes that all regions of a program have together, at most.
 pub(crate) const BYTES_MAX: usize = 1 << 40;
-/// How long a fault takes that is told.
-const SLOW: Duration = Duration::from_secs(5);
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Who reads from another host looks again in each turn for so long, afterwards from time to time.
 const EAGER: Duration = Duration::from_micros(200);
 const NAP: Duration = Duration::from_micros(50);
 /// Pages that `hottest` can name.
 pub(crate) const HOTTEST_MAX: usize = 32;
-
-static UFFD: OnceLock<Uffd> = OnceLock::new();
-/// The system's id of the keeper, and of the thread that reads faults.
-static NEVER_FAULTS: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
 
 thread_local! {
     static KEEPER: RefCell<Keeper> = RefCell::new(Keeper::default());
@@ -204,7 +199,7 @@ impl Keeper {
         });
         if !self.looks {
             self.looks = true;
-            drop(trust::spawn(look));
+            drop(trust::spawn(slow::look));
         }
     }
 }
@@ -283,99 +278,6 @@ fn read(region: u32, run: Run, from: u16, state: State) {
     });
 }
 
-/// In a fiber, while somebody waits: tells of faults that take long, here and where somebody knows why.
-fn look() {
-    loop {
-        trust::sleep(LOOK_EVERY);
-        let (mut slow, own) = (vec![], gossamer::rack().machine());
-        let waits = with(|keeper, _| {
-            for (region, kept) in (0u32..).zip(&mut keeper.regions) {
-                let Some(kept) = kept else { continue };
-                for (page, (since, is_told)) in &mut kept.waiting {
-                    if since.elapsed() >= SLOW && !std::mem::replace(is_told, true) {
-                        slow.push((region, *page, since.elapsed(), kept.holder.state(*page)));
-                    }
-                }
-            }
-            keeper.looks = keeper.regions.iter().flatten().any(|kept| !kept.waiting.is_empty());
-            keeper.looks
-        });
-        for (region, page, time, state) in slow {
-            let offset = page as usize * PAGE_BYTES;
-            say(format_args!(
-                "gossamer: a thread of machine {own} has stood still for {} s at a page of region {region}, {offset} bytes from its start, which is \
-                 {state:?} here",
-                time.as_secs()
-            ));
-            let home = with(|keeper, _| keeper.kept(region).holder.home(page));
-            let mut bytes = [0; 8];
-            bytes[..4].copy_from_slice(&region.to_ne_bytes());
-            bytes[4..].copy_from_slice(&page.to_ne_bytes());
-            post(link::keeper(home), tell, &bytes);
-        }
-        if !waits {
-            return;
-        }
-    }
-}
-
-/// On the home of a page for which somebody has waited for long.
-fn tell(bytes: &[u8]) {
-    let Some((region, page)) = bytes
-        .split_first_chunk::<4>()
-        .and_then(|(region, page)| Some((u32::from_ne_bytes(*region), u32::from_ne_bytes(page.try_into().ok()?))))
-    else {
-        return;
-    };
-    let text = with(|keeper, _| keeper.kept(region).home.describe(page));
-    say(format_args!(
-        "gossamer: the home of that page, {} bytes from the start of region {region}, says: {text}",
-        page as usize * PAGE_BYTES
-    ));
-}
-
-/// On standard error, without the lock that a thread may have while it stands still in the middle of a line that it prints.
-fn say(line: std::fmt::Arguments<'_>) {
-    let _ = rustix::io::write(rustix::stdio::stderr(), format!("{line}\n").as_bytes());
-}
-
-/// The thread that reads faults.
-fn pass_faults_on(uffd: &'static Uffd) -> ! {
-    // Relaxed: it is for this thread alone, and the keeper's was stored before this one was started.
-    NEVER_FAULTS[1].store(own_thread(), Ordering::Relaxed);
-    let keeper = link::keeper(gossamer::rack().machine());
-    let (mut faults, mut bytes) = (vec![], vec![]);
-    loop {
-        if let Err(errno) = uffd.read(&mut faults) {
-            link::end(&format!("page faults cannot be read: {errno}"));
-        }
-        for Fault { address, write, thread } in faults.drain(..) {
-            if NEVER_FAULTS.iter().any(|never| never.load(Ordering::Relaxed) == thread) {
-                link::end(&format!("the keeper has touched a region, at {address:#x}: nobody could answer its fault"));
-            }
-            bytes.extend_from_slice(&address.to_ne_bytes());
-            bytes.push(u8::from(write));
-        }
-        post(keeper, faulted, &bytes);
-        bytes.clear();
-    }
-}
-
-const FAULT_BYTES: usize = size_of::<usize>() + 1;
-
-fn faulted(bytes: &[u8]) {
-    with(|keeper, errands| {
-        for fault in bytes.chunks_exact(FAULT_BYTES) {
-            let address = usize::from_ne_bytes(*fault.first_chunk().unwrap_or(&[0; size_of::<usize>()]));
-            keeper.fault(address, fault[FAULT_BYTES - 1] != 0, errands);
-        }
-    });
-}
-
-fn own_thread() -> u32 {
-    rustix::thread::gettid().as_raw_nonzero().get() as u32
-}
-
 /// Begins a region on machine 0: its number, and where it lies in the shares. Else how many bytes the others have.
 pub(crate) fn give(bytes: usize) -> Result<(u32, usize), usize> {
     with(|keeper, _| {
@@ -390,7 +292,7 @@ pub(crate) fn give(bytes: usize) -> Result<(u32, usize), usize> {
 
 /// Takes these addresses for a region, if they are free and regions can be here.
 pub(crate) fn reserve(region: u32, address: usize, bytes: usize) -> Result<(), Failure> {
-    start()?;
+    faults::start()?;
     let reserved = Reserved::at(address..address + bytes)?;
     with(|keeper, _| drop(keeper.reserved.insert(region, reserved)));
     Ok(())
@@ -403,7 +305,7 @@ pub(crate) fn unreserve(region: u32) {
 
 /// Maps a region at the addresses that were reserved.
 pub(crate) fn map(region: u32, bytes: usize, offset: usize, homes: Homes) -> Result<(), Failure> {
-    let uffd = UFFD.get().ok_or(Failure::NotAllowed)?;
+    let uffd = faults::uffd().ok_or(Failure::NotAllowed)?;
     let own = gossamer::rack().machine();
     let share = link::mapped(own, link::REGION).ok().flatten().ok_or(Failure::System(Doing::Share, 0))?;
     with(|keeper, _| {
@@ -425,27 +327,6 @@ pub(crate) fn map(region: u32, bytes: usize, offset: usize, homes: Homes) -> Res
         keeper.regions[number] = Some(kept);
         Ok(())
     })
-}
-
-/// What the first region needs.
-fn start() -> Result<(), Failure> {
-    if UFFD.get().is_some() {
-        return Ok(());
-    }
-    let bytes = rustix::param::page_size();
-    if bytes != PAGE_BYTES {
-        return Err(Failure::PageSize(bytes));
-    }
-    let uffd = Uffd::open()?;
-    if let Err(error) = link::open_share(link::REGION, BYTES_MAX) {
-        say(format_args!("gossamer: the share of regions cannot be opened: {error}"));
-        return Err(Failure::System(Doing::Share, 0));
-    }
-    let uffd = UFFD.get_or_init(|| uffd);
-    NEVER_FAULTS[0].store(own_thread(), Ordering::Relaxed);
-    let thread = std::thread::Builder::new().name("gossamer-faults".to_owned());
-    let started = thread.spawn(move || pass_faults_on(uffd));
-    started.map(drop).map_err(|error| Failure::System(Doing::Thread, error.raw_os_error().unwrap_or(0)))
 }
 
 /// Asks to read these pages of this machine.

@@ -1,0 +1,81 @@
+//! How the faults of a machine's threads come to its keeper: a thread of their own, `gossamer-faults`, reads them and only passes them on.
+//!
+//! Invariant: neither this thread nor the keeper ever touches a view, for nobody could answer its fault; one that does ends the program.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use gossamer::link;
+use trust::link::post;
+
+use super::{BYTES_MAX, slow::say, with};
+use crate::error::{Doing, Failure};
+use crate::page::PAGE_BYTES;
+use crate::uffd::{Fault, Uffd};
+
+static UFFD: OnceLock<Uffd> = OnceLock::new();
+/// The system's id of the keeper, and of the thread that reads faults.
+static NEVER_FAULTS: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
+
+/// What faults are read from; `None` before the first region.
+pub(super) fn uffd() -> Option<&'static Uffd> {
+    UFFD.get()
+}
+
+/// What the first region needs.
+pub(super) fn start() -> Result<(), Failure> {
+    if UFFD.get().is_some() {
+        return Ok(());
+    }
+    let bytes = rustix::param::page_size();
+    if bytes != PAGE_BYTES {
+        return Err(Failure::PageSize(bytes));
+    }
+    let uffd = Uffd::open()?;
+    if let Err(error) = link::open_share(link::REGION, BYTES_MAX) {
+        say(format_args!("gossamer: the share of regions cannot be opened: {error}"));
+        return Err(Failure::System(Doing::Share, 0));
+    }
+    let uffd = UFFD.get_or_init(|| uffd);
+    NEVER_FAULTS[0].store(own_thread(), Ordering::Relaxed);
+    let thread = std::thread::Builder::new().name("gossamer-faults".to_owned());
+    let started = thread.spawn(move || pass_faults_on(uffd));
+    started.map(drop).map_err(|error| Failure::System(Doing::Thread, error.raw_os_error().unwrap_or(0)))
+}
+
+/// The thread that reads faults.
+fn pass_faults_on(uffd: &'static Uffd) -> ! {
+    // Relaxed: it is for this thread alone, and the keeper's was stored before this one was started.
+    NEVER_FAULTS[1].store(own_thread(), Ordering::Relaxed);
+    let keeper = link::keeper(gossamer::rack().machine());
+    let (mut faults, mut bytes) = (vec![], vec![]);
+    loop {
+        if let Err(errno) = uffd.read(&mut faults) {
+            link::end(&format!("page faults cannot be read: {errno}"));
+        }
+        for Fault { address, write, thread } in faults.drain(..) {
+            if NEVER_FAULTS.iter().any(|never| never.load(Ordering::Relaxed) == thread) {
+                link::end(&format!("the keeper has touched a region, at {address:#x}: nobody could answer its fault"));
+            }
+            bytes.extend_from_slice(&address.to_ne_bytes());
+            bytes.push(u8::from(write));
+        }
+        post(keeper, faulted, &bytes);
+        bytes.clear();
+    }
+}
+
+const FAULT_BYTES: usize = size_of::<usize>() + 1;
+
+fn faulted(bytes: &[u8]) {
+    with(|keeper, errands| {
+        for fault in bytes.chunks_exact(FAULT_BYTES) {
+            let address = usize::from_ne_bytes(*fault.first_chunk().unwrap_or(&[0; size_of::<usize>()]));
+            keeper.fault(address, fault[FAULT_BYTES - 1] != 0, errands);
+        }
+    });
+}
+
+fn own_thread() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get() as u32
+}

@@ -1,0 +1,69 @@
+//! Faults that take long are told on standard error: here, and by the home of the page, which knows who is awaited (ST1.12).
+
+use std::time::Duration;
+
+use gossamer::link;
+use trust::link::post;
+
+use super::with;
+use crate::page::PAGE_BYTES;
+
+/// How long a fault takes that is told.
+const SLOW: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// In a fiber, while somebody waits: tells of faults that take long, here and where somebody knows why.
+pub(super) fn look() {
+    loop {
+        trust::sleep(LOOK_EVERY);
+        let (mut slow, own) = (vec![], gossamer::rack().machine());
+        let waits = with(|keeper, _| {
+            for (region, kept) in (0u32..).zip(&mut keeper.regions) {
+                let Some(kept) = kept else { continue };
+                for (page, (since, is_told)) in &mut kept.waiting {
+                    if since.elapsed() >= SLOW && !std::mem::replace(is_told, true) {
+                        slow.push((region, *page, since.elapsed(), kept.holder.state(*page)));
+                    }
+                }
+            }
+            keeper.looks = keeper.regions.iter().flatten().any(|kept| !kept.waiting.is_empty());
+            keeper.looks
+        });
+        for (region, page, time, state) in slow {
+            let offset = page as usize * PAGE_BYTES;
+            say(format_args!(
+                "gossamer: a thread of machine {own} has stood still for {} s at a page of region {region}, {offset} bytes from its start, which is \
+                 {state:?} here",
+                time.as_secs()
+            ));
+            let home = with(|keeper, _| keeper.kept(region).holder.home(page));
+            let mut bytes = [0; 8];
+            bytes[..4].copy_from_slice(&region.to_ne_bytes());
+            bytes[4..].copy_from_slice(&page.to_ne_bytes());
+            post(link::keeper(home), tell, &bytes);
+        }
+        if !waits {
+            return;
+        }
+    }
+}
+
+/// On the home of a page for which somebody has waited for long.
+fn tell(bytes: &[u8]) {
+    let Some((region, page)) = bytes
+        .split_first_chunk::<4>()
+        .and_then(|(region, page)| Some((u32::from_ne_bytes(*region), u32::from_ne_bytes(page.try_into().ok()?))))
+    else {
+        return;
+    };
+    let text = with(|keeper, _| keeper.kept(region).home.describe(page));
+    say(format_args!(
+        "gossamer: the home of that page, {} bytes from the start of region {region}, says: {text}",
+        page as usize * PAGE_BYTES
+    ));
+}
+
+/// On standard error, without the lock that a thread may have while it stands still in the middle of a line that it prints.
+pub(super) fn say(line: std::fmt::Arguments<'_>) {
+    let _ = rustix::io::write(rustix::stdio::stderr(), format!("{line}\n").as_bytes());
+}
