@@ -140,7 +140,11 @@ fn contenders(options: &Operations, skipped: &mut Skipped) -> Result<Vec<Contend
         all.push((format!("rate, {name}"), "/s", Work::Rate(view)));
     }
     all.push(("metrics".into(), "us", Work::Metrics));
-    if let Some(built) = skipped.sort("watching", build_with("watching", "watching", "--cfg tokio_unstable")?) {
+    let others = match options.timed.comparison.smoke {
+        true => Err("a smoke run builds no program of others".to_owned()),
+        false => build_with("watching", "watching", "--cfg tokio_unstable")?,
+    };
+    if let Some(built) = skipped.sort("watching", others) {
         for (name, mode) in [("plain", "plain"), ("console-subscriber", "console"), ("tracing-chrome", "chrome")] {
             all.push((format!("rate of tokio, {name}"), "/s", Work::Foreign(built.clone(), mode)));
         }
