@@ -37,6 +37,11 @@ pub fn lint(context: &Context) -> anyhow::Result<Verdict> {
     Ok(documentation.and(clippy).and(alone.check()?).and(bare).and(context.cargo(&hosts).check()?).and(verbs))
 }
 
+/// Builds what the tests run, but for those in the documentation.
+pub fn build(context: &Context) -> anyhow::Result<Verdict> {
+    context.cargo(&["test", "--workspace", "--no-run"]).check()
+}
+
 /// All tests, documentation included, and the benchmarks at their smallest size.
 pub fn test(context: &Context) -> anyhow::Result<Verdict> {
     context.cargo(&["test", "--workspace", "--no-fail-fast"]).tests()

@@ -1,9 +1,9 @@
-//! What `ci` does beside its tiers, one thing after the other, in the processor time that they leave: tiers in which no clock
-//! matters, and what later tiers will run, built ahead.
+//! What `ci` does beside its tiers, in the processor time that they leave: tiers that wait for no clock of this machine, and what later
+//! tiers will run, built ahead. In lanes; one thing after the other in each.
 //!
 //! Here: starting them and taking their verdicts. Not here: which they are (`main`).
 //!
-//! Invariants: each is a `cargo dev` of its own of the lowest priority (`nice`), so the tiers that measure times are hardly
+//! Invariants: each is a `cargo dev` of its own of a low priority (`nice`), so the tiers that measure times are hardly
 //! disturbed; what it says is shown when its turn has come, never between the lines of another tier.
 
 use crate::What;
@@ -25,8 +25,13 @@ pub struct Beside {
     waiting: Vec<(What, Receiver<anyhow::Result<Done>>)>,
 }
 
-/// What they run behind: the lowest priority.
-const BEHIND: [&str; 3] = ["nice", "-n", "19"];
+/// What they run behind: this priority.
+pub type Behind = [&'static str; 3];
+
+/// The lowest.
+pub const LAST: Behind = ["nice", "-n", "19"];
+/// Before those, behind all others.
+pub const LATER: Behind = ["nice", "-n", "10"];
 
 /// One of them has ended.
 #[derive(Debug)]
@@ -46,22 +51,22 @@ struct Lane {
 }
 
 impl Beside {
-    /// Starts them. One command may take at least `limit_s` seconds.
+    /// Starts a lane of them. One command may take at least `limit_s` seconds.
     ///
     /// # Errors
     /// The folder of their logs cannot be made.
-    pub fn start(context: &Context, all: &[What], limit_s: u64) -> anyhow::Result<Beside> {
+    pub fn start(context: &Context, all: &[What], behind: Behind, limit_s: u64) -> anyhow::Result<Beside> {
         let folder = context.target.join("ci");
         fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
         let (senders, receivers): (Vec<_>, Vec<_>) = all.iter().map(|_| channel()).unzip();
         let works: Vec<What> = all.to_vec();
         println!("beside the tiers, each with a log in {}:", folder.display());
         let lane = Lane { folder, limit_s: limit_s.max(LIMIT_S) };
-        works.iter().for_each(|what| println!("$ {} cargo dev {}", BEHIND.join(" "), typed(what).join(" ")));
+        works.iter().for_each(|what| println!("$ {} cargo dev {}", behind.join(" "), typed(what).join(" ")));
         std::thread::spawn(move || {
             for (what, sender) in works.iter().zip(senders) {
                 // Nobody may wait for it any more.
-                let _ = sender.send(lane.run(what, &BEHIND));
+                let _ = sender.send(lane.run(what, &behind));
             }
         });
         Ok(Beside { waiting: all.iter().cloned().zip(receivers).collect() })

@@ -135,6 +135,9 @@ const RUN: Build = Build { no_run: false };
 const BESIDE: [What; 4] =
     [What::Fallback(Build { no_run: true }), What::Asan(Build { no_run: true }), What::Loom, What::Miri];
 
+/// What it does beside the tests and what comes after them: machines of its own, with clocks that bear to be slow.
+const BESIDE_TESTS: [What; 1] = [What::Rdma { only: None }];
+
 /// The tiers of `ci`: the quick ones first, and those that something is done for beside them last.
 const CI: [What; 16] = [
     What::Fmt,
@@ -257,9 +260,14 @@ fn main() -> ExitCode {
 
 /// Runs all tiers.
 fn ci(context: &Context, report: &mut Report, limit_s: u64) -> anyhow::Result<()> {
-    let beside = Beside::start(context, &BESIDE, limit_s)?;
+    let mut lanes = vec![Beside::start(context, &BESIDE, beside::LAST, limit_s)?];
     for what in CI {
-        report.run(what.name(), || match beside.wait(&what) {
+        if what == What::Test {
+            // By itself, and first: who builds keeps all others from building in the same folder.
+            report.run("build", || basic::build(context));
+            lanes.push(Beside::start(context, &BESIDE_TESTS, beside::LATER, limit_s)?);
+        }
+        report.run(what.name(), || match lanes.iter().find_map(|lane| lane.wait(&what)) {
             Some((true, done)) => {
                 let done = done?;
                 print!("{}", done.said);
@@ -300,7 +308,7 @@ mod tests {
 
     #[test]
     fn what_is_done_beside_the_tiers_is_typed_as_it_is_meant() {
-        for what in BESIDE {
+        for what in BESIDE.into_iter().chain(BESIDE_TESTS) {
             let words = ["dev", what.name()].into_iter().chain(what.arguments().iter().copied());
             assert_eq!(Cli::try_parse_from(words).expect("parses").what, what);
             assert!(CI.iter().any(|tier| tier.name() == what.name()));
