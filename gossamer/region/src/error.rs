@@ -11,7 +11,7 @@ pub enum Error {
     NoKeepers,
     /// The kernel is built without userfaultfd, or the container hides it.
     #[error(
-        "machine {machine} has no userfaultfd, which pages travel by: run on Linux 6.4 or later with CONFIG_USERFAULTFD, and in a container with a \
+        "machine {machine} has no userfaultfd, which pages travel by: run on Linux 5.19 or later with CONFIG_USERFAULTFD, and in a container with a \
          seccomp profile that lets it through"
     )]
     NoUserfaultfd {
@@ -28,7 +28,7 @@ pub enum Error {
         machine: u16,
     },
     /// The kernel has an older one.
-    #[error("the userfaultfd of machine {machine} lacks what regions need: run on Linux 6.4 or later")]
+    #[error("the userfaultfd of machine {machine} lacks what regions need: run on Linux 5.19 or later")]
     OldKernel {
         /// The machine.
         machine: u16,
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn old_kernel_names_machine_and_version() {
         let text = text(Failure::OldKernel);
-        for part in ["machine 3 ", "Linux 6.4 or later"] {
+        for part in ["machine 3 ", "Linux 5.19 or later"] {
             assert!(text.contains(part), "{part:?} is not in {text:?}");
         }
     }

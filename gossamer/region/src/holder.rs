@@ -19,6 +19,9 @@ pub(crate) trait Pages {
     /// Makes pages accessible in this state, with the bytes that they have here, and wakes who waits for them. Pages that are so
     /// already stay so.
     fn install(&mut self, run: Run, state: State);
+    /// As `install`, of pages that are to be so already. False, and nobody is woken: where pages cannot be installed to be read only, and the
+    /// system has taken one out of the address space.
+    fn install_again(&mut self, run: Run, state: State) -> bool;
     /// Makes pages that are Shared here writable, and wakes who waits for that.
     fn unprotect(&mut self, run: Run);
     /// From here on no thread writes these pages without a fault.
@@ -57,15 +60,17 @@ pub(crate) struct Holder {
     oldest: usize,
     /// Longest run that is asked for.
     longest: u32,
+    /// Whether pages can come to be read only. If not, all are asked for as if to be written.
+    can_share: bool,
 }
 
 impl Holder {
     /// Of a region of so many pages.
-    pub(crate) fn new(homes: Homes, machines: u16, pages: u32) -> Holder {
+    pub(crate) fn new(homes: Homes, machines: u16, pages: u32, can_share: bool) -> Holder {
         let states = vec![State::Invalid; pages as usize];
         let (streams, asked) = ([Stream::default(); STREAMS], BTreeMap::new());
         let prefetched = VecDeque::new();
-        Holder { homes, machines, states, asked, prefetched, streams, oldest: 0, longest: BLOCK_PAGES }
+        Holder { homes, machines, states, asked, prefetched, streams, oldest: 0, longest: BLOCK_PAGES, can_share }
     }
 
     #[cfg(test)]
@@ -91,15 +96,16 @@ impl Holder {
     /// taken it out of the address space.
     pub(crate) fn fault(&mut self, page: u32, write: bool, pages: &mut impl Pages, out: &mut Out) {
         let state = self.state(page);
-        if state == State::Modified || (state == State::Shared && !write) {
-            return pages.install(Run::one(page), state);
+        let is_here = state == State::Modified || (state == State::Shared && !write);
+        if is_here && pages.install_again(Run::one(page), state) {
+            return;
         }
         if self.is_asked(page) {
             return; // S2
         }
         let stream = self.stream(page);
         let count = self.streams[stream].count;
-        let run = self.ask(Run { first: page, count }, write, out);
+        let run = self.ask(Run { first: page, count }, write || !self.can_share, out);
         self.streams[stream].next = run.first + run.count;
     }
 
@@ -131,7 +137,7 @@ impl Holder {
             };
             let end = Run::block_end(page).min(pages.end);
             if self.state(page) == State::Invalid && !self.is_asked(page) {
-                let run = self.ask(Run { first: page, count: (end - page).min(self.longest) }, false, out);
+                let run = self.ask(Run { first: page, count: (end - page).min(self.longest) }, !self.can_share, out);
                 if let Some(pages) = self.prefetched.front_mut() {
                     pages.start = run.first + run.count;
                 }
@@ -178,7 +184,11 @@ impl Holder {
             }
             Message::Granted { run, grant } => {
                 match grant {
-                    Grant::Nothing => pages.install(run, self.state(run.first)),
+                    Grant::Nothing => {
+                        if !pages.install_again(run, self.state(run.first)) {
+                            pages.install(run, State::Invalid); // who waits faults again
+                        }
+                    }
                     Grant::Zeros => {
                         self.set(run, State::Modified);
                         pages.install(run, State::Modified);
@@ -226,6 +236,9 @@ mod tests {
     struct AtOnce;
     impl Pages for AtOnce {
         fn install(&mut self, _: Run, _: State) {}
+        fn install_again(&mut self, _: Run, state: State) -> bool {
+            state == State::Modified
+        }
         fn unprotect(&mut self, _: Run) {}
         fn protect(&mut self, _: Run) {}
         fn unmap(&mut self, _: Run) {}
@@ -246,7 +259,7 @@ mod tests {
 
     #[test]
     fn st1_6_runs_double_to_a_block() {
-        let mut holder = Holder::new(Homes::Spread, 2, 1000);
+        let mut holder = Holder::new(Homes::Spread, 2, 1000, true);
         let mut page = 0;
         let mut runs = vec![];
         while page < 320 {
@@ -261,7 +274,7 @@ mod tests {
 
     #[test]
     fn st1_6_a_stream_goes_on_behind_what_came() {
-        let mut holder = Holder::new(Homes::Spread, 2, 1000);
+        let mut holder = Holder::new(Homes::Spread, 2, 1000, true);
         assert_eq!((asked(&mut holder, 0, 64), asked(&mut holder, 1, 64), asked(&mut holder, 3, 2)), (1, 2, 4));
         assert_eq!(asked(&mut holder, 5, 64), 8, "two of four pages came");
         assert_eq!(asked(&mut holder, 500, 64), 1, "another place is another stream");
@@ -269,8 +282,24 @@ mod tests {
     }
 
     #[test]
+    fn st1_11_where_pages_cannot_be_shared_all_are_asked_for_as_if_to_be_written() {
+        let (mut holder, mut out) = (Holder::new(Homes::Spread, 2, 1000, false), Out::new());
+        let asks = |out: &mut Out| matches!(std::mem::take(out)[..], [(_, Message::Ask { write: true, .. })]);
+        holder.fault(0, false, &mut AtOnce, &mut out);
+        assert!(asks(&mut out));
+        let run = Run::one(0);
+        holder.receive(1, Message::Arrive { run, state: State::Modified }, &mut AtOnce, &mut Out::new());
+        holder.fault(0, false, &mut AtOnce, &mut out);
+        assert!(out.is_empty(), "it is here");
+        // Another machine can: from here on it is shared. Where the system has taken it away meanwhile, it comes back only to be written.
+        holder.receive(0, Message::Yield { run, to: 1, keep: true }, &mut AtOnce, &mut Out::new());
+        holder.fault(0, false, &mut AtOnce, &mut out);
+        assert!(asks(&mut out));
+    }
+
+    #[test]
     fn prefetch_asks_for_what_is_missing_only() {
-        let mut holder = Holder::new(Homes::Spread, 2, 1000);
+        let mut holder = Holder::new(Homes::Spread, 2, 1000, true);
         asked(&mut holder, 10, 1);
         let mut out = Out::new();
         holder.prefetch(0..130, &mut out);

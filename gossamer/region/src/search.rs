@@ -21,12 +21,15 @@ struct Memory {
     /// How often the page had been written when these bytes came.
     bytes: [u8; PAGES as usize],
     fetches: Vec<(Run, u16, State)>,
+    /// Where pages cannot be installed to be read only.
+    is_old: bool,
     /// Pages whose waiting threads go on.
     woken: Vec<u32>,
 }
 
 impl Pages for Memory {
     fn install(&mut self, run: Run, state: State) {
+        assert!(!self.is_old || state != State::Shared, "an old machine has asked to read");
         for page in run.pages() {
             // What is there stays as it is (EEXIST).
             if self.access[page as usize] == State::Invalid {
@@ -34,6 +37,19 @@ impl Pages for Memory {
             }
             self.woken.push(page);
         }
+    }
+
+    fn install_again(&mut self, run: Run, state: State) -> bool {
+        let is_gone = run.pages().any(|page| self.access[page as usize] == State::Invalid);
+        let is_refused = self.is_old && state == State::Shared && is_gone;
+        if !is_refused {
+            // What is there stays; else it is not Shared, or may be installed so.
+            match is_gone {
+                true => self.install(run, state),
+                false => self.woken.extend(run.pages()),
+            }
+        }
+        !is_refused
     }
 
     fn unprotect(&mut self, run: Run) {
@@ -97,7 +113,7 @@ impl World {
         };
         World {
             homes: vec![Home::new(homes, machines, PAGES); each],
-            holders: vec![Holder::new(homes, machines, PAGES).with_runs_of(pages); each],
+            holders: vec![Holder::new(homes, machines, PAGES, true).with_runs_of(pages); each],
             memories: vec![Memory::default(); each],
             threads: accesses.iter().map(thread).collect(),
             faults: vec![],
@@ -276,8 +292,18 @@ const WRITE: bool = true;
 
 /// Searches what these threads, each on a machine, may do in whatever order.
 fn search_all(machines: u16, pages: u32, homes: Homes, programs: &[&[(u16, &[bool])]]) {
+    search_with_old(&[], machines, pages, homes, programs);
+}
+
+/// The same, where some machines have old kernels.
+fn search_with_old(old: &[u16], machines: u16, pages: u32, homes: Homes, programs: &[&[(u16, &[bool])]]) {
     for program in programs {
-        let worlds = search(World::new(machines, pages, program, homes));
+        let mut first = World::new(machines, pages, program, homes);
+        for machine in old {
+            first.memories[usize::from(*machine)].is_old = true;
+            first.holders[usize::from(*machine)] = Holder::new(homes, machines, PAGES, false).with_runs_of(pages);
+        }
+        let worlds = search(first);
         println!("{worlds} worlds of {program:?}");
         assert!(worlds > 100, "{worlds}");
     }
@@ -303,4 +329,14 @@ fn st1_2_two_threads_of_a_machine_fault_on_one_page() {
     let programs: [&[(u16, &[bool])]; 2] =
         [&[(0, &[READ]), (0, &[WRITE]), (1, &[WRITE])], &[(0, &[WRITE]), (0, &[WRITE]), (1, &[READ])]];
     search_all(2, 1, Homes::Spread, &programs);
+}
+
+#[test]
+fn st1_11_every_order_ends_with_the_latest_bytes_where_kernels_are_old() {
+    let programs: [&[(u16, &[bool])]; 2] =
+        [&[(0, &[READ, WRITE]), (1, &[READ])], &[(0, &[WRITE, READ]), (1, &[WRITE])]];
+    for old in [&[0][..], &[1], &[0, 1]] {
+        search_with_old(old, 2, 1, Homes::At(0), &programs);
+    }
+    search_with_old(&[0], 2, 2, Homes::At(1), &[&[(0, &[READ]), (1, &[WRITE])]]);
 }

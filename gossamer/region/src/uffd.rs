@@ -1,7 +1,7 @@
 //! The system's side of page faults: userfaultfd(2), as much of it as regions use.
 //!
 //! One descriptor a process, never closed: were it closed before the views are unmapped, threads would read whatever lies there.
-//! Needs Linux 6.4 (`UFFDIO_CONTINUE_MODE_WP`).
+//! Needs Linux 5.19. Before 6.4 (`UFFDIO_CONTINUE_MODE_WP`) pages can only come writable: `can_share`.
 
 #![allow(unsafe_code)]
 
@@ -30,8 +30,9 @@ const FEATURES: u64 = FEATURE_PAGEFAULT_FLAG_WP
     | FEATURE_THREAD_ID
     | FEATURE_MINOR_SHMEM
     | FEATURE_EXACT_ADDRESS
-    | FEATURE_WP_HUGETLBFS_SHMEM
-    | FEATURE_WP_UNPOPULATED;
+    | FEATURE_WP_HUGETLBFS_SHMEM;
+/// Set by tests: as if the kernel were one before 6.4.
+const OLD_KERNEL: &str = "GOSSAMER_REGION_OLD_KERNEL";
 const REGISTER_MODES: u64 = 1 /* MISSING */ | 2 /* WP */ | 4 /* MINOR */;
 const CONTINUE_MODE_WP: u64 = 2;
 const WRITEPROTECT_MODE_WP: u64 = 1;
@@ -96,7 +97,10 @@ pub(crate) struct Fault {
 
 /// The descriptor.
 #[derive(Debug)]
-pub(crate) struct Uffd(File);
+pub(crate) struct Uffd {
+    file: File,
+    can_share: bool,
+}
 
 impl Span {
     fn of(range: &Range<usize>) -> Span {
@@ -105,20 +109,35 @@ impl Span {
 }
 
 impl Uffd {
-    /// Opens it, and asks for what regions need.
+    /// Opens it, and asks for what regions need, and for what makes them quicker.
     pub(crate) fn open() -> Result<Uffd, Failure> {
+        if std::env::var_os(OLD_KERNEL).is_none() {
+            match Uffd::with(FEATURES | FEATURE_WP_UNPOPULATED) {
+                Err(Failure::OldKernel) => {}
+                opened => return opened.map(|file| Uffd { file, can_share: true }),
+            }
+        }
+        Uffd::with(FEATURES).map(|file| Uffd { file, can_share: false })
+    }
+
+    /// Whether pages can be installed to be read only.
+    pub(crate) fn can_share(&self) -> bool {
+        self.can_share
+    }
+
+    fn with(features: u64) -> Result<File, Failure> {
         // SAFETY: what is done with the descriptor is `Uffd`'s to answer for.
         let fd = match unsafe { userfaultfd(UserfaultfdFlags::CLOEXEC) } {
             Err(Errno::PERM) => by_device()?,
             Err(Errno::NOSYS) => return Err(Failure::NoUserfaultfd),
             other => other.map_err(|errno| Failure::system(Doing::Open, errno))?,
         };
-        let mut handshake = Handshake { api: API, features: FEATURES, ioctls: 0 };
+        let mut handshake = Handshake { api: API, features, ioctls: 0 };
         // SAFETY: the opcode goes with the struct, which the system reads and writes.
         let shaken =
             unsafe { ioctl(&fd, Updater::<{ opcode::read_write::<Handshake>(GROUP, 0x3f) }, _>::new(&mut handshake)) };
         match shaken {
-            Ok(()) => Ok(Uffd(File::from(fd))),
+            Ok(()) => Ok(File::from(fd)),
             Err(Errno::INVAL) => Err(Failure::OldKernel),
             Err(errno) => Err(Failure::system(Doing::Handshake, errno)),
         }
@@ -131,18 +150,19 @@ impl Uffd {
     pub(crate) unsafe fn register(&self, range: &Range<usize>) -> Result<(), Errno> {
         let mut register = Register { span: Span::of(range), mode: REGISTER_MODES, ioctls: 0 };
         // SAFETY: the opcode goes with the struct; the range is as the caller says.
-        unsafe { ioctl(&self.0, Updater::<{ opcode::read_write::<Register>(GROUP, 0) }, _>::new(&mut register)) }
+        unsafe { ioctl(&self.file, Updater::<{ opcode::read_write::<Register>(GROUP, 0) }, _>::new(&mut register)) }
     }
 
-    /// Maps the pages that the file has, writable or not, and wakes who waits there. What is mapped already stays as it is.
+    /// Maps the pages that the file has, writable or not (if it can), and wakes who waits there. What is mapped already stays as it is.
     pub(crate) fn install(&self, range: Range<usize>, writable: bool) -> Result<(), Errno> {
         let mut at = range.start;
         while at < range.end {
             let mode = if writable { 0 } else { CONTINUE_MODE_WP };
             let mut asked = Continue { span: Span::of(&(at..range.end)), mode, mapped: 0 };
             // SAFETY: the opcode goes with the struct; the pages are those of the file that the range maps.
-            let done =
-                unsafe { ioctl(&self.0, Updater::<{ opcode::read_write::<Continue>(GROUP, 7) }, _>::new(&mut asked)) };
+            let done = unsafe {
+                ioctl(&self.file, Updater::<{ opcode::read_write::<Continue>(GROUP, 7) }, _>::new(&mut asked))
+            };
             at += usize::try_from(asked.mapped).unwrap_or(0);
             match done {
                 Ok(()) => return Ok(()),
@@ -164,7 +184,7 @@ impl Uffd {
             let mut asked = WriteProtect { span: Span::of(range), mode };
             // SAFETY: the opcode goes with the struct.
             let done = unsafe {
-                ioctl(&self.0, Updater::<{ opcode::read_write::<WriteProtect>(GROUP, 6) }, _>::new(&mut asked))
+                ioctl(&self.file, Updater::<{ opcode::read_write::<WriteProtect>(GROUP, 6) }, _>::new(&mut asked))
             };
             match done {
                 Err(Errno::AGAIN | Errno::INTR) => {}
@@ -176,13 +196,13 @@ impl Uffd {
     /// Who waits there tries again.
     pub(crate) fn wake(&self, range: Range<usize>) -> Result<(), Errno> {
         // SAFETY: the opcode goes with the struct, which the system reads.
-        unsafe { ioctl(&self.0, Setter::<{ opcode::read::<Span>(GROUP, 2) }, _>::new(Span::of(&range))) }
+        unsafe { ioctl(&self.file, Setter::<{ opcode::read::<Span>(GROUP, 2) }, _>::new(Span::of(&range))) }
     }
 
     /// Waits for faults, and puts them behind the others.
     pub(crate) fn read(&self, faults: &mut Vec<Fault>) -> Result<(), Errno> {
         let mut bytes = [0u8; 32 * size_of::<Event>()];
-        let got = rustix::io::retry_on_intr(|| rustix::io::read(&self.0, &mut bytes))?;
+        let got = rustix::io::retry_on_intr(|| rustix::io::read(&self.file, &mut bytes))?;
         for event in bytes[..got].chunks_exact(size_of::<Event>()) {
             let word = |at: usize| u64::from_ne_bytes(*event[at..].first_chunk().unwrap_or(&[0; 8]));
             if event[0] == EVENT_PAGEFAULT {

@@ -8,7 +8,9 @@
 
 #![allow(unsafe_code)]
 
+use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::ptr;
 use std::sync::Arc;
 
@@ -147,6 +149,20 @@ impl View {
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }
 
+    /// Whether all pages of a run are in the address space; false too where the system does not tell.
+    fn is_mapped(&self, run: Run) -> bool {
+        const WORD: usize = size_of::<u64>();
+        let mut words = vec![0; run.count as usize * WORD];
+        let first = self.addresses_of(run).start / crate::page::PAGE_BYTES;
+        let told =
+            File::open("/proc/self/pagemap").and_then(|map| map.read_exact_at(&mut words, (first * WORD) as u64));
+        // Bit 63 of each: the page is present.
+        told.is_ok()
+            && words
+                .chunks_exact(WORD)
+                .all(|word| u64::from_ne_bytes(*word.first_chunk().unwrap_or(&[0; WORD])) >> 63 == 1)
+    }
+
     fn or_end(&self, doing: &str, run: Run, done: Result<(), Errno>) {
         if let Err(errno) = done {
             let Range { start, end } = self.addresses_of(run);
@@ -163,6 +179,18 @@ impl Pages for View {
         }
         self.commit(run);
         self.or_end("installed", run, self.uffd.install(range, state == State::Modified));
+    }
+
+    fn install_again(&mut self, run: Run, state: State) -> bool {
+        if state != State::Shared || self.uffd.can_share() {
+            self.install(run, state);
+            return true;
+        }
+        let is_mapped = self.is_mapped(run);
+        if is_mapped {
+            self.install(run, State::Invalid); // who waits tries again
+        }
+        is_mapped
     }
 
     fn unprotect(&mut self, run: Run) {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use rig::{ROLES, Running, STRANGER, launcher, play, play_on, role, run};
+use rig::{ROLES, Running, STRANGER, SUITE, launcher, play, play_on, role, run};
 
 #[test]
 fn calls_reach_every_machine_in_order() {
@@ -245,6 +245,24 @@ fn when_one_machine_is_killed_all_end_and_the_launcher_says_which() {
 #[test]
 fn a_machine_that_dies_amid_misses_of_an_array_is_named() {
     kill_one("array-misses");
+}
+
+#[test]
+fn st1_11_regions_hold_where_kernels_are_old() {
+    let behaviours = [
+        "region_no_store",
+        "region_writers",
+        "region_system",
+        "region_threads",
+        "region_litmus",
+        "region_random",
+        "region_many",
+    ];
+    for fabric in ["shm", "tcp"] {
+        let options = ["--fabric", fabric, "--env", "GOSSAMER_REGION_OLD_KERNEL=1", "--env", "SUITE_EFFORT=small"];
+        let ended = run(launcher(2, &options, SUITE, &behaviours));
+        assert!(ended.status.success(), "over {fabric}: {ended:#?}");
+    }
 }
 
 /// ST1.12, G10.

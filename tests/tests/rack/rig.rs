@@ -10,6 +10,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 pub const LAUNCH: &str = env!("CARGO_BIN_EXE_test-launch");
 pub const ROLES: &str = env!("CARGO_BIN_EXE_test-roles");
+/// The behavioural suite.
+pub const SUITE: &str = env!("CARGO_BIN_EXE_test-suite");
 pub const STRANGER: &str = env!("CARGO_BIN_EXE_test-stranger");
 
 /// Far beyond what anything here takes, so that a hang fails instead of hanging.

@@ -315,7 +315,7 @@ pub(crate) fn map(region: u32, bytes: usize, offset: usize, homes: Homes) -> Res
         let kept = Kept {
             view: View::map(reserved, share, offset, uffd)?,
             home: Home::new(homes, machines, pages),
-            holder: Holder::new(homes, machines, pages),
+            holder: Holder::new(homes, machines, pages, uffd.can_share()),
             waiting: BTreeMap::new(),
             asks: HashMap::new(),
             recent: VecDeque::new(),
