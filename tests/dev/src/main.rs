@@ -135,10 +135,11 @@ const RUN: Build = Build { no_run: false };
 const BESIDE: [What; 4] =
     [What::Fallback(Build { no_run: true }), What::Asan(Build { no_run: true }), What::Loom, What::Miri];
 
-/// What it does beside the tests and what comes after them: machines of its own, with clocks that bear to be slow.
-const BESIDE_TESTS: [What; 1] = [What::Rdma { only: None }];
+/// What it does beside the tests and what comes after them: machines of its own, whose clocks bear to be slow, and tests that have run as
+/// they are, once more in other builds.
+const BESIDE_TESTS: [What; 3] = [What::Rdma { only: None }, What::Fallback(RUN), What::Asan(RUN)];
 
-/// The tiers of `ci`: the quick ones first, and those that something is done for beside them last.
+/// The tiers of `ci`: the quick ones first, and those that are run beside them last.
 const CI: [What; 16] = [
     What::Fmt,
     What::Unsafe,
@@ -267,7 +268,8 @@ fn ci(context: &Context, report: &mut Report, limit_s: u64) -> anyhow::Result<()
             report.run("build", || basic::build(context));
             lanes.push(Beside::start(context, &BESIDE_TESTS, beside::LATER, limit_s)?);
         }
-        report.run(what.name(), || match lanes.iter().find_map(|lane| lane.wait(&what)) {
+        // The later lane first: the one before it has built for it.
+        report.run(what.name(), || match lanes.iter().rev().find_map(|lane| lane.wait(&what)) {
             Some((true, done)) => {
                 let done = done?;
                 print!("{}", done.said);
