@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use crate::home::Out;
-use crate::message::{Grant, Message, State};
+use crate::message::{Access, Grant, Message, State};
 use crate::page::{BLOCK_PAGES, Homes, Run};
 
 /// The pages themselves.
@@ -60,7 +60,7 @@ pub(crate) struct Holder {
     oldest: usize,
     /// Longest run that is asked for.
     longest: u32,
-    /// Whether pages can come to be read only. If not, all are asked for as if to be written.
+    /// Whether pages can come to be read only. If not, nobody else has them then.
     can_share: bool,
 }
 
@@ -105,7 +105,7 @@ impl Holder {
         }
         let stream = self.stream(page);
         let count = self.streams[stream].count;
-        let run = self.ask(Run { first: page, count }, write || !self.can_share, out);
+        let run = self.ask(Run { first: page, count }, write, out);
         self.streams[stream].next = run.first + run.count;
     }
 
@@ -117,7 +117,12 @@ impl Holder {
         let count = (run.first..end).take_while(is_like).count() as u32;
         let run = Run { first: run.first, count: count.max(1) };
         self.asked.insert(run.first, run);
-        out.push((self.home(run.first), Message::Ask { run, write }));
+        let access = match write {
+            true => Access::Write,
+            false if self.can_share => Access::Read,
+            false => Access::Alone,
+        };
+        out.push((self.home(run.first), Message::Ask { run, access }));
         run
     }
 
@@ -137,7 +142,7 @@ impl Holder {
             };
             let end = Run::block_end(page).min(pages.end);
             if self.state(page) == State::Invalid && !self.is_asked(page) {
-                let run = self.ask(Run { first: page, count: (end - page).min(self.longest) }, !self.can_share, out);
+                let run = self.ask(Run { first: page, count: (end - page).min(self.longest) }, false, out);
                 if let Some(pages) = self.prefetched.front_mut() {
                     pages.start = run.first + run.count;
                 }
@@ -282,16 +287,16 @@ mod tests {
     }
 
     #[test]
-    fn st1_11_where_pages_cannot_be_shared_all_are_asked_for_as_if_to_be_written() {
+    fn st1_11_where_pages_cannot_be_shared_they_are_asked_for_alone() {
         let (mut holder, mut out) = (Holder::new(Homes::Spread, 2, 1000, false), Out::new());
-        let asks = |out: &mut Out| matches!(std::mem::take(out)[..], [(_, Message::Ask { write: true, .. })]);
+        let asks = |out: &mut Out| matches!(std::mem::take(out)[..], [(_, Message::Ask { access: Access::Alone, .. })]);
         holder.fault(0, false, &mut AtOnce, &mut out);
         assert!(asks(&mut out));
         let run = Run::one(0);
         holder.receive(1, Message::Arrive { run, state: State::Modified }, &mut AtOnce, &mut Out::new());
         holder.fault(0, false, &mut AtOnce, &mut out);
         assert!(out.is_empty(), "it is here");
-        // Another machine can: from here on it is shared. Where the system has taken it away meanwhile, it comes back only to be written.
+        // Another machine can: from here on it is shared. Where the system has taken it away meanwhile, it comes back alone.
         holder.receive(0, Message::Yield { run, to: 1, keep: true }, &mut AtOnce, &mut Out::new());
         holder.fault(0, false, &mut AtOnce, &mut out);
         assert!(asks(&mut out));
@@ -306,7 +311,7 @@ mod tests {
         let runs: Vec<Run> = out
             .iter()
             .map(|(_, message)| match message {
-                Message::Ask { run, write: false } => *run,
+                Message::Ask { run, access: Access::Read } => *run,
                 other => panic!("{other:?}"),
             })
             .collect();

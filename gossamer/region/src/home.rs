@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::message::{Grant, Message};
+use crate::message::{Access, Grant, Message};
 use crate::page::{Homes, Run};
 
 /// Machines that a region can span: as many as a word has bits.
@@ -30,7 +30,7 @@ struct Entry {
 struct Ask {
     from: u16,
     run: Run,
-    write: bool,
+    access: Access,
 }
 
 /// What has to be done for an asker, the same for all pages of a run.
@@ -105,7 +105,7 @@ impl Home {
     /// A message to this home.
     pub(crate) fn receive(&mut self, from: u16, message: Message, out: &mut Out) {
         match message {
-            Message::Ask { run, write } => self.ask(Ask { from, run, write }, out),
+            Message::Ask { run, access } => self.ask(Ask { from, run, access }, out),
             Message::Dropped { run } => self.dropped(from, run, out),
             Message::Done { run } => self.done(run, out),
             _ => unreachable!("{message:?} is not for a home"),
@@ -121,13 +121,13 @@ impl Home {
     }
 
     /// What the asker needs for this page, which is not busy.
-    fn way(&mut self, page: u32, from: u16, write: bool) -> Way {
+    fn way(&mut self, page: u32, from: u16, access: Access) -> Way {
         let Entry { holders, owner, is_modified, .. } = *self.entry(page);
         if holders == 0 {
             return Way::Zeros;
         }
         let has = holders & bit(from) != 0;
-        match (has, write) {
+        match (has, access.is_exclusive()) {
             (true, false) => Way::Nothing,
             (true, true) if is_modified => Way::Nothing,
             (true, true) => Way::Upgrade { drop: holders & !bit(from) },
@@ -139,21 +139,21 @@ impl Home {
     /// Begins with an ask for a page that is not busy, for as many pages of its run as go the same way. To write, none is taken from who
     /// writes it elsewhere but the first, which is needed (ST1.6).
     fn begin(&mut self, ask: Ask, out: &mut Out) {
-        let Ask { from, run, write } = ask;
-        let way = self.way(run.first, from, write);
+        let Ask { from, run, access } = ask;
+        let way = self.way(run.first, from, access);
         let mut count = 1;
         while count < run.count && way != Way::Nothing {
             let page = run.first + count;
             let entry = *self.entry(page);
-            let is_taken = write && entry.is_modified;
-            if entry.is_busy || is_taken || self.way(page, from, write) != way {
+            let is_taken = access == Access::Write && entry.is_modified;
+            if entry.is_busy || is_taken || self.way(page, from, access) != way {
                 break;
             }
             count += 1;
         }
         let run = Run { first: run.first, count };
         run.pages().for_each(|page| self.entry(page).is_busy = true);
-        let change = Change { ask: Ask { from, run, write }, way, awaited: way.drop() };
+        let change = Change { ask: Ask { from, run, access }, way, awaited: way.drop() };
         self.changes.insert(run.first, change);
         out.extend(machines_of(way.drop()).map(|machine| (machine, Message::Drop { run })));
         if way.drop() == 0 {
@@ -171,13 +171,13 @@ impl Home {
 
     /// All who had to have dropped the pages.
     fn proceed(Change { ask, way, .. }: Change, out: &mut Out) {
-        let Ask { from, run, write } = ask;
+        let Ask { from, run, access } = ask;
         let granted = |grant| (from, Message::Granted { run, grant });
         out.push(match way {
             Way::Nothing => granted(Grant::Nothing),
             Way::Zeros => granted(Grant::Zeros),
             Way::Upgrade { .. } => granted(Grant::Upgrade),
-            Way::Fetch { owner, .. } => (owner, Message::Yield { run, to: from, keep: !write }),
+            Way::Fetch { owner, .. } => (owner, Message::Yield { run, to: from, keep: !access.is_exclusive() }),
         });
     }
 
@@ -188,7 +188,7 @@ impl Home {
             entry.is_busy = false;
             match way {
                 Way::Nothing => {}
-                Way::Fetch { .. } if !ask.write => {
+                Way::Fetch { .. } if !ask.access.is_exclusive() => {
                     entry.holders |= bit(ask.from);
                     entry.is_modified = false;
                 }
@@ -244,8 +244,8 @@ mod tests {
 
     const PAGE: Run = Run { first: 3, count: 1 };
 
-    fn ask(home: &mut Home, from: u16, write: bool) {
-        home.receive(from, Message::Ask { run: PAGE, write }, &mut Out::new());
+    fn ask(home: &mut Home, from: u16, access: Access) {
+        home.receive(from, Message::Ask { run: PAGE, access }, &mut Out::new());
     }
 
     #[test]
@@ -253,15 +253,15 @@ mod tests {
         let mut home = Home::new(Homes::At(0), 4, 64);
         let done = |home: &mut Home| home.receive(0, Message::Done { run: PAGE }, &mut Out::new());
         assert_eq!(home.describe(3), "untouched");
-        ask(&mut home, 1, true);
+        ask(&mut home, 1, Access::Write);
         assert_eq!(home.describe(3), "untouched, machine 1 is to take it");
         done(&mut home);
         assert_eq!(home.describe(3), "modified on machine 1");
-        ask(&mut home, 2, false);
+        ask(&mut home, 2, Access::Read);
         assert_eq!(home.describe(3), "modified on machine 1, machine 1 is to give it to machine 2");
         done(&mut home);
         assert_eq!(home.describe(3), "shared on machine 1, 2");
-        ask(&mut home, 3, true);
+        ask(&mut home, 3, Access::Write);
         assert_eq!(home.describe(3), "shared on machine 1, 2, machine 2 is to drop it");
         home.receive(2, Message::Dropped { run: PAGE }, &mut Out::new());
         assert_eq!(home.describe(3), "shared on machine 1, 2, machine 1 is to give it to machine 3");

@@ -18,6 +18,25 @@ pub(crate) enum State {
     Modified,
 }
 
+/// What a machine asks for pages for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub(crate) enum Access {
+    /// To read them, as others may.
+    Read,
+    /// To write them.
+    Write,
+    /// To read them, where pages cannot come to be read only: so nobody else may have them.
+    Alone,
+}
+
+impl Access {
+    /// Whether nobody else has the pages then.
+    pub(crate) fn is_exclusive(self) -> bool {
+        self != Access::Read
+    }
+}
+
 /// What is granted without bytes of a holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -33,7 +52,7 @@ pub(crate) enum Grant {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Message {
     /// To the home: the first page of the run is wanted, the others would be welcome.
-    Ask { run: Run, write: bool },
+    Ask { run: Run, access: Access },
     /// The home to a holder: drop these pages, and say so.
     Drop { run: Run },
     /// To the home: they are dropped.
@@ -67,7 +86,7 @@ impl Message {
     /// With the region that it is about.
     pub(crate) fn encode(self, region: u32) -> [u8; MESSAGE_BYTES] {
         let (kind, small, machine) = match self {
-            Message::Ask { write, .. } => (0, u8::from(write), 0),
+            Message::Ask { access, .. } => (0, access as u8, 0),
             Message::Drop { .. } => (1, 0, 0),
             Message::Dropped { .. } => (2, 0, 0),
             Message::Yield { to, keep, .. } => (3, u8::from(keep), to),
@@ -92,7 +111,9 @@ impl Message {
         let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let run = Run { first: word(4), count: word(8) };
         let message = match (bytes[12], bytes[13]) {
-            (0, write @ 0..=1) => Message::Ask { run, write: write == 1 },
+            (0, 0) => Message::Ask { run, access: Access::Read },
+            (0, 1) => Message::Ask { run, access: Access::Write },
+            (0, 2) => Message::Ask { run, access: Access::Alone },
             (1, 0) => Message::Drop { run },
             (2, 0) => Message::Dropped { run },
             (3, keep @ 0..=1) => {
@@ -118,8 +139,9 @@ mod tests {
     fn messages_survive() {
         let run = Run { first: 0xfeed_0001, count: 64 };
         let all = [
-            Message::Ask { run, write: true },
-            Message::Ask { run, write: false },
+            Message::Ask { run, access: Access::Read },
+            Message::Ask { run, access: Access::Write },
+            Message::Ask { run, access: Access::Alone },
             Message::Drop { run },
             Message::Dropped { run },
             Message::Yield { run, to: 63, keep: true },
