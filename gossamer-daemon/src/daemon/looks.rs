@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gossamer::control::Look;
-use gossamer::view::source::{Parts, patience};
+use gossamer::view::source::{Parts, answer_limit};
 
 use super::Daemon;
 use super::connection::answer;
@@ -65,7 +65,7 @@ pub(super) fn serve(
         return answer(link, &Reply::Refused("this is no question to a machine".to_owned()));
     };
     let limit = Duration::from_millis(limit_ms.min(LIMIT_MS_MAX).into());
-    let mut waited_for = Parts::new(machines.iter().copied(), patience(asked, limit));
+    let mut waited_for = Parts::new(machines.iter().copied(), answer_limit(asked, limit));
     let (ask, told) = daemon.looks.open(program);
     let talk = || -> Result<Vec<u16>, WireError> {
         let mut silent = machines.clone();

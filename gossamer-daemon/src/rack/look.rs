@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use comm::secure::Key;
 use gossamer::control::Look;
 use gossamer::view::Source;
-use gossamer::view::source::{Answer, Parts, patience};
+use gossamer::view::source::{Answer, Parts, answer_limit};
 
 use super::ask::of_all;
 use crate::config::{Host, RackConfig};
@@ -76,7 +76,7 @@ impl OnRack {
         link.sender.send_message(&request).map_err(|error| error.to_string())?;
         // A host that goes on and on is left.
         let mut pieces: Vec<(u16, Vec<u8>, bool)> = Vec::new();
-        let until = Instant::now() + patience(look, limit) + WAY + self.rack.timeouts.silence();
+        let until = Instant::now() + answer_limit(look, limit) + WAY + self.rack.timeouts.silence();
         let silent = loop {
             if Instant::now() > until {
                 return Err("it does not come to an end".to_owned());

@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::source::{Answer, Parts, Source, patience};
+use super::source::{Answer, Parts, Source, answer_limit};
 use crate::control::Look;
 
 /// A part of an answer: whose, whether it is the last of it, and the bytes.
@@ -55,7 +55,7 @@ pub fn channel(machines: u16, wake: impl Fn() + Send + Sync + 'static) -> (Looke
 
 impl Source for Looker {
     fn look(&self, look: Look, limit: Duration) -> Answer {
-        let mut parts = Parts::new(0..self.machines, patience(look, limit));
+        let mut parts = Parts::new(0..self.machines, answer_limit(look, limit));
         let (tell, told) = mpsc::channel();
         let is_there = self.ask.lock().unwrap_or_else(PoisonError::into_inner).send((look, tell)).is_ok();
         (self.wake)();

@@ -40,14 +40,14 @@ impl Source for Here {
         let (tell, told) = mpsc::channel();
         let reply = move |bytes| drop(tell.send(bytes)); // who asked may have gone
         ANSWERS.get_or_init(Answers::default).answer(look, Box::new(reply));
-        let machines = told.recv_timeout(patience(look, limit)).ok().map(|bytes| (program.rack.machine(), bytes));
+        let machines = told.recv_timeout(answer_limit(look, limit)).ok().map(|bytes| (program.rack.machine(), bytes));
         Answer { machines: machines.into_iter().collect(), troubles: Vec::new() }
     }
 }
 
 /// How long to wait for the answer to a question.
 #[must_use]
-pub fn patience(look: Look, limit: Duration) -> Duration {
+pub fn answer_limit(look: Look, limit: Duration) -> Duration {
     match look {
         Look::Trace(time) => time + limit,
         Look::Sample | Look::Dump => limit,
@@ -67,9 +67,9 @@ const ANSWER_BYTES_MAX: usize = 1 << 30;
 impl Parts {
     /// For the answers of these machines, which may take so long.
     #[must_use]
-    pub fn new(machines: impl IntoIterator<Item = u16>, patience: Duration) -> Parts {
+    pub fn new(machines: impl IntoIterator<Item = u16>, limit: Duration) -> Parts {
         let machines = machines.into_iter().map(|machine| (machine, Vec::new(), false)).collect();
-        Parts { machines, until: Instant::now() + patience }
+        Parts { machines, until: Instant::now() + limit }
     }
 
     /// A part has come.

@@ -118,13 +118,13 @@ impl Machine {
     }
 
     /// As `get`. The read fails where `is_there` says so.
-    fn get(&self, name: Name, patience: Duration, is_there: bool) -> Option<Block> {
+    fn get(&self, name: Name, limit: Duration, is_there: bool) -> Option<Block> {
         loop {
             if let Some(block) = self.find(name) {
                 return Some(block);
             }
             let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-            let (turn, before) = self.shelf.lock().unwrap().begin(name, number, self.now, patience, promise);
+            let (turn, before) = self.shelf.lock().unwrap().begin(name, number, self.now, limit, promise);
             drop(before);
             match turn {
                 Turn::Fetch => return self.read(name, number, is_there),
@@ -181,18 +181,18 @@ fn loom_dr19_eviction_takes_nothing_from_readers() {
 #[test]
 fn loom_dr4_reads_that_fail_hold_up_nobody() {
     let now = Instant::now();
-    for patience in [FOR_EVER, Duration::ZERO] {
+    for limit in [FOR_EVER, Duration::ZERO] {
         explore(move || {
             let machine = Machine::new(now, 7);
             let fails = Arc::clone(&machine);
             let failing = thread::spawn(move || {
                 // It may find what the other one has read.
-                assert!(fails.get(name(1), patience, false).is_none_or(|block| block.read() == 7));
+                assert!(fails.get(name(1), limit, false).is_none_or(|block| block.read() == 7));
             });
-            assert_eq!(machine.get(name(1), patience, true).unwrap().read(), 7);
+            assert_eq!(machine.get(name(1), limit, true).unwrap().read(), 7);
             failing.join().unwrap();
             // A failure leaves nothing behind, and takes no copy away.
-            assert_eq!(machine.get(name(1), patience, true).unwrap().read(), 7);
+            assert_eq!(machine.get(name(1), limit, true).unwrap().read(), 7);
         });
     }
 }

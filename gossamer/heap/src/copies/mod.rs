@@ -38,7 +38,7 @@ pub(crate) use room::{make_room, reserve};
 pub(crate) type Pin = Rc<Arc<Block>>;
 
 /// Who finds that another one has been reading for so long reads for itself: the other one's worker may be computing.
-const PATIENCE: Duration = Duration::from_millis(1);
+const FETCH_LIMIT: Duration = Duration::from_millis(1);
 const SHARDS: usize = 64;
 
 type Own = HashMap<At, (Version, Pin), FixedState>;
@@ -105,13 +105,13 @@ pub(crate) fn get(name: Name, layout: Layout) -> Result<Pin, Fault> {
             return Ok(pin);
         }
         let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        let (turn, before) = shard(name.at).begin(name, number, Instant::now(), PATIENCE, trust::promise);
+        let (turn, before) = shard(name.at).begin(name, number, Instant::now(), FETCH_LIMIT, trust::promise);
         // Outside of the lock.
         drop(before);
         match turn {
             Turn::Fetch => return read(name, layout, number),
             // Kept, dropped, or too slow: look again.
-            Turn::Wait(pending) => drop(pending.wait_timeout(PATIENCE)),
+            Turn::Wait(pending) => drop(pending.wait_timeout(FETCH_LIMIT)),
             Turn::Look => {}
         }
     }
@@ -124,7 +124,7 @@ fn read(name: Name, layout: Layout, number: u64) -> Result<Pin, Fault> {
     let mut block = Block::new(layout, number).map_err(Fault::Room)?;
     let mut told = Instant::now();
     let goes_on = || {
-        if told.elapsed() > PATIENCE / 4 {
+        if told.elapsed() > FETCH_LIMIT / 4 {
             told = Instant::now();
             shard(name.at).goes_on(name, number, told);
         }

@@ -63,12 +63,12 @@ impl<B, W> Shelf<B, W> {
         name: Name,
         number: u64,
         now: Instant,
-        patience: Duration,
+        limit: Duration,
         waits: impl FnOnce() -> (W, P),
     ) -> (Turn<P>, Option<Copy<B, W>>) {
         match self.0.get_mut(&name.at) {
             Some(copy) if copy.version == name.version => match &mut copy.state {
-                State::Fetching { since, waiting, .. } if now.saturating_duration_since(*since) < patience => {
+                State::Fetching { since, waiting, .. } if now.saturating_duration_since(*since) < limit => {
                     let (waiter, pending) = waits();
                     waiting.push(waiter);
                     (Turn::Wait(pending), None)
@@ -143,7 +143,7 @@ impl<B, W> Shelf<B, W> {
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(1);
+    const FETCH_LIMIT: Duration = Duration::from_secs(1);
 
     fn name(version: u64) -> Name {
         Name { at: At::new(1, 16), version: Version::new(version).unwrap() }
@@ -163,7 +163,7 @@ mod tests {
         /// What one is told to do, in a word, at a second.
         fn begin(&mut self, version: u64, number: u64, second: u64) -> &'static str {
             let now = self.start + Duration::from_secs(second);
-            match self.shelf.begin(name(version), number, now, PATIENCE, || (number, ())).0 {
+            match self.shelf.begin(name(version), number, now, FETCH_LIMIT, || (number, ())).0 {
                 Turn::Fetch => "fetch",
                 Turn::Wait(()) => "wait",
                 Turn::Look => "look",
@@ -201,7 +201,7 @@ mod tests {
         let mut machine = Machine::new();
         assert_eq!((machine.begin(5, 1, 0), machine.begin(5, 2, 0)), ("fetch", "wait"));
         let now = machine.start;
-        let (turn, before) = machine.shelf.begin(name(6), 3, now, PATIENCE, || (3, ()));
+        let (turn, before) = machine.shelf.begin(name(6), 3, now, FETCH_LIMIT, || (3, ()));
         assert!(
             matches!(turn, Turn::Fetch) && before.is_some(),
             "who waits for the old one is told, by the drop of it (L2)"
