@@ -5,7 +5,7 @@ mod common;
 use std::cell::Cell;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
@@ -27,6 +27,15 @@ fn connected() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(LOOPBACK).unwrap();
     let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     (one, listener.accept().unwrap().0)
+}
+
+/// An address that refuses connections: it is bound, so that nobody else comes to listen there, and nobody listens.
+fn address_without_listener() -> (OwnedFd, SocketAddr) {
+    use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
+    let held = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&held, &LOOPBACK.parse::<SocketAddr>().unwrap()).unwrap();
+    let address = getsockname(&held).unwrap().try_into().unwrap();
+    (held, address)
 }
 
 /// Sends back what comes until the other side has closed.
@@ -301,7 +310,7 @@ fn t15_a_broken_connection_is_told_to_who_waits() {
         drop(other);
         assert_eq!(reader.join().unwrap(), Err(ErrorKind::ConnectionReset));
     }
-    let refused = TcpListener::bind(LOOPBACK).unwrap().local_addr().unwrap();
+    let (_held, refused) = address_without_listener();
     let connect = move || TcpStream::connect(refused).map(|_| ()).map_err(|error| error.kind());
     assert_eq!(pool.spawn(connect).join().unwrap(), Err(ErrorKind::ConnectionRefused));
     let soon = Duration::from_secs(5);
