@@ -7,18 +7,19 @@
 
 use std::borrow::Borrow;
 use std::marker::PhantomData;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use crate::api::trust::Trust;
 use crate::error::Error;
 use crate::noref::NoRef;
+use crate::property::{Header, Property};
 use crate::request::Fault;
 use crate::runtime::worker::lines::LatchKind;
 use crate::runtime::worker::{self, Context, Worker};
 use crate::tasks::deliver::call_back;
 use crate::tasks::latch::Latch;
 use crate::tasks::together::{
-    Failure, Job, Outcome, Part, Parts, Route, kind_of, together_and_call_back, together_and_wait,
+    Failure, Job, Outcome, Part, Parts, Route, kind_of, run_on, together_and_call_back, together_and_wait,
 };
 
 /// Trusts that can be named in one call of [`together`]: a tuple of two to eight `&Trust<Latch<_>>`, an array or a slice of
@@ -33,7 +34,7 @@ pub trait Several: sealed::Several {}
 
 /// Which closure arguments the values of a set of trusts are.
 pub(crate) mod sealed {
-    use super::{LatchKind, NonNull, Parts};
+    use super::{FreeHere, LatchKind, NonNull, Parts, Worker};
 
     pub trait Several {
         /// The types of the values.
@@ -43,6 +44,9 @@ pub(crate) mod sealed {
         type Parts: Parts;
         /// The properties, in the order of the arguments.
         fn parts(&self) -> Self::Parts;
+        /// The values, in the order of the arguments, if they are few, of different properties of this thread's own trustee, and free.
+        #[expect(private_interfaces, reason = "nobody outside can name it, nor has to")]
+        fn free_here(&self, worker: &Worker) -> Option<FreeHere>;
     }
 
     pub trait Values: 'static {
@@ -68,6 +72,12 @@ macro_rules! tuples {
             type Parts = [Part; [$($at),+].len()];
             fn parts(&self) -> Self::Parts {
                 [$(Part::new::<$name>(self.$at.parts(), $at)),+]
+            }
+            #[expect(private_interfaces, reason = "as in the trait")]
+            #[inline(always)]
+            fn free_here(&self, worker: &Worker) -> Option<FreeHere> {
+                let mut found = FreeHere::new();
+                ($(found.add(worker, self.$at))&&+).then_some(found)
             }
         }
         impl<$($name: 'static),+> sealed::Values for ($($name,)+) {
@@ -130,6 +140,12 @@ macro_rules! lists {
                 let of: fn(&Self) -> Self::Parts = $of;
                 of(self)
             }
+            #[expect(private_interfaces, reason = "as in the trait")]
+            #[inline(always)]
+            fn free_here(&self, worker: &Worker) -> Option<FreeHere> {
+                let mut found = FreeHere::new();
+                self.iter().all(|trust| found.add(worker, trust.borrow())).then_some(found)
+            }
         }
     )+};
 }
@@ -137,6 +153,44 @@ lists! {
     [const N: usize] [&Trust<Latch<T>>; N], [T; N], [Part; N], |all| std::array::from_fn(|at| part_of::<T>(at, &all[at]));
     [] &[&Trust<Latch<T>>], Vec<T>, Vec<Part>, |all| all.iter().enumerate().map(|(at, one)| part_of::<T>(at, one)).collect();
     [] &[Trust<Latch<T>>], Vec<T>, Vec<Part>, |all| all.iter().enumerate().map(|(at, one)| part_of::<T>(at, one)).collect();
+}
+
+/// So many values are looked for before they are brought in order.
+const FEW: usize = 8;
+
+/// Free values of this thread's own trustee, of different properties.
+pub(crate) struct FreeHere {
+    values: [NonNull<()>; FEW],
+    properties: [*mut Header; FEW],
+    count: usize,
+}
+
+impl FreeHere {
+    #[inline(always)]
+    fn new() -> Self {
+        FreeHere { values: [NonNull::dangling(); FEW], properties: [ptr::null_mut(); FEW], count: 0 }
+    }
+
+    /// False where this one needs more than a look: it is of another trustee, in use, poisoned, named before, or one too many.
+    #[inline(always)]
+    fn add<T: 'static>(&mut self, worker: &Worker, trust: &Trust<Latch<T>>) -> bool {
+        let (property, _) = trust.parts();
+        if !trust.is_at(worker) || self.count == FEW || self.properties[..self.count].contains(&property) {
+            return false;
+        }
+        // SAFETY: live, for this is a trust of it; of this trustee and type; the context is free, so nothing borrows it.
+        let value = unsafe {
+            if (*property).is_poisoned() || worker.launches.lines.has(property) {
+                return false;
+            }
+            Property::<Latch<T>>::value(property).get()
+        };
+        let Some(value) = value else { return false };
+        self.values[self.count] = NonNull::from(value).cast();
+        self.properties[self.count] = property;
+        self.count += 1;
+        true
+    }
 }
 
 /// The closure, and which values it is given.
@@ -338,6 +392,7 @@ pub(super) unsafe fn send<P: Parts, J: Job>(
     }
 }
 
+#[inline(always)]
 fn act<S, U, F>(call: &str, trusts: &S, f: F) -> Told<U>
 where
     S: Several,
@@ -347,8 +402,17 @@ where
     worker::with(|worker| {
         worker.assert_may_wait(call);
         refuse_holder(worker, call);
-        let route = Route::new(worker, trusts.parts())?;
         let job = OnValues::<S::Values, F, U>::new(f);
+        if let Some(found) = trusts.free_here(worker) {
+            // SAFETY: the values that the job is for, in their order, which nobody else has.
+            let outcome = match unsafe { run_on(worker, job, &found.values[..found.count]) } {
+                Ok(value) => Ok(value),
+                Err(payload) => Err(Route::new(worker, trusts.parts())?.after_panic(worker, payload)),
+            };
+            worker.count_run_here();
+            return Ok(outcome);
+        }
+        let route = Route::new(worker, trusts.parts())?;
         // SAFETY: trusts of these latches, which the caller lends for as long as this waits; `Several` asks for `Send`.
         Ok(unsafe { together_and_wait(worker, route, job) })
     })

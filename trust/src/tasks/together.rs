@@ -212,7 +212,11 @@ fn gathered(client: TrusteeId, token: u64, has: &[Part], on: &'static LatchKind)
 /// # Safety
 /// As [`Job::run`].
 #[inline(always)]
-unsafe fn run_on<J: Job>(worker: &Worker, job: J, values: &[NonNull<()>]) -> Result<J::Output, Box<dyn Any + Send>> {
+pub(crate) unsafe fn run_on<J: Job>(
+    worker: &Worker,
+    job: J,
+    values: &[NonNull<()>],
+) -> Result<J::Output, Box<dyn Any + Send>> {
     // SAFETY: the caller's promise.
     worker.delegated(|| catch_unwind(AssertUnwindSafe(|| unsafe { job.run(values) })))
 }
@@ -249,8 +253,7 @@ pub(crate) unsafe fn together_and_wait<P: Parts, J: Job>(
 ) -> Outcome<J::Output> {
     if route.is_all_here(worker) && route.finds_free(worker)? {
         let outcome = route.run(worker, job);
-        worker.shared.counters.requests_run_here.add(1);
-        worker.after_run_here();
+        worker.count_run_here();
         return outcome;
     }
     wait_for_earlier(worker, route.parts.as_ref());
@@ -311,8 +314,7 @@ pub(crate) unsafe fn together_and_call_back<P: Parts, J: Job>(
         if let Visited::Done = at.arrive(worker) {
             at.go_back(worker);
         }
-        worker.shared.counters.requests_run_here.add(1);
-        worker.after_run_here();
+        worker.count_run_here();
     } else if is_free {
         at.go_on(worker);
         worker.settle();

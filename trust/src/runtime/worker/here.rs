@@ -143,6 +143,13 @@ impl Worker {
         })
     }
 
+    /// A call on this very trustee has run, in free context, but for [`run_alone`](Self::run_alone), which counts by itself.
+    #[inline(always)]
+    pub(crate) fn count_run_here(&self) {
+        self.shared.counters.requests_run_here.add(1);
+        self.after_run_here();
+    }
+
     /// Does what was put off, and lets others have their turn now and then.
     #[inline(always)]
     pub(crate) fn after_run_here(&self) {

@@ -133,7 +133,7 @@ impl<P: Parts> Route<P> {
 
     /// Poisons what is here; the others hear of it on the way back (J5).
     #[cold]
-    pub(super) fn after_panic(&self, worker: &Worker, payload: Box<dyn Any + Send>) -> Box<Failure> {
+    pub(crate) fn after_panic(&self, worker: &Worker, payload: Box<dyn Any + Send>) -> Box<Failure> {
         for part in self.parts.as_ref() {
             if part.trustee == worker.home.get() {
                 worker.poison(part.property, &*payload);
