@@ -66,7 +66,9 @@ where
     if place.machine == program().rack.machine {
         return trust::spawn_on(&trustee, f);
     }
-    trust::spawn(move || value_of(trust::link::call(trustee, f), place))
+    // On its way before fibers of this worker that compute have their turn, and before the caller goes on.
+    let wait = trust::link::begin(trustee, f);
+    trust::spawn(move || value_of(wait(), place))
 }
 
 /// As [`spawn_on`], with an argument that travels serialised, as does the result: so strings, vectors, maps and all that serde knows may pass,

@@ -34,6 +34,8 @@ pub(crate) trait Pages {
 
 /// Runs that may be under way for more to be asked for before anybody faults on it.
 const ASKED_BEFOREHAND: usize = 16;
+/// Runs that are asked for beforehand at a fault that goes on with a stream of the longest runs, to read: they come while the thread computes.
+const AHEAD: u32 = 4;
 /// Streams of faults, page after page, that are seen at the same time.
 const STREAMS: usize = 8;
 
@@ -43,6 +45,15 @@ struct Stream {
     next: u32,
     /// Pages of its last run.
     count: u32,
+}
+
+impl Stream {
+    /// Whether this run was asked for by it, the last or one of those before.
+    fn has_asked(&self, run: Run) -> bool {
+        let ahead = if self.count == BLOCK_PAGES { AHEAD * BLOCK_PAGES } else { 0 };
+        let end = run.first + run.count;
+        self.count > 0 && end <= self.next && self.next <= end + ahead
+    }
 }
 
 /// What one machine has of one region.
@@ -73,7 +84,7 @@ impl Holder {
         Holder { homes, machines, states, asked, prefetched, streams, oldest: 0, longest: BLOCK_PAGES, can_share }
     }
 
-    #[cfg(test)]
+    /// That asks for so many pages at a time at most.
     pub(crate) fn with_runs_of(self, longest: u32) -> Holder {
         Holder { longest, ..self }
     }
@@ -106,7 +117,24 @@ impl Holder {
         let stream = self.stream(page);
         let count = self.streams[stream].count;
         let run = self.ask(Run { first: page, count }, write, out);
-        self.streams[stream].next = run.first + run.count;
+        let mut next = run.first + run.count;
+        if !write && count == BLOCK_PAGES {
+            next = self.ask_ahead(next, out);
+        }
+        self.streams[stream].next = next;
+    }
+
+    /// Asks to read what follows, as far as it is not here. Returns what is behind that.
+    fn ask_ahead(&mut self, mut next: u32, out: &mut Out) -> u32 {
+        for _ in 0..AHEAD {
+            let is_wanted = (next as usize) < self.states.len() && self.state(next) == State::Invalid;
+            if !is_wanted || self.is_asked(next) {
+                break;
+            }
+            let run = self.ask(Run { first: next, count: BLOCK_PAGES }, false, out);
+            next = run.first + run.count;
+        }
+        next
     }
 
     /// Asks for as much of this run as is like its first page. Returns that.
@@ -219,7 +247,7 @@ impl Holder {
     fn done(&mut self, run: Run, out: &mut Out) {
         if let Some(asked) = self.asked.remove(&run.first)
             && asked.count > run.count
-            && let Some(stream) = self.streams.iter_mut().find(|stream| stream.next == asked.first + asked.count)
+            && let Some(stream) = self.streams.iter_mut().find(|stream| stream.has_asked(asked))
         {
             // It goes on where less came than was asked for.
             stream.next = run.first + run.count;
@@ -252,14 +280,27 @@ mod tests {
         }
     }
 
-    /// What is asked for at a fault on `page`, which is granted as far as `grant` says.
-    fn asked(holder: &mut Holder, page: u32, grant: u32) -> u32 {
+    /// What is asked for at a fault on `page`, each of which is granted as far as `grant` says.
+    fn all_asked(holder: &mut Holder, page: u32, grant: u32) -> Vec<u32> {
         let mut out = Out::new();
         holder.fault(page, false, &mut AtOnce, &mut out);
-        let [(_, Message::Ask { run, .. })] = out[..] else { panic!("{out:?}") };
-        let got = Run { count: run.count.min(grant), ..run };
-        holder.receive(1, Message::Arrive { run: got, state: State::Shared }, &mut AtOnce, &mut out);
-        run.count
+        let ask = |(_, message): &(u16, Message)| match message {
+            Message::Ask { run, access: Access::Read } => *run,
+            other => panic!("{other:?}"),
+        };
+        let runs: Vec<Run> = out.iter().map(ask).collect();
+        for run in &runs {
+            let got = Run { count: run.count.min(grant), ..*run };
+            holder.receive(1, Message::Arrive { run: got, state: State::Shared }, &mut AtOnce, &mut out);
+        }
+        runs.iter().map(|run| run.count).collect()
+    }
+
+    /// As well, where one run is asked for.
+    fn asked(holder: &mut Holder, page: u32, grant: u32) -> u32 {
+        let all = all_asked(holder, page, grant);
+        let [one] = all[..] else { panic!("{all:?}") };
+        one
     }
 
     #[test]
@@ -267,14 +308,33 @@ mod tests {
         let mut holder = Holder::new(Homes::Spread, 2, 1000, true);
         let mut page = 0;
         let mut runs = vec![];
-        while page < 320 {
+        while page < 63 {
             let run = asked(&mut holder, page, 64);
             assert!(page / 64 == (page + run - 1) / 64, "a run lies in one block");
             runs.push(run);
             page += run;
         }
-        assert_eq!(runs[..7], [1, 2, 4, 8, 16, 32, 1]);
-        assert_eq!(runs[7..], [64, 64, 64, 64]);
+        assert_eq!(runs, [1, 2, 4, 8, 16, 32]);
+        assert_eq!(all_asked(&mut holder, 63, 64), [1, 64, 64, 64, 64], "four blocks beforehand");
+        assert_eq!(all_asked(&mut holder, 320, 64), [64; 5]);
+        assert_eq!(all_asked(&mut holder, 640, 64), [64; 5]);
+        assert_eq!(all_asked(&mut holder, 960, 64), [40], "to the end of the region");
+    }
+
+    #[test]
+    fn st1_6_a_stream_goes_on_where_less_came_of_what_was_asked_for_beforehand() {
+        let mut holder = Holder::new(Homes::Spread, 2, 1000, true);
+        for page in [0, 1, 3, 7, 15, 31] {
+            asked(&mut holder, page, 64);
+        }
+        let mut out = Out::new();
+        holder.fault(63, false, &mut AtOnce, &mut out);
+        let runs = [(63, 1), (64, 64), (128, 64), (192, 2), (256, 64)];
+        for (first, count) in runs {
+            let run = Run { first, count };
+            holder.receive(1, Message::Arrive { run, state: State::Shared }, &mut AtOnce, &mut out);
+        }
+        assert_eq!(all_asked(&mut holder, 194, 64), [62], "what is behind it is here");
     }
 
     #[test]

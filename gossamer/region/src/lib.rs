@@ -32,6 +32,8 @@ mod error;
 mod holder;
 mod home;
 mod keeper;
+#[doc(hidden)]
+pub mod link;
 mod message;
 mod page;
 mod plain;

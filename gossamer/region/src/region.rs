@@ -14,7 +14,7 @@ use crate::page::{Homes, PAGE_BYTES};
 use crate::plain::Plain;
 use crate::span::Span;
 use crate::stats::Stats;
-use crate::view::Reserved;
+use crate::view::{Place, Reserved};
 
 /// Where regions may begin, one after the other: addresses that neither the system nor sanitizers give away by themselves.
 const WINDOWS: Range<usize> = 0x2000_0000_0000..0x5000_0000_0000;
@@ -115,6 +115,28 @@ impl Region {
         Ok(Region { number, address, bytes: bytes_given, used: gossamer::entrust(0) })
     }
 
+    /// A region in the place of these pages.
+    pub(crate) fn over(pages: Range<usize>) -> Result<Region, Error> {
+        let (bytes, address) = (pages.len(), pages.start);
+        let machines = gossamer::rack().machines().len() as u16;
+        let (number, offset) = match machines {
+            1 => {
+                let place = Place::Instead(pages);
+                place.reserve().and_then(Reserved::map_alone).map_err(|failure| failure.of(0, bytes, address, 1))?;
+                return Ok(Region { number: 0, address, bytes, used: gossamer::entrust(bytes) });
+            }
+            _ if !link::has_keepers() => return Err(Error::NoKeepers),
+            _ => Region::give(bytes)?,
+        };
+        Region::map(number, offset, machines, &Place::Instead(pages), Homes::default())
+            .map_err(|(machine, failure)| failure.of(machine, bytes, address, 1))?;
+        Ok(Region { number, address, bytes, used: gossamer::entrust(bytes) })
+    }
+
+    pub(crate) fn address(&self) -> usize {
+        self.address
+    }
+
     fn make_alone(bytes: usize) -> Result<(u32, usize), Error> {
         let mut given = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if bytes > BYTES_MAX - given.1 {
@@ -137,29 +159,41 @@ impl Region {
     }
 
     fn make(bytes: usize, homes: Homes, machines: u16) -> Result<(u32, usize), Error> {
-        let given = on(0, move || keeper::give(bytes));
-        let (number, offset) = given.map_err(|taken| Error::Bytes { bytes, taken, most: BYTES_MAX })?;
+        let (number, offset) = Region::give(bytes)?;
         let mut failed = None;
         for (tried, window) in WINDOWS.step_by(WINDOW_BYTES).enumerate() {
             let address = window + offset;
-            let refused = (0..machines).find_map(|machine| {
-                on(machine, move || keeper::reserve(number, address, bytes)).err().map(|failure| (machine, failure))
-            });
-            let Some((machine, failure)) = refused else {
-                return (0..machines)
-                    .try_for_each(|machine| {
-                        let mapped = on(machine, move || keeper::map(number, bytes, offset, homes));
-                        mapped.map_err(|failure| failure.of(machine, bytes, address, tried + 1))
-                    })
-                    .map(|()| (number, address));
-            };
-            (0..machine).for_each(|machine| on(machine, move || keeper::unreserve(number)));
-            failed = Some(failure.of(machine, bytes, address, tried + 1));
-            if failure != Failure::Taken {
+            let place = Place::Free(address..address + bytes);
+            match Region::map(number, offset, machines, &place, homes) {
+                Ok(()) => return Ok((number, address)),
+                Err((machine, failure)) => failed = Some((failure, failure.of(machine, bytes, address, tried + 1))),
+            }
+            if failed.as_ref().is_some_and(|(failure, _)| *failure != Failure::Taken) {
                 break;
             }
         }
-        Err(failed.unwrap_or(Error::NoKeepers))
+        Err(failed.map_or(Error::NoKeepers, |(_, error)| error))
+    }
+
+    /// A number, and where it lies in the shares.
+    fn give(bytes: usize) -> Result<(u32, usize), Error> {
+        let given = on(0, move || keeper::give(bytes.next_multiple_of(SHARE_UNIT_BYTES)));
+        given.map_err(|taken| Error::Bytes { bytes, taken, most: BYTES_MAX })
+    }
+
+    /// Maps it on all machines, or on none; then, which one could not.
+    fn map(number: u32, offset: usize, machines: u16, place: &Place, homes: Homes) -> Result<(), (u16, Failure)> {
+        let bytes = place.range().len();
+        for machine in 0..machines {
+            let place = place.clone();
+            if let Err(failure) = on(machine, move || keeper::reserve(number, &place)) {
+                (0..machine).for_each(|machine| on(machine, move || keeper::unreserve(number)));
+                return Err((machine, failure));
+            }
+        }
+        (0..machines).try_for_each(|machine| {
+            on(machine, move || keeper::map(number, bytes, offset, homes)).map_err(|failure| (machine, failure))
+        })
     }
 
     /// Its length in bytes.

@@ -26,6 +26,31 @@ use crate::page::Run;
 use crate::stats::COUNTERS;
 use crate::uffd::Uffd;
 
+/// Where a region is to be.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// Where nothing is.
+    Free(Range<usize>),
+    /// In the place of what is there, which nobody uses any more.
+    Instead(Range<usize>),
+}
+
+impl Place {
+    pub(crate) fn range(&self) -> &Range<usize> {
+        let (Place::Free(range) | Place::Instead(range)) = self;
+        range
+    }
+
+    pub(crate) fn reserve(&self) -> Result<Reserved, Failure> {
+        if let Place::Instead(range) = self {
+            // SAFETY: whole pages, that nobody uses any more (`link::over`).
+            unsafe { munmap(ptr::with_exposed_provenance_mut(range.start), range.len()) }
+                .map_err(|errno| Failure::system(Doing::Map, errno))?;
+        }
+        Reserved::at(self.range().clone())
+    }
+}
+
 /// Addresses that nobody else of the process gets, and nobody touches.
 #[derive(Debug)]
 pub(crate) struct Reserved(Range<usize>);

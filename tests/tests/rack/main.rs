@@ -263,6 +263,40 @@ fn a_machine_that_dies_amid_faults_of_a_region_is_named() {
 }
 
 #[test]
+fn fibers_of_other_machines_start_while_this_one_computes() {
+    let folder = tempfile::tempdir().unwrap();
+    for fabric in ["shm", "tcp"] {
+        let paths =
+            ["one", "two"].map(|name| folder.path().join(format!("{fabric}-{name}")).to_str().unwrap().to_owned());
+        let program =
+            Running::start(launcher(2, &["--fabric", fabric], ROLES, &["starts-at-once", &paths[0], &paths[1]]));
+        let ended = program.end();
+        assert!(ended.status.success() && ended.stdout.ends_with("made\n"), "{ended:#?}");
+    }
+}
+
+/// ST1.12.
+#[test]
+fn a_fault_that_waits_for_a_keeper_that_is_stuck_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    for fabric in ["shm", "tcp"] {
+        let path = folder.path().join(fabric);
+        // What the machines tell on standard error is read with the rest.
+        let with_errors = ["-c", "exec \"$0\" \"$@\" 2>&1", ROLES, "region-stuck", path.to_str().unwrap()];
+        let mut program = Running::start(launcher(2, &["--fabric", fabric], "/bin/sh", &with_errors));
+        let told = program.read_until("is Invalid here");
+        assert!(told.contains("gossamer: a thread of machine 0 has stood still for "), "{told}");
+        assert!(told.contains(" s at a page of region 0, 0 bytes from its start"), "{told}");
+        let home = program.read_until("machine 1 is to give it to machine 0");
+        let says = "the home of that page, 0 bytes from the start of region 0, says: modified on machine 1";
+        assert!(home.contains(says), "{home}");
+        fs::write(&path, "").unwrap();
+        let ended = program.end();
+        assert!(ended.status.success() && ended.stdout.ends_with("7 was there\n"), "{ended:#?}");
+    }
+}
+
+#[test]
 fn dr25_a_machine_that_dies_under_the_load_of_a_heap_is_named() {
     kill_one("heap-load");
 }
@@ -286,13 +320,22 @@ fn dr20_small_objects_come_before_large_ones() {
     assert!(ended.status.success(), "{ended:#?}");
 }
 
+/// Until a machine works and all three are listed: the list is machine 0's, and what another prints may come before it.
+fn read_until_at_work(program: &mut Running) -> String {
+    let mut text = program.read_until("works");
+    while !text.contains("machine 2 has ") {
+        text += &program.read_until(" bytes of slots");
+    }
+    text
+}
+
 /// While this role is played.
 #[track_caller]
 fn kill_one(name: &str) {
     let ways: [&[&str]; 3] = [&["--fabric", "shm"], &["--fabric", "tcp"], &["--pretend-hosts", "2"]];
     for (victim, options) in ways.into_iter().flat_map(|way| [(0, way), (1, way), (2, way)]) {
         let mut program = Running::start(launcher(3, options, ROLES, &[name]));
-        let text = program.read_until("works");
+        let text = read_until_at_work(&mut program);
         let pid = |machine: u16| {
             let rest = text.split(&format!("machine {machine} is process ")).nth(1).expect("each machine is listed");
             rest.lines().next().unwrap().parse::<i32>().unwrap()
@@ -315,7 +358,7 @@ fn kill_one(name: &str) {
 fn a_machine_that_stands_still_ends_the_program() {
     for options in [&["--fabric", "shm"][..], &["--fabric", "tcp"], &["--pretend-hosts", "2"]] {
         let mut program = Running::start(launcher(3, options, ROLES, &["wait"]));
-        let text = program.read_until("works");
+        let text = read_until_at_work(&mut program);
         // The last one, which but for `shm` is reached by TCP from all others: they miss it too.
         let rest = text.split("machine 2 is process ").nth(1).expect("each machine is listed");
         rig::send(rest.lines().next().unwrap().parse().unwrap(), Signal::STOP);

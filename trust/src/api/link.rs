@@ -15,7 +15,9 @@ use crate::TrusteeReference;
 use crate::ids::TrusteeId;
 use crate::runtime::{watch, worker};
 
-pub use crate::api::place::{call, call_scoped, call_then, entrust_remote, is_ending, post, without_waiting};
+pub use crate::api::place::{
+    Wait, begin, call, call_scoped, call_then, entrust_remote, is_ending, post, without_waiting,
+};
 pub use crate::api::reference::entrust_here;
 pub use crate::api::watching::{Memory, memory, probe, running_fiber, thread_state, trace};
 pub use crate::buffer::Buffer;

@@ -4,10 +4,12 @@
 
 use std::any::type_name;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
 
+use crate::config::LAUNCHES_MAX;
 use crate::error::Error;
-use crate::fiber::Origin;
 use crate::fiber::record::{Awaited, Whom};
+use crate::fiber::{Origin, Waits};
 use crate::ids::TrusteeId;
 use crate::noref::NoRef;
 use crate::property::{Header, Property};
@@ -17,6 +19,7 @@ use crate::tasks::carry::carry;
 use crate::tasks::deliver::{call_back, deliver_fault};
 use crate::tasks::job::Plain;
 use crate::tasks::launch::{Accepted, deliver, refused};
+use crate::tasks::one_shot::{OneShot, WaitingFiber};
 use crate::tasks::reply::Reply;
 use crate::unwind::quietly;
 use crate::{Trust, TrusteeReference};
@@ -93,6 +96,38 @@ where
     .map_err(Fault::into_error::<F>)
 }
 
+/// Waits for the result of a call that was begun.
+pub type Wait<R> = Box<dyn FnOnce() -> Result<R, Error>>;
+
+/// As [`call`], but returns what waits for the result, on this thread: `f` is on its way by then, whatever this thread does next.
+///
+/// Never waits. Where too many calls are under way, `f` goes when what is returned is called.
+pub fn begin<R, F>(trustee: TrusteeReference, f: F) -> Wait<R>
+where
+    R: NoRef + Send + 'static,
+    F: FnOnce() -> R + NoRef + Send + 'static,
+{
+    worker::with(|worker| -> Wait<R> {
+        if worker.launches.awaited() >= LAUNCHES_MAX {
+            return Box::new(move || call(trustee, f));
+        }
+        let slot = Rc::new(OneShot::new(WaitingFiber::default()));
+        let given = Rc::clone(&slot);
+        // Asked for by nobody: whoever runs now does not wait for it when it waits for all that it has asked for.
+        let token = worker.delegated(|| worker.launches.expect(Box::new(move |outcome| given.set(outcome))));
+        // SAFETY: it borrows nothing.
+        unsafe { submit(worker, trustee.id(), Call { f, token }, false) };
+        Box::new(move || {
+            worker::with(|worker| {
+                slot.waiter.set(worker.fiber());
+                worker.scheduler.waiting(Awaited::Result(token), || worker.wait_until(|| slot.is_set()));
+            });
+            let outcome: Result<R, Fault> = slot.take().unwrap_or_else(|| unreachable!("it is set"));
+            outcome.map_err(Fault::into_error::<F>)
+        })
+    })
+}
+
 /// Runs `f` in a fiber at a trustee of any machine; `then` is called on this thread with the outcome.
 pub fn call_then<R, F, H>(trustee: TrusteeReference, f: F, then: H)
 where
@@ -133,16 +168,29 @@ where
 {
     worker.launches.wait_for_place(worker);
     let token = worker.launches.expect(then);
-    let call = Call { f, token };
+    // SAFETY: the caller's promise.
+    unsafe { submit(worker, trustee, Call { f, token }, worker.context() == Context::Free) };
+    token
+}
+
+/// Sends a closure to where it runs, at once: what runs there does not wait until this thread has nothing else to do.
+///
+/// # Safety
+/// As for `call_scoped`.
+unsafe fn submit<R, F>(worker: &Worker, trustee: TrusteeId, call: Call<F>, may_wait: bool)
+where
+    R: Send + 'static,
+    F: FnOnce() -> R + Send,
+{
+    let token = call.token;
     if trustee == worker.id {
         if let Err(fault) = call.start(worker, worker.id) {
             call_back(worker, || worker.launches.fail(token, fault));
         }
     } else {
-        let may_wait = worker.context() == Context::Free;
         worker.submit(trustee, std::ptr::null_mut(), call, Accepted { token }, may_wait);
+        worker.remote.send_now(worker, trustee);
     }
-    token
 }
 
 /// A closure that is to run in a fiber. It may borrow: who has made it has promised that what it borrows outlives it (`call_scoped`).

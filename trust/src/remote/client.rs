@@ -279,9 +279,20 @@ impl PeerTrustee {
     /// by themselves while an earlier one is with the trustee.
     pub(super) fn flush(&self, worker: &impl Local, peers: &Peers) {
         self.send_waiting(worker, peers);
-        if !self.in_flight.borrow().is_empty() || !self.waiting.borrow().is_empty() {
-            return;
+        if self.in_flight.borrow().is_empty() && self.waiting.borrow().is_empty() {
+            self.send_open(worker, peers);
         }
+    }
+
+    /// Sends the open batch too, behind those that are in flight, as far as the carrier takes it.
+    pub(super) fn send_now(&self, worker: &impl Local, peers: &Peers) {
+        self.send_waiting(worker, peers);
+        if self.waiting.borrow().is_empty() {
+            self.send_open(worker, peers);
+        }
+    }
+
+    fn send_open(&self, worker: &impl Local, peers: &Peers) {
         let mut open = self.open.borrow_mut();
         if open.continuations.count > 0 && peers.carrier.borrow_mut().can_send(self.place) {
             let fresh = peers.continuations.borrow_mut().pop().unwrap_or_default();

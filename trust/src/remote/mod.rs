@@ -199,6 +199,16 @@ impl Remote {
         peers.carrier.borrow_mut().flush();
     }
 
+    /// Sends what this trustee is asked for, if there is room for one more batch, before the turn ends.
+    pub(crate) fn send_now(&self, worker: &impl Local, trustee: TrusteeId) {
+        if let Some(peers) = self.peers.get()
+            && let Some(peer) = peers.trustee(trustee)
+        {
+            peer.send_now(worker, peers);
+            peers.carrier.borrow_mut().flush();
+        }
+    }
+
     /// Adds a request for a trustee of another machine, or says why it cannot be sent.
     ///
     /// # Safety

@@ -7,6 +7,7 @@
 //! otherwise.
 
 mod faults;
+mod knobs;
 mod slow;
 
 use std::cell::RefCell;
@@ -22,7 +23,7 @@ use crate::home::{Home, Out};
 use crate::message::{Grant, MESSAGE_BYTES, Message, State};
 use crate::page::{Homes, PAGE_BYTES, Run};
 use crate::stats::COUNTERS;
-use crate::view::{Reserved, View};
+use crate::view::{Place, Reserved, View};
 
 /// How long a machine keeps pages that have just come, whoever asks for them: so that threads of several machines that write one word
 /// all go on (ST1.7).
@@ -199,14 +200,14 @@ impl Keeper {
         });
         if !self.looks {
             self.looks = true;
-            drop(trust::spawn(slow::look));
+            slow::look_later();
         }
     }
 }
 
 impl Kept {
     fn forget_what_came_long_ago(&mut self) {
-        while self.recent.front().is_some_and(|(came, _)| came.elapsed() >= HOLD) {
+        while self.recent.front().is_some_and(|(came, _)| came.elapsed() >= knobs::hold()) {
             self.recent.pop_front();
         }
     }
@@ -216,7 +217,7 @@ impl Kept {
         self.forget_what_came_long_ago();
         let overlaps = |other: &Run| other.first < run.first + run.count && run.first < other.first + other.count;
         let (came, _) = self.recent.iter().rev().find(|(_, other)| overlaps(other))?;
-        Some(HOLD.saturating_sub(came.elapsed()))
+        Some(knobs::hold().saturating_sub(came.elapsed()))
     }
 
     fn receive(&mut self, from: u16, message: Message, out: &mut Out) {
@@ -291,9 +292,9 @@ pub(crate) fn give(bytes: usize) -> Result<(u32, usize), usize> {
 }
 
 /// Takes these addresses for a region, if they are free and regions can be here.
-pub(crate) fn reserve(region: u32, address: usize, bytes: usize) -> Result<(), Failure> {
+pub(crate) fn reserve(region: u32, place: &Place) -> Result<(), Failure> {
     faults::start()?;
-    let reserved = Reserved::at(address..address + bytes)?;
+    let reserved = place.reserve()?;
     with(|keeper, _| drop(keeper.reserved.insert(region, reserved)));
     Ok(())
 }
@@ -315,7 +316,7 @@ pub(crate) fn map(region: u32, bytes: usize, offset: usize, homes: Homes) -> Res
         let kept = Kept {
             view: View::map(reserved, share, offset, uffd)?,
             home: Home::new(homes, machines, pages),
-            holder: Holder::new(homes, machines, pages, uffd.can_share()),
+            holder: Holder::new(homes, machines, pages, uffd.can_share()).with_runs_of(knobs::run_pages()),
             waiting: BTreeMap::new(),
             asks: HashMap::new(),
             recent: VecDeque::new(),

@@ -12,39 +12,49 @@ use crate::page::PAGE_BYTES;
 const SLOW: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// In a fiber, while somebody waits: tells of faults that take long, here and where somebody knows why.
-pub(super) fn look() {
-    loop {
-        trust::sleep(LOOK_EVERY);
-        let (mut slow, own) = (vec![], gossamer::rack().machine());
-        let waits = with(|keeper, _| {
-            for (region, kept) in (0u32..).zip(&mut keeper.regions) {
-                let Some(kept) = kept else { continue };
-                for (page, (since, is_told)) in &mut kept.waiting {
-                    if since.elapsed() >= SLOW && !std::mem::replace(is_told, true) {
-                        slow.push((region, *page, since.elapsed(), kept.holder.state(*page)));
-                    }
+/// Has the keeper look in a while. By a thread of its own: the end of the program waits for fibers, and for no thread.
+pub(super) fn look_later() {
+    let keeper = link::keeper(gossamer::rack().machine());
+    let thread = std::thread::Builder::new().name("gossamer-slow".to_owned());
+    let started = thread.spawn(move || {
+        std::thread::sleep(LOOK_EVERY);
+        post(keeper, |_| look(), &[]);
+    });
+    if let Err(error) = started {
+        say(format_args!("gossamer: faults that take long will not be told: no thread can be started: {error}"));
+    }
+}
+
+/// Tells of faults that take long, here and where somebody knows why. Again in a while, if somebody waits.
+fn look() {
+    let (mut slow, own) = (vec![], gossamer::rack().machine());
+    let waits = with(|keeper, _| {
+        for (region, kept) in (0u32..).zip(&mut keeper.regions) {
+            let Some(kept) = kept else { continue };
+            for (page, (since, is_told)) in &mut kept.waiting {
+                if since.elapsed() >= SLOW && !std::mem::replace(is_told, true) {
+                    slow.push((region, *page, since.elapsed(), kept.holder.state(*page)));
                 }
             }
-            keeper.looks = keeper.regions.iter().flatten().any(|kept| !kept.waiting.is_empty());
-            keeper.looks
-        });
-        for (region, page, time, state) in slow {
-            let offset = page as usize * PAGE_BYTES;
-            say(format_args!(
-                "gossamer: a thread of machine {own} has stood still for {} s at a page of region {region}, {offset} bytes from its start, which is \
-                 {state:?} here",
-                time.as_secs()
-            ));
-            let home = with(|keeper, _| keeper.kept(region).holder.home(page));
-            let mut bytes = [0; 8];
-            bytes[..4].copy_from_slice(&region.to_ne_bytes());
-            bytes[4..].copy_from_slice(&page.to_ne_bytes());
-            post(link::keeper(home), tell, &bytes);
         }
-        if !waits {
-            return;
-        }
+        keeper.looks = keeper.regions.iter().flatten().any(|kept| !kept.waiting.is_empty());
+        keeper.looks
+    });
+    for (region, page, time, state) in slow {
+        let offset = page as usize * PAGE_BYTES;
+        say(format_args!(
+            "gossamer: a thread of machine {own} has stood still for {} s at a page of region {region}, {offset} bytes from its start, which is \
+             {state:?} here",
+            time.as_secs()
+        ));
+        let home = with(|keeper, _| keeper.kept(region).holder.home(page));
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&region.to_ne_bytes());
+        bytes[4..].copy_from_slice(&page.to_ne_bytes());
+        post(link::keeper(home), tell, &bytes);
+    }
+    if waits {
+        look_later();
     }
 }
 

@@ -70,6 +70,48 @@ pub fn region_faults() {
     fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
 }
 
+/// A page of a machine is touched whose keeper does nothing else until there is a file of the name that the second argument is.
+pub fn region_stuck() {
+    let path = std::env::args().nth(2).unwrap();
+    let region = Region::new(1 << 16).unwrap();
+    let mut word = region.span::<u64>(1);
+    let written = gossamer::spawn_on(remote(), move || {
+        word[0] = 7;
+        word
+    });
+    let word = written.join().unwrap();
+    let until_there = |path: &[u8]| {
+        let path = str::from_utf8(path).unwrap();
+        std::fs::write(format!("{path}.stuck"), "").unwrap();
+        while !std::path::Path::new(path).exists() {
+            std::thread::yield_now();
+        }
+    };
+    trust::link::post(gossamer::link::keeper(remote().machine), until_there, path.as_bytes());
+    while !std::path::Path::new(&format!("{path}.stuck")).exists() {
+        trust::yield_now();
+    }
+    println!("{} was there", word[0]);
+}
+
+/// The files that the arguments name are made by a fiber of machine 1 each, which machine 0 has started and waits for without letting its worker go on.
+pub fn starts_at_once() {
+    fn wait_for(path: &str) {
+        while !std::path::Path::new(path).exists() {
+            std::thread::yield_now();
+        }
+    }
+    let path = |at: usize| std::env::args().nth(2 + at).unwrap();
+    let make = |at: usize| gossamer::spawn_on(remote(), move || std::fs::write(path(at), "").unwrap());
+    let made = make(0);
+    wait_for(&path(0));
+    // A fiber of this worker that is ready first.
+    let waits = gossamer::spawn_on(gossamer::here(), move || wait_for(&path(1)));
+    let also_made = make(1);
+    [waits, made, also_made].into_iter().for_each(|fiber| fiber.join().unwrap());
+    println!("made");
+}
+
 pub fn panic() {
     gossamer::entrust_on(remote(), 0u64).apply(|c| *c += 1);
     panic!("gsm_main is meant to panic");

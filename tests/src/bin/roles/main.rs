@@ -37,6 +37,8 @@ fn main() {
         ["grandchild"] => lives::grandchild,
         ["array-misses"] => ends::array_misses,
         ["region-faults"] => ends::region_faults,
+        ["region-stuck", _] => ends::region_stuck,
+        ["starts-at-once", _, _] => ends::starts_at_once,
         ["heap-busy-home"] => heaps::busy_home,
         ["heap-busy-asker"] => heaps::busy_asker,
         ["heap-small-behind-large"] => heaps::small_behind_large,
@@ -55,7 +57,7 @@ fn main() {
     match words[..] {
         ["deep", "roomy"] => gossamer::builder().stack_bytes(4 << 20).main(role, 4),
         ["deep", "impossible"] => gossamer::builder().stack_bytes(1).main(role, 4),
-        ["region-faults"] => gossamer_region::main(role, 4),
+        ["region-faults"] | ["region-stuck", _] => gossamer_region::main(role, 4),
         _ => gossamer::main(role, 4),
     }
     if let ["status", status] = words[..] {

@@ -1,0 +1,23 @@
+//! For `gossamer-region-ffi`, which has threaded C programs run in regions. Not for programs.
+
+use std::ops::Range;
+
+use crate::error::Error;
+use crate::region::Region;
+
+/// Where a region begins, on all machines.
+pub fn address(region: &Region) -> usize {
+    region.address()
+}
+
+/// Makes whole pages, whatever they are now, a region on all machines; it is all zero at first. The caller answers for it that nobody
+/// uses what was there, from now on.
+///
+/// # Errors
+/// As [`Region::new`].
+///
+/// # Panics
+/// As [`Region::new`].
+pub fn over(pages: Range<usize>) -> Result<Region, Error> {
+    Region::over(pages)
+}
