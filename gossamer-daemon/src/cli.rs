@@ -5,6 +5,7 @@ mod console;
 pub mod daemon;
 mod detach;
 mod output;
+mod region;
 mod run;
 mod size;
 mod target;

@@ -63,6 +63,11 @@ pub fn with_keepers(builder: Builder) -> Builder {
     Builder { has_keepers: true, ..builder }
 }
 
+/// As [`Builder::main`], but `gsm_main` says with which status the program ends, then and there, whatever other fibers do; returns it.
+pub fn main_with_status<F: FnOnce() -> u8 + Send + 'static>(builder: Builder, gsm_main: F, threads: usize) -> u8 {
+    crate::start::start_with_status(&builder, move || Some(gsm_main()), threads)
+}
+
 /// Whether the program was started with keepers.
 pub fn has_keepers() -> bool {
     crate::keeper::is_started()

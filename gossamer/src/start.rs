@@ -67,6 +67,21 @@ pub fn main<F: FnOnce() + Send + 'static>(gsm_main: F, threads: usize) {
 
 /// [`main`], with these settings.
 pub(crate) fn start<F: FnOnce() + Send + 'static>(settings: &Builder, gsm_main: F, threads: usize) {
+    let to_the_end = move || {
+        gsm_main();
+        None
+    };
+    match start_with_status(settings, to_the_end, threads) {
+        0 => {}
+        status => std::process::exit(i32::from(status)),
+    }
+}
+
+/// As [`start`], where `gsm_main` may say the program's exit status: it ends then and there, whatever fibers do. Returns it.
+pub(crate) fn start_with_status<F>(settings: &Builder, gsm_main: F, threads: usize) -> u8
+where
+    F: FnOnce() -> Option<u8> + Send + 'static,
+{
     let run = match Bootstrap::from_env() {
         Ok(None) => match meet::start() {
             Ok(Start::Alone) => become_launcher().and_then(|()| run_alone(settings, gsm_main, threads)),
@@ -76,15 +91,14 @@ pub(crate) fn start<F: FnOnce() + Send + 'static>(settings: &Builder, gsm_main: 
         Ok(Some(bootstrap)) => run_machine(settings, bootstrap, LAUNCHER.to_owned(), gsm_main, threads),
         Err(error) => Err(error.into()),
     };
-    match run {
-        Ok(0) => {}
-        Ok(status) => std::process::exit(i32::from(status)),
-        Err(error) => fate::fail_to_start(&error),
-    }
+    run.unwrap_or_else(|error| fate::fail_to_start(&error))
 }
 
 /// The program as one process. Returns its exit status.
-fn run_alone<F: FnOnce() + Send + 'static>(settings: &Builder, gsm_main: F, threads: usize) -> Result<u8, StartError> {
+fn run_alone<F>(settings: &Builder, gsm_main: F, threads: usize) -> Result<u8, StartError>
+where
+    F: FnOnce() -> Option<u8> + Send + 'static,
+{
     let workers = workers::alone(threads)?;
     let pool = workers::builder(settings, workers, 0).try_build()?;
     let slots_bytes = Layout::with_hidden(vec![workers], service::ALONE, Slots::SHM).slots_bytes(0);
@@ -96,13 +110,16 @@ fn run_alone<F: FnOnce() + Send + 'static>(settings: &Builder, gsm_main: F, thre
 }
 
 /// The program as one machine of several. Returns its exit status, on machine 0.
-fn run_machine<F: FnOnce() + Send + 'static>(
+fn run_machine<F>(
     settings: &Builder,
     bootstrap: Bootstrap,
     starter: String,
     gsm_main: F,
     threads: usize,
-) -> Result<u8, StartError> {
+) -> Result<u8, StartError>
+where
+    F: FnOnce() -> Option<u8> + Send + 'static,
+{
     let Bootstrap { machine: own, plan, memory, control } = bootstrap;
     let (control, news) = fate::share(control).map_err(StartError::Thread)?;
     let image = Image::of_program().map_err(StartError::Image)?;
@@ -179,17 +196,16 @@ impl Threads {
     }
 }
 
-/// Runs `gsm_main`, waits for all fibers of this machine, and says with which status the program ends.
-fn run_first_fiber<F: FnOnce() + Send + 'static>(threads: Threads, gsm_main: F) -> u8 {
+/// Runs `gsm_main`, waits for all fibers of this machine unless it says the status, and says with which one the program ends.
+fn run_first_fiber<F: FnOnce() -> Option<u8> + Send + 'static>(threads: Threads, gsm_main: F) -> u8 {
     let outcome = threads.workers.spawn_on(0, gsm_main).join();
-    if outcome.is_err() {
-        // The panic has told of itself. Other fibers may wait for what `gsm_main` will not do any more: nobody waits
-        // for them.
-        std::mem::forget(threads);
-        return fate::PANIC_STATUS;
+    if let Ok(None) = outcome {
+        drop(threads);
+        return 0;
     }
-    drop(threads);
-    0
+    // After a panic, which has told of itself, other fibers may wait for what `gsm_main` will not do any more: nobody waits for them.
+    std::mem::forget(threads);
+    outcome.ok().flatten().unwrap_or(fate::PANIC_STATUS)
 }
 
 /// Until the launcher ends this process.

@@ -11,7 +11,7 @@ use clap::Args;
 use gossamer::bootstrap::FabricChoice;
 use gossamer::view::{self, server::Access};
 
-use super::{complain, detach, size};
+use super::{complain, detach, region, size};
 use crate::config::RackConfig;
 use crate::environment::Environment;
 use crate::error::LaunchError;
@@ -24,6 +24,13 @@ use crate::supervisor::Policy;
 
 /// The most machines of a program on each host of a rack.
 const MAX_MACHINES_PER_HOST: u16 = 128;
+
+/// How the memory of a threaded program is shared by its machines.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Way {
+    /// All of it: variables, heap and stacks
+    Auto,
+}
 
 #[derive(Debug, Args)]
 pub(super) struct Run {
@@ -101,6 +108,11 @@ pub(super) struct Run {
     #[arg(long, value_name = "FILE", requires = "view")]
     view_token: Option<PathBuf>,
 
+    /// With --local: PROGRAM is a threaded one in C, that knows nothing of us: its threads run on all machines, and its memory is one.
+    /// `auto` is the only way there is; docs/region.md says what works
+    #[arg(long, value_name = "WAY", requires = "local")]
+    region: Option<Way>,
+
     /// PROGRAM has to call gossamer::main: a machine that ends before it has fails the program
     #[arg(long)]
     must_join: bool,
@@ -120,6 +132,8 @@ Examples:
       two machines on this host
   gossamer-launch run --local 4 --threads 8 ./wordcount --top 10 docs/
       four machines with two workers each; options after the program's name are the program's
+  gossamer-launch run --local 2 --no-prefix --region auto ./kmeans
+      a program with pthreads, as it is, on two machines
   gossamer-launch run --local 2 --no-prefix ./wordcount docs/ > counts.txt
       output as the program wrote it, line by line
   gossamer-launch run --rack rack.yaml ./wordcount /data/docs
@@ -182,7 +196,15 @@ impl Run {
             ));
             return Ok(ExitCode::from(USAGE_STATUS));
         }
-        let environment = match Environment::new(self.clean_env, &self.env) {
+        let region = self.region.map(|Way::Auto| region::variables()).transpose();
+        let asked: Vec<OsString> = match region {
+            Ok(more) => self.env.iter().cloned().chain(more.into_iter().flatten()).collect(),
+            Err(cause) => {
+                complain(cause);
+                return Ok(ExitCode::from(FAILURE_STATUS));
+            }
+        };
+        let environment = match Environment::new(self.clean_env, &asked) {
             Ok(environment) => environment,
             Err(cause) => {
                 complain(cause);
@@ -211,7 +233,7 @@ impl Run {
     }
 
     fn policy(&self) -> Policy {
-        Policy { must_join: self.must_join, time_limit: self.time_limit, ..Policy::default() }
+        Policy { must_join: self.must_join || self.region.is_some(), time_limit: self.time_limit, ..Policy::default() }
     }
 
     fn run_local(self, machines: u16, environment: Environment) -> ExitCode {

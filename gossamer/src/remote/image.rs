@@ -9,12 +9,14 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::fmt;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, Read};
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::slice;
 use std::sync::OnceLock;
 
@@ -73,11 +75,14 @@ impl Image {
 
     fn read() -> io::Result<Image> {
         let objects = objects();
-        // The first object is the program itself (dl_iterate_phdr(3)).
-        let program = objects.first().ok_or_else(|| io::Error::other("the program has no headers"))?;
+        // The program itself, as a rule; a library where that brings gossamer to a program that knows nothing of it.
+        let code = Image::read as fn() -> io::Result<Image> as usize;
+        let program =
+            objects.iter().find(|object| object.segments(PT_LOAD, |_| true).any(|range| range.contains(&code)));
+        let program = program.ok_or_else(|| io::Error::other("the program has no headers"))?;
         let build = match program.build_id() {
             Some(id) => id,
-            None => hash_of_file("/proc/self/exe")?.to_ne_bytes().to_vec(),
+            None => hash_of_file(&program.file)?.to_ne_bytes().to_vec(),
         };
         let id = ImageId { build, shape: program.shape() };
         Ok(Image { base: program.base, constants: program.constants(), id })
@@ -118,6 +123,7 @@ impl Image {
 /// The program or a library that is loaded.
 struct Object {
     base: usize,
+    file: PathBuf,
     headers: Vec<Elf64_Phdr>,
 }
 
@@ -132,7 +138,13 @@ fn objects() -> Vec<Object> {
             } else {
                 slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)).to_vec()
             };
-            objects.push(Object { base: info.dlpi_addr as usize, headers });
+            // The program's own name is empty.
+            let name = match info.dlpi_name.is_null() {
+                true => &[],
+                false => CStr::from_ptr(info.dlpi_name).to_bytes(),
+            };
+            let file = if name.is_empty() { "/proc/self/exe".into() } else { OsStr::from_bytes(name).into() };
+            objects.push(Object { base: info.dlpi_addr as usize, file, headers });
         }
         0
     }
@@ -199,7 +211,7 @@ fn build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-fn hash_of_file(path: &str) -> io::Result<u64> {
+fn hash_of_file(path: &Path) -> io::Result<u64> {
     let mut file = File::open(path)?;
     let (mut hasher, mut buffer) = (DefaultHasher::new(), vec![0; 1 << 16]);
     loop {

@@ -1,0 +1,194 @@
+//! `malloc` and its kin: from the region for the program's threads, from the C library for all else.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use crate::side::is_in_program;
+use crate::{heap, table};
+
+unsafe extern "C" {
+    fn __libc_malloc(bytes: usize) -> *mut c_void;
+    fn __libc_calloc(count: usize, bytes: usize) -> *mut c_void;
+    fn __libc_realloc(block: *mut c_void, bytes: usize) -> *mut c_void;
+    fn __libc_memalign(align: usize, bytes: usize) -> *mut c_void;
+    fn __libc_free(block: *mut c_void);
+}
+
+/// What our own code allocates with: never the region.
+pub(crate) struct Outside;
+
+// SAFETY: the C library's allocator, by the names under which nobody stands before it.
+unsafe impl GlobalAlloc for Outside {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as the caller says.
+        unsafe { __libc_memalign(layout.align().max(16), layout.size()).cast() }
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if layout.align() <= 16 {
+            // SAFETY: as the caller says; its blocks begin at multiples of 16.
+            return unsafe { __libc_calloc(1, layout.size()).cast() };
+        }
+        // SAFETY: as the caller says.
+        let block = unsafe { self.alloc(layout) };
+        if !block.is_null() {
+            // SAFETY: it was allocated with this size just now.
+            unsafe { ptr::write_bytes(block, 0, layout.size()) };
+        }
+        block
+    }
+    unsafe fn dealloc(&self, block: *mut u8, _: Layout) {
+        // SAFETY: as the caller says.
+        unsafe { __libc_free(block.cast()) };
+    }
+}
+
+fn no_memory<T>() -> *mut T {
+    // SAFETY: the calling thread's own.
+    unsafe { *libc::__errno_location() = libc::ENOMEM };
+    ptr::null_mut()
+}
+
+fn from_heap(bytes: usize, align: usize) -> *mut c_void {
+    match heap::allocate(bytes, align) {
+        Some((block, _)) => ptr::with_exposed_provenance_mut(block),
+        None => no_memory(),
+    }
+}
+
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub extern "C" fn malloc(bytes: usize) -> *mut c_void {
+    match is_in_program() {
+        true => from_heap(bytes, 1),
+        // SAFETY: any size will do.
+        false => unsafe { __libc_malloc(bytes) },
+    }
+}
+
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
+    if !is_in_program() {
+        // SAFETY: any sizes will do.
+        return unsafe { __libc_calloc(count, bytes) };
+    }
+    let Some((all, (block, is_zero))) = count.checked_mul(bytes).and_then(|all| Some((all, heap::allocate(all, 1)?)))
+    else {
+        return no_memory();
+    };
+    let block = ptr::with_exposed_provenance_mut::<c_void>(block);
+    if !is_zero {
+        // SAFETY: a block of at least so many bytes, that nobody else has.
+        unsafe { ptr::write_bytes(block.cast::<u8>(), 0, all) };
+    }
+    block
+}
+
+/// As the C library's.
+///
+/// # Safety
+/// As that says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free(block: *mut c_void) {
+    match table::is_in_heap(block.addr()) {
+        true => heap::free(block.expose_provenance()),
+        // SAFETY: the caller's block is not the region's, so it is of the C library.
+        false => unsafe { __libc_free(block) },
+    }
+}
+
+/// As the C library's.
+///
+/// # Safety
+/// As that says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_void {
+    let is_ours = table::is_in_heap(block.addr());
+    if !is_ours && (!block.is_null() || !is_in_program()) {
+        // SAFETY: as `free`.
+        return unsafe { __libc_realloc(block, bytes) };
+    }
+    if block.is_null() {
+        return malloc(bytes);
+    }
+    let had = heap::usable(block.addr());
+    if bytes <= had && bytes >= had / 2 {
+        return block;
+    }
+    let new = from_heap(bytes, 1);
+    if !new.is_null() {
+        // SAFETY: both have at least so many bytes, and are two blocks; the old one is the caller's to give back.
+        unsafe {
+            ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast(), had.min(bytes));
+            free(block);
+        }
+    }
+    new
+}
+
+/// As the C library's.
+///
+/// # Safety
+/// As that says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn reallocarray(block: *mut c_void, count: usize, bytes: usize) -> *mut c_void {
+    match count.checked_mul(bytes) {
+        // SAFETY: as the caller says.
+        Some(all) => unsafe { realloc(block, all) },
+        None => no_memory(),
+    }
+}
+
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
+    match is_in_program() && align.is_power_of_two() {
+        true if align > 1 << 30 => no_memory(),
+        true => from_heap(bytes, align),
+        // SAFETY: any size will do, and it refuses what is no alignment.
+        false => unsafe { __libc_memalign(align, bytes) },
+    }
+}
+
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
+    memalign(align, bytes)
+}
+
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub extern "C" fn valloc(bytes: usize) -> *mut c_void {
+    memalign(4096, bytes)
+}
+
+/// As the C library's.
+///
+/// # Safety
+/// As that says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_memalign(block: *mut *mut c_void, align: usize, bytes: usize) -> c_int {
+    if !align.is_power_of_two() || align < size_of::<usize>() {
+        return libc::EINVAL;
+    }
+    let found = memalign(align, bytes);
+    if found.is_null() {
+        return libc::ENOMEM;
+    }
+    // SAFETY: the caller's.
+    unsafe { block.write(found) };
+    0
+}
+
+/// As the C library's.
+///
+/// # Safety
+/// As that says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
+    match table::is_in_heap(block.addr()) {
+        true => heap::usable(block.addr()),
+        false => crate::real::real!(malloc_usable_size: fn(*mut c_void) -> usize, block),
+    }
+}

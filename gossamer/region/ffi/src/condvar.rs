@@ -1,0 +1,169 @@
+//! `pthread_cond_t`, in the bytes of the C library's own.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+use libc::{clockid_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t, timespec};
+
+use crate::mutex::{pthread_mutex_lock, pthread_mutex_unlock};
+use crate::real::real;
+use crate::{line, side, table};
+
+#[repr(C)]
+struct Condvar {
+    /// Who waits or is on the way to it.
+    waiting: AtomicU32,
+    clock: AtomicI32,
+}
+
+const _: () = assert!(size_of::<Condvar>() <= size_of::<pthread_cond_t>());
+
+type Pointer = *mut pthread_cond_t;
+type MutexPointer = *mut pthread_mutex_t;
+
+fn ours(condvar: Pointer) -> Option<&'static Condvar> {
+    // SAFETY: the program's, which stays while it is used, and is changed by these functions only.
+    (table::is_shared(condvar.addr())).then(|| unsafe { &*condvar.cast::<Condvar>() })
+}
+
+impl Condvar {
+    fn address(&self) -> usize {
+        self.waiting.as_ptr().addr()
+    }
+
+    /// # Safety
+    /// `mutex` is the program's, and locked by the calling thread.
+    unsafe fn wait(&self, mutex: MutexPointer, time: Option<(clockid_t, timespec)>) -> c_int {
+        if time.is_some_and(|(_, time)| !side::is_time(&time)) {
+            return libc::EINVAL;
+        }
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        // In line before the mutex is free, so that who signals afterwards finds it there.
+        let ticket = line::enter(self.address());
+        // SAFETY: as the caller says.
+        let unlocked = unsafe { pthread_mutex_unlock(mutex) };
+        let is_woken = match unlocked {
+            0 => line::wait(self.address(), ticket, time.map(|(clock, time)| side::until(clock, &time))),
+            _ => line::wait(self.address(), ticket, Some(std::time::Duration::ZERO)),
+        };
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        if unlocked != 0 {
+            return unlocked;
+        }
+        // SAFETY: as the caller says.
+        unsafe { pthread_mutex_lock(mutex) };
+        if is_woken { 0 } else { libc::ETIMEDOUT }
+    }
+
+    fn wake(&self, count: u64) -> c_int {
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            line::wake(self.address(), count);
+        }
+        0
+    }
+}
+
+/// As the C library's, for threads of all machines.
+///
+/// # Safety
+/// As that says, here and at all other functions of this file.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_cond_init(condvar: Pointer, attr: *const pthread_condattr_t) -> c_int {
+    let Some(ours) = ours(condvar) else {
+        return real!(pthread_cond_init: fn(Pointer, *const pthread_condattr_t) -> c_int, condvar, attr);
+    };
+    let mut clock = libc::CLOCK_REALTIME;
+    if !attr.is_null() {
+        // SAFETY: the caller's attributes.
+        unsafe { libc::pthread_condattr_getclock(attr, &raw mut clock) };
+    }
+    ours.waiting.store(0, Ordering::Relaxed);
+    ours.clock.store(clock, Ordering::SeqCst);
+    0
+}
+
+/// As [`pthread_cond_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_cond_destroy(condvar: Pointer) -> c_int {
+    match ours(condvar) {
+        Some(condvar) if condvar.waiting.load(Ordering::SeqCst) == 0 => 0,
+        Some(_) => libc::EBUSY,
+        None => real!(pthread_cond_destroy: fn(Pointer) -> c_int, condvar),
+    }
+}
+
+/// As [`pthread_cond_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_cond_wait(condvar: Pointer, mutex: MutexPointer) -> c_int {
+    match ours(condvar) {
+        // SAFETY: as the caller says.
+        Some(condvar) => unsafe { condvar.wait(mutex, None) },
+        None => real!(pthread_cond_wait: fn(Pointer, MutexPointer) -> c_int, condvar, mutex),
+    }
+}
+
+/// As [`pthread_cond_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_cond_timedwait(condvar: Pointer, mutex: MutexPointer, time: *const timespec) -> c_int {
+    match ours(condvar) {
+        // SAFETY: as the caller says.
+        Some(condvar) => unsafe { condvar.wait(mutex, Some((condvar.clock.load(Ordering::Relaxed), *time))) },
+        None => {
+            real!(pthread_cond_timedwait: fn(Pointer, MutexPointer, *const timespec) -> c_int, condvar, mutex, time)
+        }
+    }
+}
+
+/// As [`pthread_cond_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_cond_clockwait(
+    condvar: Pointer,
+    mutex: MutexPointer,
+    clock: clockid_t,
+    time: *const timespec,
+) -> c_int {
+    match ours(condvar) {
+        // SAFETY: as the caller says.
+        Some(condvar) => unsafe { condvar.wait(mutex, Some((clock, *time))) },
+        None => real!(
+            pthread_cond_clockwait: fn(Pointer, MutexPointer, clockid_t, *const timespec) -> c_int,
+            condvar, mutex, clock, time
+        ),
+    }
+}
+
+/// As [`pthread_cond_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_cond_signal(condvar: Pointer) -> c_int {
+    match ours(condvar) {
+        Some(condvar) => condvar.wake(1),
+        None => real!(pthread_cond_signal: fn(Pointer) -> c_int, condvar),
+    }
+}
+
+/// As [`pthread_cond_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_cond_broadcast(condvar: Pointer) -> c_int {
+    match ours(condvar) {
+        Some(condvar) => condvar.wake(u64::MAX),
+        None => real!(pthread_cond_broadcast: fn(Pointer) -> c_int, condvar),
+    }
+}

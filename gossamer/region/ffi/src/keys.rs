@@ -1,0 +1,122 @@
+//! `pthread_key_create` and its kin: a key is one on all machines, values are each thread's own.
+
+use std::cell::RefCell;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering;
+
+use libc::pthread_key_t;
+
+use crate::real::real;
+use crate::side;
+use crate::table::{KEYS_MAX, table};
+
+/// Where ours begin: the C library's own are below.
+const FIRST: pthread_key_t = 1 << 24;
+/// How often destructors are called that leave values behind (POSIX's least).
+const ROUNDS: usize = 4;
+
+thread_local! {
+    /// By key: which of those that were in this place, and its value.
+    static VALUES: RefCell<Vec<(u64, usize)>> = const { RefCell::new(vec![]) };
+}
+
+fn place_of(key: pthread_key_t) -> Option<usize> {
+    key.checked_sub(FIRST).map(|place| place as usize).filter(|place| *place < KEYS_MAX)
+}
+
+/// As the C library's, for threads of all machines.
+///
+/// # Safety
+/// As that says, here and at all other functions of this file.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_key_create(key: *mut pthread_key_t, destructor: *mut c_void) -> c_int {
+    if !side::is_in_program() {
+        return real!(pthread_key_create: fn(*mut pthread_key_t, *mut c_void) -> c_int, key, destructor);
+    }
+    for (place, other) in table().keys.iter().enumerate() {
+        let turn = other.turn.load(Ordering::SeqCst);
+        if turn.is_multiple_of(2)
+            && other.turn.compare_exchange(turn, turn + 1, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        {
+            other.destructor.store(destructor.expose_provenance(), Ordering::SeqCst);
+            // SAFETY: the caller's.
+            unsafe { key.write(FIRST + place as pthread_key_t) };
+            return 0;
+        }
+    }
+    libc::EAGAIN
+}
+
+/// As [`pthread_key_create`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_key_delete(key: pthread_key_t) -> c_int {
+    let Some(place) = place_of(key) else { return real!(pthread_key_delete: fn(pthread_key_t) -> c_int, key) };
+    let other = &table().keys[place];
+    let turn = other.turn.load(Ordering::SeqCst);
+    match turn % 2 == 1 && other.turn.compare_exchange(turn, turn + 1, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+        true => 0,
+        false => libc::EINVAL,
+    }
+}
+
+/// As [`pthread_key_create`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_setspecific(key: pthread_key_t, value: *const c_void) -> c_int {
+    let Some(place) = place_of(key) else {
+        return real!(pthread_setspecific: fn(pthread_key_t, *const c_void) -> c_int, key, value);
+    };
+    let turn = table().keys[place].turn.load(Ordering::SeqCst);
+    if turn.is_multiple_of(2) {
+        return libc::EINVAL;
+    }
+    let value = value.expose_provenance();
+    side::outside(move || {
+        VALUES.with_borrow_mut(|values| {
+            if values.len() <= place {
+                values.resize(place + 1, (0, 0));
+            }
+            values[place] = (turn, value);
+        });
+    });
+    0
+}
+
+/// As [`pthread_key_create`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_getspecific(key: pthread_key_t) -> *mut c_void {
+    let Some(place) = place_of(key) else {
+        return real!(pthread_getspecific: fn(pthread_key_t) -> *mut c_void, key);
+    };
+    let turn = table().keys[place].turn.load(Ordering::SeqCst);
+    let value = side::outside(move || VALUES.with_borrow(|values| values.get(place).copied().unwrap_or_default()));
+    match value {
+        (of, value) if of == turn => std::ptr::with_exposed_provenance_mut(value),
+        _ => std::ptr::null_mut(),
+    }
+}
+
+/// At the end of a thread: gives its values to their destructors.
+pub(crate) fn destroy_values() {
+    for _ in 0..ROUNDS {
+        let values = VALUES.with_borrow_mut(std::mem::take);
+        for (place, (turn, value)) in values.into_iter().enumerate().filter(|(_, (_, value))| *value != 0) {
+            let key = &table().keys[place];
+            let destructor = key.destructor.load(Ordering::SeqCst);
+            if key.turn.load(Ordering::SeqCst) == turn && destructor != 0 {
+                let _side = side::the_programs();
+                // SAFETY: the function that the program gave for values of this key.
+                let destructor = unsafe { std::mem::transmute::<usize, extern "C" fn(*mut c_void)>(destructor) };
+                destructor(std::ptr::with_exposed_provenance_mut(value));
+            }
+        }
+    }
+}

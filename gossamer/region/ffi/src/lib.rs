@@ -1,0 +1,41 @@
+//! Threaded C programs on several machines: the library that `gossamer-launch run --region auto` has the program's machines load first
+//! (`LD_PRELOAD`). Its globals, heap and stacks become memory of a [`Region`](gossamer_region::Region); its threads start on all machines in turn.
+//!
+//! How it works inside, in the order to read it:
+//!
+//! 1. `start.rs`: before `main`, and the end of the program
+//! 2. `side.rs`: whether a thread is in the program's code or in ours; `real.rs`: what the functions are called that we stand before
+//! 3. `globals.rs`, `heap.rs`, `allocate.rs`, `map.rs`: the program's memory
+//! 4. `table.rs`: what our own code keeps in that memory; `threads.rs`: threads; `keys.rs`: their own values
+//! 5. `line.rs`: who waits for what, kept on one machine for each address; `mutex.rs`, `barrier.rs`, `condvar.rs`, `rwlock.rs`, `semaphore.rs`:
+//!    what is built on that, each in the bytes that the C library's own has
+//! 6. `refused.rs`: what threads of several machines cannot do
+//!
+//! Invariants
+//! - F1 Memory of the program (the region) is touched by its threads and by workers, never by a keeper.
+//! - F2 What runs on behalf of us allocates outside of the region, and has its stack outside of it (`side.rs`).
+//!
+//! The design is that of STRETCH, 3.2 and 4.2.
+
+#![allow(unsafe_code)]
+
+mod allocate;
+mod barrier;
+mod condvar;
+mod globals;
+mod heap;
+mod keys;
+mod line;
+mod map;
+mod mutex;
+mod real;
+mod refused;
+mod rwlock;
+mod semaphore;
+mod side;
+mod start;
+mod table;
+mod threads;
+
+#[global_allocator]
+static OURS: allocate::Outside = allocate::Outside;

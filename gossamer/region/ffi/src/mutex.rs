@@ -1,0 +1,243 @@
+//! `pthread_mutex_t`, in the bytes of the C library's own, and `pthread_once`. First come, first served; who finds it free and its page on
+//! his machine sends nothing.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use libc::{pthread_mutex_t, pthread_mutexattr_t, pthread_once_t, timespec};
+
+use crate::real::real;
+use crate::semaphore::Count;
+use crate::{side, table, threads};
+
+/// As the C library lays it out, as far as its initialisers say so: all zero but for `kind`.
+#[repr(C)]
+struct Mutex {
+    count: AtomicI32,
+    depth: AtomicU32,
+    _unused: [u32; 2],
+    kind: AtomicI32,
+    _also: u32,
+    owner: AtomicU64,
+}
+
+const _: () = assert!(size_of::<Mutex>() <= size_of::<pthread_mutex_t>());
+
+/// The bits of a kind that say what a second lock by the owner does.
+const KIND: c_int = 3;
+
+type Pointer = *mut pthread_mutex_t;
+
+/// The mutex, if it is in memory that all machines have.
+fn ours(mutex: Pointer) -> Option<&'static Mutex> {
+    // SAFETY: the program's, which stays while it is used, and is changed by these functions only.
+    (table::is_shared(mutex.addr())).then(|| unsafe { &*mutex.cast::<Mutex>() })
+}
+
+impl Mutex {
+    fn count(&self) -> Count {
+        // SAFETY: a word of the mutex, changed as an atomic only.
+        unsafe { Count::at(self.count.as_ptr(), 1) }
+    }
+
+    fn is_mine(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) == threads::own_id()
+    }
+
+    /// Locks it as `take` does; the errors of POSIX.
+    fn lock(&self, take: impl FnOnce(&Count) -> Result<(), c_int>) -> c_int {
+        if self.is_mine() {
+            match self.kind.load(Ordering::Relaxed) & KIND {
+                libc::PTHREAD_MUTEX_RECURSIVE => {
+                    self.depth.fetch_add(1, Ordering::Relaxed);
+                    return 0;
+                }
+                libc::PTHREAD_MUTEX_ERRORCHECK => return libc::EDEADLK,
+                _ => {}
+            }
+        }
+        match take(&self.count()) {
+            Ok(()) => {
+                self.owner.store(threads::own_id(), Ordering::Relaxed);
+                0
+            }
+            Err(errno) => errno,
+        }
+    }
+
+    fn unlock(&self) -> c_int {
+        if !self.is_mine() {
+            let checks = self.kind.load(Ordering::Relaxed) & KIND != libc::PTHREAD_MUTEX_NORMAL;
+            if checks || self.count.load(Ordering::Relaxed) == 0 {
+                return libc::EPERM;
+            }
+        }
+        if self.depth.load(Ordering::Relaxed) > 0 {
+            self.depth.fetch_sub(1, Ordering::Relaxed);
+            return 0;
+        }
+        self.owner.store(0, Ordering::Relaxed);
+        self.count().give();
+        0
+    }
+}
+
+fn wait(count: &Count) -> Result<(), c_int> {
+    count.take(None);
+    Ok(())
+}
+
+fn wait_until(count: &Count, clock: libc::clockid_t, time: *const timespec) -> Result<(), c_int> {
+    if count.try_take() {
+        return Ok(());
+    }
+    // SAFETY: the caller's.
+    let time = unsafe { *time };
+    match side::is_time(&time) {
+        true if count.take(Some(side::until(clock, &time))) => Ok(()),
+        true => Err(libc::ETIMEDOUT),
+        false => Err(libc::EINVAL),
+    }
+}
+
+/// As the C library's, for threads of all machines.
+///
+/// # Safety
+/// As that says, here and at all other functions of this file.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_mutex_init(mutex: Pointer, attr: *const pthread_mutexattr_t) -> c_int {
+    let Some(ours) = ours(mutex) else {
+        return real!(pthread_mutex_init: fn(Pointer, *const pthread_mutexattr_t) -> c_int, mutex, attr);
+    };
+    let (mut kind, mut robust) = (libc::PTHREAD_MUTEX_NORMAL, libc::PTHREAD_MUTEX_STALLED);
+    if !attr.is_null() {
+        unsafe extern "C" {
+            fn pthread_mutexattr_gettype(attr: *const pthread_mutexattr_t, kind: *mut c_int) -> c_int;
+        }
+        // SAFETY: the caller's attributes.
+        unsafe {
+            pthread_mutexattr_gettype(attr, &raw mut kind);
+            libc::pthread_mutexattr_getrobust(attr, &raw mut robust);
+        }
+    }
+    if robust == libc::PTHREAD_MUTEX_ROBUST {
+        return libc::ENOTSUP; // a machine that dies ends the program, so nobody could find it locked by the dead
+    }
+    ours.count.store(0, Ordering::Relaxed);
+    ours.depth.store(0, Ordering::Relaxed);
+    ours.owner.store(0, Ordering::Relaxed);
+    ours.kind.store(kind, Ordering::SeqCst);
+    0
+}
+
+/// As [`pthread_mutex_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_mutex_destroy(mutex: Pointer) -> c_int {
+    match ours(mutex) {
+        Some(mutex) if mutex.count.load(Ordering::SeqCst) == 0 => 0,
+        Some(_) => libc::EBUSY,
+        None => real!(pthread_mutex_destroy: fn(Pointer) -> c_int, mutex),
+    }
+}
+
+/// As [`pthread_mutex_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_mutex_lock(mutex: Pointer) -> c_int {
+    match ours(mutex) {
+        Some(mutex) => mutex.lock(wait),
+        None => real!(pthread_mutex_lock: fn(Pointer) -> c_int, mutex),
+    }
+}
+
+/// As [`pthread_mutex_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_mutex_trylock(mutex: Pointer) -> c_int {
+    let Some(mutex) = ours(mutex) else { return real!(pthread_mutex_trylock: fn(Pointer) -> c_int, mutex) };
+    match mutex.lock(|count| if count.try_take() { Ok(()) } else { Err(libc::EBUSY) }) {
+        libc::EDEADLK => libc::EBUSY,
+        other => other,
+    }
+}
+
+/// As [`pthread_mutex_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_mutex_timedlock(mutex: Pointer, time: *const timespec) -> c_int {
+    match ours(mutex) {
+        Some(mutex) => mutex.lock(|count| wait_until(count, libc::CLOCK_REALTIME, time)),
+        None => real!(pthread_mutex_timedlock: fn(Pointer, *const timespec) -> c_int, mutex, time),
+    }
+}
+
+/// As [`pthread_mutex_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_mutex_clocklock(
+    mutex: Pointer,
+    clock: libc::clockid_t,
+    time: *const timespec,
+) -> c_int {
+    match ours(mutex) {
+        Some(mutex) => mutex.lock(|count| wait_until(count, clock, time)),
+        None => {
+            real!(pthread_mutex_clocklock: fn(Pointer, libc::clockid_t, *const timespec) -> c_int, mutex, clock, time)
+        }
+    }
+}
+
+/// As [`pthread_mutex_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_mutex_unlock(mutex: Pointer) -> c_int {
+    match ours(mutex) {
+        Some(mutex) => mutex.unlock(),
+        None => real!(pthread_mutex_unlock: fn(Pointer) -> c_int, mutex),
+    }
+}
+
+/// How often a thread looks whether another has done what is done once.
+const LOOK: Duration = Duration::from_micros(100);
+
+/// As the C library's, for threads of all machines.
+///
+/// # Safety
+/// As that says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_once(once: *mut pthread_once_t, init: Option<extern "C" fn()>) -> c_int {
+    const DONE: i32 = 2;
+    if !table::is_shared(once.addr()) {
+        let init = init.map_or(std::ptr::null_mut(), |init| init as *mut c_void);
+        return real!(pthread_once: fn(*mut pthread_once_t, *mut c_void) -> c_int, once, init);
+    }
+    // SAFETY: the program's, changed by this function only.
+    let state = unsafe { AtomicI32::from_ptr(once.cast()) };
+    if state.load(Ordering::SeqCst) == DONE {
+        return 0;
+    }
+    if state.compare_exchange(0, 1, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+        if let Some(init) = init {
+            init();
+        }
+        state.store(DONE, Ordering::SeqCst);
+    }
+    while state.load(Ordering::SeqCst) != DONE {
+        std::thread::sleep(LOOK);
+    }
+    0
+}

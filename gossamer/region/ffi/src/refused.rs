@@ -1,0 +1,76 @@
+//! What threads of several machines cannot do: it fails with `ENOTSUP` and is told once, with what to do instead.
+
+use std::collections::BTreeSet;
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::{Mutex, PoisonError};
+
+use libc::{cpu_set_t, pid_t, pthread_attr_t, pthread_t};
+
+use crate::real::real;
+use crate::{side, threads};
+
+/// Says so, the first time.
+pub(crate) fn tell(what: &'static str, instead: &str) {
+    static TOLD: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    side::outside(|| {
+        if TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(what) {
+            eprintln!(
+                "gossamer: {what} does not work in a program on several machines; use {instead} (docs/region.md)"
+            );
+        }
+    });
+}
+
+/// Refused: the child would have none of the program's memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn fork() -> pid_t {
+    if !side::is_in_program() {
+        return real!(fork: fn() -> pid_t);
+    }
+    tell("fork", "posix_spawn, system or popen");
+    // SAFETY: the calling thread's own.
+    unsafe { *libc::__errno_location() = libc::ENOTSUP };
+    -1
+}
+
+/// Refused: a thread of another machine cannot be told to end.
+#[unsafe(no_mangle)]
+pub extern "C" fn pthread_cancel(id: pthread_t) -> c_int {
+    if !side::is_in_program() {
+        return real!(pthread_cancel: fn(pthread_t) -> c_int, id);
+    }
+    tell("pthread_cancel", "a variable that the thread looks at");
+    libc::ENOTSUP
+}
+
+/// Functions that work on the calling thread only.
+macro_rules! own_thread_only {
+    ($($name:ident($($argument:ident: $type:ty),*), $instead:literal;)*) => {$(
+        /// As the C library's, for the calling thread; refused for others.
+        ///
+        /// # Safety
+        /// As that says.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(id: pthread_t $(, $argument: $type)*) -> c_int {
+            match threads::real_of(id) {
+                Some(id) => real!($name: fn(pthread_t $(, $type)*) -> c_int, id $(, $argument)*),
+                None => {
+                    tell(concat!(stringify!($name), " of another thread"), $instead);
+                    libc::ENOTSUP
+                }
+            }
+        }
+    )*};
+}
+
+own_thread_only! {
+    pthread_kill(signal: c_int), "a variable that the thread looks at";
+    pthread_setname_np(name: *const c_char), "it in the thread itself";
+    pthread_getname_np(name: *mut c_char, bytes: usize), "it in the thread itself";
+    pthread_setaffinity_np(bytes: usize, set: *const cpu_set_t), "it in the thread itself";
+    pthread_getaffinity_np(bytes: usize, set: *mut cpu_set_t), "it in the thread itself";
+    pthread_getattr_np(attr: *mut pthread_attr_t), "it in the thread itself";
+    pthread_getcpuclockid(clock: *mut libc::clockid_t), "it in the thread itself";
+    pthread_setschedparam(policy: c_int, parameters: *const c_void), "it in the thread itself";
+    pthread_getschedparam(policy: *mut c_int, parameters: *mut c_void), "it in the thread itself";
+}

@@ -1,0 +1,246 @@
+//! `pthread_rwlock_t`: kept whole by the home of its address, which lets readers in while no writer has it.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::ffi::c_int;
+use std::time::Duration;
+
+use libc::{pthread_rwlock_t, pthread_rwlockattr_t, timespec};
+use trust::Promise;
+
+use crate::real::real;
+use crate::{line, side, table};
+
+#[derive(Default)]
+struct Lock {
+    is_written: bool,
+    readers: u32,
+    /// Numbered, in order of coming; who wants to write, and how it is told.
+    waiting: VecDeque<(u64, bool, Promise<()>)>,
+    next: u64,
+}
+
+thread_local! {
+    static LOCKS: RefCell<HashMap<usize, Lock>> = RefCell::default();
+}
+
+impl Lock {
+    fn try_take(&mut self, write: bool) -> bool {
+        match write {
+            _ if self.is_written => return false,
+            true if self.readers > 0 => return false,
+            true => self.is_written = true,
+            false => self.readers += 1,
+        }
+        true
+    }
+
+    /// Lets in who may come now.
+    fn admit(&mut self, woken: &mut Vec<Promise<()>>) {
+        while let Some((_, write, _)) = self.waiting.front()
+            && self.try_take(*write)
+        {
+            woken.extend(self.waiting.pop_front().map(|(_, _, promise)| promise));
+        }
+    }
+}
+
+fn with<R>(address: usize, f: impl FnOnce(&mut Lock) -> R) -> R {
+    LOCKS.with_borrow_mut(|locks| {
+        let lock = locks.entry(address).or_default();
+        let result = f(lock);
+        if !lock.is_written && lock.readers == 0 && lock.waiting.is_empty() {
+            locks.remove(&address);
+        }
+        result
+    })
+}
+
+/// On the home's worker: in order of coming. `false`: not in this time.
+fn take(address: usize, write: bool, time: Option<Duration>) -> bool {
+    let waits = with(address, |lock| {
+        (!lock.try_take(write)).then(|| {
+            let (promise, pending) = trust::promise();
+            lock.next += 1;
+            lock.waiting.push_back((lock.next, write, promise));
+            (lock.next, pending)
+        })
+    });
+    let Some((ticket, pending)) = waits else { return true };
+    let Some(time) = time else { return pending.wait().is_ok() };
+    if pending.wait_timeout(time).is_some() {
+        return true;
+    }
+    let mut woken = vec![];
+    let left = with(address, |lock| {
+        let at = lock.waiting.iter().position(|(other, ..)| *other == ticket)?;
+        let left = lock.waiting.remove(at);
+        lock.admit(&mut woken); // readers may have stood behind a writer that has left
+        left
+    });
+    woken.into_iter().for_each(|promise| promise.keep(()));
+    match left {
+        Some((_, _, promise)) => {
+            promise.discard();
+            false
+        }
+        None => true, // its turn came at the same moment
+    }
+}
+
+/// On the home's worker. `false`: nobody has it.
+fn release(address: usize) -> bool {
+    let mut woken = vec![];
+    let was_taken = with(address, |lock| {
+        let was_taken = lock.is_written || lock.readers > 0;
+        match lock.is_written {
+            true => lock.is_written = false,
+            false => lock.readers = lock.readers.saturating_sub(1),
+        }
+        lock.admit(&mut woken);
+        was_taken
+    });
+    woken.into_iter().for_each(|promise| promise.keep(()));
+    was_taken
+}
+
+type Pointer = *mut pthread_rwlock_t;
+
+/// Its address, if it is in memory that all machines have.
+fn ours(lock: Pointer) -> Option<usize> {
+    table::is_shared(lock.addr()).then_some(lock.addr())
+}
+
+fn lock(address: usize, write: bool) -> c_int {
+    side::at(line::home_of(address), move || take(address, write, None));
+    0
+}
+
+fn try_lock(address: usize, write: bool) -> c_int {
+    match side::at(line::home_of(address), move || with(address, |lock| lock.try_take(write))) {
+        true => 0,
+        false => libc::EBUSY,
+    }
+}
+
+fn timed_lock(address: usize, write: bool, time: *const timespec) -> c_int {
+    // SAFETY: the caller's.
+    let time = unsafe { *time };
+    if !side::is_time(&time) {
+        return libc::EINVAL;
+    }
+    let left = side::until(libc::CLOCK_REALTIME, &time);
+    match side::at(line::home_of(address), move || take(address, write, Some(left))) {
+        true => 0,
+        false => libc::ETIMEDOUT,
+    }
+}
+
+/// As the C library's, for threads of all machines.
+///
+/// # Safety
+/// As that says, here and at all other functions of this file.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_rwlock_init(lock: Pointer, attr: *const pthread_rwlockattr_t) -> c_int {
+    match ours(lock) {
+        Some(_) => 0,
+        None => real!(pthread_rwlock_init: fn(Pointer, *const pthread_rwlockattr_t) -> c_int, lock, attr),
+    }
+}
+
+/// As [`pthread_rwlock_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_rwlock_destroy(lock: Pointer) -> c_int {
+    match ours(lock) {
+        Some(_) => 0,
+        None => real!(pthread_rwlock_destroy: fn(Pointer) -> c_int, lock),
+    }
+}
+
+/// As [`pthread_rwlock_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_rwlock_rdlock(lock: Pointer) -> c_int {
+    match ours(lock) {
+        Some(address) => self::lock(address, false),
+        None => real!(pthread_rwlock_rdlock: fn(Pointer) -> c_int, lock),
+    }
+}
+
+/// As [`pthread_rwlock_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_rwlock_wrlock(lock: Pointer) -> c_int {
+    match ours(lock) {
+        Some(address) => self::lock(address, true),
+        None => real!(pthread_rwlock_wrlock: fn(Pointer) -> c_int, lock),
+    }
+}
+
+/// As [`pthread_rwlock_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_rwlock_tryrdlock(lock: Pointer) -> c_int {
+    match ours(lock) {
+        Some(address) => try_lock(address, false),
+        None => real!(pthread_rwlock_tryrdlock: fn(Pointer) -> c_int, lock),
+    }
+}
+
+/// As [`pthread_rwlock_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_rwlock_trywrlock(lock: Pointer) -> c_int {
+    match ours(lock) {
+        Some(address) => try_lock(address, true),
+        None => real!(pthread_rwlock_trywrlock: fn(Pointer) -> c_int, lock),
+    }
+}
+
+/// As [`pthread_rwlock_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_rwlock_timedrdlock(lock: Pointer, time: *const timespec) -> c_int {
+    match ours(lock) {
+        Some(address) => timed_lock(address, false, time),
+        None => real!(pthread_rwlock_timedrdlock: fn(Pointer, *const timespec) -> c_int, lock, time),
+    }
+}
+
+/// As [`pthread_rwlock_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_rwlock_timedwrlock(lock: Pointer, time: *const timespec) -> c_int {
+    match ours(lock) {
+        Some(address) => timed_lock(address, true, time),
+        None => real!(pthread_rwlock_timedwrlock: fn(Pointer, *const timespec) -> c_int, lock, time),
+    }
+}
+
+/// As [`pthread_rwlock_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_rwlock_unlock(lock: Pointer) -> c_int {
+    let Some(address) = ours(lock) else { return real!(pthread_rwlock_unlock: fn(Pointer) -> c_int, lock) };
+    match side::at(line::home_of(address), move || release(address)) {
+        true => 0,
+        false => libc::EPERM,
+    }
+}

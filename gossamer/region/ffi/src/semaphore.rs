@@ -1,0 +1,172 @@
+//! Counting in memory, and standing in line only where the count says so: mutexes and semaphores are made of it.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+use crate::real::real;
+use crate::{line, side, table};
+
+/// A word of the program's memory: how many have it or wait for it, less what was there.
+pub(crate) struct Count {
+    word: &'static AtomicI32,
+    /// Who finds so many before him has to wait.
+    room: i32,
+}
+
+impl Count {
+    /// # Safety
+    /// `word` is of memory that stays for as long as this is used, and is changed as an atomic only.
+    pub(crate) unsafe fn at(word: *mut i32, room: i32) -> Count {
+        // SAFETY: as the caller says.
+        Count { word: unsafe { AtomicI32::from_ptr(word) }, room }
+    }
+
+    fn address(&self) -> usize {
+        self.word.as_ptr().addr()
+    }
+
+    pub(crate) fn try_take(&self) -> bool {
+        let more = |count: i32| (count < self.room).then(|| count + 1);
+        self.word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
+    }
+
+    /// In order of coming. `false`: not in this time.
+    pub(crate) fn take(&self, time: Option<Duration>) -> bool {
+        if self.word.fetch_add(1, Ordering::SeqCst) < self.room || line::take(self.address(), time) {
+            return true;
+        }
+        // Out of the count again, unless somebody has counted on this thread: then its permit comes.
+        let less = |count: i32| (count > self.room).then(|| count - 1);
+        match self.word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less) {
+            Ok(_) => false,
+            Err(_) => line::take(self.address(), None),
+        }
+    }
+
+    pub(crate) fn give(&self) {
+        if self.word.fetch_sub(1, Ordering::SeqCst) > self.room {
+            line::give(self.address(), 1);
+        }
+    }
+
+    fn value(&self) -> i32 {
+        (self.room - self.word.load(Ordering::SeqCst)).max(0)
+    }
+}
+
+type Sem = *mut c_void;
+
+fn count(sem: Sem) -> Option<Count> {
+    // SAFETY: the first word of the program's semaphore, which it changes by these functions only.
+    table::is_shared(sem.addr()).then(|| unsafe { Count::at(sem.cast(), 0) })
+}
+
+fn fail(errno: c_int) -> c_int {
+    // SAFETY: the calling thread's own.
+    unsafe { *libc::__errno_location() = errno };
+    -1
+}
+
+/// As the C library's, for threads of all machines.
+///
+/// # Safety
+/// As that says, here and at all other functions of this file.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sem_init(sem: Sem, shared: c_int, value: c_uint) -> c_int {
+    if count(sem).is_none() {
+        return real!(sem_init: fn(Sem, c_int, c_uint) -> c_int, sem, shared, value);
+    }
+    let Ok(value) = i32::try_from(value) else { return fail(libc::EINVAL) };
+    // SAFETY: the program's own memory, that it makes a semaphore of.
+    unsafe { sem.cast::<i32>().write(-value) };
+    0
+}
+
+/// As [`sem_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sem_destroy(sem: Sem) -> c_int {
+    match count(sem) {
+        Some(_) => 0,
+        None => real!(sem_destroy: fn(Sem) -> c_int, sem),
+    }
+}
+
+/// As [`sem_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sem_wait(sem: Sem) -> c_int {
+    match count(sem) {
+        Some(count) => {
+            count.take(None);
+            0
+        }
+        None => real!(sem_wait: fn(Sem) -> c_int, sem),
+    }
+}
+
+/// As [`sem_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sem_trywait(sem: Sem) -> c_int {
+    match count(sem) {
+        Some(count) if count.try_take() => 0,
+        Some(_) => fail(libc::EAGAIN),
+        None => real!(sem_trywait: fn(Sem) -> c_int, sem),
+    }
+}
+
+/// As [`sem_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sem_timedwait(sem: Sem, time: *const libc::timespec) -> c_int {
+    let Some(count) = count(sem) else {
+        return real!(sem_timedwait: fn(Sem, *const libc::timespec) -> c_int, sem, time);
+    };
+    if count.try_take() {
+        return 0;
+    }
+    // SAFETY: the caller's.
+    let time = unsafe { *time };
+    match side::is_time(&time) {
+        true if count.take(Some(side::until(libc::CLOCK_REALTIME, &time))) => 0,
+        true => fail(libc::ETIMEDOUT),
+        false => fail(libc::EINVAL),
+    }
+}
+
+/// As [`sem_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sem_post(sem: Sem) -> c_int {
+    match count(sem) {
+        Some(count) => {
+            count.give();
+            0
+        }
+        None => real!(sem_post: fn(Sem) -> c_int, sem),
+    }
+}
+
+/// As [`sem_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sem_getvalue(sem: Sem, value: *mut c_int) -> c_int {
+    let Some(count) = count(sem) else { return real!(sem_getvalue: fn(Sem, *mut c_int) -> c_int, sem, value) };
+    // SAFETY: the caller's.
+    unsafe { value.write(count.value()) };
+    0
+}

@@ -1,0 +1,181 @@
+//! On which side a thread is: in the program's code, whose memory is the region's, or in ours and the runtime's, whose memory is the
+//! process's own.
+//!
+//! A thread of the program has two stacks. The program's functions have one in the region, so that other threads may be given pointers to
+//! it; ours run on the thread's own ([`outside`]). For a page of the region may be away at any time, and a thread that waits for one
+//! while it has a lock of the runtime would wait for a keeper that waits for the lock.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use context::stack::Stack;
+use context::{Context, Transfer};
+use gossamer::{NoRef, Place};
+
+thread_local! {
+    static IS_IN_PROGRAM: Cell<bool> = const { Cell::new(false) };
+    /// Where the thread goes on, on its own stack, while it is in the program's code.
+    static OWN: Cell<Option<Context>> = const { Cell::new(None) };
+    /// What the program's function has returned.
+    static RESULT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Whether the calling thread is one of the program's and in its code.
+pub(crate) fn is_in_program() -> bool {
+    IS_IN_PROGRAM.try_with(Cell::get).unwrap_or(false)
+}
+
+/// While it is there the thread is on one side; then where it was before.
+pub(crate) struct Side(bool);
+
+/// Until the end of what is returned the calling thread is in our code.
+fn ours() -> Side {
+    Side(IS_IN_PROGRAM.replace(false))
+}
+
+/// Until the end of what is returned the calling thread is in the program's code, if on its own stack.
+pub(crate) fn the_programs() -> Side {
+    Side(IS_IN_PROGRAM.replace(true))
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        IS_IN_PROGRAM.set(self.0);
+    }
+}
+
+/// What a thread does on its own stack, between two pieces of the program's code.
+struct Errand {
+    run: unsafe fn(*mut ()),
+    what: *mut (),
+}
+
+/// Runs `f` on our side, on the thread's own stack.
+pub(crate) fn outside<R>(f: impl FnOnce() -> R) -> R {
+    /// # Safety
+    /// `what` is what [`outside`] has put there, which waits.
+    unsafe fn run<F: FnOnce() -> R, R>(what: *mut ()) {
+        // SAFETY: as the caller says.
+        let (f, result) = unsafe { &mut *what.cast::<(Option<F>, Option<R>)>() };
+        // Here, out of the region, before it is called.
+        let f = f.take();
+        let done = f.map(|f| f());
+        *result = done;
+    }
+    if !is_in_program() {
+        return f();
+    }
+    let Some(own) = OWN.take() else {
+        let _side = ours(); // on its own stack already
+        return f();
+    };
+    let mut what = (Some(f), None);
+    let errand = Errand { run: runner(&what), what: (&raw mut what).cast() };
+    // SAFETY: `run_on` waits there, on this thread, and comes back when it has done the errand.
+    let back = unsafe { own.resume((&raw const errand).expose_provenance()) };
+    OWN.set(Some(back.context));
+    return what.1.unwrap_or_else(|| std::process::abort());
+
+    fn runner<F: FnOnce() -> R, R>(_: &(Option<F>, Option<R>)) -> unsafe fn(*mut ()) {
+        run::<F, R>
+    }
+}
+
+/// Runs a function of the program on this stack, to its end, and says what it returned.
+///
+/// # Safety
+/// `bottom` to `top` is memory that nobody else uses meanwhile.
+pub(crate) unsafe fn run_on(bottom: usize, top: usize, function: usize, argument: usize) -> usize {
+    extern "C" fn enter(transfer: Transfer) -> ! {
+        // SAFETY: `run_on` has put it there, and waits.
+        let [function, argument] = unsafe { *std::ptr::with_exposed_provenance::<[usize; 2]>(transfer.data) };
+        OWN.set(Some(transfer.context));
+        // SAFETY: a thread's function of the program.
+        let function = unsafe { std::mem::transmute::<usize, extern "C" fn(usize) -> usize>(function) };
+        leave(function(argument))
+    }
+    let start = [function, argument];
+    let [top, bottom] = [top, bottom].map(std::ptr::with_exposed_provenance_mut);
+    // SAFETY: as the caller says; `enter` does not return.
+    let mut program = unsafe { Context::new(&Stack::new(top, bottom), enter) };
+    let mut data = (&raw const start).expose_provenance();
+    loop {
+        let side = the_programs();
+        // SAFETY: it is where it left, on this thread.
+        let left = unsafe { program.resume(data) };
+        drop(side);
+        if left.data == 0 {
+            return RESULT.get();
+        }
+        // SAFETY: `outside` has put it there, and waits.
+        unsafe {
+            let Errand { run, what } = *std::ptr::with_exposed_provenance::<Errand>(left.data);
+            run(what);
+        }
+        (program, data) = (left.context, 0);
+    }
+}
+
+/// The program's function has ended: the thread goes on in `run_on`.
+pub(crate) fn leave(result: usize) -> ! {
+    RESULT.set(result);
+    if let Some(own) = OWN.take() {
+        // SAFETY: `run_on` waits there, on this thread, and nothing of what is left behind here is used again.
+        unsafe { own.resume(0) };
+    }
+    std::process::abort()
+}
+
+/// The worker of a machine on which all this runs.
+pub(crate) fn place(machine: u16) -> Place {
+    Place { machine, worker: 0 }
+}
+
+pub(crate) fn own_machine() -> u16 {
+    gossamer::rack().machine()
+}
+
+pub(crate) fn machines() -> u16 {
+    gossamer::rack().machines().len() as u16
+}
+
+/// From a thread of the program: runs `f` in a fiber of a machine, and waits for it.
+pub(crate) fn at<R, F>(machine: u16, f: F) -> R
+where
+    R: NoRef + Send + 'static,
+    F: FnOnce() -> R + NoRef + Send + 'static,
+{
+    outside(move || {
+        let here = place(own_machine()).trustee();
+        match trust::spawn_on(&here, move || from_worker(machine, f)).join() {
+            Ok(result) => result,
+            Err(_) => gossamer::link::end(&format!("what a thread asked of machine {machine} has panicked")),
+        }
+    })
+}
+
+/// As [`at`], from a fiber.
+pub(crate) fn from_worker<R, F>(machine: u16, f: F) -> R
+where
+    R: NoRef + Send + 'static,
+    F: FnOnce() -> R + NoRef + Send + 'static,
+{
+    match gossamer::spawn_on(place(machine), f).join() {
+        Ok(result) => result,
+        Err(_) => gossamer::link::end(&format!("what was asked of machine {machine} has panicked")),
+    }
+}
+
+/// How long until a time of a clock; zero if it is over.
+pub(crate) fn until(clock: libc::clockid_t, time: &libc::timespec) -> Duration {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: it writes `now`.
+    unsafe { libc::clock_gettime(clock, &raw mut now) };
+    let of = |time: &libc::timespec| time.tv_sec as i128 * 1_000_000_000 + i128::from(time.tv_nsec);
+    Duration::from_nanos(u64::try_from((of(time) - of(&now)).max(0)).unwrap_or(u64::MAX))
+}
+
+/// Whether POSIX takes it for a time.
+pub(crate) fn is_time(time: &libc::timespec) -> bool {
+    (0..1_000_000_000).contains(&time.tv_nsec)
+}

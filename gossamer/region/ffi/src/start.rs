@@ -1,0 +1,302 @@
+//! Before the program's `main`, and its end. Machine 0 runs `main`; the others run threads.
+//!
+//! Machine 0 puts the program's variables and a heap into regions, on all machines at the addresses that they have anyway: so the machines
+//! must have loaded the program and its libraries at the same addresses, which they do when the system chooses none at random.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use gossamer_region::Region;
+use gossamer_region::link::{address, over};
+use trust::Promise;
+
+use crate::real::real;
+use crate::table::{self, table};
+use crate::{globals, heap, side, threads};
+
+/// That this library is to do something: `auto`.
+const MODE: &CStr = c"GOSSAMER_REGION";
+/// Bytes of the heap's region, unless it is 64 GiB.
+const BYTES: &str = "GOSSAMER_REGION_BYTES";
+const HEAP_BYTES: usize = 64 << 30;
+/// Stack of the main function. Only what is touched takes memory.
+const STACK_BYTES: usize = 64 << 20;
+/// Status of a machine that could not start.
+const FAILURE_STATUS: c_int = 70;
+
+type Main = extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) -> c_int;
+
+static MAIN: AtomicUsize = AtomicUsize::new(0);
+/// How the first fiber is told the program's exit status.
+static END: Mutex<Option<Promise<u8>>> = Mutex::new(None);
+static STATUS: AtomicI32 = AtomicI32::new(0);
+static ENDS: AtomicBool = AtomicBool::new(false);
+
+/// What the C library calls first, and this library before it.
+///
+/// # Safety
+/// As its own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __libc_start_main(
+    main: Main,
+    argc: c_int,
+    argv: *mut *mut c_char,
+    init: *mut c_void,
+    fini: *mut c_void,
+    rtld_fini: *mut c_void,
+    stack_end: *mut c_void,
+) -> c_int {
+    // SAFETY: a name that ends with a zero; nothing else runs yet.
+    let is_asked_for = !unsafe { libc::getenv(MODE.as_ptr()) }.is_null();
+    let main = match is_asked_for {
+        true => {
+            without_random_addresses(argv);
+            MAIN.store(main as *const () as usize, Ordering::Relaxed);
+            start
+        }
+        false => main,
+    };
+    real!(
+        __libc_start_main: fn(
+            Main, c_int, *mut *mut c_char, *mut c_void, *mut c_void, *mut c_void, *mut c_void
+        ) -> c_int,
+        main, argc, argv, init, fini, rtld_fini, stack_end
+    )
+}
+
+/// Executes the program again if the system has chosen its addresses at random.
+fn without_random_addresses(argv: *mut *mut c_char) {
+    const ASK: libc::c_ulong = 0xffff_ffff;
+    // SAFETY: neither call touches memory of this process.
+    let before = unsafe { libc::personality(ASK) };
+    if before & libc::ADDR_NO_RANDOMIZE != 0 {
+        return;
+    }
+    // SAFETY: as above.
+    let done = unsafe { libc::personality((before | libc::ADDR_NO_RANDOMIZE) as libc::c_ulong) };
+    if done >= 0 {
+        let own = std::fs::read_link("/proc/self/exe")
+            .ok()
+            .and_then(|own| CString::new(own.into_os_string().into_vec()).ok());
+        let own = own.as_deref().unwrap_or(c"/proc/self/exe");
+        // SAFETY: the arguments as the system gave them.
+        unsafe { libc::execv(own.as_ptr(), argv.cast_const().cast()) };
+    }
+    fail(&format!(
+        "the system does not let this program choose its addresses (personality(ADDR_NO_RANDOMIZE): {}); in a container, allow \
+         that call (docker run --security-opt seccomp=unconfined)",
+        std::io::Error::last_os_error()
+    ))
+}
+
+fn fail(cause: &str) -> ! {
+    eprintln!("gossamer: {cause}");
+    // SAFETY: it ends the process.
+    unsafe { libc::_exit(FAILURE_STATUS) }
+}
+
+/// In place of `main`, on each machine.
+extern "C" fn start(argc: c_int, argv: *mut *mut c_char, _: *mut *mut c_char) -> c_int {
+    threads::note_processors();
+    // What the program starts is not a machine.
+    // SAFETY: nothing else runs yet; the handler is a function of this library.
+    unsafe {
+        libc::unsetenv(c"LD_PRELOAD".as_ptr());
+        libc::unsetenv(c"LD_BIND_NOW".as_ptr());
+        libc::unsetenv(MODE.as_ptr());
+        libc::atexit(at_exit);
+    }
+    let count = argc.unsigned_abs() as usize;
+    // SAFETY: so many arguments.
+    let arguments: Vec<CString> = (0..count).map(|at| unsafe { CStr::from_ptr(*argv.add(at)) }.to_owned()).collect();
+    let settings = gossamer_region::with(gossamer::builder());
+    let status = gossamer::link::main_with_status(settings, move || run_program(&arguments), 1);
+    // Not `exit`: what it would do has been done (`at_exit`), and the regions have nobody any more who fetches pages.
+    // SAFETY: it ends the process.
+    unsafe { libc::_exit(c_int::from(status)) }
+}
+
+/// The first fiber, on machine 0.
+fn run_program(arguments: &[CString]) -> u8 {
+    let (promise, pending) = trust::promise();
+    *END.lock().unwrap_or_else(PoisonError::into_inner) = Some(promise);
+    share_memory();
+    let words: Vec<&[u8]> = arguments.iter().map(|word| word.as_bytes_with_nul()).collect();
+    let variables: Vec<Vec<u8>> =
+        std::env::vars_os().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes(), b"\0"].concat()).collect();
+    let argv = list(&words);
+    let envp = list(&variables.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    let first = copy(&[words.len(), argv, envp].map(usize::to_ne_bytes).concat());
+    let prepared = threads::prepare(run_main as *const () as usize, first, STACK_BYTES, true);
+    if !prepared.is_some_and(|(start, _)| threads::start_here(start)) {
+        gossamer::link::end("there is no memory for the program's first thread");
+    }
+    pending.wait().unwrap_or(FAILURE_STATUS as u8)
+}
+
+/// Puts the program's variables and its heap into regions.
+fn share_memory() {
+    let ended = |doing: &str, error: gossamer_region::Error| -> ! {
+        gossamer::link::end(&format!("{doing} cannot be shared by the machines: {error}"))
+    };
+    let asked = std::env::var(BYTES).ok().map(|text| {
+        let bytes = text.parse().ok().filter(|bytes| *bytes >= 64 << 20);
+        bytes.unwrap_or_else(|| gossamer::link::end(&format!("{BYTES}={text}: bytes, at least 67108864")))
+    });
+    let mark = marks();
+    let others: Vec<_> = globals::pages();
+    for machine in 0..side::machines() {
+        if !side::from_worker(machine, move || mark == marks()) {
+            gossamer::link::end(&format!(
+                "machine {machine} has the program or its libraries at other addresses than machine 0: all need the same files"
+            ));
+        }
+    }
+    let region = Region::new(asked.unwrap_or(HEAP_BYTES)).unwrap_or_else(|error| ended("the heap", error));
+    for pages in &others {
+        let start = std::ptr::with_exposed_provenance_mut::<u8>(pages.start);
+        // SAFETY: the program's variables; nothing of the program runs yet.
+        let before = unsafe { std::slice::from_raw_parts(start, pages.len()) }.to_vec();
+        over(pages.clone()).unwrap_or_else(|error| ended("the program's variables", error));
+        // SAFETY: the same addresses, which are a region now.
+        unsafe { std::ptr::copy_nonoverlapping(before.as_ptr(), start, before.len()) };
+    }
+    let (start, bytes) = (address(&region), region.bytes());
+    for machine in 0..side::machines() {
+        side::from_worker(machine, move || {
+            table::begin((start, bytes), globals::pages().iter().map(|pages| (pages.start, pages.len())).collect());
+        });
+    }
+    let here: Vec<_> = gossamer::rack().machines().iter().map(|machine| machine.host.clone()).collect();
+    let hosts = here.iter().collect::<std::collections::BTreeSet<_>>().len() as u32;
+    // Machines of one host share its processors.
+    table().processors.store(threads::note_processors() * hosts, Ordering::SeqCst);
+}
+
+fn marks() -> [usize; 3] {
+    [run_main as *const () as usize, MAIN.load(Ordering::Relaxed), libc::free as *const () as usize]
+}
+
+/// Bytes in the program's heap.
+fn copy(bytes: &[u8]) -> usize {
+    let Some((block, _)) = heap::allocate(bytes.len(), 1) else {
+        gossamer::link::end("there is no memory for the program's arguments")
+    };
+    let to = std::ptr::with_exposed_provenance_mut::<u8>(block);
+    // SAFETY: a block of so many bytes, that nobody else has.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+    block
+}
+
+/// A list of strings that ends with a null pointer, in the program's heap.
+fn list(words: &[&[u8]]) -> usize {
+    let addresses = words.iter().map(|word| copy(word)).chain([0]);
+    copy(&addresses.flat_map(usize::to_ne_bytes).collect::<Vec<u8>>())
+}
+
+/// The program's first thread.
+extern "C" fn run_main(first: *mut c_void) -> *mut c_void {
+    // SAFETY: what `run_program` has put there, and the program's main function.
+    let (main, [argc, argv, envp]) =
+        unsafe { (std::mem::transmute::<usize, Main>(MAIN.load(Ordering::Relaxed)), *first.cast::<[usize; 3]>()) };
+    let [argv, envp] = [argv, envp].map(std::ptr::with_exposed_provenance_mut::<*mut c_char>);
+    unsafe extern "C" {
+        static mut environ: *mut *mut c_char;
+    }
+    // SAFETY: nobody else reads or writes it yet.
+    unsafe { environ = envp };
+    let status = main(argc as c_int, argv, envp);
+    // SAFETY: the program has ended.
+    unsafe { exit(status) }
+}
+
+/// On a thread of machine 0 for itself, since `exit` first destroys what a thread delegates with.
+fn end(status: c_int) {
+    let _side = side::the_programs();
+    threads::be_the_last();
+    STATUS.store(status, Ordering::SeqCst);
+    ENDS.store(true, Ordering::SeqCst);
+    real!(exit: fn(c_int) -> (), status);
+}
+
+/// As the C library's, wherever it is called: ends the program.
+///
+/// # Safety
+/// As that says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn exit(status: c_int) -> ! {
+    if side::is_in_program() {
+        side::at(0, move || drop(std::thread::spawn(move || end(status))));
+        loop {
+            std::thread::park();
+        }
+    }
+    if table::heap().1 > 0 {
+        // The runtime ends this machine: what the C library would do first may touch variables that nobody fetches any more.
+        // SAFETY: it ends the process.
+        unsafe { libc::syscall(libc::SYS_exit_group, status) };
+    }
+    real!(exit: fn(c_int) -> (), status);
+    std::process::abort()
+}
+
+/// As the C library's, wherever it is called: ends the program at once.
+#[unsafe(no_mangle)]
+pub extern "C" fn _exit(status: c_int) -> ! {
+    if side::is_in_program() {
+        tell_the_end(status);
+    }
+    // SAFETY: it ends the process.
+    unsafe { libc::syscall(libc::SYS_exit_group, status) };
+    std::process::abort()
+}
+
+/// After all else that is done at the end: what is in buffers is written, on all machines, and the first fiber goes on.
+extern "C" fn at_exit() {
+    if ENDS.load(Ordering::SeqCst) {
+        tell_the_end(STATUS.load(Ordering::SeqCst));
+    }
+}
+
+fn tell_the_end(status: c_int) -> ! {
+    {
+        let _side = side::the_programs();
+        // SAFETY: all of this process's.
+        unsafe { libc::fflush(std::ptr::null_mut()) };
+    }
+    for machine in 0..side::machines() {
+        if machine != side::own_machine() {
+            side::at(machine, || {
+                // SAFETY: as above.
+                unsafe { libc::fflush(std::ptr::null_mut()) };
+            });
+        }
+    }
+    side::at(0, move || {
+        let promise = END.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(promise) = promise {
+            promise.keep(status as u8);
+        }
+    });
+    loop {
+        std::thread::park();
+    }
+}
+
+/// As the C library's; processors are those of all machines.
+#[unsafe(no_mangle)]
+pub extern "C" fn sysconf(name: c_int) -> libc::c_long {
+    match name {
+        libc::_SC_NPROCESSORS_ONLN | libc::_SC_NPROCESSORS_CONF if side::is_in_program() => {
+            libc::c_long::from(table().processors.load(Ordering::SeqCst))
+        }
+        _ => real!(sysconf: fn(c_int) -> libc::c_long, name),
+    }
+}
+
+/// Whether a thread of this function is the first.
+pub(crate) fn is_main(function: usize) -> bool {
+    function == run_main as *const () as usize
+}

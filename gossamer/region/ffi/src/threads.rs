@@ -1,0 +1,271 @@
+//! The program's threads: each starts on the next machine in turn. The memory that its functions use for a stack is the region's, so that
+//! others may be given pointers to it; the thread's own (`__thread`, `errno`) is its machine's.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use libc::{pthread_attr_t, pthread_t};
+
+use crate::real::real;
+use crate::table::{THREADS_MAX, Thread, table};
+use crate::{heap, keys, line, side};
+
+/// States of a [`Thread`].
+const FREE: u32 = 0;
+const RUNNING: u32 = 1;
+const ENDED: u32 = 2;
+/// Running, and nobody joins it.
+const DETACHED: u32 = 3;
+
+/// Ids of threads are this, its turn and its place.
+const MARK: u64 = 0x6753 << 48;
+/// What the thread itself needs, without the program's functions.
+const OWN_STACK_BYTES: usize = 512 << 10;
+const STACK_BYTES: usize = 8 << 20;
+/// How often a main function that has ended by `pthread_exit` looks whether all threads have.
+const LOOK: Duration = Duration::from_millis(5);
+
+thread_local! {
+    static ID: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The processors that the process may use, before any worker was pinned to one.
+static PROCESSORS: OnceLock<libc::cpu_set_t> = OnceLock::new();
+
+/// Before anything was started: what processors there are.
+pub(crate) fn note_processors() -> u32 {
+    // SAFETY: zeros are a set, which the call fills.
+    let set = PROCESSORS.get_or_init(|| unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set);
+        set
+    });
+    // SAFETY: it reads the set.
+    unsafe { libc::CPU_COUNT(set) }.unsigned_abs().max(1)
+}
+
+/// The calling thread's, as the program knows it; 0 if it is none of the program's.
+pub(crate) fn own_id() -> u64 {
+    ID.get()
+}
+
+/// The calling thread, which is none of the table, runs what is left of the program.
+pub(crate) fn be_the_last() {
+    ID.set(MARK | 0xffff);
+}
+
+fn id_of(place: usize, turn: u32) -> u64 {
+    MARK | u64::from(turn) << 16 | place as u64
+}
+
+/// The thread with this id, if there is one.
+fn find(id: u64) -> Option<&'static Thread> {
+    let thread = table().threads.get((id & 0xffff) as usize)?;
+    let is_it = id_of((id & 0xffff) as usize, thread.turn.load(Ordering::SeqCst)) == id;
+    (is_it && thread.state.load(Ordering::SeqCst) != FREE).then_some(thread)
+}
+
+/// What a new thread does.
+#[derive(Clone, Copy)]
+pub(crate) struct Start {
+    pub(crate) function: usize,
+    pub(crate) argument: usize,
+    stack: usize,
+    stack_bytes: usize,
+    id: u64,
+}
+
+fn claim(state: u32) -> Option<(u64, u16)> {
+    let count = table().next_thread.fetch_add(1, Ordering::SeqCst);
+    let machine = (count % usize::from(side::machines())) as u16;
+    (0..THREADS_MAX).map(|more| (count + more) % THREADS_MAX).find_map(|place| {
+        let thread = &table().threads[place];
+        thread.state.compare_exchange(FREE, state, Ordering::SeqCst, Ordering::SeqCst).ok()?;
+        Some((id_of(place, thread.turn.load(Ordering::SeqCst)), machine))
+    })
+}
+
+/// The place of a thread is free for another one.
+fn forget(thread: &Thread) {
+    // 32 bits of it are in the id.
+    thread.turn.fetch_add(1, Ordering::SeqCst);
+    thread.state.store(FREE, Ordering::SeqCst);
+}
+
+/// A place, a machine and a stack for a thread. `None`: no room.
+pub(crate) fn prepare(function: usize, argument: usize, stack_bytes: usize, detached: bool) -> Option<(Start, u16)> {
+    let (id, machine) = claim(if detached { DETACHED } else { RUNNING })?;
+    let Some((stack, _)) = heap::allocate(stack_bytes, 4096) else {
+        find(id).map(forget);
+        return None;
+    };
+    Some((Start { function, argument, stack, stack_bytes, id }, machine))
+}
+
+/// On a worker: starts the thread on this machine. `false`: the system refuses.
+pub(crate) fn start_here(start: Start) -> bool {
+    std::thread::Builder::new().stack_size(OWN_STACK_BYTES).spawn(move || run(start)).is_ok()
+}
+
+fn run(start: Start) {
+    if let Some(processors) = PROCESSORS.get() {
+        // SAFETY: a set that the system has given.
+        unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), processors) };
+    }
+    ID.set(start.id);
+    // SAFETY: a block that is the thread's until it is freed below, when nothing runs on it any more.
+    let result = unsafe { side::run_on(start.stack, start.stack + start.stack_bytes, start.function, start.argument) };
+    keys::destroy_values();
+    heap::free(start.stack);
+    if crate::start::is_main(start.function) {
+        wait_for_all(start.id);
+        let _side = side::the_programs();
+        // SAFETY: the last thread has ended, and with it the program.
+        unsafe { crate::start::exit(0) };
+    }
+    let Some(thread) = find(start.id) else { return };
+    thread.result.store(result, Ordering::SeqCst);
+    match thread.state.compare_exchange(RUNNING, ENDED, Ordering::SeqCst, Ordering::SeqCst) {
+        Ok(_) => line::give(line_of(thread), 1),
+        Err(_) => forget(thread),
+    }
+    ID.set(0);
+}
+
+/// Where who joins it waits.
+fn line_of(thread: &Thread) -> usize {
+    thread.state.as_ptr().addr()
+}
+
+fn real_self() -> pthread_t {
+    real!(pthread_self: fn() -> pthread_t)
+}
+
+/// What the C library calls this thread, for calls that know no other: its own id only.
+pub(crate) fn real_of(id: pthread_t) -> Option<pthread_t> {
+    match id >> 48 == MARK >> 48 {
+        true => (id == own_id()).then(real_self),
+        false => Some(id),
+    }
+}
+
+/// As the C library's; the thread starts on the next machine in turn.
+///
+/// # Safety
+/// As that says, here and at all other functions of this file.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_create(
+    id: *mut pthread_t,
+    attr: *const pthread_attr_t,
+    function: *mut c_void,
+    argument: *mut c_void,
+) -> c_int {
+    if !side::is_in_program() {
+        return real!(
+            pthread_create: fn(*mut pthread_t, *const pthread_attr_t, *mut c_void, *mut c_void) -> c_int,
+            id, attr, function, argument
+        );
+    }
+    let (mut state, mut stack_bytes) = (libc::PTHREAD_CREATE_JOINABLE, STACK_BYTES);
+    if !attr.is_null() {
+        unsafe extern "C" {
+            fn pthread_attr_getdetachstate(attr: *const pthread_attr_t, state: *mut c_int) -> c_int;
+        }
+        // SAFETY: the caller's attributes.
+        unsafe {
+            pthread_attr_getdetachstate(attr, &raw mut state);
+            libc::pthread_attr_getstacksize(attr, &raw mut stack_bytes);
+        }
+    }
+    let detached = state == libc::PTHREAD_CREATE_DETACHED;
+    let (function, argument) = (function.expose_provenance(), argument.expose_provenance());
+    let Some((start, machine)) = prepare(function, argument, stack_bytes, detached) else { return libc::EAGAIN };
+    // SAFETY: the caller's.
+    unsafe { id.write(start.id) };
+    if side::at(machine, move || start_here(start)) {
+        return 0;
+    }
+    heap::free(start.stack);
+    find(start.id).map(forget);
+    libc::EAGAIN
+}
+
+/// As [`pthread_create`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_join(id: pthread_t, result: *mut *mut c_void) -> c_int {
+    if id >> 48 != MARK >> 48 {
+        return real!(pthread_join: fn(pthread_t, *mut *mut c_void) -> c_int, id, result);
+    }
+    let Some(thread) = find(id) else { return libc::ESRCH };
+    match thread.state.load(Ordering::SeqCst) {
+        DETACHED => return libc::EINVAL,
+        _ if id == own_id() => return libc::EDEADLK,
+        _ => {}
+    }
+    line::take(line_of(thread), None);
+    if !result.is_null() {
+        let value = std::ptr::with_exposed_provenance_mut(thread.result.load(Ordering::SeqCst));
+        // SAFETY: the caller's.
+        unsafe { result.write(value) };
+    }
+    forget(thread);
+    0
+}
+
+/// As [`pthread_create`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_detach(id: pthread_t) -> c_int {
+    if id >> 48 != MARK >> 48 {
+        return real!(pthread_detach: fn(pthread_t) -> c_int, id);
+    }
+    let Some(thread) = find(id) else { return libc::ESRCH };
+    match thread.state.compare_exchange(RUNNING, DETACHED, Ordering::SeqCst, Ordering::SeqCst) {
+        Ok(_) => {}
+        Err(ENDED) => {
+            line::take(line_of(thread), None);
+            forget(thread);
+        }
+        Err(_) => return libc::EINVAL,
+    }
+    0
+}
+
+/// As [`pthread_create`].
+#[unsafe(no_mangle)]
+pub extern "C" fn pthread_self() -> pthread_t {
+    match side::is_in_program() {
+        true => own_id(),
+        false => real_self(),
+    }
+}
+
+/// As [`pthread_create`]; what `pthread_cleanup_push` has put there is not run.
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_exit(result: *mut c_void) -> ! {
+    if !side::is_in_program() {
+        real!(pthread_exit: fn(*mut c_void) -> (), result);
+        std::process::abort();
+    }
+    side::leave(result.expose_provenance())
+}
+
+/// When the main function has ended by `pthread_exit`: waits for all other threads.
+fn wait_for_all(own: u64) {
+    let runs = |thread: &Thread| matches!(thread.state.load(Ordering::SeqCst), RUNNING | DETACHED);
+    let threads = || table().threads.iter().enumerate().filter(|(place, _)| *place as u64 != own & 0xffff);
+    while threads().any(|(_, thread)| runs(thread)) {
+        std::thread::sleep(LOOK);
+    }
+}

@@ -1,0 +1,47 @@
+/* What a program on several machines is refused, and its exit by a thread of another machine than main's. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "verdict.h"
+
+static void at_exit(void) {
+    printf("at exit\n");
+}
+
+static void *end(void *first) {
+    CHECK(pthread_cancel(*(pthread_t *)first) == ENOTSUP);
+    CHECK(pthread_kill(*(pthread_t *)first, 0) == ENOTSUP);
+    int is_well = verdict("refused");
+    exit(is_well == 0 ? 7 : 1);
+}
+
+int main(int argc, char **argv) {
+    read_threads(argc, argv);
+    CHECK(atexit(at_exit) == 0);
+    CHECK(sysconf(_SC_NPROCESSORS_ONLN) > 0);
+
+    errno = 0;
+    CHECK(fork() == -1 && errno == ENOTSUP);
+    CHECK(system("exit 3") == 3 << 8);
+
+    int file = open("/proc/self/exe", O_RDONLY);
+    CHECK(file >= 0);
+    CHECK(mmap(NULL, 4096, PROT_READ, MAP_SHARED, file, 0) == MAP_FAILED && errno == ENOTSUP);
+    char *elf = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+    CHECK(elf != MAP_FAILED && elf[1] == 'E' && munmap(elf, 4096) == 0);
+    CHECK(close(file) == 0);
+
+    pthread_t self = pthread_self(), other;
+    CHECK(pthread_setname_np(self, "first") == 0);
+    CHECK(pthread_create(&other, NULL, end, &self) == 0);
+    CHECK(pthread_join(self, NULL) != 0);
+    for (;;) {
+        pause();
+    }
+}

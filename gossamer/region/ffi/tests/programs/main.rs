@@ -1,0 +1,280 @@
+//! Programs in C that regions are for, built and run as they are, as one process and on several machines: the seven workloads of
+//! `examples/c/region` and the pthread programs of `gossamer/region/ffi/tests/c`. What they have to print is computed by [`oracle`].
+//!
+//! What this machine lacks is said and counts as ignored.
+
+mod oracle;
+mod wrong;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use oracle::{Input, WORKLOADS};
+
+/// How long one run may take; under valgrind one of some seconds.
+const LIMIT: Duration = Duration::from_secs(200);
+const THREADS: [&str; 3] = ["1", "2", "5"];
+/// Of `gossamer/region/ffi/tests/c`.
+const PTHREADS: [&str; 10] =
+    ["atomics", "files", "list", "locks", "once", "print", "queue", "returned", "rwlock", "semaphore"];
+
+/// How programs are built and run.
+#[derive(Clone, Copy)]
+struct Way {
+    name: &'static str,
+    compiler: &'static str,
+    flags: &'static [&'static str],
+    /// With `gsm_region_share`, by a header of that folder beside this file.
+    shares: Option<&'static str>,
+    /// What is put before the program.
+    starter: &'static [&'static str],
+    runs: Runs,
+}
+
+/// What stands for the launcher among the words of a starter.
+const LAUNCH: &str = "gossamer-launch";
+
+/// Which programs there are to run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Runs {
+    All,
+    /// Not those of `PTHREADS`.
+    Workloads,
+    /// All but `locks`, which does wrong on purpose.
+    Correct,
+}
+
+/// A detached thread that is still on its way out as the program ends has a block that valgrind calls possibly lost.
+const VALGRIND: &[&str] =
+    &["valgrind", "--quiet", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite,indirect"];
+
+const TWO: &[&str] = &[LAUNCH, "run", "--local", "2", "--no-prefix", "--region", "auto"];
+const THREE_TCP: &[&str] = &[LAUNCH, "run", "--local", "3", "--fabric", "tcp", "--no-prefix", "--region", "auto"];
+
+const WAYS: [Way; 8] = [
+    Way { name: "two_machines", compiler: "gcc", flags: &["-O2"], shares: None, starter: TWO, runs: Runs::All },
+    Way { name: "three_by_tcp", compiler: "gcc", flags: &["-O2"], shares: None, starter: THREE_TCP, runs: Runs::All },
+    Way { name: "gcc", compiler: "gcc", flags: &["-O2"], shares: None, starter: &[], runs: Runs::All },
+    Way { name: "clang", compiler: "clang", flags: &["-O2"], shares: None, starter: &[], runs: Runs::All },
+    Way {
+        name: "explicit",
+        compiler: "gcc",
+        flags: &["-O2"],
+        shares: Some("forked"),
+        starter: &[],
+        runs: Runs::Workloads,
+    },
+    Way {
+        name: "asan",
+        compiler: "gcc",
+        flags: &["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
+        shares: None,
+        starter: &[],
+        runs: Runs::All,
+    },
+    Way {
+        name: "tsan",
+        compiler: "gcc",
+        flags: &["-O1", "-fsanitize=thread"],
+        shares: None,
+        starter: &[],
+        runs: Runs::Correct,
+    },
+    Way { name: "valgrind", compiler: "gcc", flags: &["-O1"], shares: None, starter: VALGRIND, runs: Runs::All },
+];
+
+/// The repository, and a folder for what is built.
+struct Place {
+    root: PathBuf,
+    folder: tempfile::TempDir,
+    launcher: PathBuf,
+}
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").canonicalize().expect("the workspace");
+    let folder = tempfile::tempdir().expect("a folder for the programs");
+    // Where this test is built, in `deps`.
+    let own = std::env::current_exe().expect("this test's file");
+    let launcher = own.parent().and_then(Path::parent).expect("the folder of what is built").join(LAUNCH);
+    let place = Arc::new(Place { root, folder, launcher });
+    let cannot = match arguments.list {
+        true => None,
+        false => cannot_share(&place).expect("the launcher"),
+    };
+    let conclusion = libtest_mimic::run(&arguments, trials(&place, cannot.as_deref()));
+    drop(place);
+    conclusion.exit();
+}
+
+/// Builds the launcher and what it has programs load, as tests of other packages need not have done. Returns why machines here cannot
+/// share memory by page faults, if they cannot.
+fn cannot_share(place: &Place) -> Result<Option<String>, Failed> {
+    let packages = ["--package", "gossamer-daemon", "--package", "gossamer-region-ffi"];
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet"]).args(packages).current_dir(&place.root);
+    succeeded(&run(&mut cargo)?)?;
+    let done = run(&mut start(place, TWO, Path::new("true")))?;
+    let told = String::from_utf8_lossy(&done.stderr).into_owned();
+    Ok((!done.status.success() && told.contains("userfaultfd")).then_some(told))
+}
+
+fn trials(place: &Arc<Place>, cannot_share: Option<&str>) -> Vec<Trial> {
+    let lacking: Vec<&str> = ["gcc", "clang", "valgrind"]
+        .into_iter()
+        .filter(|program| !Command::new(program).arg("--version").output().is_ok_and(|done| done.status.success()))
+        .collect();
+    for program in &lacking {
+        println!("SKIPPED: there is no {program} (on Debian, `apt-get install {program}`)");
+    }
+    if let Some(cause) = cannot_share {
+        println!("SKIPPED: no memory over several machines: {cause}");
+    }
+    let lacks = |name: &&str| lacking.contains(name) || *name == LAUNCH && cannot_share.is_some();
+    let mut trials = Vec::new();
+    for way in WAYS {
+        let ignored = lacks(&way.compiler) || way.starter.first().is_some_and(lacks);
+        for name in WORKLOADS {
+            let place = Arc::clone(place);
+            let test = move || workload(&place, way, name);
+            trials.push(Trial::test(format!("{}::{name}", way.name), test).with_ignored_flag(ignored));
+        }
+        for name in PTHREADS {
+            if way.runs == Runs::All || way.runs == Runs::Correct && name != "locks" {
+                let place = Arc::clone(place);
+                let test = move || pthreads(&place, way, name);
+                trials.push(Trial::test(format!("{}::{name}", way.name), test).with_ignored_flag(ignored));
+            }
+        }
+    }
+    let here = Arc::clone(place);
+    let ignored = lacks(&LAUNCH) || lacks(&"gcc");
+    trials.push(Trial::test("two_machines::refused", move || refused(&here)).with_ignored_flag(ignored));
+    for name in WORKLOADS {
+        let place = Arc::clone(place);
+        let test = move || {
+            let built = build(&place, WAYS[2], &place.root.join("examples/c/region").join(format!("{name}.c")))?;
+            wrong::arguments(&built, name)
+        };
+        trials.push(Trial::test(format!("arguments::{name}"), test).with_ignored_flag(lacks(&"gcc")));
+    }
+    trials
+}
+
+fn build(place: &Place, way: Way, source: &Path) -> Result<tempfile::TempPath, Failed> {
+    let built = tempfile::Builder::new().prefix("program").tempfile_in(place.folder.path())?.into_temp_path();
+    let mut command = Command::new(way.compiler);
+    // The oldest form of debug information: what valgrind reads of any compiler.
+    command.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-gdwarf-4", "-pthread"]).args(way.flags);
+    if let Some(folder) = way.shares {
+        command.arg("-DGOSSAMER_REGION").arg("-I");
+        command.arg(place.root.join("gossamer/region/ffi/tests/programs").join(folder));
+    }
+    succeeded(&run(command.arg(source).arg("-o").arg(&*built))?)?;
+    Ok(built)
+}
+
+fn start(place: &Place, starter: &[&str], program: &Path) -> Command {
+    let Some((first, words)) = starter.split_first() else { return Command::new(program) };
+    let mut command = if *first == LAUNCH { Command::new(&place.launcher) } else { Command::new(first) };
+    command.args(words).arg(program);
+    command
+}
+
+/// What threads of several machines cannot do fails as it says, and the exit of a thread elsewhere is the program's.
+fn refused(place: &Place) -> Result<(), Failed> {
+    let built = build(place, WAYS[0], &place.root.join("gossamer/region/ffi/tests/c/refused.c"))?;
+    let done = run(start(place, TWO, &built).env("TMPDIR", place.folder.path()))?;
+    let told = String::from_utf8_lossy(&done.stderr);
+    let cures = ["fork does not work", "use posix_spawn", "pthread_cancel does not", "mmap of a file with MAP_SHARED"];
+    if done.status.code() != Some(7) || cures.iter().any(|cure| !told.contains(cure)) {
+        return Err(format!("{done:?}").into());
+    }
+    // Of two machines, in any order.
+    let stdout = String::from_utf8_lossy(&done.stdout).into_owned();
+    let mut lines: Vec<&str> = stdout.lines().collect();
+    lines.sort_unstable();
+    same("refused", &lines.join("\n"), "at exit\nrefused: ok")
+}
+
+/// A workload prints what the oracle says, whatever the number of threads and the input.
+fn workload(place: &Place, way: Way, name: &str) -> Result<(), Failed> {
+    let built = build(place, way, &place.root.join("examples/c/region").join(format!("{name}.c")))?;
+    for input in oracle::inputs(name) {
+        let file = tempfile::NamedTempFile::new_in(place.folder.path())?;
+        let arguments = match &input {
+            Input::Generated { size, seed } => {
+                vec!["--size".to_owned(), size.to_string(), format!("--seed={seed}")]
+            }
+            Input::File(bytes) => {
+                std::fs::write(file.path(), bytes)?;
+                vec![file.path().display().to_string()]
+            }
+        };
+        let expected = oracle::output(name, &input);
+        for threads in THREADS {
+            let mut command = start(place, way.starter, &built);
+            let done = run(command.args(["--threads", threads]).args(&arguments))?;
+            same(&format!("{command:?}"), succeeded(&done)?, &expected)?;
+            if !String::from_utf8_lossy(&done.stderr).contains(" ms with ") {
+                return Err(format!("{command:?} does not tell its time:\n{done:?}").into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A pthread program finds that all is as POSIX says. The order of lines is that of threads, so they are sorted.
+fn pthreads(place: &Place, way: Way, name: &str) -> Result<(), Failed> {
+    let built = build(place, way, &place.root.join("gossamer/region/ffi/tests/c").join(format!("{name}.c")))?;
+    for threads in [2, 5] {
+        let mut command = start(place, way.starter, &built);
+        let done = run(command.env("TMPDIR", place.folder.path()).arg(threads.to_string()))?;
+        let mut expected = format!("{name}: ok\n");
+        for line in (0..threads * 50).filter(|_| name == "print") {
+            expected += &format!("thread {:02} line {:02}\n", line / 50, line % 50);
+        }
+        let mut lines: Vec<&str> = succeeded(&done)?.lines().collect();
+        lines.sort_unstable();
+        same(&format!("{command:?}"), &(lines.join("\n") + "\n"), &expected)?;
+    }
+    Ok(())
+}
+
+/// Runs a command; an error where it takes too long.
+fn run(command: &mut Command) -> Result<Output, Failed> {
+    let (stdout, stderr) = (tempfile::NamedTempFile::new()?, tempfile::NamedTempFile::new()?);
+    let streams = command.stdin(Stdio::null()).stdout(stdout.reopen()?).stderr(stderr.reopen()?);
+    let mut child = streams.spawn().map_err(|error| format!("{:?}: {error}", streams.get_program()))?;
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if begun.elapsed() > LIMIT {
+            child.kill()?;
+            child.wait()?;
+            return Err(format!("{command:?}: not done after {LIMIT:?}").into());
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    Ok(Output { status, stdout: std::fs::read(stdout.path())?, stderr: std::fs::read(stderr.path())? })
+}
+
+fn succeeded(done: &Output) -> Result<&str, Failed> {
+    let stdout = std::str::from_utf8(&done.stdout)?;
+    if done.status.success() {
+        return Ok(stdout);
+    }
+    Err(format!("{}\n{stdout}\n{}", done.status, String::from_utf8_lossy(&done.stderr)).into())
+}
+
+fn same(what: &str, found: &str, expected: &str) -> Result<(), Failed> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(format!("{what} prints\n{found}\nand not\n{expected}").into())
+}
