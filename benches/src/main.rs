@@ -4,7 +4,7 @@
 //! says on which machine, commit and toolchain it ran, and can write all its samples as JSON.
 //! This file only reads the command line; each command has a file of its own.
 
-// Opening LMDB is `unsafe`, in a file of its own.
+// Opening LMDB and handling faults are `unsafe`, in files of their own.
 #![deny(unsafe_code)]
 
 #[cfg(feature = "trust")]
@@ -34,6 +34,8 @@ mod options;
 mod parts;
 mod pick;
 mod plot;
+#[cfg(feature = "trust")]
+mod region;
 mod report;
 mod rounds;
 #[cfg(feature = "trust")]
@@ -116,6 +118,13 @@ enum Command {
     #[cfg(feature = "trust")]
     #[command(hide = true)]
     OperationsRun(operations::OperationsRun),
+    /// Memory shared by pages beside a bare handler of faults, MPI, copies and threads of one process (STRETCH 5)
+    #[cfg(feature = "trust")]
+    Region(region::RegionBench),
+    /// One sample of one of `region`'s contenders, for itself
+    #[cfg(feature = "trust")]
+    #[command(hide = true)]
+    RegionRun(region::RegionRun),
     /// Shortest paths in a large graph, over threads, shm and tcp, beside MPI and Dijkstra's algorithm (thesis 3.3.3)
     #[cfg(feature = "trust")]
     Sssp(sssp::Sssp),
@@ -171,6 +180,10 @@ fn main() -> Result<()> {
         #[cfg(feature = "trust")]
         Command::OperationsRun(options) => operations::run_command(&options),
         Command::Kv(options) => kv::command(options),
+        #[cfg(feature = "trust")]
+        Command::Region(options) => region::command(options),
+        #[cfg(feature = "trust")]
+        Command::RegionRun(options) => region::run_command(options),
         #[cfg(feature = "trust")]
         Command::Sssp(options) => sssp::command(options),
         #[cfg(feature = "trust")]

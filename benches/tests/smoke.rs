@@ -277,6 +277,24 @@ fn durable() {
 
 #[cfg(feature = "trust")]
 #[test]
+fn region() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("results.json");
+    let stdout = succeed(&["region", "--smoke", "--rounds", "1", "--json", json.to_str().unwrap()]);
+    let file: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let series = file["results"]["series"].as_array().unwrap();
+    let skipped = file["results"]["skipped"].as_object().unwrap();
+    assert_eq!(series.len() + skipped.len(), 37, "{stdout}");
+    assert!(series.iter().all(|series| series["median_ns"].as_f64().unwrap() > 0.0), "{stdout}");
+    // Where there can be no regions, or no MPI, threads and copies are left.
+    assert!(series.len() >= 16, "{stdout}");
+    assert_eq!(file["results"]["targets"].as_array().unwrap().len(), 17, "{stdout}");
+    assert!(fail(&["region", "--smoke", "--only", "matrices"]).contains("matrix: region"));
+    assert!(fail(&["region-run", "--work", "scan", "--size", "1"]).contains("needs --fabric"));
+}
+
+#[cfg(feature = "trust")]
+#[test]
 fn busy() {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("busy.json");
