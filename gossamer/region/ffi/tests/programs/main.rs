@@ -7,7 +7,7 @@ mod oracle;
 mod wrong;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, ExitCode, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -34,8 +34,9 @@ struct Way {
     runs: Runs,
 }
 
-/// What stands for the launcher among the words of a starter.
+/// What stands for the launcher among the words of a starter: this test, which is the launcher where its first argument is [`RUN`].
 const LAUNCH: &str = "gossamer-launch";
+const RUN: &str = "run";
 
 /// Which programs there are to run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,8 +52,8 @@ enum Runs {
 const VALGRIND: &[&str] =
     &["valgrind", "--quiet", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite,indirect"];
 
-const TWO: &[&str] = &[LAUNCH, "run", "--local", "2", "--no-prefix", "--region", "auto"];
-const THREE_TCP: &[&str] = &[LAUNCH, "run", "--local", "3", "--fabric", "tcp", "--no-prefix", "--region", "auto"];
+const TWO: &[&str] = &[LAUNCH, RUN, "--local", "2", "--no-prefix", "--region", "auto"];
+const THREE_TCP: &[&str] = &[LAUNCH, RUN, "--local", "3", "--fabric", "tcp", "--no-prefix", "--region", "auto"];
 
 const WAYS: [Way; 8] = [
     Way { name: "two_machines", compiler: "gcc", flags: &["-O2"], shares: None, starter: TWO, runs: Runs::All },
@@ -91,32 +92,32 @@ struct Place {
     root: PathBuf,
     folder: tempfile::TempDir,
     launcher: PathBuf,
+    /// What the launcher has programs load.
+    library: PathBuf,
 }
 
-fn main() {
+fn main() -> ExitCode {
+    if std::env::args().nth(1).is_some_and(|word| word == RUN) {
+        return gossamer_daemon::cli::main();
+    }
     let arguments = Arguments::from_args();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").canonicalize().expect("the workspace");
     let folder = tempfile::tempdir().expect("a folder for the programs");
-    // Where this test is built, in `deps`.
-    let own = std::env::current_exe().expect("this test's file");
-    let launcher = own.parent().and_then(Path::parent).expect("the folder of what is built").join(LAUNCH);
-    let place = Arc::new(Place { root, folder, launcher });
+    // Beside it is the library that it tests.
+    let launcher = std::env::current_exe().expect("this test's file");
+    let library = launcher.with_file_name("libgossamer_region_c.so");
+    let place = Arc::new(Place { root, folder, launcher, library });
     let cannot = match arguments.list {
         true => None,
         false => cannot_share(&place).expect("the launcher"),
     };
     let conclusion = libtest_mimic::run(&arguments, trials(&place, cannot.as_deref()));
     drop(place);
-    conclusion.exit();
+    conclusion.exit_code()
 }
 
-/// Builds the launcher and what it has programs load, as tests of other packages need not have done. Returns why machines here cannot
-/// share memory by page faults, if they cannot.
+/// Why machines here cannot share memory by page faults, if they cannot.
 fn cannot_share(place: &Place) -> Result<Option<String>, Failed> {
-    let packages = ["--package", "gossamer-daemon", "--package", "gossamer-region-ffi"];
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet"]).args(packages).current_dir(&place.root);
-    succeeded(&run(&mut cargo)?)?;
     let done = run(&mut start(place, TWO, Path::new("true")))?;
     let told = String::from_utf8_lossy(&done.stderr).into_owned();
     Ok((!done.status.success() && told.contains("userfaultfd")).then_some(told))
@@ -180,7 +181,7 @@ fn build(place: &Place, way: Way, source: &Path) -> Result<tempfile::TempPath, F
 fn start(place: &Place, starter: &[&str], program: &Path) -> Command {
     let Some((first, words)) = starter.split_first() else { return Command::new(program) };
     let mut command = if *first == LAUNCH { Command::new(&place.launcher) } else { Command::new(first) };
-    command.args(words).arg(program);
+    command.env("GOSSAMER_REGION_LIBRARY", &place.library).args(words).arg(program);
     command
 }
 
