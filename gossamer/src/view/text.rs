@@ -52,9 +52,14 @@ impl Format {
     }
 }
 
-struct Text {
+/// What is written so far.
+struct Text<'a> {
     out: String,
     format: Format,
+    snapshot: &'a Snapshot,
+    /// Of each machine: its labels, and those of each of its workers.
+    labels: Vec<(String, Vec<String>)>,
+    digits: itoa::Buffer,
 }
 
 /// A value that is told of each worker: its name, its unit, what it is, and the divisor that makes the unit of it.
@@ -83,27 +88,30 @@ const COUNTERS: [(&str, &str, &str, &str, f64); 19] = [
 /// The metrics of a program.
 #[must_use]
 pub fn render(snapshot: &Snapshot, format: Format) -> String {
-    let mut text = Text { out: String::new(), format };
+    let labels = snapshot.machines.iter().map(|seen| labels(&seen.sample)).collect();
+    let mut text = Text { out: String::new(), format, snapshot, labels, digits: itoa::Buffer::new() };
     for (value, name, unit, help, divisor) in COUNTERS {
-        text.family(&format!("gossamer_{name}"), "counter", unit, help);
-        for seen in &snapshot.machines {
-            let labels = labels(&seen.sample);
+        let name = format!("gossamer_{name}");
+        text.family(&name, "counter", unit, help);
+        let name = format!("{name}_total");
+        for (machine, seen) in snapshot.machines.iter().enumerate() {
             let Some(place) = seen.sample.names.iter().position(|known| known == value) else { continue };
             for (number, worker) in seen.sample.workers.iter().enumerate() {
-                let value = worker.values.get(place).copied().unwrap_or(0) as f64 / divisor;
-                let _ = writeln!(text.out, "gossamer_{name}_total{{{labels},worker=\"{number}\"}} {value}");
+                let value = worker.values.get(place).copied().unwrap_or(0);
+                text.of_worker(&name, machine, number, value, divisor);
             }
         }
     }
-    text.round_trips(snapshot);
-    text.machines(snapshot);
+    text.round_trips();
+    text.states();
+    text.machines();
     if format == Format::OpenMetrics {
         text.out += "# EOF\n";
     }
     text.out
 }
 
-impl Text {
+impl Text<'_> {
     fn family(&mut self, name: &str, kind: &str, unit: &str, help: &str) {
         // In OpenMetrics a counter's family has the name without `_total`; before, it had the name of its series.
         let end = if kind == "counter" && self.format == Format::Text004 { "_total" } else { "" };
@@ -114,67 +122,72 @@ impl Text {
         let _ = writeln!(self.out, "# HELP {name}{end} {help}");
     }
 
-    fn round_trips(&mut self, snapshot: &Snapshot) {
+    /// A series of a worker.
+    fn of_worker(&mut self, name: &str, machine: usize, worker: usize, value: u64, divisor: f64) {
+        self.series(name, machine, worker, "");
+        self.number(value, divisor);
+    }
+
+    /// All of its line but the number.
+    fn series(&mut self, name: &str, machine: usize, worker: usize, more: &str) {
+        for part in [name, "{", &self.labels[machine].1[worker], more, "} "] {
+            self.out.push_str(part);
+        }
+    }
+
+    /// The end of a line: so much in units of the divisor.
+    fn number(&mut self, value: u64, divisor: f64) {
+        // Most are whole numbers, which are written several times as fast.
+        if divisor == 1.0 {
+            self.out.push_str(self.digits.format(value));
+        } else {
+            let _ = write!(self.out, "{}", value as f64 / divisor);
+        }
+        self.out.push('\n');
+    }
+
+    fn round_trips(&mut self) {
         let name = "gossamer_probe_round_trip_seconds";
-        self.family(
-            name,
-            "histogram",
-            "seconds",
-            "Round trips of the empty requests that are sent while somebody watches.",
-        );
-        for seen in &snapshot.machines {
-            let labels = labels(&seen.sample);
+        let help = "Round trips of the empty requests that are sent while somebody watches.";
+        self.family(name, "histogram", "seconds", help);
+        let bounds = ROUND_TRIP_BOUNDS_NS.iter().map(|ns| (*ns as f64 / 1e9).to_string()).chain(["+Inf".to_owned()]);
+        let bounds: Vec<String> = bounds.map(|bound| format!(",le=\"{bound}\"")).collect();
+        let [bucket, all, seconds] = ["bucket", "count", "sum"].map(|end| format!("{name}_{end}"));
+        for (machine, seen) in self.snapshot.machines.iter().enumerate() {
             for (number, worker) in seen.sample.workers.iter().enumerate() {
-                let labels = format!("{labels},worker=\"{number}\"");
                 let mut sum = 0;
-                for (place, count) in worker.round_trips.iter().enumerate() {
+                for (count, bound) in worker.round_trips.iter().zip(&bounds) {
                     sum += count;
-                    let bound = ROUND_TRIP_BOUNDS_NS.get(place).map(|ns| (*ns as f64 / 1e9).to_string());
-                    let bound = bound.as_deref().unwrap_or("+Inf");
-                    let _ = writeln!(self.out, "{name}_bucket{{{labels},le=\"{bound}\"}} {sum}");
+                    self.series(&bucket, machine, number, bound);
+                    self.number(sum, 1.0);
                 }
                 if !worker.round_trips.is_empty() {
-                    let seconds = worker.round_trips_ns as f64 / 1e9;
-                    let _ = writeln!(self.out, "{name}_count{{{labels}}} {sum}\n{name}_sum{{{labels}}} {seconds}");
+                    self.of_worker(&all, machine, number, sum, 1.0);
+                    self.of_worker(&seconds, machine, number, worker.round_trips_ns, 1e9);
                 }
             }
         }
-        self.of_workers(
-            snapshot,
-            "gossamer_worker_memory_bytes",
-            "bytes",
-            "Stacks of its fibers, pages of its properties.",
-            |it| it.memory_bytes,
-        );
+    }
+
+    fn states(&mut self) {
+        let help = "Stacks of its fibers, pages of its properties.";
+        self.of_workers("gossamer_worker_memory_bytes", "bytes", help, |it| it.memory_bytes);
         let is_stuck = |worker: &WorkerSample| u64::from(worker.silent_ms >= SILENT_MS);
-        self.of_workers(
-            snapshot,
-            "gossamer_worker_stuck",
-            "",
-            "1 if the worker has not come to its loop for a second.",
-            is_stuck,
-        );
+        let help = "1 if the worker has not come to its loop for a second.";
+        self.of_workers("gossamer_worker_stuck", "", help, is_stuck);
     }
 
     /// A value of each worker that may fall as well.
-    fn of_workers(
-        &mut self,
-        snapshot: &Snapshot,
-        name: &str,
-        unit: &str,
-        help: &str,
-        value: impl Fn(&WorkerSample) -> u64,
-    ) {
+    fn of_workers(&mut self, name: &str, unit: &str, help: &str, value: impl Fn(&WorkerSample) -> u64) {
         self.family(name, "gauge", unit, help);
-        for seen in &snapshot.machines {
-            let labels = labels(&seen.sample);
+        for (machine, seen) in self.snapshot.machines.iter().enumerate() {
             for (number, worker) in seen.sample.workers.iter().enumerate() {
-                let _ = writeln!(self.out, "{name}{{{labels},worker=\"{number}\"}} {}", value(worker));
+                self.of_worker(name, machine, number, value(worker), 1.0);
             }
         }
     }
 
-    fn machines(&mut self, snapshot: &Snapshot) {
+    fn machines(&mut self) {
         type Value = (&'static str, &'static str, &'static str, &'static str, fn(&super::snapshot::Seen) -> f64);
         let values: [Value; 6] = [
             ("machine_up", "gauge", "", "1 if the machine answers.", |seen| f64::from(u8::from(seen.answers))),
@@ -194,16 +207,19 @@ impl Text {
             let name = format!("gossamer_{name}");
             self.family(&name, kind, unit, help);
             let end = if kind == "counter" { "_total" } else { "" };
-            for seen in &snapshot.machines {
-                let _ = writeln!(self.out, "{name}{end}{{{}}} {}", labels(&seen.sample), value(seen));
+            for (seen, (labels, _)) in self.snapshot.machines.iter().zip(&self.labels) {
+                let _ = writeln!(self.out, "{name}{end}{{{labels}}} {}", value(seen));
             }
         }
     }
 }
 
-fn labels(sample: &MachineSample) -> String {
+/// Of a machine, and of each of its workers.
+fn labels(sample: &MachineSample) -> (String, Vec<String>) {
     let (program, host) = (escaped(&sample.program), escaped(&sample.host));
-    format!("program=\"{program}\",machine=\"{}\",host=\"{host}\"", sample.machine)
+    let machine = format!("program=\"{program}\",machine=\"{}\",host=\"{host}\"", sample.machine);
+    let workers = (0..sample.workers.len()).map(|worker| format!("{machine},worker=\"{worker}\"")).collect();
+    (machine, workers)
 }
 
 fn escaped(text: &str) -> String {
