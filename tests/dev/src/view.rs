@@ -1,5 +1,6 @@
 //! The view of running programs, as others see it: Prometheus scrapes it, promtool and PyPI's parser of OpenMetrics accept it, Chromium
-//! draws it, `gossamer-launch top` names a worker that is stuck and what keeps it, traces are read (`view/trace.rs`).
+//! draws it, `gossamer-launch top` names a worker that is stuck and what keeps it, traces are read (`view/trace.rs`), and a request costs the
+//! same instructions whether anybody looks or not (`view/instructions.rs`).
 //!
 //! Here: what is run and looked at. Not here: who may look, and limits (unit tests of `gossamer`), ways over daemons (tests of
 //! `gossamer-daemon`).
@@ -7,6 +8,7 @@
 //! Invariant: what is missing on this machine is SKIPPED with the reason, and so is the tier then. Screenshots and what was said stay in
 //! `target/view`.
 
+mod instructions;
 mod record;
 mod trace;
 
@@ -47,7 +49,9 @@ impl Drop for Running {
 
 /// Runs all of it.
 pub fn check(context: &Context) -> anyhow::Result<Verdict> {
-    for (program, package) in [("chromium", "chromium"), ("promtool", "prometheus"), ("prometheus", "prometheus")] {
+    let needed =
+        [("chromium", "chromium"), ("promtool", "prometheus"), ("prometheus", "prometheus"), ("valgrind", "valgrind")];
+    for (program, package) in needed {
         if !context.command(program, &["--version"]).capture().is_ok_and(|done| done.success) {
             return Ok(Verdict::skipped(format!("no {program}: on Debian, apt-get install {package}")));
         }
@@ -63,8 +67,10 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
             "no Python with venv and pip, or no package index: on Debian, apt-get install python3-venv",
         ));
     }
-    context.cargo(&["build", "--package", "gossamer-daemon", "--package", "gossamer-examples", "--bins"]).run()?;
+    // Of the workspace, as the tier `test` builds it.
+    context.cargo(&["build", "--quiet", "--workspace", "--bins"]).run()?;
     let all = All { folder, programs: context.target.join("debug") };
+    instructions::are_the_same(&all.programs, &all.folder)?;
     all.stuck_workers_are_named()?;
     all.metrics(&python)?;
     all.pictures()?;
