@@ -29,6 +29,8 @@
 
 mod borrow;
 mod call;
+#[cfg(all(test, not(loom), not(miri)))]
+mod model;
 mod route;
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests;
@@ -41,8 +43,8 @@ use std::ptr::{self, NonNull};
 
 use self::borrow::{borrow_others, run_and_return};
 use self::call::{At, Call, Stop, Visited};
-use self::route::Client;
 pub(crate) use self::route::Route;
+use self::route::{Client, refusal};
 use crate::error::Error;
 use crate::fiber::record::Awaited;
 use crate::ids::{self, TrusteeId};
@@ -251,7 +253,7 @@ pub(crate) unsafe fn together_and_wait<P: Parts, J: Job>(
     mut route: Route<P>,
     job: J,
 ) -> Outcome<J::Output> {
-    if route.is_all_here(worker) && route.finds_free(worker)? {
+    if route.is_all_here(worker) && route.finds_free(&worker).map_err(|part| refusal(worker, &part))? {
         let outcome = route.run(worker, job);
         worker.count_run_here();
         return outcome;
@@ -259,8 +261,10 @@ pub(crate) unsafe fn together_and_wait<P: Parts, J: Job>(
     wait_for_earlier(worker, route.parts.as_ref());
     let mut refused = None;
     if route.others_before(worker).is_some_and(|others| others <= BORROWED_MAX) {
-        match borrow_others(worker, &mut route).and_then(|()| route.finds_free(worker)) {
-            Ok(true) if route.find_poisoned(worker).is_ok() => return run_and_return(worker, &route, job),
+        match borrow_others(worker, &mut route)
+            .and_then(|()| route.finds_free(&worker).map_err(|part| refusal(worker, &part)))
+        {
+            Ok(true) if route.find_poisoned(&worker).is_ok() => return run_and_return(worker, &route, job),
             Ok(_) => {}
             Err(failure) => refused = Some(failure),
         }

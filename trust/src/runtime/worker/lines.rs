@@ -1,5 +1,5 @@
 //! Who waits for the value of a latched property, in turn, and which values are lent: out of their latches, for calls
-//! of `together` that go for them (`tasks/together.rs`).
+//! of `together` that go for them (`tasks/together.rs`). Here: the values, and the workers that go on. The order: `lines/line.rs`.
 //!
 //! Invariants:
 //! - (N1) A lent value is lent to one trustee, where closures run one at a time: any number of calls have a *share* of it, and it goes
@@ -10,6 +10,8 @@
 
 #![allow(unsafe_code)]
 
+pub(crate) mod line;
+
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -17,6 +19,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, PoisonError};
 
+use self::line::{Returned, Turn};
 use super::Worker;
 use crate::fiber::FiberRef;
 use crate::ids::TrusteeId;
@@ -38,12 +41,26 @@ pub(crate) struct LatchKind {
 }
 
 /// Who waits for a latched value.
-pub(crate) enum Waiter {
-    /// Takes it itself, when it is resumed.
-    Fiber(FiberRef),
-    /// Waits for a share of it.
-    Share { to: TrusteeId, kind: &'static LatchKind, who: Caller },
+pub(crate) type Waiter = line::Waiter<FiberRef, Sharer>;
+type Line = line::Line<FiberRef, Sharer, Lent>;
+type Loan = line::Loan<Lent>;
+type Orphan = line::Orphan<Lent>;
+
+/// A call that waits for a share of a value of this kind.
+pub(crate) struct Sharer {
+    pub(crate) kind: &'static LatchKind,
+    pub(crate) who: Caller,
 }
+
+/// A value out of its latch.
+#[derive(Clone, Copy)]
+pub(crate) struct Lent {
+    value: NonNull<()>,
+    kind: &'static LatchKind,
+}
+
+// SAFETY: values that are lent are `Send` (`tasks/together.rs`), and whoever has the last share is the only one to touch this one.
+unsafe impl Send for Lent {}
 
 /// What waits for a share: a call, by its address, which whoever has this has to itself.
 pub(crate) struct Caller {
@@ -68,29 +85,6 @@ impl Drop for Caller {
         // SAFETY: the one that has it gives it up.
         unsafe { (self.ways.lost)(self.at) }
     }
-}
-
-#[derive(Default)]
-struct Line {
-    waiters: VecDeque<Waiter>,
-    loan: Option<Loan>,
-    /// A fiber whose turn it is has been resumed, and has not tried yet.
-    is_turn: bool,
-}
-
-impl Line {
-    fn is_over(&self) -> bool {
-        self.waiters.is_empty() && self.loan.is_none() && !self.is_turn
-    }
-}
-
-struct Loan {
-    to: TrusteeId,
-    shares: usize,
-    value: NonNull<()>,
-    kind: &'static LatchKind,
-    /// A closure has panicked there, which the trustee keeps in mind until it is told that nobody has a share any more.
-    is_spoiled: bool,
 }
 
 /// What has become of a value of which a share was given back.
@@ -131,7 +125,7 @@ impl Lines {
         // SAFETY: the caller's promise.
         unsafe { (*property).set_line(true) };
         watch::note_wait();
-        self.lines.borrow_mut().entry(property).or_default().waiters.push_back(waiter);
+        self.lines.borrow_mut().entry(property).or_default().push(waiter);
     }
 
     /// This fiber stands there no longer. False if it does not: it was its turn.
@@ -141,10 +135,9 @@ impl Lines {
     pub(crate) unsafe fn leave(&self, property: *mut Header, fiber: FiberRef) -> bool {
         {
             let mut lines = self.lines.borrow_mut();
-            let Some(line) = lines.get_mut(&property) else { return false };
-            let is_it = |waiter: &Waiter| matches!(waiter, Waiter::Fiber(other) if *other == fiber);
-            let Some(at) = line.waiters.iter().position(is_it) else { return false };
-            line.waiters.remove(at);
+            if !lines.get_mut(&property).is_some_and(|line| line.leave(fiber)) {
+                return false;
+            }
         }
         // SAFETY: the caller's promise. Whose turn it is finds a value, or is the first again.
         unsafe { self.close_if_over(property) };
@@ -154,11 +147,10 @@ impl Lines {
     /// The calls of `together` that stand in lines, and at which property.
     pub(crate) fn gathered(&self) -> Vec<(usize, Gathered)> {
         let lines = self.lines.borrow();
-        let all =
-            lines.iter().flat_map(|(property, line)| line.waiters.iter().map(move |waiter| (property.addr(), waiter)));
+        let all = lines.iter().flat_map(|(property, line)| line.waiters().map(move |waiter| (property.addr(), waiter)));
         let calls = all.filter_map(|(property, waiter)| match waiter {
             // SAFETY: whoever has the caller has the call to itself.
-            Waiter::Share { who, .. } => Some((property, unsafe { (who.ways.gathered)(who.at) })),
+            Waiter::Share { who: Sharer { who, .. }, .. } => Some((property, unsafe { (who.ways.gathered)(who.at) })),
             Waiter::Fiber(_) => None,
         });
         calls.collect()
@@ -171,10 +163,7 @@ impl Lines {
     pub(crate) unsafe fn push_first(&self, property: *mut Header, fiber: FiberRef) {
         // SAFETY: the caller's promise.
         unsafe { (*property).set_line(true) };
-        let mut lines = self.lines.borrow_mut();
-        let line = lines.entry(property).or_default();
-        line.is_turn = false;
-        line.waiters.push_front(Waiter::Fiber(fiber));
+        self.lines.borrow_mut().entry(property).or_default().push_first(fiber);
     }
 
     /// A share of the value, lent to that trustee, if nobody stands before.
@@ -192,16 +181,12 @@ impl Lines {
             if !self.has(property) {
                 let value = (kind.take)(property)?;
                 (*property).set_line(true);
-                let loan = Some(Loan { to, shares: 1, value, kind, is_spoiled: false });
-                self.lines.borrow_mut().entry(property).or_default().loan = loan;
+                self.lines.borrow_mut().entry(property).or_default().lend(to, Lent { value, kind }, 1);
                 return Some(value);
             }
         }
         let mut lines = self.lines.borrow_mut();
-        let line = lines.get_mut(&property)?;
-        let loan = line.loan.as_mut().filter(|loan| loan.to == to && line.waiters.is_empty())?;
-        loan.shares += 1;
-        Some(loan.value)
+        lines.get_mut(&property)?.share(to).map(|lent| lent.value)
     }
 
     /// A share is given back.
@@ -209,23 +194,14 @@ impl Lines {
     /// # Safety
     /// As [`borrow`](Self::borrow), but for a property of a trustee that has ended ([`abandon`](Self::abandon)).
     pub(crate) unsafe fn release(&self, worker: &Worker, property: *mut Header, is_spoiled: bool) -> Released {
-        {
-            let mut lines = self.lines.borrow_mut();
-            let Some(line) = lines.get_mut(&property) else { return Released::Unknown };
-            let Some(loan) = &mut line.loan else { return Released::Unknown };
-            loan.is_spoiled |= is_spoiled;
-            if loan.shares > 1 {
-                loan.shares -= 1;
-                return Released::Done;
-            }
-            if std::mem::take(&mut loan.is_spoiled) {
-                return Released::Spoiled(loan.to);
-            }
-            let (value, kind) = (loan.value, loan.kind);
-            line.loan = None;
-            drop(lines);
+        let returned =
+            self.lines.borrow_mut().get_mut(&property).map_or(Returned::Unknown, |line| line.release(is_spoiled));
+        match returned {
+            Returned::Unknown => return Released::Unknown,
+            Returned::Shared => return Released::Done,
+            Returned::Spoiled(to) => return Released::Spoiled(to),
             // SAFETY: live, for it is in the table; taken from there (N1).
-            unsafe { (kind.put_back)(property, value) };
+            Returned::Last(Lent { value, kind }) => unsafe { (kind.put_back)(property, value) },
         }
         // SAFETY: as above.
         unsafe { self.let_next(worker, property) };
@@ -244,50 +220,28 @@ impl Lines {
         }
         let mut lines = self.lines.borrow_mut();
         let Some(line) = lines.get_mut(&property) else { return };
-        if line.is_turn || line.loan.is_some() {
-            return;
-        }
-        match line.waiters.front() {
-            None => {
+        match line.turn() {
+            Turn::Taken => {}
+            Turn::Over => {
                 drop(lines);
                 // SAFETY: the caller's promise.
                 unsafe { self.close_if_over(property) };
             }
-            Some(&Waiter::Fiber(fiber)) => {
-                line.is_turn = true;
-                line.waiters.pop_front();
+            Turn::Fiber(fiber) => {
                 drop(lines);
                 worker.resume(Some(fiber));
             }
-            Some(&Waiter::Share { to, kind, .. }) => {
+            Turn::Shares(to) => {
+                let Some(kind) = line.first_share().map(|first| first.kind) else { return };
                 // SAFETY: the caller's promise.
                 let Some(value) = (unsafe { (kind.take)(property) }) else { return };
-                let shares = self.grant_all(worker, &mut line.waiters, to, value);
-                line.loan = Some(Loan { to, shares, value, kind, is_spoiled: false });
+                line.grant(to, Lent { value, kind }, |Sharer { who, .. }| {
+                    // SAFETY: it has a share from here on. This only notes it.
+                    unsafe { (who.ways.granted)(who.at, value) };
+                    self.go_on_later(worker, who);
+                });
             }
         }
-    }
-
-    /// Gives a share to each call that goes for this trustee, up to the first fiber. How many they are.
-    fn grant_all(
-        &self,
-        worker: &Worker,
-        waiters: &mut VecDeque<Waiter>,
-        trustee: TrusteeId,
-        value: NonNull<()>,
-    ) -> usize {
-        let (mut place, mut shares) = (0, 0);
-        while let Some(Waiter::Share { to, .. }) = waiters.get(place) {
-            if *to != trustee {
-                place += 1;
-            } else if let Some(Waiter::Share { who, .. }) = waiters.remove(place) {
-                // SAFETY: it has a share from here on. This only notes it.
-                unsafe { (who.ways.granted)(who.at, value) };
-                self.go_on_later(worker, who);
-                shares += 1;
-            }
-        }
-        shares
     }
 
     /// Lets a call go on, as soon as the context is free. (What is deferred captures nothing, so it is not allocated.)
@@ -310,7 +264,7 @@ impl Lines {
     /// As [`has`](Self::has).
     pub(crate) unsafe fn end_turn(&self, property: *mut Header) {
         if let Some(line) = self.lines.borrow_mut().get_mut(&property) {
-            line.is_turn = false;
+            line.end_turn();
         }
         // SAFETY: the caller's promise.
         unsafe { self.close_if_over(property) };
@@ -355,30 +309,21 @@ impl Lines {
 
     /// The trustee ends: no value will come back. Fibers of its own are at their ends by now.
     pub(super) fn abandon(&self, worker: &Worker) {
-        let mut lines = std::mem::take(&mut *self.lines.borrow_mut());
-        for (property, line) in &mut lines {
-            if let Some(loan) = line.loan.take() {
+        let lines = std::mem::take(&mut *self.lines.borrow_mut());
+        let mut waiting = Vec::new();
+        for (property, line) in lines {
+            let (loan, waiters) = line.abandon();
+            waiting.extend(waiters);
+            if let Some(loan) = loan {
                 let of = (worker.id, property.addr());
-                drop_loan(worker, of, change_orphan(of, |orphan| orphan.loan = Some(loan)));
+                drop_loan(worker, of, change_orphan(of, |orphan| orphan.abandon(loan)));
             }
         }
-        for waiter in lines.into_values().flat_map(|line| line.waiters) {
+        for waiter in waiting {
             quietly(|| drop(waiter));
         }
     }
 }
-
-/// A value whose trustee has ended while it was lent: it is dropped with the last share, on whatever thread.
-#[derive(Default)]
-struct Orphan {
-    /// None before the trustee has abandoned it: it takes no requests any more by then, but may not have come so far.
-    loan: Option<Loan>,
-    /// Shares that were given back of it.
-    released: usize,
-}
-
-// SAFETY: values that are lent are `Send` (`tasks/together.rs`), and whoever has the last share is the only one to touch this one.
-unsafe impl Send for Orphan {}
 
 /// By trustee and address of the property.
 type Orphans = HashMap<(TrusteeId, usize), Orphan, BuildHasherDefault<AddressHasher>>;
@@ -390,14 +335,13 @@ fn change_orphan(of: (TrusteeId, usize), change: impl FnOnce(&mut Orphan)) -> Op
     let mut orphans = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
     let orphan = orphans.entry(of).or_default();
     change(orphan);
-    let released = orphan.released;
-    if orphan.loan.as_ref().is_some_and(|loan| loan.shares == released) { orphans.remove(&of)?.loan } else { None }
+    if orphan.is_over() { orphans.remove(&of)?.into_loan() } else { None }
 }
 
 fn drop_loan(worker: &Worker, (lender, property): (TrusteeId, usize), loan: Option<Loan>) {
     if let Some(loan) = loan {
         // SAFETY: nobody has a share of it. The user's code, which may not wait here.
-        worker.delegated(|| quietly(|| unsafe { (loan.kind.drop)(loan.value) }));
+        worker.delegated(|| quietly(|| unsafe { (loan.value.kind.drop)(loan.value.value) }));
         // Of a panic the lender, which would say so, may never have heard.
         let property = ptr::without_provenance_mut(property);
         if loan.to == worker.id {
@@ -426,7 +370,7 @@ impl Request for Forget {
 /// A share is given back of a value whose trustee has ended, or is about to.
 pub(crate) fn release_orphan(worker: &Worker, of: TrusteeId, property: *mut Header) {
     let of = (of, property.addr());
-    drop_loan(worker, of, change_orphan(of, |orphan| orphan.released += 1));
+    drop_loan(worker, of, change_orphan(of, |orphan| orphan.release()));
 }
 
 /// Of addresses, which differ in the bits in the middle.

@@ -13,7 +13,7 @@ use crate::fiber::record::Awaited;
 use crate::ids::TrusteeId;
 use crate::property::Header;
 use crate::request::{Fault, Host, Ignore, LocalRequest, Response, Resuming, Serving};
-use crate::runtime::worker::lines::{Caller, CallerWays, LatchKind, Waiter, release_orphan};
+use crate::runtime::worker::lines::{Caller, CallerWays, LatchKind, Sharer, Waiter, release_orphan};
 use crate::runtime::worker::{self, Worker};
 use crate::tasks::reply::Reply;
 use crate::unwind::AbortOnUnwind;
@@ -114,7 +114,7 @@ impl Borrow {
             let (place, kind) = (self.place, self.kind);
             let in_line = InLine { client, place, property, kind, value: None, has: self.has };
             let who = Caller { at: NonNull::from(Box::leak(Box::new(in_line))).cast(), ways: InLine::WAYS };
-            lines.push(property, Waiter::Share { to: client, kind: self.kind, who });
+            lines.push(property, Waiter::Share { to: client, who: Sharer { kind: self.kind, who } });
         }
         Answer::Later
     }

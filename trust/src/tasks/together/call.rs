@@ -8,14 +8,15 @@ use std::ptr::{self, NonNull};
 
 pub(super) use self::visit::Stop;
 use self::visit::{Unrun, Visit, Visitor};
+use super::route::{Step, refusal};
 use super::way::{Sent, Way};
-use super::{Client, Failure, Job, Outcome, Parts, Route, gathered, poisoned, release, token_of};
+use super::{Client, Failure, Job, Outcome, Part, Parts, Route, gathered, token_of};
 use crate::ids::TrusteeId;
 use crate::property::Header;
 use crate::registry::report::Gathered;
 use crate::request::{Fault, Host, Ignore, LocalRequest, Response, Resuming, Serving};
 use crate::runtime::worker::end::is_leaving;
-use crate::runtime::worker::lines::{Caller, CallerWays, LatchKind, Waiter};
+use crate::runtime::worker::lines::{Caller, CallerWays, Sharer, Waiter, release_orphan};
 use crate::runtime::worker::reclaim::count;
 use crate::runtime::worker::{self, Worker};
 use crate::tasks::deliver::call_back;
@@ -33,12 +34,12 @@ pub(super) struct Call<P, J: Job> {
 
 impl<P: Parts, J: Job> Call<P, J> {
     fn run(&mut self, worker: &Worker) {
-        match (self.route.find_poisoned(worker), self.job.take()) {
+        match (self.route.find_poisoned(&worker), self.job.take()) {
             (Ok(()), Some(job)) => self.outcome = Some(self.route.run(worker, job)),
             (Ok(()), None) => unreachable!("a call runs once"),
-            (Err(failure), job) => {
+            (Err(part), job) => {
                 self.job = job;
-                self.refuse(worker, failure);
+                self.refuse(worker, refusal(worker, &part));
             }
         }
     }
@@ -52,64 +53,14 @@ impl<P: Parts, J: Job> Call<P, J> {
         worker.delegated(|| quietly(|| drop(job)));
     }
 
-    /// Takes shares of what is here, in order, and says where it is to go on.
-    fn advance(&mut self, worker: &Worker) -> Next {
-        loop {
-            let failure = match (self.route.find_poisoned(worker), self.route.next()) {
-                (Err(failure), _) => failure,
-                (Ok(()), None) => {
-                    self.run(worker);
-                    return Next::Back;
-                }
-                (Ok(()), Some(part)) if part.trustee != worker.home.get() => return Next::To(part.trustee),
-                // SAFETY: live (J2), and of this trustee.
-                (Ok(()), Some(part)) if unsafe { (*part.property).is_poisoned() } => {
-                    poisoned(worker, part.property, part.kind)
-                }
-                (Ok(()), Some(part)) => {
-                    let to = self.route.last().unwrap_or(part.trustee);
-                    let (property, kind) = (part.property, part.kind);
-                    // SAFETY: as above; J4.
-                    match unsafe { worker.launches.lines.borrow(property, kind, to) } {
-                        Some(value) => self.route.take(value),
-                        None => return Next::Line { property, kind, to },
-                    }
-                    continue;
-                }
-            };
-            self.refuse(worker, failure);
-            return Next::Back;
-        }
-    }
-
     /// Gives back the shares of values of this trustee, and says who is next: the trustee before, or the client.
-    fn give_back(&mut self, worker: &Worker) -> Option<TrusteeId> {
+    fn give_back(&mut self, mut worker: &Worker) -> Option<TrusteeId> {
         let panic = match &self.outcome {
             Some(Err(failure)) => failure.payload(),
             _ => None,
         };
-        let route = &mut self.route;
-        while let Some(part) = route.taken.checked_sub(1).map(|last| route.parts.as_ref()[last]) {
-            if part.trustee != worker.id {
-                return Some(part.trustee);
-            }
-            if let Some(panic) = panic
-                && worker.home.get() == worker.id
-            {
-                worker.poison(part.property, panic);
-            }
-            release(worker, part.trustee, part.property, panic.is_some() && route.last() != Some(worker.id));
-            route.taken -= 1;
-        }
-        None
+        self.route.give_back(&mut worker, panic)
     }
-}
-
-/// Where a call is to go on.
-enum Next {
-    To(TrusteeId),
-    Line { property: *mut Header, kind: &'static LatchKind, to: TrusteeId },
-    Back,
 }
 
 /// What has become of a call that came to a trustee.
@@ -156,9 +107,9 @@ impl<P: Parts, J: Job> At<P, J> {
     /// At a trustee of whose values it has no share: runs at once if it can, else takes shares of them.
     pub(super) fn arrive(self, worker: &Worker) -> Visited {
         let call = self.call();
-        match call.route.finds_free(worker) {
+        match call.route.finds_free(&worker) {
             Ok(true) => call.run(worker),
-            Err(failure) => call.refuse(worker, failure),
+            Err(part) => call.refuse(worker, refusal(worker, &part)),
             Ok(false) => {
                 self.go_on(worker);
                 return Visited::Moved;
@@ -169,15 +120,19 @@ impl<P: Parts, J: Job> At<P, J> {
 
     /// Takes shares of what is here, in order, and goes on: to the next trustee, to the end of a line, or back.
     pub(super) fn go_on(self, worker: &Worker) {
-        match self.call().advance(worker) {
-            Next::To(trustee) => self.send(worker, trustee),
-            Next::Line { property, kind, to } => {
-                let waiter = Waiter::Share { to, kind, who: self.caller() };
+        let call = self.call();
+        match call.route.advance(&mut { worker }) {
+            Step::To(trustee) => return self.send(worker, trustee),
+            Step::Line(Part { property, kind, .. }) => {
+                let to = call.route.last().unwrap_or(worker.id);
+                let waiter = Waiter::Share { to, who: Sharer { kind, who: self.caller() } };
                 // SAFETY: live (J2), and of this trustee.
-                unsafe { worker.launches.lines.push(property, waiter) };
+                return unsafe { worker.launches.lines.push(property, waiter) };
             }
-            Next::Back => self.go_back(worker),
+            Step::Run => call.run(worker),
+            Step::Refuse(part) => call.refuse(worker, refusal(worker, &part)),
         }
+        self.go_back(worker);
     }
 
     fn send(self, worker: &Worker, trustee: TrusteeId) {
@@ -329,7 +284,7 @@ impl<P: Parts, J: Job> Way for Homeward<P, J> {
         let Homeward(at) = self;
         let sent = worker::try_with(|worker| {
             if let Some(gone) = at.back_to().filter(|trustee| *trustee != worker.id) {
-                at.call().route.lose(worker, gone);
+                at.call().route.lose(gone, |part| release_orphan(worker, part.trustee, part.property));
             }
             worker.defer(Box::new(move || worker::with(|worker| at.go_back(worker))));
             worker.settle();

@@ -1,16 +1,17 @@
 //! Which way a call goes: the properties in their order, of which of them it has a share, and who is told in the end.
+//!
+//! What a call does at a trustee is written for any [`Lender`], so that the models (`model.rs`) run this very code.
 
 #![allow(unsafe_code)]
 
 use std::any::Any;
 use std::ptr::{self, NonNull};
 
-use super::{Failure, Job, Outcome, Part, Parts, assert_here, poisoned, run_on};
+use super::{Failure, Job, Outcome, Part, Parts, assert_here, poisoned, release, run_on};
 use crate::error::{Error, panic_text};
 use crate::ids::TrusteeId;
 use crate::request::{Fault, Host};
 use crate::runtime::worker::Worker;
-use crate::runtime::worker::lines::release_orphan;
 
 /// Who is told the outcome.
 #[derive(Clone, Copy)]
@@ -19,6 +20,36 @@ pub(super) enum Client {
     Waits(TrusteeId, *const ()),
     /// A callback, kept under a token: the call lies in a box, and has a trust of its own of each property.
     Token(TrusteeId, u64),
+}
+
+/// A trustee, as a call finds it.
+pub(super) trait Lender {
+    /// Of whose values shares are given back here.
+    fn id(&self) -> TrusteeId;
+    /// Whose values can be taken here: nobody's, if it is at its end.
+    fn home(&self) -> TrusteeId;
+    /// Of a value of its own.
+    fn is_poisoned(&self, part: &Part) -> bool;
+    /// Has a closure panicked here on this value, which another trustee has lent?
+    fn is_spoiled(&self, part: &Part) -> bool;
+    /// Where a value of its own lies, if it is there and nobody stands in line.
+    fn free(&self, part: &Part) -> Option<NonNull<()>>;
+    /// A share of a value of its own, for closures at that trustee, if it can be had at once.
+    fn borrow(&mut self, part: &Part, to: TrusteeId) -> Option<NonNull<()>>;
+    fn poison(&mut self, part: &Part, panic: &(dyn Any + Send));
+    /// Takes back a share.
+    fn release(&mut self, part: &Part, is_spoiled: bool);
+}
+
+/// Which way a call is to go on.
+pub(super) enum Step {
+    /// It has a share of each value.
+    Run,
+    To(TrusteeId),
+    /// It has to stand in line for the value of this part.
+    Line(Part),
+    /// The property of this part is poisoned.
+    Refuse(Part),
 }
 
 /// Which way a call goes.
@@ -34,13 +65,7 @@ impl<P: Parts> Route<P> {
     /// # Errors
     /// [`Error::Twice`], [`Error::Apart`].
     pub(crate) fn new(worker: &Worker, mut parts: P) -> Result<Self, Error> {
-        let all = parts.as_mut();
-        all.sort_unstable_by_key(|part| (part.trustee, part.property));
-        assert_here(all)?;
-        let is_twice = |pair: &&[Part]| (pair[0].trustee, pair[0].property) == (pair[1].trustee, pair[1].property);
-        if let Some(pair) = all.windows(2).find(is_twice) {
-            return Err(Error::Twice { property: pair[0].name() });
-        }
+        sort(parts.as_mut())?;
         Ok(Route { parts, taken: 0, client: Client::Waits(worker.id, ptr::null()) })
     }
 
@@ -74,43 +99,74 @@ impl<P: Parts> Route<P> {
     /// Are all values that it has no share of here, and free? Then it knows where they lie.
     ///
     /// # Errors
-    /// One is poisoned.
-    pub(super) fn finds_free(&mut self, worker: &Worker) -> Result<bool, Box<Failure>> {
-        if self.last().is_some_and(|last| last != worker.home.get()) {
+    /// One is poisoned: which.
+    #[inline(always)]
+    pub(super) fn finds_free(&mut self, lender: &impl Lender) -> Result<bool, Part> {
+        if self.last().is_some_and(|last| last != lender.home()) {
             return Ok(false);
         }
         for part in &mut self.parts.as_mut()[self.taken..] {
-            if part.trustee != worker.home.get() {
+            if part.trustee != lender.home() {
                 return Ok(false);
             }
-            // SAFETY: live (J2), and of this trustee; its kind is its type.
-            unsafe {
-                if (*part.property).is_poisoned() {
-                    return Err(poisoned(worker, part.property, part.kind));
-                }
-                if worker.launches.lines.has(part.property) {
-                    return Ok(false);
-                }
-                let Some(value) = (part.kind.get)(part.property) else { return Ok(false) };
-                part.value = value;
+            if lender.is_poisoned(part) {
+                return Err(*part);
             }
+            let Some(value) = lender.free(part) else { return Ok(false) };
+            part.value = value;
         }
         Ok(true)
     }
 
     /// Has one of those been poisoned of which it has a share?
-    pub(super) fn find_poisoned(&self, worker: &Worker) -> Result<(), Box<Failure>> {
-        for part in &self.parts.as_ref()[..self.taken] {
-            if part.trustee != worker.home.get() {
-                if let Some(panic) = worker.launches.lines.spoiled(part.trustee, part.property) {
-                    return Err(Box::new(Failure::of(Some(part), Fault::Poisoned(panic))));
-                }
-            // SAFETY: live (J2), and of this trustee.
-            } else if unsafe { (*part.property).is_poisoned() } {
-                return Err(poisoned(worker, part.property, part.kind));
+    #[inline(always)]
+    pub(super) fn find_poisoned(&self, lender: &impl Lender) -> Result<(), Part> {
+        let is_poisoned = |part: &&Part| {
+            if part.trustee == lender.home() { lender.is_poisoned(part) } else { lender.is_spoiled(part) }
+        };
+        self.parts.as_ref()[..self.taken].iter().find(is_poisoned).map_or(Ok(()), |part| Err(*part))
+    }
+
+    /// Takes shares of what is here, in order, and says where it is to go on.
+    pub(super) fn advance(&mut self, lender: &mut impl Lender) -> Step {
+        loop {
+            if let Err(part) = self.find_poisoned(lender) {
+                return Step::Refuse(part);
+            }
+            let Some(part) = self.next().copied() else { return Step::Run };
+            if part.trustee != lender.home() {
+                return Step::To(part.trustee);
+            }
+            if lender.is_poisoned(&part) {
+                return Step::Refuse(part);
+            }
+            match lender.borrow(&part, self.last().unwrap_or(part.trustee)) {
+                Some(value) => self.take(value),
+                None => return Step::Line(part),
             }
         }
-        Ok(())
+    }
+
+    /// Gives back the shares of values of this trustee, and says who is next: the trustee before, or the client. With the closure's panic,
+    /// if it did.
+    pub(super) fn give_back(
+        &mut self,
+        lender: &mut impl Lender,
+        panic: Option<&(dyn Any + Send)>,
+    ) -> Option<TrusteeId> {
+        while let Some(part) = self.taken.checked_sub(1).map(|last| self.parts.as_ref()[last]) {
+            if part.trustee != lender.id() {
+                return Some(part.trustee);
+            }
+            if let Some(panic) = panic
+                && lender.home() == lender.id()
+            {
+                lender.poison(&part, panic);
+            }
+            lender.release(&part, panic.is_some() && self.last() != Some(lender.id()));
+            self.taken -= 1;
+        }
+        None
     }
 
     /// Runs the closure on the values, at the last of their trustees: it has a share of each, or it is free.
@@ -145,12 +201,78 @@ impl<P: Parts> Route<P> {
     }
 
     /// The trustee `at` has gone, with the shares of its values.
-    pub(super) fn lose(&mut self, worker: &Worker, at: TrusteeId) {
+    pub(super) fn lose(&mut self, at: TrusteeId, mut release_orphan: impl FnMut(&Part)) {
         while let Some(part) = self.taken.checked_sub(1).map(|last| self.parts.as_ref()[last])
             && part.trustee == at
         {
-            release_orphan(worker, part.trustee, part.property);
+            release_orphan(&part);
             self.taken -= 1;
         }
     }
+}
+
+/// In the order in which they are taken (J1).
+///
+/// # Errors
+/// [`Error::Twice`], [`Error::Apart`].
+pub(super) fn sort(parts: &mut [Part]) -> Result<(), Error> {
+    parts.sort_unstable_by_key(|part| (part.trustee, part.property));
+    assert_here(parts)?;
+    let is_twice = |pair: &&[Part]| (pair[0].trustee, pair[0].property) == (pair[1].trustee, pair[1].property);
+    match parts.windows(2).find(is_twice) {
+        Some(pair) => Err(Error::Twice { property: pair[0].name() }),
+        None => Ok(()),
+    }
+}
+
+/// The worker, whose trustee it is. The properties are live (J2), and of their kinds.
+impl Lender for &Worker {
+    fn id(&self) -> TrusteeId {
+        self.id
+    }
+
+    #[inline(always)]
+    fn home(&self) -> TrusteeId {
+        self.home.get()
+    }
+
+    #[inline(always)]
+    fn is_poisoned(&self, part: &Part) -> bool {
+        // SAFETY: live (J2), and of this trustee.
+        unsafe { (*part.property).is_poisoned() }
+    }
+
+    #[inline(always)]
+    fn is_spoiled(&self, part: &Part) -> bool {
+        self.launches.lines.has_spoiled() && self.launches.lines.spoiled(part.trustee, part.property).is_some()
+    }
+
+    #[inline(always)]
+    fn free(&self, part: &Part) -> Option<NonNull<()>> {
+        // SAFETY: live (J2), and of this trustee; its kind is its type.
+        unsafe { if self.launches.lines.has(part.property) { None } else { (part.kind.get)(part.property) } }
+    }
+
+    fn borrow(&mut self, part: &Part, to: TrusteeId) -> Option<NonNull<()>> {
+        // SAFETY: as above; J4.
+        unsafe { self.launches.lines.borrow(part.property, part.kind, to) }
+    }
+
+    fn poison(&mut self, part: &Part, panic: &(dyn Any + Send)) {
+        Worker::poison(self, part.property, panic);
+    }
+
+    fn release(&mut self, part: &Part, is_spoiled: bool) {
+        release(self, part.trustee, part.property, is_spoiled);
+    }
+}
+
+/// That this property is poisoned, of which a call would take the value, or has a share.
+#[cold]
+pub(super) fn refusal(worker: &Worker, part: &Part) -> Box<Failure> {
+    if part.trustee == worker.home.get() {
+        return poisoned(worker, part.property, part.kind);
+    }
+    let panic = worker.launches.lines.spoiled(part.trustee, part.property).unwrap_or_default();
+    Box::new(Failure::of(Some(part), Fault::Poisoned(panic)))
 }
