@@ -3,7 +3,11 @@
 use std::process::Command;
 
 fn run(program: &str) -> String {
-    let output = Command::new(program).output().unwrap();
+    run_with(program, &[])
+}
+
+fn run_with(program: &str, args: &[&str]) -> String {
+    let output = Command::new(program).args(args).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && stderr.is_empty(), "{}: {stderr}", output.status);
     String::from_utf8(output.stdout).unwrap()
@@ -25,6 +29,8 @@ fn table() {
 fn accounts() {
     let said = run(env!("CARGO_BIN_EXE_accounts"));
     assert!(said.starts_with("16 accounts hold 16000; "), "{said}");
+    let said = run_with(env!("CARGO_BIN_EXE_accounts"), &["--seconds", "1", "--accounts", "5", "--fibers", "8"]);
+    assert!(said.starts_with("5 accounts hold 5000; ") && said.contains(" at least of each fiber"), "{said}");
 }
 
 #[test]
