@@ -19,6 +19,8 @@ pub(crate) trait Pages {
     /// Makes pages accessible in this state, with the bytes that they have here, and wakes who waits for them. Pages that are so
     /// already stay so.
     fn install(&mut self, run: Run, state: State);
+    /// Makes pages that nobody has touched accessible to read and write, all zeros, and wakes who waits for them.
+    fn install_zeros(&mut self, run: Run);
     /// As `install`, of pages that are to be so already. False, and nobody is woken: where pages cannot be installed to be read only, and the
     /// system has taken one out of the address space.
     fn install_again(&mut self, run: Run, state: State) -> bool;
@@ -224,7 +226,7 @@ impl Holder {
                     }
                     Grant::Zeros => {
                         self.set(run, State::Modified);
-                        pages.install(run, State::Modified);
+                        pages.install_zeros(run);
                     }
                     Grant::Upgrade => {
                         self.set(run, State::Modified);
@@ -269,6 +271,7 @@ mod tests {
     struct AtOnce;
     impl Pages for AtOnce {
         fn install(&mut self, _: Run, _: State) {}
+        fn install_zeros(&mut self, _: Run) {}
         fn install_again(&mut self, _: Run, state: State) -> bool {
             state == State::Modified
         }

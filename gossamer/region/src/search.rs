@@ -39,6 +39,11 @@ impl Pages for Memory {
         }
     }
 
+    fn install_zeros(&mut self, run: Run) {
+        assert!(run.pages().all(|page| self.bytes[page as usize] == 0), "zeros over bytes");
+        self.install(run, State::Modified);
+    }
+
     fn install_again(&mut self, run: Run, state: State) -> bool {
         let is_gone = run.pages().any(|page| self.access[page as usize] == State::Invalid);
         let is_refused = self.is_old && state == State::Shared && is_gone;

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
-use rustix::ioctl::{IntegerSetter, Setter, Updater, ioctl, opcode};
+use rustix::ioctl::{IntegerSetter, Opcode, Setter, Updater, ioctl, opcode};
 use rustix::mm::{UserfaultfdFlags, userfaultfd};
 
 use crate::error::{Doing, Failure};
@@ -34,6 +34,8 @@ const FEATURES: u64 = FEATURE_PAGEFAULT_FLAG_WP
 /// Set by tests: as if the kernel were one before 6.4.
 const OLD_KERNEL: &str = "GOSSAMER_REGION_OLD_KERNEL";
 const REGISTER_MODES: u64 = 1 /* MISSING */ | 2 /* WP */ | 4 /* MINOR */;
+const CONTINUE: Opcode = opcode::read_write::<Fill>(GROUP, 7);
+const ZEROPAGE: Opcode = opcode::read_write::<Fill>(GROUP, 4);
 const CONTINUE_MODE_WP: u64 = 2;
 const WRITEPROTECT_MODE_WP: u64 = 1;
 const EVENT_PAGEFAULT: u8 = 0x12;
@@ -66,8 +68,9 @@ struct WriteProtect {
     mode: u64,
 }
 
+/// `struct uffdio_continue` and `struct uffdio_zeropage`.
 #[repr(C)]
-struct Continue {
+struct Fill {
     span: Span,
     mode: u64,
     mapped: i64,
@@ -84,7 +87,7 @@ struct Event {
     thread: u64,
 }
 
-const _: () = assert!(size_of::<Event>() == 32 && size_of::<Continue>() == 32 && size_of::<Register>() == 32);
+const _: () = assert!(size_of::<Event>() == 32 && size_of::<Fill>() == 32 && size_of::<Register>() == 32);
 
 /// A thread stands still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,19 +158,32 @@ impl Uffd {
 
     /// Maps the pages that the file has, writable or not (if it can), and wakes who waits there. What is mapped already stays as it is.
     pub(crate) fn install(&self, range: Range<usize>, writable: bool) -> Result<(), Errno> {
+        let mode = if writable { 0 } else { CONTINUE_MODE_WP };
+        self.map::<CONTINUE>(range, mode, |mapped| self.wake(mapped))
+    }
+
+    /// Makes pages of zeros and maps them writable, and wakes who waits there. What the file has is mapped as it is.
+    pub(crate) fn install_zeros(&self, range: Range<usize>) -> Result<(), Errno> {
+        self.map::<ZEROPAGE>(range, 0, |page| self.install(page, true))
+    }
+
+    /// Maps page after page; `if_there` is called for those that are there already.
+    fn map<const OPCODE: Opcode>(
+        &self,
+        range: Range<usize>,
+        mode: u64,
+        if_there: impl Fn(Range<usize>) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
         let mut at = range.start;
         while at < range.end {
-            let mode = if writable { 0 } else { CONTINUE_MODE_WP };
-            let mut asked = Continue { span: Span::of(&(at..range.end)), mode, mapped: 0 };
+            let mut asked = Fill { span: Span::of(&(at..range.end)), mode, mapped: 0 };
             // SAFETY: the opcode goes with the struct; the pages are those of the file that the range maps.
-            let done = unsafe {
-                ioctl(&self.file, Updater::<{ opcode::read_write::<Continue>(GROUP, 7) }, _>::new(&mut asked))
-            };
+            let done = unsafe { ioctl(&self.file, Updater::<OPCODE, _>::new(&mut asked)) };
             at += usize::try_from(asked.mapped).unwrap_or(0);
             match done {
                 Ok(()) => return Ok(()),
                 Err(Errno::EXIST) if asked.mapped <= 0 => {
-                    self.wake(at..at + PAGE_BYTES)?;
+                    if_there(at..at + PAGE_BYTES)?;
                     at += PAGE_BYTES;
                 }
                 Err(Errno::AGAIN | Errno::EXIST | Errno::INTR) => {}

@@ -1,5 +1,8 @@
-//! The memory of a region on one machine, mapped twice: the *view* at the address that all machines agreed on, where threads find it and
-//! may fault, and this machine's share (`comm::share`), where the keeper reads and writes the same pages and never faults.
+//! The memory of a region on one machine: the *view* at the address that all machines agreed on, where threads find it and may fault, maps
+//! a share (`comm::share`), through which keepers reach the same pages and never fault.
+//!
+//! Where the rack is one host, all views map the share of machine 0 ([`Store::Common`]): a page that goes from one machine to another is
+//! unmapped there and mapped here, and nothing is copied. Else each machine has its own share, and bytes are copied from the holder's.
 //!
 //! Invariants
 //! - V1 The keeper never touches the view.
@@ -15,8 +18,8 @@ use std::ptr;
 use std::sync::Arc;
 
 use comm::{SHARE_UNIT_BYTES, Share};
-use gossamer::link;
-use rustix::io::Errno;
+use gossamer::{Machine, Transport, link};
+use rustix::io::{Errno, pwrite, retry_on_intr};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::error::{Doing, Failure};
@@ -94,29 +97,53 @@ impl Drop for Reserved {
     }
 }
 
+/// Where the bytes of regions are.
+pub(crate) enum Store {
+    /// In the share of machine 0, for all machines: they are on one host.
+    Common(Arc<Share>),
+    /// In the share of this machine.
+    Own(Arc<Share>),
+}
+
+impl Store {
+    /// That of this rack, once all machines have opened their shares. All machines find the same. With `copies` it is never common.
+    pub(crate) fn find(copies: bool) -> Result<Store, Failure> {
+        let rack = gossamer::rack();
+        let mapped = |machine| link::mapped(machine, link::REGION).map_err(|_| Failure::System(Doing::Share, 0));
+        let is_here = |machine: &Machine| matches!(machine.transport, Transport::Here | Transport::Shm);
+        if !copies
+            && rack.machines().iter().all(is_here)
+            && let Some(common) = mapped(0)?
+        {
+            return Ok(Store::Common(common));
+        }
+        mapped(rack.machine())?.map(Store::Own).ok_or(Failure::System(Doing::Share, 0))
+    }
+
+    fn share(&self) -> &Share {
+        let (Store::Common(share) | Store::Own(share)) = self;
+        share
+    }
+}
+
 /// One region on one machine.
 pub(crate) struct View {
     /// Where threads find it.
     addresses: Range<usize>,
     /// Where it begins in the shares of all machines.
     offset: usize,
-    share: Arc<Share>,
+    store: Store,
     uffd: &'static Uffd,
     /// Pages that are to be read from machines of other hosts.
     pub(crate) to_read: Vec<(Run, u16, State)>,
 }
 
 impl View {
-    /// Maps `offset` and what follows of this machine's share at the reserved addresses.
-    pub(crate) fn map(
-        reserved: Reserved,
-        share: Arc<Share>,
-        offset: usize,
-        uffd: &'static Uffd,
-    ) -> Result<View, Failure> {
+    /// Maps `offset` and what follows of the store at the reserved addresses.
+    pub(crate) fn map(reserved: Reserved, store: Store, offset: usize, uffd: &'static Uffd) -> Result<View, Failure> {
         let addresses = reserved.0.clone();
         let start = ptr::without_provenance_mut(addresses.start);
-        let (file, at) = share.file();
+        let (file, at) = store.share().file();
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
         // SAFETY: it replaces the reserved range, which nobody uses.
         let mapped = unsafe {
@@ -132,7 +159,7 @@ impl View {
         // SAFETY: a mapping of a memory file, that stays (V3); pages come by this crate alone (V2).
         unsafe { uffd.register(&addresses) }.map_err(|errno| Failure::system(Doing::Register, errno))?;
         std::mem::forget(reserved); // V3
-        Ok(View { addresses, offset, share, uffd, to_read: vec![] })
+        Ok(View { addresses, offset, store, uffd, to_read: vec![] })
     }
 
     /// The page at an address, if it is of this region.
@@ -151,10 +178,11 @@ impl View {
         self.offset + start..self.offset + end
     }
 
-    /// Makes the memory of a run usable, in this machine's share.
+    /// Makes the memory of a run usable, in this machine's own share. In a common one, pages are made where they are touched first.
     fn commit(&self, run: Run) {
+        let Store::Own(share) = &self.store else { return };
         let Range { start, end } = self.offsets_of(run);
-        if self.share.is_committed(start, end - start) {
+        if share.is_committed(start, end - start) {
             return;
         }
         let units = start / SHARE_UNIT_BYTES * SHARE_UNIT_BYTES..end.next_multiple_of(SHARE_UNIT_BYTES);
@@ -163,15 +191,19 @@ impl View {
         }
     }
 
-    /// Puts bytes into pages that no thread has.
+    /// Puts bytes into pages that no thread has. By a system call: in the mapping of the share, each page would first take a fault that costs
+    /// as much as all else.
     pub(crate) fn put(&self, run: Run, bytes: &[u8]) {
         self.commit(run);
-        let Range { start, end } = self.offsets_of(run);
-        assert_eq!(bytes.len(), end - start);
-        let to = self.share.words()[start / 8..end / 8].as_ptr().cast::<u8>().cast_mut();
-        // SAFETY: as many bytes of the share, which nobody else reads or writes: no thread has the pages (V2), and no other machine
-        // is told that they are here.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        let (file, at) = self.store.share().file();
+        let (mut at, mut left) = (at + self.offsets_of(run).start as u64, bytes);
+        while !left.is_empty() {
+            match retry_on_intr(|| pwrite(file, left, at)) {
+                Ok(written) if written > 0 => (at, left) = (at + written as u64, &left[written..]),
+                Ok(_) => return self.or_end("written", run, Err(Errno::NOSPC)),
+                Err(errno) => return self.or_end("written", run, Err(errno)),
+            }
+        }
     }
 
     /// Whether all pages of a run are in the address space; false too where the system does not tell.
@@ -206,6 +238,13 @@ impl Pages for View {
         self.or_end("installed", run, self.uffd.install(range, state == State::Modified));
     }
 
+    fn install_zeros(&mut self, run: Run) {
+        match self.store {
+            Store::Common(_) => self.or_end("made", run, self.uffd.install_zeros(self.addresses_of(run))),
+            Store::Own(_) => self.install(run, State::Modified),
+        }
+    }
+
     fn install_again(&mut self, run: Run, state: State) -> bool {
         if state != State::Shared || self.uffd.can_share() {
             self.install(run, state);
@@ -236,6 +275,9 @@ impl Pages for View {
 
     fn fetch(&mut self, run: Run, from: u16, state: State) -> bool {
         COUNTERS.fetched.add(u64::from(run.count));
+        if let Store::Common(_) = self.store {
+            return true;
+        }
         match link::mapped(from, link::REGION) {
             Ok(Some(theirs)) => {
                 let Range { start, end } = self.offsets_of(run);

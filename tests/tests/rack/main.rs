@@ -256,6 +256,14 @@ fn st1_11_regions_hold_where_kernels_are_old() {
     }
 }
 
+/// ST1.5: as between hosts, where those of one host map each other's memory.
+#[test]
+fn st1_5_regions_hold_where_machines_of_a_host_copy_their_pages() {
+    let options = ["--fabric", "shm", "--env", "GOSSAMER_REGION_COPIES=1", "--env", "SUITE_EFFORT=small"];
+    let ended = run(launcher(3, &options, SUITE, &["region_"]));
+    assert!(ended.status.success(), "{ended:#?}");
+}
+
 /// ST1.12, G10.
 #[test]
 fn a_machine_that_dies_amid_faults_of_a_region_is_named() {

@@ -1,4 +1,5 @@
-//! What measurements turn off, by variables of the environment: runs, and that pages are held.
+//! What measurements and tests turn off, by variables of the environment: runs, that pages are held, and that machines of one host have one
+//! memory.
 
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -11,6 +12,8 @@ use crate::page::BLOCK_PAGES;
 const RUN_PAGES: &str = "GOSSAMER_REGION_RUN_PAGES";
 /// Microseconds in the place of [`HOLD`].
 const HOLD_US: &str = "GOSSAMER_REGION_HOLD_US";
+/// Set: pages are copied from machine to machine on one host too.
+const COPIES: &str = "GOSSAMER_REGION_COPIES";
 
 fn number<T: FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok()?.parse().ok()
@@ -25,4 +28,9 @@ pub(super) fn run_pages() -> u32 {
 pub(super) fn hold() -> Duration {
     static KNOB: OnceLock<Duration> = OnceLock::new();
     *KNOB.get_or_init(|| number(HOLD_US).map_or(HOLD, Duration::from_micros))
+}
+
+/// Whether pages are copied from machine to machine on one host too.
+pub(super) fn copies() -> bool {
+    std::env::var_os(COPIES).is_some()
 }

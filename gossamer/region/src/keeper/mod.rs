@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 use gossamer::link;
 use trust::link::post;
 
-use crate::error::{Doing, Failure};
+use crate::error::Failure;
 use crate::holder::Holder;
 use crate::home::{Home, Out};
 use crate::message::{Grant, MESSAGE_BYTES, Message, State};
 use crate::page::{Homes, PAGE_BYTES, Run};
 use crate::stats::COUNTERS;
-use crate::view::{Place, Reserved, View};
+use crate::view::{Place, Reserved, Store, View};
 
 /// How long a machine keeps pages that have just come, whoever asks for them: so that threads of several machines that write one word
 /// all go on (ST1.7).
@@ -307,14 +307,13 @@ pub(crate) fn unreserve(region: u32) {
 /// Maps a region at the addresses that were reserved.
 pub(crate) fn map(region: u32, bytes: usize, offset: usize, homes: Homes) -> Result<(), Failure> {
     let uffd = faults::uffd().ok_or(Failure::NotAllowed)?;
-    let own = gossamer::rack().machine();
-    let share = link::mapped(own, link::REGION).ok().flatten().ok_or(Failure::System(Doing::Share, 0))?;
+    let store = Store::find(knobs::copies())?;
     with(|keeper, _| {
         let reserved = keeper.reserved.remove(&region).ok_or(Failure::Taken)?;
         let machines = gossamer::rack().machines().len() as u16;
         let pages = (bytes / PAGE_BYTES) as u32;
         let kept = Kept {
-            view: View::map(reserved, share, offset, uffd)?,
+            view: View::map(reserved, store, offset, uffd)?,
             home: Home::new(homes, machines, pages),
             holder: Holder::new(homes, machines, pages, uffd.can_share()).with_runs_of(knobs::run_pages()),
             waiting: BTreeMap::new(),
