@@ -37,24 +37,45 @@ pub(crate) trait Pages {
 /// Runs that may be under way for more to be asked for before anybody faults on it.
 const ASKED_BEFOREHAND: usize = 16;
 /// Runs that are asked for beforehand at a fault that goes on with a stream of the longest runs, to read: they come while the thread computes.
+/// As many as the stream has had, within these bounds.
 const AHEAD: u32 = 4;
+const AHEAD_MAX: u32 = 16;
+/// To write, where nobody has touched the pages: one run for so many that the stream has had, and at most so many. They are this machine's from
+/// then on, and who writes them elsewhere takes them one by one: so what a stream asks for in vain is little beside what it wrote.
+const HAD_OF_NEW: u32 = 4;
+const NEW_MAX: u32 = 4;
 /// Streams of faults, page after page, that are seen at the same time.
 const STREAMS: usize = 8;
 
 /// Who faults on this page next goes on with a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 struct Stream {
+    first: u32,
     next: u32,
     /// Pages of its last run.
     count: u32,
+    /// Runs that were last asked for beforehand.
+    ahead: u32,
+    /// Whether its last run had been touched by nobody.
+    is_new: bool,
 }
 
 impl Stream {
+    /// Runs that are to be asked for beforehand when it goes on at `page`.
+    fn ahead(&self, page: u32, write: bool) -> u32 {
+        let had = page.saturating_sub(self.first) / BLOCK_PAGES;
+        match write {
+            _ if self.count < BLOCK_PAGES => 0,
+            false => had.clamp(AHEAD, AHEAD_MAX),
+            true if self.is_new => (had / HAD_OF_NEW).min(NEW_MAX),
+            true => 0,
+        }
+    }
+
     /// Whether this run was asked for by it, the last or one of those before.
     fn has_asked(&self, run: Run) -> bool {
-        let ahead = if self.count == BLOCK_PAGES { AHEAD * BLOCK_PAGES } else { 0 };
         let end = run.first + run.count;
-        self.count > 0 && end <= self.next && self.next <= end + ahead
+        self.count > 0 && end <= self.next && self.next <= end + self.ahead * BLOCK_PAGES
     }
 }
 
@@ -118,40 +139,41 @@ impl Holder {
         }
         let stream = self.stream(page);
         let count = self.streams[stream].count;
-        let run = self.ask(Run { first: page, count }, write, out);
+        let access = if write { Access::Write } else { self.to_read() };
+        let run = self.ask(Run { first: page, count }, access, out);
         let mut next = run.first + run.count;
-        if !write && count == BLOCK_PAGES {
-            next = self.ask_ahead(next, out);
+        let ahead = self.streams[stream].ahead(page, write);
+        for _ in 0..ahead {
+            match self.ask_beforehand(next, write, out) {
+                Some(run) => next = run.first + run.count,
+                None => break,
+            }
         }
-        self.streams[stream].next = next;
+        (self.streams[stream].next, self.streams[stream].ahead) = (next, ahead);
     }
 
-    /// Asks to read what follows, as far as it is not here. Returns what is behind that.
-    fn ask_ahead(&mut self, mut next: u32, out: &mut Out) -> u32 {
-        for _ in 0..AHEAD {
-            let is_wanted = (next as usize) < self.states.len() && self.state(next) == State::Invalid;
-            if !is_wanted || self.is_asked(next) {
-                break;
-            }
-            let run = self.ask(Run { first: next, count: BLOCK_PAGES }, false, out);
-            next = run.first + run.count;
+    /// Asks for a run that nobody waits for, to read it, or to write it if nobody has touched it. None, if its first page is here or asked for.
+    pub(crate) fn ask_beforehand(&mut self, first: u32, write: bool, out: &mut Out) -> Option<Run> {
+        let is_wanted = (first as usize) < self.states.len() && self.state(first) == State::Invalid;
+        if !is_wanted || self.is_asked(first) {
+            return None;
         }
-        next
+        let access = if write { Access::New } else { self.to_read() };
+        Some(self.ask(Run { first, count: self.longest }, access, out))
+    }
+
+    fn to_read(&self) -> Access {
+        if self.can_share { Access::Read } else { Access::Alone }
     }
 
     /// Asks for as much of this run as is like its first page. Returns that.
-    fn ask(&mut self, run: Run, write: bool, out: &mut Out) -> Run {
+    fn ask(&mut self, run: Run, access: Access, out: &mut Out) -> Run {
         let state = self.state(run.first);
         let end = Run::block_end(run.first).min(run.first + run.count).min(self.states.len() as u32);
         let is_like = |page: &u32| self.state(*page) == state && !self.is_asked(*page);
         let count = (run.first..end).take_while(is_like).count() as u32;
         let run = Run { first: run.first, count: count.max(1) };
         self.asked.insert(run.first, run);
-        let access = match write {
-            true => Access::Write,
-            false if self.can_share => Access::Read,
-            false => Access::Alone,
-        };
         out.push((self.home(run.first), Message::Ask { run, access }));
         run
     }
@@ -172,7 +194,7 @@ impl Holder {
             };
             let end = Run::block_end(page).min(pages.end);
             if self.state(page) == State::Invalid && !self.is_asked(page) {
-                let run = self.ask(Run { first: page, count: (end - page).min(self.longest) }, false, out);
+                let run = self.ask(Run { first: page, count: (end - page).min(self.longest) }, self.to_read(), out);
                 if let Some(pages) = self.prefetched.front_mut() {
                     pages.start = run.first + run.count;
                 }
@@ -188,7 +210,7 @@ impl Holder {
             return stream;
         }
         self.oldest = (self.oldest + 1) % STREAMS;
-        self.streams[self.oldest].count = 1;
+        self.streams[self.oldest] = Stream { first: page, count: 1, ..Stream::default() };
         self.oldest
     }
 
@@ -220,7 +242,8 @@ impl Holder {
             Message::Granted { run, grant } => {
                 match grant {
                     Grant::Nothing => {
-                        if !pages.install_again(run, self.state(run.first)) {
+                        let state = self.state(run.first);
+                        if state == State::Invalid || !pages.install_again(run, state) {
                             pages.install(run, State::Invalid); // who waits faults again
                         }
                     }
@@ -233,7 +256,7 @@ impl Holder {
                         pages.unprotect(run);
                     }
                 }
-                self.done(run, out);
+                self.done(run, grant == Grant::Zeros, out);
             }
             _ => unreachable!("{message:?} is not for a holder"),
         }
@@ -243,16 +266,19 @@ impl Holder {
     pub(crate) fn fetched(&mut self, run: Run, state: State, pages: &mut impl Pages, out: &mut Out) {
         self.set(run, state);
         pages.install(run, state);
-        self.done(run, out);
+        self.done(run, false, out);
     }
 
-    fn done(&mut self, run: Run, out: &mut Out) {
+    fn done(&mut self, run: Run, is_new: bool, out: &mut Out) {
+        // Where it was only wanted if new, nothing has come.
+        let end = if self.state(run.first) == State::Invalid { run.first } else { run.first + run.count };
         if let Some(asked) = self.asked.remove(&run.first)
-            && asked.count > run.count
             && let Some(stream) = self.streams.iter_mut().find(|stream| stream.has_asked(asked))
         {
-            // It goes on where less came than was asked for.
-            stream.next = run.first + run.count;
+            stream.is_new = is_new;
+            if asked.first + asked.count > end {
+                stream.next = end; // it goes on where less came than was asked for
+            }
         }
         out.push((self.home(run.first), Message::Done { run }));
         self.go_on_prefetching(out);
@@ -308,7 +334,7 @@ mod tests {
 
     #[test]
     fn st1_6_runs_double_to_a_block() {
-        let mut holder = Holder::new(Homes::Spread, 2, 1000, true);
+        let mut holder = Holder::new(Homes::Spread, 2, 3000, true);
         let mut page = 0;
         let mut runs = vec![];
         while page < 63 {
@@ -319,9 +345,47 @@ mod tests {
         }
         assert_eq!(runs, [1, 2, 4, 8, 16, 32]);
         assert_eq!(all_asked(&mut holder, 63, 64), [1, 64, 64, 64, 64], "four blocks beforehand");
-        assert_eq!(all_asked(&mut holder, 320, 64), [64; 5]);
-        assert_eq!(all_asked(&mut holder, 640, 64), [64; 5]);
-        assert_eq!(all_asked(&mut holder, 960, 64), [40], "to the end of the region");
+        assert_eq!(all_asked(&mut holder, 320, 64), [64; 6], "then as many as there were");
+        assert_eq!(all_asked(&mut holder, 704, 64), [64; 12]);
+        assert_eq!(all_asked(&mut holder, 1472, 64), [64; 17], "sixteen at most");
+        assert_eq!(all_asked(&mut holder, 2560, 64), [64, 64, 64, 64, 64, 64, 56], "to the end of the region");
+    }
+
+    /// What is asked for at a fault that writes `page`: of pages that are new, but those from `taken` on.
+    fn asked_to_write(holder: &mut Holder, page: u32, taken: u32) -> Vec<(Access, u32)> {
+        let mut out = Out::new();
+        holder.fault(page, true, &mut AtOnce, &mut out);
+        let mut asked = vec![];
+        for (_, message) in std::mem::take(&mut out) {
+            let Message::Ask { run, access } = message else { panic!("{message:?}") };
+            asked.push((access, run.count));
+            let message = match run.first >= taken {
+                false => Message::Granted { run, grant: Grant::Zeros },
+                true if access == Access::New => Message::Granted { run: Run::one(run.first), grant: Grant::Nothing },
+                true => Message::Arrive { run, state: State::Modified },
+            };
+            holder.receive(1, message, &mut AtOnce, &mut out);
+        }
+        asked
+    }
+
+    #[test]
+    fn st1_6_new_pages_are_asked_for_beforehand_as_long_as_they_are() {
+        let mut holder = Holder::new(Homes::Spread, 2, 3000, true);
+        let (write, new) = ((Access::Write, 64), (Access::New, 64));
+        let mut page = 0;
+        while page < 256 {
+            let asked = asked_to_write(&mut holder, page, 1000);
+            assert!(matches!(asked[..], [(Access::Write, _)]), "{asked:?} at {page}");
+            page += asked[0].1;
+        }
+        assert_eq!(asked_to_write(&mut holder, 256, 1000), [write, new], "a fourth of what there was");
+        assert_eq!(asked_to_write(&mut holder, 384, 1000), [write, new]);
+        assert_eq!(asked_to_write(&mut holder, 512, 600), [write, new, new], "the others are not new");
+        assert_eq!(holder.state(575), State::Modified);
+        assert_eq!(holder.state(640), State::Invalid);
+        assert_eq!(asked_to_write(&mut holder, 640, 600), [write], "nor will be what follows");
+        assert_eq!(asked_to_write(&mut holder, 704, 600), [write]);
     }
 
     #[test]

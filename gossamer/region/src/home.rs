@@ -126,6 +126,9 @@ impl Home {
         if holders == 0 {
             return Way::Zeros;
         }
+        if access == Access::New {
+            return Way::Nothing;
+        }
         let has = holders & bit(from) != 0;
         match (has, access.is_exclusive()) {
             (true, false) => Way::Nothing,

@@ -28,6 +28,8 @@ pub(crate) enum Access {
     Write,
     /// To read them, where pages cannot come to be read only: so nobody else may have them.
     Alone,
+    /// To write them, but only if nobody has touched them.
+    New,
 }
 
 impl Access {
@@ -41,7 +43,7 @@ impl Access {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub(crate) enum Grant {
-    /// The asker has it already.
+    /// The asker has it already; or wanted it only if new, which it is not.
     Nothing,
     /// Nobody had the pages before: they are zeros, and the asker's alone.
     Zeros,
@@ -114,6 +116,7 @@ impl Message {
             (0, 0) => Message::Ask { run, access: Access::Read },
             (0, 1) => Message::Ask { run, access: Access::Write },
             (0, 2) => Message::Ask { run, access: Access::Alone },
+            (0, 3) => Message::Ask { run, access: Access::New },
             (1, 0) => Message::Drop { run },
             (2, 0) => Message::Dropped { run },
             (3, keep @ 0..=1) => {
@@ -142,6 +145,7 @@ mod tests {
             Message::Ask { run, access: Access::Read },
             Message::Ask { run, access: Access::Write },
             Message::Ask { run, access: Access::Alone },
+            Message::Ask { run, access: Access::New },
             Message::Drop { run },
             Message::Dropped { run },
             Message::Yield { run, to: 63, keep: true },

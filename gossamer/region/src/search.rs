@@ -103,6 +103,8 @@ struct World {
     /// How often each page has been written.
     written: [u8; PAGES as usize],
     has_prefetched: bool,
+    /// Machines that will ask for all pages, if they are new.
+    want_new: Vec<u16>,
     /// Pages that threads touch.
     pages: u32,
 }
@@ -125,6 +127,7 @@ impl World {
             under_way: vec![vec![VecDeque::new(); each]; each],
             written: [0; PAGES as usize],
             has_prefetched: pages == 1,
+            want_new: vec![],
             pages,
         }
     }
@@ -245,6 +248,13 @@ impl World {
                 world.send(0, out);
             });
         }
+        for at in 0..self.want_new.len() {
+            push(&mut |world| {
+                let (machine, mut out) = (world.want_new.remove(at), Out::new());
+                world.holders[usize::from(machine)].ask_beforehand(0, WRITE, &mut out);
+                world.send(machine, out);
+            });
+        }
         for at in 0..self.faults.len() {
             push(&mut |world| {
                 let (machine, page, write) = world.faults.remove(at);
@@ -327,6 +337,22 @@ fn st1_6_every_order_of_runs_ends_with_the_latest_bytes() {
             [&[(0, &[READ]), (1, &[WRITE])], &[(0, &[WRITE]), (1, &[WRITE])], &[(0, &[WRITE]), (1, &[READ])]];
         search_all(2, 2, homes, &programs);
     }
+}
+
+#[test]
+fn st1_6_every_order_of_asks_for_new_pages_ends_with_the_latest_bytes() {
+    let programs: [&[(u16, &[bool])]; 3] =
+        [&[(0, &[READ]), (1, &[WRITE])], &[(0, &[WRITE]), (1, &[WRITE])], &[(0, &[WRITE]), (1, &[READ])]];
+    for (program, homes) in programs.into_iter().zip([Homes::At(0), Homes::At(1), Homes::At(1)]) {
+        for pages in 1..=2 {
+            let mut first = World::new(2, pages, program, homes);
+            (first.has_prefetched, first.want_new) = (true, vec![0, 1]);
+            println!("{} worlds of {program:?}", search(first));
+        }
+    }
+    let mut first = World::new(3, 1, &[(1, &[WRITE]), (2, &[READ])], Homes::At(0));
+    first.want_new = vec![1, 2];
+    println!("{} worlds", search(first));
 }
 
 #[test]
