@@ -19,7 +19,7 @@ use crate::element::Element;
 use crate::frame::Frame;
 use crate::keeper::Right;
 use crate::operator::{Op, Operator, checked_combine};
-use crate::part::{COMBINES, Part, READS, WRITES};
+use crate::part::{Part, READS, WRITES};
 use crate::post;
 
 impl<T: Element> Array<T> {
@@ -36,26 +36,26 @@ impl<T: Element> Array<T> {
         panic!("index {i} is out of range of an array of {} elements", self.len())
     }
 
-    /// Where element `i` lies here, with the bits of its chunk's word, if one of the wanted ones is set.
+    /// Where element `i` lies here, if a wanted bit of its chunk's word is set.
     #[inline(always)]
-    fn hit(&self, i: usize, wanted: u64) -> Option<(*mut T, u64)> {
+    fn hit(&self, i: usize, wanted: u64) -> Option<*mut T> {
         self.check(i);
         // SAFETY: nothing else runs before the caller has done its load or store; `i` is in range, so the part has its chunk.
-        let (elements, word) = unsafe { post::for_hits(self.name())?.hit(i >> self.shift(), wanted) }?;
+        let elements = unsafe { post::for_hits(self.name())?.hit(i >> self.shift(), wanted) }?;
         let within = i & ((1 << self.shift()) - 1);
-        Some((elements.cast::<T>().wrapping_add(within), word))
+        Some(elements.cast::<T>().wrapping_add(within))
     }
 
     #[inline(always)]
     pub(crate) fn get_here(&self, i: usize) -> Option<T> {
         // SAFETY: the element lies there and may be read; any bytes are a `T`.
-        self.hit(i, READS).map(|(at, _)| unsafe { at.read() })
+        self.hit(i, READS).map(|at| unsafe { at.read() })
     }
 
     #[inline(always)]
     pub(crate) fn set_here(&self, i: usize, value: T) -> bool {
         let hit = self.hit(i, WRITES);
-        if let Some((at, _)) = hit {
+        if let Some(at) = hit {
             // SAFETY: the element lies there, may be written, and has no views.
             unsafe { at.write(value) };
         }
@@ -64,17 +64,12 @@ impl<T: Element> Array<T> {
 
     #[inline(always)]
     pub(crate) fn apply_here<O: Operator<T>>(&self, i: usize, x: T) -> bool {
-        if !O::PLAIN.0 {
+        if !O::PLAIN.is_plain() {
             return false; // the operator's code finds the chunk busy
         }
-        let Some((at, word)) = self.hit(i, WRITES | COMBINES) else { return false };
-        // SAFETY: the table has addresses of elements of frames of this thread (A1).
-        let frame = || unsafe {
-            Frame::of_elements(at.cast::<u8>().wrapping_sub((i & ((1 << self.shift()) - 1)) * size_of::<T>()))
-        };
-        if word & WRITES == 0 && frame().right() != Some(Right::Combine(Op::of::<T, O>())) {
-            return false;
-        }
+        // One question for chunks that may be written and for those that may be combined: with two, the processor guesses wrong where
+        // a program goes from one kind to the other at random.
+        let Some(at) = self.hit(i, O::PLAIN.bit()) else { return false };
         // SAFETY: the element lies there, may be written, and has no views; the crate's own operators call nothing.
         unsafe { at.write(O::combine(at.read(), x)) };
         true

@@ -54,7 +54,7 @@ pub trait Operator<T>: Copy + 'static {
 
     /// Is it one of this crate's own, which neither panic nor call anything?
     #[doc(hidden)]
-    const PLAIN: Plain<Self, T> = Plain(false, PhantomData);
+    const PLAIN: Plain<Self, T> = Plain(0, PhantomData);
 }
 
 /// A mark that only this crate can set, and that fits one operator on one type only: another crate may implement [`Operator`] for its own types
@@ -72,7 +72,22 @@ pub trait Operator<T>: Copy + 'static {
 /// }
 /// ```
 #[doc(hidden)]
-pub struct Plain<O, T>(pub(crate) bool, PhantomData<fn(O, T)>);
+pub struct Plain<O, T>(u64, PhantomData<fn(O, T)>);
+
+impl<O, T> Plain<O, T> {
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.0 != 0
+    }
+
+    /// Its bit in the words of the table, by which hits know it; none for those of programs.
+    pub(crate) const fn bit(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Bits of the operators that have one, in the upper byte of a word of the table, where addresses have zeros.
+pub(crate) const OPERATORS: u64 = 0x3f << FIRST_BIT;
+const FIRST_BIT: u32 = 56;
 
 macro_rules! operators {
     ($($(#[$meta:meta])* $name:ident;)*) => { $(
@@ -127,11 +142,11 @@ operators! {
 }
 
 macro_rules! implement {
-    ($($operator:ident $exact:literal [$($type:ty),*] $identity:expr, $combine:expr;)*) => { $($(
+    ($($operator:ident $number:literal $exact:literal [$($type:ty),*] $identity:expr, $combine:expr;)*) => { $($(
         impl Operator<$type> for $operator {
             const IDENTITY: $type = { type T = $type; const IDENTITY: T = $identity; IDENTITY };
             const EXACT: bool = $exact;
-            const PLAIN: Plain<Self, $type> = Plain(true, PhantomData);
+            const PLAIN: Plain<Self, $type> = Plain(1 << (FIRST_BIT + $number), PhantomData);
             #[inline(always)]
             fn combine(a: $type, b: $type) -> $type {
                 type T = $type;
@@ -143,21 +158,23 @@ macro_rules! implement {
 }
 
 implement! {
-    Add true [u8, u16, u32, u64, usize, i8, i16, i32, i64, isize] 0, T::wrapping_add;
-    Add false [f32, f64] 0.0, |a, b| a + b;
-    Min true [u8, u16, u32, u64, usize, i8, i16, i32, i64, isize] T::MAX, Ord::min;
-    Min false [f32, f64] T::INFINITY, T::min;
-    Max true [u8, u16, u32, u64, usize, i8, i16, i32, i64, isize] T::MIN, Ord::max;
-    Max false [f32, f64] T::NEG_INFINITY, T::max;
-    And true [u8, u16, u32, u64, usize, i8, i16, i32, i64, isize] !0, BitAnd::bitand;
-    Or true [u8, u16, u32, u64, usize, i8, i16, i32, i64, isize] 0, BitOr::bitor;
-    Xor true [u8, u16, u32, u64, usize, i8, i16, i32, i64, isize] 0, BitXor::bitxor;
+    Add 0 true [u8, u16, u32, u64, usize, i8, i16, i32, i64, isize] 0, T::wrapping_add;
+    Add 0 false [f32, f64] 0.0, |a, b| a + b;
+    Min 1 true [u8, u16, u32, u64, usize, i8, i16, i32, i64, isize] T::MAX, Ord::min;
+    Min 1 false [f32, f64] T::INFINITY, T::min;
+    Max 2 true [u8, u16, u32, u64, usize, i8, i16, i32, i64, isize] T::MIN, Ord::max;
+    Max 2 false [f32, f64] T::NEG_INFINITY, T::max;
+    And 3 true [u8, u16, u32, u64, usize, i8, i16, i32, i64, isize] !0, BitAnd::bitand;
+    Or 4 true [u8, u16, u32, u64, usize, i8, i16, i32, i64, isize] 0, BitOr::bitor;
+    Xor 5 true [u8, u16, u32, u64, usize, i8, i16, i32, i64, isize] 0, BitXor::bitxor;
 }
 
 /// An operator for one type of element, without its types.
 pub(crate) struct OpTable {
     /// Of the operator's type.
     pub(crate) id: TypeId,
+    /// That of `Plain`.
+    pub(crate) bit: u64,
     /// Writes as many identities.
     pub(crate) clear: unsafe fn(*mut u8, usize),
     /// Combines each of the first elements with those of the bytes behind. Runs the operator's code.
@@ -194,6 +211,7 @@ struct TableOf<T, O>(PhantomData<(T, O)>);
 impl<T: Element, O: Operator<T>> TableOf<T, O> {
     const TABLE: &'static OpTable = &OpTable {
         id: TypeId::of::<O>(),
+        bit: O::PLAIN.bit(),
         clear: Self::clear,
         merge: Self::merge,
         send_want: post::want_to_combine::<T, O>,
@@ -222,7 +240,7 @@ impl<T: Element, O: Operator<T>> TableOf<T, O> {
 #[inline(always)]
 pub(crate) fn checked_combine<T: Element, O: Operator<T>>(a: T, b: T) -> T {
     let both = O::combine(a, b);
-    if cfg!(debug_assertions) && O::EXACT && !O::PLAIN.0 {
+    if cfg!(debug_assertions) && O::EXACT && !O::PLAIN.is_plain() {
         let same = |x: T, y: T| bytes_of(&x) == bytes_of(&y);
         let name = std::any::type_name::<O>();
         assert!(same(O::combine(b, a), both), "the operator {name} is not commutative");
@@ -250,4 +268,35 @@ pub(crate) fn copy_bytes<T: Element>(to: &mut [T], bytes: &[u8]) {
     assert_eq!(size_of_val(to), bytes.len(), "the bytes of as many elements");
     // SAFETY: as many bytes, and any bytes are elements.
     unsafe { to.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Copy)]
+    struct Product;
+
+    impl Operator<u64> for Product {
+        const IDENTITY: u64 = 1;
+        const EXACT: bool = true;
+        fn combine(a: u64, b: u64) -> u64 {
+            a.wrapping_mul(b)
+        }
+    }
+
+    /// Hits know the operator of a chunk by these alone.
+    #[test]
+    fn da13_each_operator_of_the_crate_has_a_bit_and_no_other_one_has() {
+        fn bit<O: Operator<u64>>(_: O) -> u64 {
+            let bit = Op::of::<u64, O>().0.bit;
+            assert_eq!(bit, O::PLAIN.bit());
+            bit
+        }
+        let bits = [bit(Add), bit(Min), bit(Max), bit(And), bit(Or), bit(Xor)];
+        assert!(bits.iter().all(|bit| bit.is_power_of_two()));
+        assert_eq!(bits.iter().fold(0, |all, bit| all | bit), OPERATORS, "six different ones");
+        assert_eq!(bit(Product), 0);
+        assert_eq!(Op::of::<f64, Add>().0.bit, bits[0]);
+    }
 }

@@ -66,7 +66,7 @@ impl<T: Element> Deed<T> for Write {
 pub(super) struct Combine<O>(std::marker::PhantomData<O>);
 
 impl<T: Element, O: Operator<T>> Deed<T> for Combine<O> {
-    const IS_PLAIN: bool = O::PLAIN.0;
+    const IS_PLAIN: bool = O::PLAIN.is_plain();
     fn right() -> Right<Op> {
         Right::Combine(Op::of::<T, O>())
     }

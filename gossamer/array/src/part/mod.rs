@@ -31,18 +31,18 @@ use crate::frame::{Cache, Frame, Home};
 use crate::keeper::{Keeper, Right, Step};
 use crate::lock::Locks;
 use crate::make::Root;
-use crate::operator::Op;
+use crate::operator::{OPERATORS, Op};
 use crate::post;
 use crate::replies::Replies;
 use crate::settings::Settings;
 use crate::shape::Shape;
 use crate::stats::Counters;
 
-/// Bits of a word of the table; the address of the elements is a multiple of 64.
+/// Bits of a word of the table, beside those of [`OPERATORS`] that may combine; the address of the elements is a multiple of 64, and its upper
+/// byte is 0.
 pub(crate) const READS: u64 = 1;
 pub(crate) const WRITES: u64 = 2;
-pub(crate) const COMBINES: u64 = 4;
-const BITS: u64 = 63;
+const BITS: u64 = 63 | 0xff << 56;
 
 /// Hits between two looks at what others want of this worker.
 const LOOK_EVERY: u32 = 1024;
@@ -110,9 +110,9 @@ fn bits(frame: Frame) -> u64 {
         None => 0,
         Some(Right::Read) => READS,
         Some(Right::Write) if frame.is_pinned() => READS,
-        Some(Right::Write) => READS | WRITES,
+        Some(Right::Write) => READS | WRITES | OPERATORS,
         Some(Right::Combine(_)) if frame.is_pinned() => 0,
-        Some(Right::Combine(_)) => COMBINES,
+        Some(Right::Combine(op)) => op.0.bit,
     }
 }
 
@@ -177,14 +177,14 @@ impl Part {
     /// # Safety
     /// The array has this chunk.
     #[inline(always)]
-    pub(crate) unsafe fn hit(&self, chunk: usize, wanted: u64) -> Option<(*mut u8, u64)> {
+    pub(crate) unsafe fn hit(&self, chunk: usize, wanted: u64) -> Option<*mut u8> {
         let word = self.word(chunk).get();
         let left = self.left.get();
         if word & wanted == 0 || left == 0 {
             return None;
         }
         self.left.set(left - 1);
-        Some(((word & !BITS) as *mut u8, word))
+        Some((word & !BITS) as *mut u8)
     }
 
     /// Counts a call that is no hit in the table as one. True if it is time to look at what others want, for those that are as well.
@@ -204,6 +204,7 @@ impl Part {
     /// Makes a frame that of its chunk, or sees that the table says what may be done with it now.
     fn enter(&self, frame: Frame) {
         let elements = frame.elements().expose_provenance() as u64;
+        debug_assert_eq!(elements & BITS, 0, "a frame's address");
         self.word(frame.chunk() as usize).set(elements | bits(frame));
     }
 
