@@ -71,8 +71,8 @@ impl<T: Element> Builder<T> {
         self
     }
 
-    /// The bytes that each place may use for chunks of other places; 64 MiB if nothing is said, four chunks at least. Chunks that are viewed or
-    /// waited for are kept even if they are more.
+    /// The bytes that each place may use for chunks of other places; 64 MiB if nothing is said, four chunks at least. They are taken with the
+    /// array, though no more than the other places' chunks can fill. Chunks that are viewed or waited for are kept even if they are more.
     ///
     /// Example: at the [type](Self).
     #[must_use]

@@ -20,9 +20,11 @@ use crate::operator::Op;
 use crate::shape::OwnedChunks;
 
 pub(crate) const HEADER_BYTES: usize = 64;
-/// Bytes of cache memory that are taken from the system at first, and then at a time (in huge pages), at least one frame.
+/// Bytes of cache memory that are taken from the system at a time, at least one frame, when those of the start are in use; at first where
+/// there were none.
 const FIRST_SLAB_BYTES: usize = 256 << 10;
 const SLAB_BYTES: usize = 4 << 20;
+const PAGE_BYTES: usize = 4096;
 
 #[repr(C, align(64))]
 struct Header {
@@ -180,10 +182,35 @@ impl Home {
     }
 }
 
+/// Memory for frames that comes from the system at once.
+pub(crate) struct Slab {
+    memory: MmapMut,
+    frames: usize,
+}
+
+impl Slab {
+    /// For so many frames, in huge pages if it is long. The system gives the pages as they are written.
+    fn new(frames: usize, frame_bytes: usize) -> io::Result<Slab> {
+        let bytes = frames.checked_mul(frame_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
+        let memory = MmapMut::map_anon(bytes.max(1))?;
+        if bytes >= SLAB_BYTES / 2 {
+            let _ = memory.advise(Advice::HugePage);
+        }
+        Ok(Slab { memory, frames })
+    }
+
+    /// With all of its pages, so that a first write costs no more than a later one. Takes its time, as [`Home::new`].
+    pub(crate) fn touched(frames: usize, chunk_bytes: usize) -> io::Result<Slab> {
+        let mut slab = Slab::new(frames, frame_bytes(chunk_bytes))?;
+        slab.memory.chunks_mut(PAGE_BYTES).for_each(|page| page[0] = 0);
+        Ok(slab)
+    }
+}
+
 /// Frames for chunks of other places, and copies of pinned ones.
 pub(crate) struct Cache {
     frame_bytes: usize,
-    slabs: RefCell<Vec<MmapMut>>,
+    slabs: RefCell<Vec<Slab>>,
     free: RefCell<Vec<Frame>>,
     used: Cell<usize>,
     /// How many there may be before chunks are dropped.
@@ -191,10 +218,19 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    pub(crate) fn new(chunk_bytes: usize, cache_bytes: usize) -> Cache {
+    /// Whose first frames lie in this memory.
+    pub(crate) fn new(chunk_bytes: usize, cache_bytes: usize, first: Slab) -> Cache {
+        let frames_max = Cache::frames_max(chunk_bytes, cache_bytes);
         let frame_bytes = frame_bytes(chunk_bytes);
-        let frames_max = (cache_bytes / frame_bytes).max(4);
-        Cache { frame_bytes, slabs: RefCell::default(), free: RefCell::default(), used: Cell::new(0), frames_max }
+        let cache =
+            Cache { frame_bytes, slabs: RefCell::default(), free: RefCell::default(), used: Cell::new(0), frames_max };
+        cache.add(first);
+        cache
+    }
+
+    /// Frames of a cache that may have so many bytes.
+    pub(crate) fn frames_max(chunk_bytes: usize, cache_bytes: usize) -> usize {
+        (cache_bytes / frame_bytes(chunk_bytes)).max(4)
     }
 
     /// Frames in use.
@@ -218,16 +254,16 @@ impl Cache {
 
     #[cold]
     fn grow(&self) {
-        let is_first = self.slabs.borrow().is_empty();
-        let bytes = if is_first { FIRST_SLAB_BYTES } else { SLAB_BYTES };
+        let has_none = self.slabs.borrow().iter().all(|slab| slab.frames == 0);
+        let bytes = if has_none { FIRST_SLAB_BYTES } else { SLAB_BYTES };
         let frames = (bytes / self.frame_bytes).clamp(1, self.frames_max);
-        let slab = MmapMut::map_anon(frames * self.frame_bytes);
-        let mut slab = slab.unwrap_or_else(|error| panic!("no memory for chunks of other places: {error}"));
-        if !is_first {
-            let _ = slab.advise(Advice::HugePage);
-        }
-        let start = slab.as_mut_ptr();
-        self.free.borrow_mut().extend((0..frames).rev().map(|index| {
+        let slab = Slab::new(frames, self.frame_bytes);
+        self.add(slab.unwrap_or_else(|error| panic!("no memory for chunks of other places: {error}")));
+    }
+
+    fn add(&self, mut slab: Slab) {
+        let start = slab.memory.as_mut_ptr();
+        self.free.borrow_mut().extend((0..slab.frames).rev().map(|index| {
             let header = start.wrapping_add(index * self.frame_bytes).cast();
             // SAFETY: within the mapping, aligned as in `Home::frame`.
             Frame(unsafe { NonNull::new_unchecked(header) })
@@ -240,5 +276,49 @@ impl Cache {
         debug_assert!(!frame.is_pinned() && !frame.is_busy(), "A2, A3");
         self.used.set(self.used.get().saturating_sub(1));
         self.free.borrow_mut().push(frame);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHUNK_BYTES: usize = 4096;
+
+    /// Pages that the calling thread has had to wait for so far.
+    fn faults() -> u64 {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        let behind_name = stat.rsplit_once(')').unwrap().1;
+        behind_name.split_whitespace().nth(7).unwrap().parse().unwrap()
+    }
+
+    /// Writes so many frames of a cache, and says how many faults that took.
+    fn fill(cache: &Cache, frames: u32) -> u64 {
+        let before = faults();
+        for chunk in 0..frames {
+            let frame = cache.take(chunk, false);
+            // SAFETY: (A1) a frame has a chunk's bytes.
+            unsafe { frame.elements().write_bytes(7, CHUNK_BYTES) };
+        }
+        faults() - before
+    }
+
+    #[test]
+    fn da21_the_first_frames_of_a_cache_have_their_pages() {
+        let frames = 200;
+        let slab = Slab::touched(frames as usize, CHUNK_BYTES).unwrap();
+        let cache = Cache::new(CHUNK_BYTES, 64 << 20, slab);
+        let of_first = fill(&cache, frames);
+        assert_eq!((cache.used(), cache.slabs.borrow().len()), (200, 1));
+        assert!(of_first < 50, "{of_first} faults: memory was taken in a turn");
+        let beyond = fill(&cache, 1);
+        assert_eq!((cache.used(), cache.slabs.borrow().len()), (201, 2), "there is more where it is needed");
+        assert!(beyond > 0, "the count of faults tells nothing");
+    }
+
+    #[test]
+    fn a_cache_may_begin_with_nothing() {
+        let cache = Cache::new(CHUNK_BYTES, 1 << 20, Slab::touched(0, CHUNK_BYTES).unwrap());
+        assert_eq!(cache.take(3, false).chunk(), 3);
     }
 }

@@ -9,7 +9,7 @@ use gossamer::{JoinHandle, Place, Trust};
 use trust::link;
 
 use crate::element::Element;
-use crate::frame::Home;
+use crate::frame::{Cache, Home, Slab};
 use crate::operator::bytes_of;
 use crate::part::{Name, Part};
 use crate::post::{self, ARRAYS_MAX};
@@ -147,19 +147,23 @@ fn part<T: Element>(name: Name, n: usize, value: T, split: &Split, settings: Set
     let own = number_of(gossamer::here(), &workers).unwrap_or_else(|| unreachable!("this is a place"));
     let shape = Shape::new(n, size_of::<T>(), split, &workers).map_err(std::io::Error::other)?;
     let (chunks, chunk_bytes) = (shape.owned_chunks(own), shape.chunk_bytes());
+    // Of a small array not even all chunks are ever here.
+    let cached = Cache::frames_max(chunk_bytes, settings.cache_bytes).min(shape.chunks() - chunks.count);
     let made = Arc::new(Mutex::new(None));
     let (promise, done) = trust::promise::<()>();
     let makes = Arc::clone(&made);
     std::thread::Builder::new().name("gossamer-array".to_owned()).spawn(move || {
-        let home = Home::new(chunks, chunk_bytes, bytes_of(&value));
-        *makes.lock().unwrap_or_else(PoisonError::into_inner) = Some(home);
+        let memory = Home::new(chunks, chunk_bytes, bytes_of(&value))
+            .and_then(|home| Ok((home, Slab::touched(cached, chunk_bytes)?)));
+        *makes.lock().unwrap_or_else(PoisonError::into_inner) = Some(memory);
         promise.keep(());
     })?;
     // An error: the thread has panicked, and has told why.
     let _ = done.wait();
-    let home = made.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let home = home.unwrap_or_else(|| Err(std::io::Error::other("the thread that takes its memory panicked")))?;
+    let memory = made.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let (home, slab) =
+        memory.unwrap_or_else(|| Err(std::io::Error::other("the thread that takes its memory panicked")))?;
     let places = gossamer::rack().places().map(Place::trustee).collect();
-    post::install(Part::new(name, shape, own, places, settings, home)?);
+    post::install(Part::new(name, shape, own, places, settings, home, slab)?);
     Ok(())
 }

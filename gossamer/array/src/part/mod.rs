@@ -27,7 +27,7 @@ use memmap2::MmapMut;
 use trust::TrusteeReference;
 
 use self::line::Line;
-use crate::frame::{Cache, Frame, HEADER_BYTES, Home, prefetch};
+use crate::frame::{Cache, Frame, HEADER_BYTES, Home, Slab, prefetch};
 use crate::keeper::{Keeper, Right, Step};
 use crate::lock::Locks;
 use crate::make::Root;
@@ -128,10 +128,11 @@ impl Part {
         places: Vec<TrusteeReference>,
         settings: Settings,
         home: Home,
+        slab: Slab,
     ) -> std::io::Result<Rc<Part>> {
         let chunks = shape.chunks();
         let table = MmapMut::map_anon((chunks * size_of::<u64>()).max(1))?;
-        let cache = Cache::new(shape.chunk_bytes(), settings.cache_bytes);
+        let cache = Cache::new(shape.chunk_bytes(), settings.cache_bytes, slab);
         let part = Rc::new_cyclic(|this| Part {
             this: Weak::clone(this),
             words: table.as_ptr().cast(),
