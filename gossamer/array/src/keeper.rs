@@ -101,8 +101,12 @@ impl<O: Copy + Eq> Keeper<O> {
 
     /// Somebody wants a right.
     pub(crate) fn want(&mut self, who: Who, right: Right<O>, steps: &mut Vec<Step<O>>) {
-        self.line.push_back((who, right));
-        self.serve(steps);
+        // At once if nobody is in the way: as most are, without a line, for which memory is taken.
+        let is_first = self.awaited.is_empty() && self.line.is_empty();
+        if !(is_first && self.grant(who, right, steps)) {
+            self.line.push_back((who, right));
+            self.serve(steps);
+        }
     }
 
     /// A place has given its right back: as an answer to the recall with this number, or, with 0, of its own accord.

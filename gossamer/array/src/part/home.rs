@@ -20,7 +20,7 @@ pub(crate) enum Content<'a> {
 impl Part {
     /// Has the record of an own chunk changed, and does what follows from it.
     pub(super) fn keep(&self, chunk: u32, change: impl FnOnce(&mut Keeper<Op>, &mut Vec<Step<Op>>)) {
-        let mut steps = Vec::new();
+        let mut steps = self.fresh.take();
         let mut keepers = self.keepers.borrow_mut();
         let keeper = keepers.entry(chunk).or_insert_with(Keeper::new);
         change(keeper, &mut steps);
@@ -29,7 +29,8 @@ impl Part {
             keepers.remove(&chunk);
         }
         drop(keepers);
-        self.steps.borrow_mut().extend(steps.into_iter().map(|step| (chunk, step)));
+        self.steps.borrow_mut().extend(steps.drain(..).map(|step| (chunk, step)));
+        self.fresh.set(steps);
         if let Some(frame) = self.frame(chunk) {
             frame.set_right(right);
             self.enter(frame);

@@ -13,19 +13,21 @@
 #![allow(unsafe_code)]
 
 mod away;
+mod chunks;
 mod home;
 mod line;
 
 pub(crate) use home::Content;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
 use gossamer::Trust;
 use memmap2::MmapMut;
 use trust::TrusteeReference;
 
+use self::chunks::Chunks;
 use self::line::Line;
 use crate::frame::{Cache, Frame, HEADER_BYTES, Home, Slab, prefetch};
 use crate::keeper::{Keeper, Right, Step};
@@ -76,11 +78,13 @@ pub(crate) struct Part {
     /// Where the search for a frame to drop goes on.
     hand: Cell<usize>,
     /// The records of own chunks; of those that are as at the start there is none.
-    keepers: RefCell<HashMap<u32, Keeper<Op>>>,
+    keepers: RefCell<Chunks<Keeper<Op>>>,
     /// What keepers said is to be done.
     steps: RefCell<VecDeque<(u32, Step<Op>)>>,
+    /// Empty; its memory is used again.
+    fresh: Cell<Vec<Step<Op>>>,
     is_stepping: Cell<bool>,
-    lines: RefCell<HashMap<u32, Line>>,
+    lines: RefCell<Chunks<Line>>,
     /// Chunks whose lines came to their turn while a closure had the chunk.
     late: RefCell<Vec<(u32, Right<Op>)>>,
     /// What was put off until no closure has a chunk.
@@ -148,6 +152,7 @@ impl Part {
             hand: Cell::new(0),
             keepers: RefCell::default(),
             steps: RefCell::default(),
+            fresh: Cell::default(),
             is_stepping: Cell::new(false),
             lines: RefCell::default(),
             late: RefCell::default(),
