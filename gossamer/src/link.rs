@@ -1,7 +1,7 @@
-//! Shares for the crates above (`gossamer-heap`, `gossamer-region`), memory that other machines read one-sidedly; keepers (`keeper.rs`); the end of
+//! Shares for the crates above (`gossamer-heap`, `gossamer-region`, `gossamer-array`), memory that other machines read one-sidedly; keepers (`keeper.rs`); the end of
 //! the program. Not for programs.
 //!
-//! A share is opened once a machine, by number; what each number is for, the crates agree on in [`HEAP`]. Machines of one host map each other's
+//! A share is opened once a machine, by number; what each number is for, the crates agree on here, from [`HEAP`] on. Machines of one host map each other's
 //! ([`mapped`]); from others, a worker reads over its own connection ([`read`], [`take`]), which no worker of theirs takes part in.
 //! `comm::share` has the orders.
 //!
@@ -25,6 +25,8 @@ use crate::remote::connections::{self, Connection};
 pub const HEAP: ShareId = ShareId(0);
 /// The share in which pages of `gossamer-region` lie.
 pub const REGION: ShareId = ShareId(1);
+/// The share in which places of `gossamer-array` have their chunks.
+pub const ARRAY: ShareId = ShareId(2);
 
 static HEAP_BYTES: OnceLock<Option<HeapBytes>> = OnceLock::new();
 static FABRIC: OnceLock<Weak<dyn Fabric>> = OnceLock::new();
@@ -113,6 +115,11 @@ pub fn release(share: ShareId, range: Range<usize>) -> Result<(), Error> {
 /// Those of `comm::Fabric::mapped`.
 pub fn mapped(machine: u16, share: ShareId) -> Result<Option<Arc<Share>>, Error> {
     with(|fabric| fabric.mapped(MachineId(machine), share))
+}
+
+/// Whether this process maps the shares of a machine, or will, when that opens them: one of this host, by shared memory.
+pub fn maps(machine: u16, share: ShareId) -> bool {
+    matches!(mapped(machine, share), Ok(Some(_)) | Err(Error::NoSuchShare { .. }))
 }
 
 /// Begins to read from a share of another machine, on a worker of the program.

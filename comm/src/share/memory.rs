@@ -228,6 +228,18 @@ impl Share {
         is_inside && map::covers(self.bits(), &units_of(offset, bytes))
     }
 
+    /// Copies bytes out, from a multiple of 8 on, as peers may be writing them: each word comes out old or new.
+    ///
+    /// # Errors
+    /// [`Error::NotCommitted`], [`Error::OutOfRange`], [`Error::Misaligned`].
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), Error> {
+        if into.is_empty() {
+            return Ok(());
+        }
+        self.check_committed(offset, into.len().next_multiple_of(WORD_BYTES))?;
+        self.data.read(offset, into)
+    }
+
     fn bits(&self) -> &[AtomicU64] {
         self.map.words(BITS, self.map.bytes() - BITS).unwrap_or(&[])
     }
@@ -466,9 +478,14 @@ mod tests {
         let found = Arc::clone(seen.find(ID).unwrap().unwrap());
         assert_eq!(found.bytes(), 4 * UNIT);
         assert!(!found.is_committed(0, 8));
+        assert!(matches!(found.read(0, &mut [0; 8]), Err(Error::NotCommitted { .. })));
         share.commit(0..UNIT, |_| Ok(())).unwrap();
         share.words()[1].store(9, Ordering::Relaxed);
         assert!(found.is_committed(0, UNIT) && found.words()[1].load(Ordering::Relaxed) == 9);
+        let mut copy = [7; 11];
+        found.read(8, &mut copy).unwrap();
+        assert_eq!(copy, [9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert!(matches!(found.read(UNIT - 8, &mut copy), Err(Error::NotCommitted { .. })));
         drop((own, seen));
         assert_eq!(found.words()[1].load(Ordering::Relaxed), 9, "a mapping outlives its fabric");
         assert!(other.find(ID).unwrap().is_none());

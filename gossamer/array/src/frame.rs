@@ -1,7 +1,8 @@
 //! Frames: the memory of a chunk at one place, with what that place may do with it.
 //!
 //! A frame is a header of 64 bytes and the elements behind it. It belongs to one [`Part`](crate::part::Part), thus to one thread: nothing
-//! of it is ever touched by another one, so its fields are plain cells and its elements plain memory.
+//! of it is ever touched by another one, so its fields are plain cells and its elements plain memory. (Those at home may be read by another
+//! process meanwhile, while nobody changes them: `room.rs`.)
 //!
 //! Invariants: (A1) a [`Frame`] lies in an arena of its part and is used on that part's thread only, while the part is there, which each view
 //! keeps. (A2) While `pins` is above 0 the elements do not change and the frame is not used for anything else:
@@ -17,6 +18,7 @@ use memmap2::{Advice, MmapMut};
 
 use crate::keeper::Right;
 use crate::operator::Op;
+use crate::room::Room;
 use crate::shape::OwnedChunks;
 
 pub(crate) const HEADER_BYTES: usize = 64;
@@ -152,6 +154,8 @@ pub(crate) fn frame_bytes(chunk_bytes: usize) -> usize {
 /// The frames of the chunks that a place owns, in order, each elements' value written.
 pub(crate) struct Home {
     memory: MmapMut,
+    /// Of the share, if it lies there.
+    room: Option<Room>,
     frame_bytes: usize,
 }
 
@@ -160,18 +164,30 @@ impl Home {
     pub(crate) fn new(chunks: OwnedChunks, chunk_bytes: usize, value: &[u8]) -> io::Result<Home> {
         let (frame_bytes, frames) = (frame_bytes(chunk_bytes), chunks.count);
         let bytes = frames.checked_mul(frame_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
-        let mut memory = MmapMut::map_anon(bytes.max(1))?;
-        let _ = memory.advise(Advice::HugePage);
+        let (room, mut memory) = match Room::take(bytes) {
+            Some((room, memory)) => (Some(room), memory),
+            None => {
+                let memory = MmapMut::map_anon(bytes.max(1))?;
+                let _ = memory.advise(Advice::HugePage);
+                (None, memory)
+            }
+        };
         for frame in memory.chunks_exact_mut(frame_bytes).take(frames) {
             let elements = &mut frame[HEADER_BYTES..HEADER_BYTES + chunk_bytes];
             elements.chunks_exact_mut(value.len()).for_each(|element| element.copy_from_slice(value));
         }
-        let home = Home { memory, frame_bytes };
+        let home = Home { memory, room, frame_bytes };
         for index in 0..frames {
             home.frame(index).begin(chunks.chunk(index), true);
             home.frame(index).set_right(Some(Right::Write));
         }
         Ok(home)
+    }
+
+    /// Where the elements of a frame are in the share, if they are there.
+    pub(crate) fn in_share(&self, frame: Frame) -> Option<usize> {
+        let within = frame.elements().addr().checked_sub(self.memory.as_ptr().addr())?;
+        (within < self.memory.len()).then_some(self.room.as_ref()?.start() + within)
     }
 
     pub(crate) fn frame(&self, index: usize) -> Frame {

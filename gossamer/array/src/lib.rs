@@ -27,13 +27,15 @@
 //! How it works inside, in the order to read it:
 //!
 //! 1. `keeper.rs`: who may do what with a chunk, as its home knows it; pure, and searched through by its tests
-//! 2. `part/`: the part of an array at one place, which belongs to that place's worker; `frame.rs`: the memory of a chunk
+//! 2. `part/`: the part of an array at one place, which belongs to that place's worker; `frame.rs`: the memory of a chunk; `room.rs`: where
+//!    that is which other machines of the host see
 //! 3. `post.rs`: the messages between parts, by `trust::link::post`
 //! 4. `local.rs`: hits, and how a call waits; `array.rs`, `view.rs`, `update.rs`, `bulk/`, `whole.rs`, `lock.rs`: the calls
 //! 5. `make.rs`: how an array comes to be and goes; `shape.rs`: who owns what; `memory.rs`: is there room
 //!
 //! Nothing of it is shared between threads, so it has no atomics, locks and fences: a worker's frames are its own, and a chunk that another
-//! worker of the same machine wants is sent to it as to one of another machine.
+//! worker of the same machine wants is sent to it as to one of another machine. Between machines of one host a granted chunk is copied once, by who
+//! was granted it (`room.rs`).
 //!
 //! The design is that of DArray (B. Ding, M. Han, R. Chen, ICPP 2023), with delegation in the place of its runtime threads and reference counts.
 
@@ -52,6 +54,7 @@ mod operator;
 mod part;
 mod post;
 mod replies;
+mod room;
 mod settings;
 mod shape;
 mod stats;

@@ -55,9 +55,19 @@ fn left() -> u64 {
     system.into_iter().chain(groups).chain(limit).min().unwrap_or(u64::MAX)
 }
 
+/// Bytes of memory that the system has.
+pub(crate) fn total() -> Option<usize> {
+    let bytes = field(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")?;
+    usize::try_from(bytes).ok()
+}
+
 /// `MemAvailable` of `/proc/meminfo`, in bytes.
 fn available(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    field(meminfo, "MemAvailable:")
+}
+
+fn field(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 

@@ -26,7 +26,7 @@ use trust::link;
 use crate::element::Element;
 use crate::keeper::Right;
 use crate::operator::{Op, Operator};
-use crate::part::{Content, Name, Part};
+use crate::part::{Content, Elements, Name, Part};
 
 /// The most arrays at a time.
 pub(crate) const ARRAYS_MAX: usize = 4096;
@@ -128,38 +128,43 @@ where
 }
 
 pub(crate) fn want_to_read(part: &Part, chunk: u32) {
-    let by = part.own;
-    send(part, part.shape.home(chunk), move |part, _| part.wanted(chunk, by, Right::Read), &[]);
+    let (by, home) = (part.own, part.shape.home(chunk));
+    let copies = part.sees(home);
+    send(part, home, move |part, _| part.wanted(chunk, by, Right::Read, copies), &[]);
 }
 
 pub(crate) fn want_to_write(part: &Part, chunk: u32) {
-    let by = part.own;
-    send(part, part.shape.home(chunk), move |part, _| part.wanted(chunk, by, Right::Write), &[]);
+    let (by, home) = (part.own, part.shape.home(chunk));
+    let copies = part.sees(home);
+    send(part, home, move |part, _| part.wanted(chunk, by, Right::Write, copies), &[]);
 }
 
 pub(crate) fn want_to_combine<T: Element, O: Operator<T>>(part: &Part, chunk: u32) {
     let by = part.own;
     let right = || Right::Combine(Op::of::<T, O>());
-    send(part, part.shape.home(chunk), move |part, _| part.wanted(chunk, by, right()), &[]);
+    send(part, part.shape.home(chunk), move |part, _| part.wanted(chunk, by, right(), false), &[]);
 }
 
 /// Grants a right, with the elements if they are needed.
-pub(crate) fn grant(part: &Part, to: usize, chunk: u32, right: Right<Op>, with_data: bool, data: &[u8]) {
-    match right {
-        Right::Combine(op) => (op.0.send_grant)(part, to, chunk),
-        Right::Read => {
-            let granted = move |part: &Part, data: &[u8]| part.granted(chunk, Right::Read, with_data.then_some(data));
-            send(part, to, granted, data);
-        }
-        Right::Write => {
-            let granted = move |part: &Part, data: &[u8]| part.granted(chunk, Right::Write, with_data.then_some(data));
-            send(part, to, granted, data);
+pub(crate) fn grant(part: &Part, to: usize, chunk: u32, right: Right<Op>, elements: Elements<'_>) {
+    // An operator does not travel, so that all of its own is in its table.
+    let writes = match right {
+        Right::Combine(op) => return (op.0.send_grant)(part, to, chunk),
+        Right::Read => false,
+        Right::Write => true,
+    };
+    let right = move || if writes { Right::Write } else { Right::Read };
+    match elements {
+        Elements::None => send(part, to, move |part, _| part.granted(chunk, right(), Elements::None), &[]),
+        Elements::At(offset) => send(part, to, move |part, _| part.granted(chunk, right(), Elements::At(offset)), &[]),
+        Elements::Bytes(data) => {
+            send(part, to, move |part, data| part.granted(chunk, right(), Elements::Bytes(data)), data);
         }
     }
 }
 
 pub(crate) fn grant_to_combine<T: Element, O: Operator<T>>(part: &Part, to: usize, chunk: u32) {
-    send(part, to, move |part, _| part.granted(chunk, Right::Combine(Op::of::<T, O>()), None), &[]);
+    send(part, to, move |part, _| part.granted(chunk, Right::Combine(Op::of::<T, O>()), Elements::None), &[]);
 }
 
 pub(crate) fn recall(part: &Part, from: usize, chunk: u32, number: u64, keeps_reading: bool) {

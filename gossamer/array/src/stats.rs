@@ -16,6 +16,8 @@ pub struct Stats {
     pub evictions: u64,
     /// Combined chunks that were merged at home.
     pub merges: u64,
+    /// Granted chunks that a place has copied itself, from the memory of a machine of its host.
+    pub copied: u64,
     /// Bytes of elements that were sent to other places, in chunks and packets.
     pub bytes: u64,
 }
@@ -29,6 +31,7 @@ impl std::ops::Add for Stats {
             recalls: self.recalls + other.recalls,
             evictions: self.evictions + other.evictions,
             merges: self.merges + other.merges,
+            copied: self.copied + other.copied,
             bytes: self.bytes + other.bytes,
         }
     }

@@ -9,6 +9,7 @@
 //! - two have rights that do not go together (which covers every further operation by them, as long as they have
 //!   these);
 //! - a place was given data that it has, or none that it needs;
+//! - the data at home changed between the sending of a grant and its arrival;
 //! - requests were granted in another order than they came in, or one took more than one round.
 
 use super::{Keeper, PlaceNumber, Right, Step, Who};
@@ -209,6 +210,8 @@ impl Model {
 
     /// A grant reaches its place, which does at once what it wants.
     fn granted(&mut self, number: PlaceNumber, right: Right<Op>, data: Option<Value>) -> Result<(), String> {
+        // A place of the same host copies them only now.
+        must!(data.is_none_or(|data| data == self.home), "the elements at home changed while a grant was on its way");
         let place = self.place(number);
         must!(place.wants.take() == Some(right), "{number} is granted what it does not want");
         let needs_data = !matches!(right, Right::Combine(_)) && place.right != Some(Right::Read);

@@ -1,6 +1,6 @@
 //! A part as the holder of other places' chunks: grants that come, recalls, and which chunks are dropped to make room.
 
-use super::Part;
+use super::{Elements, Part};
 use crate::frame::Frame;
 use crate::keeper::Right;
 use crate::operator::Op;
@@ -8,16 +8,17 @@ use crate::post;
 
 impl Part {
     /// The home grants a right.
-    pub(crate) fn granted(&self, chunk: u32, right: Right<Op>, data: Option<&[u8]>) {
+    pub(crate) fn granted(&self, chunk: u32, right: Right<Op>, elements: Elements<'_>) {
         assert!((chunk as usize) < self.shape.chunks(), "a grant of chunk {chunk}, which there is not");
         self.counters.count(|stats| stats.grants += 1);
         let here = self.frame(chunk);
-        let is_whole = data.is_some()
+        let has_none = matches!(elements, Elements::None);
+        let is_whole = !has_none
             || matches!(right, Right::Combine(_))
             || here.is_some_and(|here| here.right() == Some(Right::Read));
         assert!(is_whole, "a grant of chunk {chunk} came without its elements");
         let frame = match here {
-            Some(frame) if data.is_none() && right == Right::Write => frame,
+            Some(frame) if has_none && right == Right::Write => frame,
             Some(frame) => self.without_views(frame),
             None => {
                 let frame = self.cache.take(chunk, false);
@@ -27,10 +28,14 @@ impl Part {
                 frame
             }
         };
-        if let Some(data) = data {
-            self.check_bytes(chunk, data);
-            // SAFETY: the chunk has as many bytes, and nobody reads them now (P1, A2).
-            unsafe { frame.elements().copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+        match elements {
+            Elements::None => {}
+            Elements::Bytes(data) => {
+                self.check_bytes(chunk, data);
+                // SAFETY: the chunk has as many bytes, and nobody reads them now (P1, A2).
+                unsafe { frame.elements().copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+            }
+            Elements::At(offset) => self.copy_from_home(frame, offset),
         }
         if let Right::Combine(op) = right {
             // SAFETY: a chunk has as many elements.
@@ -39,6 +44,19 @@ impl Part {
         frame.set_right(Some(right));
         self.enter(frame);
         self.serve_line(chunk, right);
+    }
+
+    /// Copies the elements of a chunk from where they lie at home, in the share of its machine.
+    fn copy_from_home(&self, frame: Frame, offset: usize) {
+        let chunk = frame.chunk();
+        self.counters.count(|stats| stats.copied += 1);
+        // SAFETY: (A1) a frame has a chunk's bytes, and nobody reads them now (P1, A2).
+        let into = unsafe { std::slice::from_raw_parts_mut(frame.elements(), self.bytes_of(chunk)) };
+        let share = self.share_of(self.shape.home(chunk));
+        let read = share.as_ref().map(|share| share.read(offset, into));
+        let waits = || self.lines.borrow().get(&chunk).is_some_and(|line| !line.waiting.is_empty());
+        // Where nobody waits the array may be gone at home, with its memory (`room.rs`).
+        assert!(matches!(read, Some(Ok(()))) || !waits(), "a grant of chunk {chunk}, which lies nowhere: {read:?}");
     }
 
     /// The home wants a right back.

@@ -17,6 +17,16 @@ pub(crate) enum Content<'a> {
     Combined(Op, &'a [u8]),
 }
 
+/// What comes with a grant.
+#[derive(Clone, Copy)]
+pub(crate) enum Elements<'a> {
+    /// They are there, or not needed.
+    None,
+    Bytes(&'a [u8]),
+    /// Where they are in the share of the home's machine. They stay as they are until the right is given back.
+    At(usize),
+}
+
 impl Part {
     /// Has the record of an own chunk changed, and does what follows from it.
     pub(super) fn keep(&self, chunk: u32, change: impl FnOnce(&mut Keeper<Op>, &mut Vec<Step<Op>>)) {
@@ -56,9 +66,17 @@ impl Part {
             Step::Grant { to: Who::Home, right, .. } => self.serve_line(chunk, right),
             Step::Grant { to: Who::Place(place), right, with_data } => {
                 let frame = self.frame(chunk).unwrap_or_else(|| unreachable!("an own chunk has a frame"));
-                // SAFETY: nothing else runs meanwhile (P1).
-                let data = if with_data { unsafe { self.elements(frame) } } else { &[] };
-                post::grant(self, place as usize, chunk, right, with_data, data);
+                let place = place as usize;
+                let elements = match self.home.in_share(frame).filter(|_| self.copies[place].get()) {
+                    _ if !with_data => Elements::None,
+                    Some(at) => {
+                        self.counters.count(|stats| stats.bytes += self.bytes_of(chunk) as u64);
+                        Elements::At(at)
+                    }
+                    // SAFETY: nothing else runs meanwhile (P1).
+                    None => Elements::Bytes(unsafe { self.elements(frame) }),
+                };
+                post::grant(self, place, chunk, right, elements);
             }
             Step::Recall { from, number, keeps_reading } => {
                 self.counters.count(|stats| stats.recalls += 1);
@@ -67,9 +85,12 @@ impl Part {
         }
     }
 
-    /// Another place wants a right to an own chunk.
-    pub(crate) fn wanted(&self, chunk: u32, by: usize, right: Right<Op>) {
+    /// Another place wants a right to an own chunk; if it `copies`, it sees the share of this machine.
+    pub(crate) fn wanted(&self, chunk: u32, by: usize, right: Right<Op>, copies: bool) {
         self.check_own(chunk, by);
+        if copies {
+            self.copies[by].set(true);
+        }
         self.keep(chunk, |keeper, steps| keeper.want(Who::Place(by as u32), right, steps));
     }
 

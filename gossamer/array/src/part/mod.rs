@@ -17,12 +17,14 @@ mod chunks;
 mod home;
 mod line;
 
-pub(crate) use home::Content;
+pub(crate) use home::{Content, Elements};
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
+use comm::Share;
 use gossamer::Trust;
 use memmap2::MmapMut;
 use trust::TrusteeReference;
@@ -36,6 +38,7 @@ use crate::make::Root;
 use crate::operator::{OPERATORS, Op};
 use crate::post;
 use crate::replies::Replies;
+use crate::room;
 use crate::settings::Settings;
 use crate::shape::Shape;
 use crate::stats::Counters;
@@ -70,6 +73,10 @@ pub(crate) struct Part {
     /// The number of this place.
     pub(crate) own: usize,
     places: Vec<TrusteeReference>,
+    /// By place the share of its machine, if it is mapped here; looked for when it is first wanted.
+    shares: Vec<OnceCell<Option<Arc<Share>>>>,
+    /// By place whether it sees the share of this machine.
+    copies: Vec<Cell<bool>>,
     settings: Settings,
     home: Home,
     cache: Cache,
@@ -144,6 +151,8 @@ impl Part {
             left: Cell::new(LOOK_EVERY),
             name,
             own,
+            shares: places.iter().map(|_| OnceCell::new()).collect(),
+            copies: places.iter().map(|_| Cell::new(false)).collect(),
             places,
             settings,
             cache,
@@ -356,6 +365,15 @@ impl Part {
 
     pub(crate) fn place(&self, number: usize) -> TrusteeReference {
         self.places[number]
+    }
+
+    /// The share in which a place has its chunks, if this one sees it.
+    fn share_of(&self, place: usize) -> Option<&Arc<Share>> {
+        self.shares[place].get_or_init(|| room::of_machine(self.places[place].id().machine())).as_ref()
+    }
+
+    pub(crate) fn sees(&self, place: usize) -> bool {
+        self.share_of(place).is_some()
     }
 
     pub(crate) fn places(&self) -> usize {

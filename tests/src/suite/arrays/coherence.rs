@@ -1,5 +1,6 @@
 //! What one place has done is seen by another after a message, and nobody is held up.
 
+use gossamer::link;
 use gossamer_array::{Add, Array, Max};
 
 use crate::suite::ground::{effort, places, remote, spots};
@@ -184,6 +185,28 @@ pub fn array_the_only_reader_writes_without_data() {
     assert_eq!(array.stats().bytes, before.bytes);
     let at_home = array.clone();
     assert_eq!(gossamer::spawn_on(array.owner(i), move || at_home.get(i)).join().unwrap(), 6);
+}
+
+/// Where all machines are of one host, who is granted a chunk copies it from its home, as it is then; elsewhere it is sent.
+pub fn array_granted_chunks_are_copied_within_a_host() {
+    let array = Array::new(100_000, 5u64).unwrap();
+    let here = gossamer::here().machine;
+    let there = (0..100_000).step_by(array.chunk()).filter(|i| array.owner(*i).machine != here).collect::<Vec<_>>();
+    for round in 6..9 {
+        let own = array.clone();
+        array.on_owners(move |owned| {
+            owned.for_each(|range| own.modify(range, |_, elements| elements.fill(round)));
+        });
+        assert!(there.iter().all(|i| array.get(*i) == round));
+    }
+    let machines = 0..gossamer::rack().machines().len() as u16;
+    let is_one_host = machines.filter(|machine| *machine != here).all(|machine| link::maps(machine, link::ARRAY));
+    let copied = array.stats().copied;
+    if is_one_host {
+        assert!(copied >= 3 * there.len() as u64, "{copied} copies of {} chunks", there.len());
+    } else {
+        assert_eq!(copied, 0);
+    }
 }
 
 /// DA13: from when a reader has asked to combine, others may combine, so it reads no more, before its grant has come either.

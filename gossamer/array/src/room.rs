@@ -1,0 +1,146 @@
+//! Memory for the chunks that a place owns, in its machine's share, which the other machines of its host map: so a place that is granted a chunk
+//! copies it itself, once, instead of having it sent in a message.
+//!
+//! Only where all machines of the rack are of one host, and what is long has huge pages, without which elements at random would be slower. Elsewhere
+//! chunks are sent.
+//!
+//! Why there is nothing to synchronise: from a grant until the place that was granted it answers a recall, or gives the chunk back, nobody changes
+//! the elements at home (`keeper/model.rs` says so of each order of messages), and they were written before the message was sent.
+//!
+//! A range of the share belongs to one array's part. When that ends, a grant that nobody waits for may still be on its way, for all handles are gone:
+//! who follows it finds that the range is not there, or copies what nobody will see.
+
+#![allow(unsafe_code)]
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use comm::{SHARE_UNIT_BYTES, Share};
+use gossamer::link;
+use memmap2::{MmapMut, MmapOptions};
+use rustix::process::{Resource, getrlimit};
+
+use crate::memory;
+
+const HUGE_BYTES: usize = 2 << 20;
+
+/// What of the own share is free: in order, no two adjacent.
+struct Free(Vec<Range<usize>>);
+
+static FREE: Mutex<Free> = Mutex::new(Free(Vec::new()));
+
+fn free() -> MutexGuard<'static, Free> {
+    FREE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Free {
+    /// Takes so many bytes at a multiple of `align`.
+    fn take(&mut self, bytes: usize, align: usize) -> Option<Range<usize>> {
+        let start = |free: &Range<usize>| free.start.next_multiple_of(align);
+        let at = self.0.iter().position(|free| start(free).checked_add(bytes).is_some_and(|end| end <= free.end))?;
+        let free = self.0[at].clone();
+        let taken = start(&free)..start(&free) + bytes;
+        let rest = [free.start..taken.start, taken.end..free.end];
+        self.0.splice(at..=at, rest.into_iter().filter(|rest| !rest.is_empty()));
+        Some(taken)
+    }
+
+    fn give(&mut self, range: Range<usize>) {
+        let at = self.0.partition_point(|free| free.start < range.start);
+        self.0.insert(at, range);
+        if at + 1 < self.0.len() && self.0[at].end == self.0[at + 1].start {
+            self.0[at].end = self.0.remove(at + 1).end;
+        }
+        if at > 0 && self.0[at - 1].end == self.0[at].start {
+            self.0[at - 1].end = self.0.remove(at).end;
+        }
+    }
+}
+
+/// The share of this machine, opened when it is first asked for, if there is one.
+fn own() -> Option<&'static Arc<Share>> {
+    static OWN: OnceLock<Option<Arc<Share>>> = OnceLock::new();
+    OWN.get_or_init(open).as_ref()
+}
+
+fn open() -> Option<Arc<Share>> {
+    let rack = gossamer::rack();
+    let mut others = (0..rack.machines().len() as u16).filter(|machine| *machine != rack.machine()).peekable();
+    others.peek()?;
+    // A share takes many addresses: where these are limited they are left to the program.
+    if !others.all(|machine| link::maps(machine, link::ARRAY)) || getrlimit(Resource::As).current.is_some() {
+        return None;
+    }
+    // More than that nobody can fill.
+    let bytes = memory::total()? / HUGE_BYTES * HUGE_BYTES;
+    link::open_share(link::ARRAY, bytes).ok()?;
+    let share = link::mapped(rack.machine(), link::ARRAY).ok()??;
+    free().give(0..bytes);
+    Some(share)
+}
+
+/// The share in which places of another machine have their chunks, if it is mapped here and all there is made.
+pub(crate) fn of_machine(machine: u16) -> Option<Arc<Share>> {
+    if machine == gossamer::rack().machine() { None } else { link::mapped(machine, link::ARRAY).ok().flatten() }
+}
+
+/// A range of the own share, and what it is.
+pub(crate) struct Room(Range<usize>);
+
+impl Room {
+    /// Room for so many bytes, 0 at first, and where it is mapped. `None` where chunks have to be sent.
+    pub(crate) fn take(bytes: usize) -> Option<(Room, MmapMut)> {
+        let share = own()?;
+        let unit = if bytes < HUGE_BYTES { SHARE_UNIT_BYTES } else { HUGE_BYTES };
+        let room = Room(free().take(bytes.max(1).checked_next_multiple_of(unit)?, unit)?);
+        link::commit(link::ARRAY, room.0.clone()).ok()?;
+        let (file, start) = share.file();
+        let mut options = MmapOptions::new();
+        options.offset(start + room.0.start as u64).len(room.0.len());
+        // SAFETY: the file cannot shrink (comm, S1). This process has the range to itself; others read it as words that may change.
+        let memory = unsafe { options.map_mut(&file) }.ok()?;
+        (bytes < HUGE_BYTES || has_huge_pages(&memory)).then_some((room, memory))
+    }
+
+    /// Where its first byte is in the share.
+    pub(crate) fn start(&self) -> usize {
+        self.0.start
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        // A range that cannot be released is not used again.
+        if link::release(link::ARRAY, self.0.clone()).is_ok() {
+            free().give(self.0.clone());
+        }
+    }
+}
+
+/// Has the system put this memory, which has pages, into huge ones, whatever it does with memory of files by itself.
+fn has_huge_pages(memory: &MmapMut) -> bool {
+    // SAFETY: of a mapping of our own, and changes nothing of what is in it.
+    unsafe { libc::madvise(memory.as_ptr().cast_mut().cast(), memory.len(), libc::MADV_COLLAPSE) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_taken_at_multiples_and_joined_again() {
+        let mut free = Free(Vec::new());
+        free.give(0..100);
+        let small = free.take(3, 1).unwrap();
+        let large = free.take(40, 20).unwrap();
+        assert_eq!((small.clone(), large.clone(), &free.0[..]), (0..3, 20..60, &[3..20, 60..100][..]));
+        assert_eq!(free.take(17, 1), Some(3..20));
+        assert_eq!((free.take(41, 1), free.take(40, 7), free.take(usize::MAX, 2)), (None, None, None));
+        free.give(small);
+        free.give(3..20);
+        assert_eq!(free.0, [0..20, 60..100]);
+        free.give(large);
+        assert_eq!(free.take(100, 50), Some(0..100));
+        assert!(free.0.is_empty());
+    }
+}
