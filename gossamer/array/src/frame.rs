@@ -134,18 +134,6 @@ impl Frame {
     }
 }
 
-/// A hint: this line will be read soon.
-#[inline(always)]
-pub(crate) fn prefetch(at: *const u8) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a hint has no effect on memory and never faults, whatever the address.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = at;
-}
-
 /// Bytes from one frame to the next.
 pub(crate) fn frame_bytes(chunk_bytes: usize) -> usize {
     HEADER_BYTES + chunk_bytes.next_multiple_of(HEADER_BYTES)

@@ -140,7 +140,6 @@ impl<'a, T: Element> Iterator for Views<'a, T> {
         }
         self.range.start = end;
         let chunk = (piece.start >> array.shift()) as u32;
-        part.will_read(chunk as usize + 1);
         Some(match part.ready_to_view(chunk) {
             Some(frame) => array.pinned(Rc::clone(part), frame, piece),
             None => array.view(piece),

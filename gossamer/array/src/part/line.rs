@@ -30,11 +30,7 @@ impl Part {
     }
 
     /// Asks for a chunk that will be read soon.
-    #[inline]
     pub(crate) fn fetch(&self, chunk: u32) {
-        if self.is_readable(chunk) {
-            return;
-        }
         let is_here = self
             .frame(chunk)
             .is_some_and(|frame| frame.is_busy() || frame.right().is_some_and(|right| right.covers(Right::Read)));

@@ -31,7 +31,7 @@ use trust::TrusteeReference;
 
 use self::chunks::Chunks;
 use self::line::Line;
-use crate::frame::{Cache, Frame, HEADER_BYTES, Home, Slab, prefetch};
+use crate::frame::{Cache, Frame, Home, Slab};
 use crate::keeper::{Keeper, Right, Step};
 use crate::lock::Locks;
 use crate::make::Root;
@@ -48,9 +48,6 @@ use crate::stats::Counters;
 pub(crate) const READS: u64 = 1;
 pub(crate) const WRITES: u64 = 2;
 const BITS: u64 = 63 | 0xff << 56;
-
-/// Lines of the next chunk, with its frame's header, that an iteration over views has fetched before they are read.
-const LINES_AHEAD: usize = 8;
 
 /// Hits between two looks at what others want of this worker.
 const LOOK_EVERY: u32 = 1024;
@@ -118,7 +115,6 @@ pub(crate) struct Part {
 pub(crate) type Job = Box<dyn FnOnce(&Part, Frame)>;
 
 /// What a frame's word in the table allows.
-#[inline]
 fn bits(frame: Frame) -> u64 {
     match frame.right() {
         _ if frame.is_busy() => 0,
@@ -207,7 +203,6 @@ impl Part {
     }
 
     /// Counts a call that is no hit in the table as one. True if it is time to look at what others want, for those that are as well.
-    #[inline]
     pub(crate) fn is_time_to_look(&self) -> bool {
         let left = self.left.get();
         self.left.set(if left == 0 { LOOK_EVERY } else { left - 1 });
@@ -222,7 +217,6 @@ impl Part {
     }
 
     /// Makes a frame that of its chunk, or sees that the table says what may be done with it now.
-    #[inline]
     fn enter(&self, frame: Frame) {
         let elements = frame.elements().expose_provenance() as u64;
         debug_assert_eq!(elements & BITS, 0, "a frame's address");
@@ -261,21 +255,8 @@ impl Part {
     /// As [`ready`](Self::ready) to read, where nothing is to be said: `None` also if it has to be looked into.
     #[inline]
     pub(crate) fn ready_to_view(&self, chunk: u32) -> Option<Frame> {
-        if self.is_readable(chunk) && !self.is_poisoned.get() { self.frame(chunk) } else { None }
-    }
-
-    #[inline]
-    fn is_readable(&self, chunk: u32) -> bool {
-        self.word(chunk as usize).get() & READS != 0
-    }
-
-    /// Has the processor fetch where a chunk begins, if there is one and it is here: with the first lines on their way it goes on by itself.
-    #[inline]
-    pub(crate) fn will_read(&self, chunk: usize) {
-        if chunk < self.shape.chunks() {
-            let header = ((self.word(chunk).get() & !BITS) as *const u8).wrapping_sub(HEADER_BYTES);
-            (0..LINES_AHEAD).for_each(|line| prefetch(header.wrapping_add(line * 64)));
-        }
+        let is_readable = self.word(chunk as usize).get() & READS != 0 && !self.is_poisoned.get();
+        if is_readable { self.frame(chunk) } else { None }
     }
 
     /// It, counted.
@@ -346,7 +327,6 @@ impl Part {
 
     // Views, ends.
 
-    #[inline]
     pub(crate) fn pin(&self, frame: Frame) {
         frame.pin();
         if !frame.is_busy() {
@@ -354,7 +334,6 @@ impl Part {
         }
     }
 
-    #[inline]
     pub(crate) fn unpin(&self, frame: Frame) {
         if frame.unpin() {
             self.cache.give_back(frame);
