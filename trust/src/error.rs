@@ -76,7 +76,7 @@ impl fmt::Display for Error {
             Error::Poisoned { property, panic } => write!(
                 f,
                 "the property of type `{property}` is poisoned: a closure panicked while it held it ({panic}); \
-                 use `try_apply` to handle this, `clear_poison` to accept the property as it is"
+                 use the call's `try_` form to handle this, `clear_poison` to accept the property as it is"
             ),
             Error::Panicked { property, panic } => {
                 write!(f, "a closure delegated to a property of type `{property}` panicked: {panic}")
@@ -88,7 +88,9 @@ impl fmt::Display for Error {
             ),
             Error::Codec { property, cause } => write!(
                 f,
-                "an argument or result of a request to a property of type `{property}` did not serialise: {cause}"
+                "an argument or result of a request to a property of type `{property}` did not serialise: {cause}; \
+                 the format has no names of fields or types in it, so what looks for these does not work (serde's `untagged`, `tag`, \
+                 `flatten`, `skip_serializing_if`; `serde_json::Value`)"
             ),
             Error::Refused { property, cause } => {
                 write!(f, "a request to a property of type `{property}` was refused by its trustee: {cause}")

@@ -2,9 +2,26 @@
 //! there.
 
 use std::any::Any;
+use std::panic::Location;
 
 use crate::error::{Error, panic_text};
 use crate::unwind::discard;
+
+/// A call of the program that waits: its name and where it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Called {
+    pub(crate) name: &'static str,
+    pub(crate) at: &'static Location<'static>,
+}
+
+impl Called {
+    /// At the place in the program from which the functions marked `track_caller` were called.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn here(name: &'static str) -> Called {
+        Called { name, at: Location::caller() }
+    }
+}
 
 /// Why a request has no response.
 #[derive(Debug)]
@@ -44,10 +61,20 @@ impl Fault {
     }
 
     /// Goes on with it in the client: the closure's own panic as it was, anything else as a panic with its text.
+    #[track_caller]
     pub(crate) fn resume<T>(self) -> ! {
         match self {
             Fault::Panicked(payload) => std::panic::resume_unwind(payload),
             other => panic!("{}", other.into_error::<T>()),
+        }
+    }
+
+    /// As [`resume`](Self::resume), from inside of a closure: it says in its text where in the program the call is.
+    #[cold]
+    pub(crate) fn resume_call<T>(self, call: Called) -> ! {
+        match self {
+            Fault::Panicked(payload) => std::panic::resume_unwind(payload),
+            other => panic!("{} (`{}` at {})", other.into_error::<T>(), call.name, call.at),
         }
     }
 

@@ -80,6 +80,24 @@ fn t5_a_result_that_panics_while_it_is_read_back_reaches_its_caller() {
 }
 
 #[test]
+fn t5_what_needs_names_in_the_format_is_told_so() {
+    let _watch = watchdog!();
+    #[derive(Debug, serde::Serialize, serde::Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        Number(u32),
+        Text(String),
+    }
+    let pool = Threadpool::new(1);
+    let list = pool.entrust(Vec::<Either>::new());
+    for either in [Either::Number(1), Either::Text("one".to_owned())] {
+        let error = list.try_apply_with(|list, either: Either| list.push(either), either).unwrap_err();
+        assert!(matches!(error, Error::Codec { .. }) && error.to_string().contains("`untagged`"), "{error}");
+    }
+    assert_eq!(list.apply(|list| list.len()), 0);
+}
+
+#[test]
 fn t4_a_callback_s_local_request_comes_before_a_later_one_of_a_fiber() {
     let _watch = watchdog!();
     let pool = Threadpool::new(1);

@@ -86,6 +86,27 @@ fn t13_the_property_is_poisoned_and_tells_its_type_and_the_first_panic_until_cle
     }
 }
 
+/// The panic's own place is in the library, so the text names the call's.
+#[test]
+fn messages_name_the_call_and_its_place() {
+    let _watch = watchdog!();
+    let pool = pool();
+    for place in places(&pool) {
+        let number = place.entrust(Latch::new(1));
+        let _: Result<(), _> = number.try_apply(|_| panic!("first"));
+        let other = number.clone();
+        for (line, call, text) in [
+            (line!(), "apply", panic_of(|| number.apply(|_| ()))),
+            (line!(), "apply_with", panic_of(|| number.apply_with(|_, ()| (), ()))),
+            (line!(), "launch", panic_of(|| number.launch(|_| ()))),
+            (line!(), "apply", panic_of(|| place.entrust(0).apply(move |_| other.apply(|_| ())))),
+        ] {
+            let named = format!("`{call}` at {}:{line}:", file!());
+            assert!(text.contains(&named), "no {named} in: {text}");
+        }
+    }
+}
+
 #[test]
 fn t13_a_panic_in_the_middle_of_a_batch_concerns_nobody_else() {
     let _watch = watchdog!();

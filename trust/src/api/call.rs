@@ -17,7 +17,7 @@ use crate::api::trust::Trust;
 use crate::fiber::record::Awaited;
 use crate::fiber::timer::Waiter;
 use crate::ids::TrusteeId;
-use crate::request::{Fault, Host, Then};
+use crate::request::{Called, Fault, Host, Then};
 use crate::runtime::worker::{self, Context, Worker};
 use crate::serial;
 use crate::serial::parcel::Parcel;
@@ -52,9 +52,9 @@ pub(crate) trait Call<P: 'static>: Sized {
 
     /// Sends it, waits for the outcome, and makes of it what the caller returns.
     #[inline(always)]
-    fn wait<R>(self, trust: &Trust<P>, call: &str, finish: impl FnOnce(Result<Self::Output, Fault>) -> R) -> R {
+    fn wait<R>(self, trust: &Trust<P>, call: Called, finish: impl FnOnce(Result<Self::Output, Fault>) -> R) -> R {
         let outcome = worker::with(|worker| {
-            worker.assert_may_wait(call);
+            worker.assert_call_may_wait(call);
             let reply = Reply::new();
             match self.send(trust, worker, reply.answer()) {
                 Some(awaited) => worker.scheduler.waiting(awaited, || reply.wait(worker)),
@@ -65,9 +65,9 @@ pub(crate) trait Call<P: 'static>: Sized {
     }
 
     /// Sends it, and waits for the outcome, but no longer than `time`. What comes later is dropped.
-    fn wait_up_to(self, trust: &Trust<P>, call: &str, time: Duration) -> Option<Result<Self::Output, Fault>> {
+    fn wait_up_to(self, trust: &Trust<P>, call: Called, time: Duration) -> Option<Result<Self::Output, Fault>> {
         worker::with(|worker| {
-            worker.assert_may_wait(call);
+            worker.assert_call_may_wait(call);
             // Without an end where a clock cannot say it.
             let end = Instant::now().checked_add(time);
             if !Self::RUNS_HERE && !worker.launches.wait_for_place_until(worker, end) {
@@ -117,7 +117,7 @@ where
         None
     }
     #[inline(always)]
-    fn wait<R>(self, trust: &Trust<T>, call: &str, finish: impl FnOnce(Result<U, Fault>) -> R) -> R {
+    fn wait<R>(self, trust: &Trust<T>, call: Called, finish: impl FnOnce(Result<U, Fault>) -> R) -> R {
         trust.request(call, self.0, finish)
     }
     #[inline(always)]
@@ -286,29 +286,33 @@ macro_rules! calls {
     };
     (@wait [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {
         $(#[$attribute])*
+        #[track_caller]
         pub fn $name<$($generic),+>(&self, $($argument: $of),+) -> U
         where
             $($bound)+
         {
-            $call.wait(self, stringify!($name), |outcome| outcome.unwrap_or_else(|fault| fault.resume::<T>()))
+            let called = Called::here(stringify!($name));
+            $call.wait(self, called, |outcome| outcome.unwrap_or_else(|fault| fault.resume_call::<T>(called)))
         }
     };
     (@try_wait [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {
         $(#[$attribute])*
+        #[track_caller]
         pub fn $name<$($generic),+>(&self, $($argument: $of),+) -> Result<U, Error>
         where
             $($bound)+
         {
-            $call.wait(self, stringify!($name), |outcome| outcome.map_err(Fault::into_error::<T>))
+            $call.wait(self, Called::here(stringify!($name)), |outcome| outcome.map_err(Fault::into_error::<T>))
         }
     };
     (@timeout [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {
         $(#[$attribute])*
+        #[track_caller]
         pub fn $name<$($generic),+>(&self, $($argument: $of,)+ time: Duration) -> Result<U, Error>
         where
             $($bound)+
         {
-            match $call.wait_up_to(self, stringify!($name), time) {
+            match $call.wait_up_to(self, Called::here(stringify!($name)), time) {
                 Some(outcome) => outcome.map_err(Fault::into_error::<T>),
                 None => Err(Error::TimedOut { property: std::any::type_name::<T>() }),
             }

@@ -66,6 +66,7 @@ fn ask_each<'a, P: 'static, C: Call<P>>(
 }
 
 /// The results, or the first panic or fault.
+#[track_caller]
 fn resume_first<T, U>(outcomes: Vec<Result<U, Fault>>) -> Vec<U> {
     if outcomes.iter().all(Result::is_ok) {
         return outcomes.into_iter().filter_map(Result::ok).collect();
@@ -103,6 +104,7 @@ fn into_errors<T, U>(outcomes: Vec<Result<U, Fault>>) -> Vec<Result<U, Error>> {
 ///
 /// # Panics
 /// As [`Trust::apply`], when all have answered: with the first panic or fault in the order of the trusts.
+#[track_caller]
 pub fn apply_each<'a, T, U, F>(trusts: impl IntoIterator<Item = &'a Trust<T>>, f: F) -> Vec<U>
 where
     T: 'static,
@@ -149,6 +151,7 @@ where
 ///
 /// # Panics
 /// As [`Trust::apply_with`], when all have answered: with the first panic or fault in the order of the trusts.
+#[track_caller]
 pub fn apply_each_with<'a, T, A, U, F>(trusts: impl IntoIterator<Item = (&'a Trust<T>, A)>, f: F) -> Vec<U>
 where
     T: 'static,

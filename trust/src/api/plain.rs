@@ -10,7 +10,7 @@ use crate::api::future::{ApplyFuture, TryApplyFuture};
 use crate::api::trust::Trust;
 use crate::error::Error;
 use crate::noref::NoRef;
-use crate::request::Fault;
+use crate::request::{Called, Fault};
 
 impl<T: 'static> Trust<T> {
     calls! {
@@ -89,7 +89,8 @@ impl<T: 'static> Trust<T> {
         /// channel of the standard library, say) on the effect of a request, a thread waits for it with
         /// [`apply`](Self::apply). If there is no result (the closure
         /// panicked, the property is poisoned, the trustee gone) that is reported on standard error and `then` is
-        /// dropped; [`try_apply_then`](Self::try_apply_then) gives it to `then`. Nothing may wait inside `then`.
+        /// dropped; [`try_apply_then`](Self::try_apply_then) gives it to `then`. Nothing may wait inside `then`; if it panics, the panic hook
+        /// says so, and the thread goes on.
         /// Where the trustee is this thread both run at once, inside closures and callbacks as soon as those return.
         ///
         /// ```
@@ -176,7 +177,8 @@ impl<T: 'static> Trust<T> {
         } async where { A: Send, U: Send, } => ClosureWith::new(f, argument);
 
         /// As [`apply`](Self::apply), with an argument that travels serialised, as does the result: so `String`,
-        /// `Vec`, maps and all that serde knows may pass, trusts inside them too. Nothing may wait while a value is written or
+        /// `Vec`, maps and all that serde knows may pass, trusts inside them too. The format has no names of fields or types in it, so
+        /// serde's attributes `untagged`, `tag`, `flatten` and `skip_serializing_if` do not work. Nothing may wait while a value is written or
         /// read.
         ///
         /// # Panics

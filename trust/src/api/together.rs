@@ -222,8 +222,10 @@ where
 }
 
 /// Has `f` act on the values of several latched properties at once, of one or several trustees of this process, and returns its
-/// result. While it runs nobody else has any of them; either all of it happens or, where `f` panics or a trustee is gone,
-/// nothing of it is taken for done: then all the properties are poisoned, or `f` has not run.
+/// result. While it runs nobody else has any of them. Where a trustee is gone, or a property poisoned, `f` does not run; where it panics, all the
+/// properties are poisoned, and what it had changed stays changed.
+///
+/// `f` is given `(&mut A, &mut B)` for a tuple of trusts, `[&mut T; N]` for an array, `Vec<&mut T>` for a slice.
 ///
 /// The order in which the trusts are named does not matter: calls that overlap never wait for each other in a circle, and those
 /// that wait for a value, launched closures among them, get it in turn (those that run at the same trustee together). `f` runs at one of the trustees and
@@ -253,6 +255,7 @@ where
 /// # Panics
 /// With the panic of `f`; where [`try_together`] gives an error, with its text; inside a delegated closure or a callback, where
 /// nothing may wait; in a closure that was [launched](Trust::launch), which holds a value already.
+#[track_caller]
 pub fn together<S, U, F>(trusts: S, f: F) -> U
 where
     S: Several,
@@ -361,6 +364,7 @@ pub(super) fn into_result<U>(told: Told<U>) -> Result<U, Error> {
 }
 
 /// What the closure has returned; with its own panic as it was, anything else as a panic with its text.
+#[track_caller]
 pub(super) fn resume<U>(told: Told<U>) -> U {
     match told {
         Ok(Ok(value)) => value,

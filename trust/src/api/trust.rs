@@ -13,7 +13,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use super::apply::Apply;
 use crate::ids::TrusteeId;
 use crate::property::Header;
-use crate::request::{Fault, Host, Ignore, Request, Serving, Target, Then};
+use crate::request::{Called, Fault, Host, Ignore, Request, Serving, Target, Then};
 use crate::runtime::worker::reclaim::count;
 use crate::runtime::worker::{self, Context, Worker};
 use crate::tasks::reply::Reply;
@@ -127,13 +127,13 @@ impl<T: 'static> Trust<T> {
     /// `finish` makes of the outcome what the caller returns; in each branch for itself, for where they joined the outcome would go
     /// through memory, in pieces and back as a whole, for which a processor waits longer than all else takes.
     #[inline(always)]
-    pub(super) fn request<U, F, R>(&self, call: &str, f: F, finish: impl FnOnce(Result<U, Fault>) -> R) -> R
+    pub(super) fn request<U, F, R>(&self, call: Called, f: F, finish: impl FnOnce(Result<U, Fault>) -> R) -> R
     where
         F: FnOnce(&mut T) -> U + 'static,
         U: 'static,
     {
         worker::with(|worker| {
-            worker.assert_may_wait(call);
+            worker.assert_call_may_wait(call);
             if self.is_at(worker) {
                 // SAFETY: a trust of this trustee; the context is free.
                 return match unsafe { worker.run_alone(self.property, f) } {

@@ -30,8 +30,10 @@ pub struct Closure;
 #[diagnostic::on_unimplemented(
     message = "`{T}` is a reference, so no closure can carry it to a trustee: add `move`, or send a value along with `apply_with`",
     label = "captured or returned by a delegated closure",
-    note = "`move |property| ..` captures numbers, arrays and plain structs by value; what holds pointers goes along as an argument: \
-            `trust.apply_with(|property, value| .., value)`; as a result: `trust.apply_with(|property, ()| .., ())`"
+    note = "`move |property| ..` captures numbers, arrays and plain structs by value; what holds pointers goes along as an argument, \
+            a `&str` as a `String`: `trust.apply_with(|property, value| .., value)`",
+    note = "a result is a value, not a reference into the property: copy or clone it, with `trust.apply_with(|property, ()| .., ())` if it holds \
+            pointers; nor is it a future: nothing is awaited at the trustee"
 )]
 pub trait Borrowed<T: ?Sized> {}
 

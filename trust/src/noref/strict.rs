@@ -26,7 +26,8 @@
     message = "`{Self}` is or may hold a pointer, so no closure can carry it to a trustee",
     label = "captured or returned by a delegated closure",
     note = "in generic code, require it: `T: trust::NoRef + Send + 'static`",
-    note = "values travel along with `apply_with`: `trust.apply_with(|property, value| .., value)`"
+    note = "values travel along with `apply_with`: `trust.apply_with(|property, value| .., value)`; in the place of a function pointer \
+            capture an `enum` of the functions, or a number, and match it in the closure"
 )]
 pub unsafe auto trait NoRef {}
 

@@ -20,7 +20,7 @@ use std::ptr;
 
 pub(crate) use self::host::Host;
 use crate::buffer::fix_padding;
-pub(crate) use crate::fault::Fault;
+pub(crate) use crate::fault::{Called, Fault};
 use crate::ids::TrusteeId;
 use crate::property::Header;
 use crate::slot::{self, Reader, Writer, align_up, is_inline};

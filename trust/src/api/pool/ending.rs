@@ -117,7 +117,9 @@ impl Tell {
                 continue;
             }
             let (waited, left) = (self.start.elapsed().as_secs(), ending.dump());
-            crate::unwind::tell(format_args!("the end of a pool has waited for {waited} s, for this:\n{left}"));
+            crate::unwind::tell(format_args!(
+                "the end of a pool has waited for {waited} s, for this (`JoinHandle::abort` ends a fiber, `shutdown_timeout` the wait):\n{left}"
+            ));
             self.next = 2 * self.start.elapsed();
         }
     }

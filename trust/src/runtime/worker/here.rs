@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use crate::config::GIVE_WAY_EVERY;
 use crate::error::panic_text;
@@ -13,7 +13,7 @@ use crate::local::trustee::Incoming;
 use crate::property::reclaim::PropertyTable;
 use crate::property::{Header, Property};
 use crate::remote::PeerClient;
-use crate::request::{Fault, Host};
+use crate::request::{Called, Fault, Host};
 use crate::runtime::worker::{Context, Deferred, Worker};
 use crate::stats::Counters;
 use crate::unwind::quietly;
@@ -85,12 +85,21 @@ impl Worker {
     #[inline(always)]
     pub(crate) fn assert_may_wait(&self, call: &str) {
         if self.context.get() != Context::Free {
-            self.refuse_to_wait(call);
+            self.refuse_to_wait(call, None);
+        }
+    }
+
+    /// As [`assert_may_wait`](Self::assert_may_wait), and says where the call is.
+    #[inline(always)]
+    pub(crate) fn assert_call_may_wait(&self, call: Called) {
+        if self.context.get() != Context::Free {
+            self.refuse_to_wait(call.name, Some(call.at));
         }
     }
 
     #[cold]
-    fn refuse_to_wait(&self, call: &str) -> ! {
+    fn refuse_to_wait(&self, call: &str, at: Option<&Location<'_>>) -> ! {
+        let at = at.map_or_else(String::new, |at| format!(" (`{call}` at {at})"));
         let place = match self.context.get() {
             Context::Callback => "the callback of an `apply_then`",
             Context::Serialising => "the serialisation of an argument or result",
@@ -103,7 +112,7 @@ impl Worker {
         };
         panic!(
             "`{call}` waits, and nothing may wait inside {place}: use `apply_then`, or `launch` the closure \
-             (it then runs in a fiber and may wait)"
+             (it then runs in a fiber and may wait){at}"
         )
     }
 
