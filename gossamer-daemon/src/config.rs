@@ -36,7 +36,7 @@ pub enum ConfigError {
     /// No file was named, and none is where one is looked for.
     #[error(
         "no rack.yaml: looked for {}; name one with --rack FILE or GOSSAMER_RACK, or run on this host alone with \
-         --local N", list(.0)
+         --local N; a program that runs so is watched by the address of its page (--view)", list(.0)
     )]
     Missing(Vec<PathBuf>),
     /// The file cannot be read.
