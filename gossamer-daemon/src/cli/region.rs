@@ -8,11 +8,20 @@ const LIBRARY: &str = "libgossamer_region_c.so";
 /// Where it is, if not beside the launcher.
 const VARIABLE: &str = "GOSSAMER_REGION_LIBRARY";
 
-/// Variables for the program, each with its value.
+/// How the memory of a threaded program is shared by its machines.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(super) enum Way {
+    /// All of it: variables, heap and stacks
+    Auto,
+    /// What the program names by gsm_region_share (gossamer_region.h); all else is copied to each machine once
+    Explicit,
+}
+
+/// Variables for the program, each with its value. `stats`: how many pages it is to name at its end.
 ///
 /// # Errors
 /// In words: the library is nowhere.
-pub(super) fn variables() -> Result<Vec<OsString>, String> {
+pub(super) fn variables(way: Way, stats: Option<u32>) -> Result<Vec<OsString>, String> {
     let library = find()?;
     let mut preload = OsString::from("LD_PRELOAD=");
     preload.push(&library);
@@ -21,7 +30,12 @@ pub(super) fn variables() -> Result<Vec<OsString>, String> {
         preload.push(more);
     }
     // Bound at the start: else each machine would write the addresses of functions where all have variables.
-    Ok(vec![preload, "LD_BIND_NOW=1".into(), "GOSSAMER_REGION=auto".into()])
+    let way = match way {
+        Way::Auto => "GOSSAMER_REGION=auto",
+        Way::Explicit => "GOSSAMER_REGION=explicit",
+    };
+    let stats = stats.map(|pages| format!("GOSSAMER_REGION_STATS={pages}").into());
+    Ok([preload, "LD_BIND_NOW=1".into(), way.into()].into_iter().chain(stats).collect())
 }
 
 fn find() -> Result<PathBuf, String> {

@@ -25,13 +25,6 @@ use crate::supervisor::Policy;
 /// The most machines of a program on each host of a rack.
 const MAX_MACHINES_PER_HOST: u16 = 128;
 
-/// How the memory of a threaded program is shared by its machines.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Way {
-    /// All of it: variables, heap and stacks
-    Auto,
-}
-
 #[derive(Debug, Args)]
 pub(super) struct Run {
     /// Start N machines (processes) on this host, with no daemon and no rack.yaml
@@ -108,10 +101,15 @@ pub(super) struct Run {
     #[arg(long, value_name = "FILE", requires = "view")]
     view_token: Option<PathBuf>,
 
-    /// With --local: PROGRAM is a threaded one in C, that knows nothing of us: its threads run on all machines, and its memory is one.
-    /// `auto` is the only way there is; docs/region.md says what works
+    /// With --local: PROGRAM is a threaded one in C or C++: its threads run on all machines, and its memory is one (`auto`), or what it
+    /// names by gsm_region_share is (`explicit`); docs/region.md says what works
     #[arg(long, value_name = "WAY", requires = "local")]
-    region: Option<Way>,
+    region: Option<region::Way>,
+
+    /// With --region: say at the program's end which pages travelled, and name the N that were asked for most often [default N: 10]
+    #[arg(long, value_name = "N", requires = "region", require_equals = true, num_args = 0..=1, default_missing_value = "10",
+          value_parser = clap::value_parser!(u32).range(1..=32))]
+    region_stats: Option<u32>,
 
     /// PROGRAM has to call gossamer::main: a machine that ends before it has fails the program
     #[arg(long)]
@@ -134,6 +132,8 @@ Examples:
       four machines with two workers each; options after the program's name are the program's
   gossamer-launch run --local 2 --no-prefix --region auto ./kmeans
       a program with pthreads, as it is, on two machines
+  gossamer-launch run --local 2 --no-prefix --region explicit --region-stats ./kmeans
+      one that names what its threads share (gossamer_region.h); at the end it tells which pages travelled most
   gossamer-launch run --local 2 --no-prefix ./wordcount docs/ > counts.txt
       output as the program wrote it, line by line
   gossamer-launch run --rack rack.yaml ./wordcount /data/docs
@@ -196,7 +196,7 @@ impl Run {
             ));
             return Ok(ExitCode::from(USAGE_STATUS));
         }
-        let region = self.region.map(|Way::Auto| region::variables()).transpose();
+        let region = self.region.map(|way| region::variables(way, self.region_stats)).transpose();
         let asked: Vec<OsString> = match region {
             Ok(more) => self.env.iter().cloned().chain(more.into_iter().flatten()).collect(),
             Err(cause) => {

@@ -1,4 +1,5 @@
-//! `pthread_barrier_t`, in the bytes of the C library's own.
+//! `pthread_barrier_t`, in the bytes of the C library's own: how many threads meet there, and nothing that changes. Who has come is
+//! gathered on each machine (`gather.rs`).
 
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -6,13 +7,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use libc::{pthread_barrier_t, pthread_barrierattr_t};
 
 use crate::real::real;
-use crate::{line, table};
+use crate::{gather, refused, side, table};
 
+/// As the C library lays it out, so that a barrier may be initialised before its page is shared.
 #[repr(C)]
 struct Barrier {
+    _unused: [u32; 2],
     count: AtomicU32,
-    arrived: AtomicU32,
-    round: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Barrier>() <= size_of::<pthread_barrier_t>());
@@ -40,8 +41,6 @@ pub unsafe extern "C" fn pthread_barrier_init(
     if count == 0 {
         return libc::EINVAL;
     }
-    ours.arrived.store(0, Ordering::Relaxed);
-    ours.round.store(0, Ordering::Relaxed);
     ours.count.store(count, Ordering::SeqCst);
     0
 }
@@ -53,7 +52,10 @@ pub unsafe extern "C" fn pthread_barrier_init(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_barrier_destroy(barrier: Pointer) -> c_int {
     match ours(barrier) {
-        Some(_) => 0,
+        Some(_) => {
+            gather::forget(barrier.addr());
+            0
+        }
         None => real!(pthread_barrier_destroy: fn(Pointer) -> c_int, barrier),
     }
 }
@@ -64,18 +66,18 @@ pub unsafe extern "C" fn pthread_barrier_destroy(barrier: Pointer) -> c_int {
 /// As there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_barrier_wait(barrier: Pointer) -> c_int {
-    let Some(ours) = ours(barrier) else { return real!(pthread_barrier_wait: fn(Pointer) -> c_int, barrier) };
-    let (round, count) = (ours.round.load(Ordering::SeqCst), ours.count.load(Ordering::Relaxed));
-    // Two lines in turn: who comes again early cannot take what somebody has not taken of the round before.
-    let line = barrier.addr() + (round % 2) as usize;
-    if ours.arrived.fetch_add(1, Ordering::SeqCst) + 1 < count {
-        line::take(line, None);
-        return 0;
+    let Some(ours) = ours(barrier) else {
+        if side::is_in_program() && side::machines() > 1 {
+            refused::tell(
+                "a pthread_barrier_t outside of what gsm_region_share has named, of which each machine has its own,",
+                "a gsm_barrier_t, or name its page",
+            );
+        }
+        return real!(pthread_barrier_wait: fn(Pointer) -> c_int, barrier);
+    };
+    match ours.count.load(Ordering::SeqCst) {
+        0 => libc::EINVAL, // not initialised
+        count if gather::meet(barrier.addr(), count) => libc::PTHREAD_BARRIER_SERIAL_THREAD,
+        _ => 0,
     }
-    ours.arrived.store(0, Ordering::SeqCst);
-    ours.round.store(round.wrapping_add(1), Ordering::SeqCst);
-    if count > 1 {
-        line::give(line, u64::from(count - 1));
-    }
-    libc::PTHREAD_BARRIER_SERIAL_THREAD
 }

@@ -38,3 +38,16 @@ pub(crate) fn pages() -> Vec<Range<usize>> {
     unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut found).cast()) };
     found
 }
+
+/// How many bytes above where its file says the program is.
+pub(crate) fn bias() -> usize {
+    unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
+        // SAFETY: a loaded object, and the number passed on below.
+        unsafe { found.cast::<usize>().write((*info).dlpi_addr as usize) };
+        1
+    }
+    let mut found = 0_usize;
+    // SAFETY: as in `pages`.
+    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut found).cast()) };
+    found
+}

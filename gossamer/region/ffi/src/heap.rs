@@ -1,14 +1,20 @@
-//! The program's heap. Each machine takes chunks of the region, and gives blocks of them to its own threads; what is freed is
-//! given again by the machine on which it was freed. Before each block, 16 bytes say what it is; all else is kept outside of the region.
+//! The program's heap. Each machine takes chunks of it, and gives blocks of them to its own threads; what is freed is given again by
+//! the machine on which it was freed. Before each block, 16 bytes say what it is; all else is kept outside of the heap.
+//!
+//! The heap is a region, of which all machines take; or, where the program names what is shared, memory of each machine's own at the same
+//! addresses on all. There each machine takes of a part that is its alone, so that what a copy of another machine's heap has
+//! at some address, and what is named there, never meets a block of its own.
 
-use std::sync::atomic::Ordering;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::side::outside;
-use crate::table::{self, Table, table};
+use crate::side::{self, outside};
+use crate::table::{self, table};
 
 const PAGE_BYTES: usize = 4096;
-/// What a machine takes of the region for small blocks.
+/// What a machine takes for small blocks.
 const CHUNK_BYTES: usize = 256 << 10;
 /// Blocks of so many bytes and more begin on pages of their own, so that threads do not share pages by chance.
 const OWN_PAGES: usize = 32 << 10;
@@ -31,10 +37,14 @@ const FREED: u64 = 0x6672_6565_6420_6f66;
 /// What this machine has of it.
 struct Heap {
     free: [Vec<usize>; CLASSES],
-    chunk: std::ops::Range<usize>,
+    chunk: Range<usize>,
+    /// What has pages of its own: where it begins, and its length.
+    large: BTreeMap<usize, usize>,
 }
 
-static HEAP: Mutex<Heap> = Mutex::new(Heap { free: [const { vec![] }; CLASSES], chunk: 0..0 });
+static HEAP: Mutex<Heap> = Mutex::new(Heap { free: [const { vec![] }; CLASSES], chunk: 0..0, large: BTreeMap::new() });
+/// Bytes that this machine has taken of its part, where each has one.
+static OWN_USED: AtomicUsize = AtomicUsize::new(0);
 
 fn heap() -> MutexGuard<'static, Heap> {
     HEAP.lock().unwrap_or_else(PoisonError::into_inner)
@@ -53,12 +63,33 @@ fn bytes_of(class: usize) -> usize {
     (1 << power) + ((quarter + 1) << (power - 2))
 }
 
-/// Takes bytes of the region that nobody has had, all zero.
+/// Where this machine takes from.
+fn own_part() -> Range<usize> {
+    let (start, bytes) = table::heap();
+    match table::is_explicit() {
+        true => {
+            let part = bytes / usize::from(side::machines()) / PAGE_BYTES * PAGE_BYTES;
+            let start = start + part * usize::from(side::own_machine());
+            start..start + part
+        }
+        false => start..start + bytes,
+    }
+}
+
+/// What this machine has taken of its part, where each has one.
+pub(crate) fn own_taken() -> Range<usize> {
+    let part = own_part();
+    part.start..part.end.min(part.start + OWN_USED.load(Ordering::SeqCst))
+}
+
+/// Takes bytes of the heap that nobody has had, all zero.
 fn take(bytes: usize) -> Option<usize> {
-    let (start, all) = table::heap();
+    let part = own_part();
     let bytes = bytes.next_multiple_of(PAGE_BYTES);
-    let before = table().used.fetch_add(bytes, Ordering::Relaxed) + size_of::<Table>();
-    (before.checked_add(bytes)? <= all).then_some(start + before)
+    let used = if table::is_explicit() { &OWN_USED } else { &table().used };
+    let more = |used: usize| used.checked_add(bytes).filter(|used| *used <= part.len());
+    let before = used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).ok()?;
+    Some(part.start + before)
 }
 
 /// A block, at a multiple of `align`, and whether it is all zero. `None`: there is no room.
@@ -83,7 +114,9 @@ impl Heap {
         }
         let bytes = bytes_of(class);
         if bytes >= OWN_PAGES {
-            return take(bytes).map(|start| (start, true));
+            let start = take(bytes)?;
+            self.large.insert(start, bytes);
+            return Some((start, true));
         }
         if self.chunk.len() < bytes {
             let start = take(CHUNK_BYTES)?; // the rest of the last one is less than a block, and lost
@@ -106,7 +139,7 @@ pub(crate) fn usable(block: usize) -> usize {
 
 fn read(block: usize, doing: &str) -> Head {
     let shared = table::is_in_heap(block - size_of::<Head>());
-    // SAFETY: in the region, where everything may be read; what it says is looked at below.
+    // SAFETY: in the heap, where everything may be read; what it says is looked at below.
     let head = shared.then(|| unsafe { head_of(block).read() });
     match head {
         Some(head) if head.magic == USED && (head.class as usize) < CLASSES => head,
@@ -125,11 +158,21 @@ pub(crate) fn free(block: usize) {
     let head = Head { class, offset, magic: FREED };
     // SAFETY: as in `read`; the block is the caller's, who has done with it.
     unsafe { head_of(block).write(head) };
-    outside(move || heap().free[class as usize].push(block - offset as usize));
+    let start = block - offset as usize;
+    // Of what was copied here, the machine that it came from may give an address to others.
+    if !table::is_explicit() || own_part().contains(&start) {
+        outside(move || heap().free[class as usize].push(start));
+    }
+}
+
+/// What this machine has taken for one block, around an address: where it begins, and its length. Not for small ones.
+pub(crate) fn large_around(address: usize) -> Option<(usize, usize)> {
+    let around = heap().large.range(..=address).next_back().map(|(start, bytes)| (*start, *bytes))?;
+    (address < around.0 + around.1).then_some(around)
 }
 
 /// Whether a block that is in use begins here, as far as one can see.
 pub(crate) fn is_block(address: usize) -> bool {
-    // SAFETY: in the region, where everything may be read.
+    // SAFETY: in the heap, where everything may be read.
     table::is_in_heap(address - size_of::<Head>()) && unsafe { head_of(address).read() }.magic == USED
 }

@@ -1,13 +1,15 @@
-//! `mmap` by the program: private memory and private files come from its heap, so that all machines have them.
+//! `mmap` by the program: private memory and private files come from its heap.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use crate::{heap, refused, side, table};
 
+/// `mmap` by this machine alone.
+///
 /// # Safety
 /// As `mmap(2)` says.
-unsafe fn map_here(
+pub(crate) unsafe fn map_here(
     at: *mut c_void,
     bytes: usize,
     protection: c_int,

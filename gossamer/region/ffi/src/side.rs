@@ -11,6 +11,8 @@ use std::time::Duration;
 use context::stack::Stack;
 use context::{Context, Transfer};
 use gossamer::{NoRef, Place};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 thread_local! {
     static IS_IN_PROGRAM: Cell<bool> = const { Cell::new(false) };
@@ -163,6 +165,17 @@ where
     match gossamer::spawn_on(place(machine), f).join() {
         Ok(result) => result,
         Err(_) => gossamer::link::end(&format!("what was asked of machine {machine} has panicked")),
+    }
+}
+
+/// As [`from_worker`], with an argument that travels serialised.
+pub(crate) fn from_worker_with<A, F>(machine: u16, f: F, argument: A)
+where
+    F: FnOnce(A) + NoRef + Send + 'static,
+    A: Serialize + DeserializeOwned + Send + 'static,
+{
+    if gossamer::spawn_with(place(machine), f, argument).join().is_err() {
+        gossamer::link::end(&format!("what was sent to machine {machine} has not arrived"))
     }
 }
 

@@ -1,26 +1,20 @@
 //! Before the program's `main`, and its end. Machine 0 runs `main`; the others run threads.
 //!
-//! Machine 0 puts the program's variables and a heap into regions, on all machines at the addresses that they have anyway: so the machines
-//! must have loaded the program and its libraries at the same addresses, which they do when the system chooses none at random.
+//! The machines must have loaded the program and its libraries at the same addresses, which they do when the system chooses none at random.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use gossamer_region::Region;
-use gossamer_region::link::{address, over};
 use trust::Promise;
 
 use crate::real::real;
 use crate::table::{self, table};
-use crate::{globals, heap, side, threads};
+use crate::{heap, memory, report, side, threads};
 
-/// That this library is to do something: `auto`.
+/// That this library is to do something, and how the memory is shared: `auto` or `explicit`.
 const MODE: &CStr = c"GOSSAMER_REGION";
-/// Bytes of the heap's region, unless it is 64 GiB.
-const BYTES: &str = "GOSSAMER_REGION_BYTES";
-const HEAP_BYTES: usize = 64 << 30;
 /// Stack of the main function. Only what is touched takes memory.
 const STACK_BYTES: usize = 64 << 20;
 /// Status of a machine that could not start.
@@ -29,6 +23,7 @@ const FAILURE_STATUS: c_int = 70;
 type Main = extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) -> c_int;
 
 static MAIN: AtomicUsize = AtomicUsize::new(0);
+static IS_EXPLICIT: AtomicBool = AtomicBool::new(false);
 /// How the first fiber is told the program's exit status.
 static END: Mutex<Option<Promise<u8>>> = Mutex::new(None);
 static STATUS: AtomicI32 = AtomicI32::new(0);
@@ -49,9 +44,11 @@ pub unsafe extern "C" fn __libc_start_main(
     stack_end: *mut c_void,
 ) -> c_int {
     // SAFETY: a name that ends with a zero; nothing else runs yet.
-    let is_asked_for = !unsafe { libc::getenv(MODE.as_ptr()) }.is_null();
-    let main = match is_asked_for {
+    let mode = unsafe { libc::getenv(MODE.as_ptr()) };
+    let main = match !mode.is_null() {
         true => {
+            // SAFETY: a string of the environment, which nobody changes yet.
+            IS_EXPLICIT.store(unsafe { CStr::from_ptr(mode) } == c"explicit", Ordering::Relaxed);
             without_random_addresses(argv);
             MAIN.store(main as *const () as usize, Ordering::Relaxed);
             start
@@ -122,7 +119,7 @@ extern "C" fn start(argc: c_int, argv: *mut *mut c_char, _: *mut *mut c_char) ->
 fn run_program(arguments: &[CString]) -> u8 {
     let (promise, pending) = trust::promise();
     *END.lock().unwrap_or_else(PoisonError::into_inner) = Some(promise);
-    share_memory();
+    memory::lay_out(IS_EXPLICIT.load(Ordering::Relaxed));
     let words: Vec<&[u8]> = arguments.iter().map(|word| word.as_bytes_with_nul()).collect();
     let variables: Vec<Vec<u8>> =
         std::env::vars_os().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes(), b"\0"].concat()).collect();
@@ -133,49 +130,13 @@ fn run_program(arguments: &[CString]) -> u8 {
     if !prepared.is_some_and(|(start, _)| threads::start_here(start)) {
         gossamer::link::end("there is no memory for the program's first thread");
     }
-    pending.wait().unwrap_or(FAILURE_STATUS as u8)
+    let status = pending.wait().unwrap_or(FAILURE_STATUS as u8);
+    report::tell_if_asked();
+    status
 }
 
-/// Puts the program's variables and its heap into regions.
-fn share_memory() {
-    let ended = |doing: &str, error: gossamer_region::Error| -> ! {
-        gossamer::link::end(&format!("{doing} cannot be shared by the machines: {error}"))
-    };
-    let asked = std::env::var(BYTES).ok().map(|text| {
-        let bytes = text.parse().ok().filter(|bytes| *bytes >= 64 << 20);
-        bytes.unwrap_or_else(|| gossamer::link::end(&format!("{BYTES}={text}: bytes, at least 67108864")))
-    });
-    let mark = marks();
-    let others: Vec<_> = globals::pages();
-    for machine in 0..side::machines() {
-        if !side::from_worker(machine, move || mark == marks()) {
-            gossamer::link::end(&format!(
-                "machine {machine} has the program or its libraries at other addresses than machine 0: all need the same files"
-            ));
-        }
-    }
-    let region = Region::new(asked.unwrap_or(HEAP_BYTES)).unwrap_or_else(|error| ended("the heap", error));
-    for pages in &others {
-        let start = std::ptr::with_exposed_provenance_mut::<u8>(pages.start);
-        // SAFETY: the program's variables; nothing of the program runs yet.
-        let before = unsafe { std::slice::from_raw_parts(start, pages.len()) }.to_vec();
-        over(pages.clone()).unwrap_or_else(|error| ended("the program's variables", error));
-        // SAFETY: the same addresses, which are a region now.
-        unsafe { std::ptr::copy_nonoverlapping(before.as_ptr(), start, before.len()) };
-    }
-    let (start, bytes) = (address(&region), region.bytes());
-    for machine in 0..side::machines() {
-        side::from_worker(machine, move || {
-            table::begin((start, bytes), globals::pages().iter().map(|pages| (pages.start, pages.len())).collect());
-        });
-    }
-    let here: Vec<_> = gossamer::rack().machines().iter().map(|machine| machine.host.clone()).collect();
-    let hosts = here.iter().collect::<std::collections::BTreeSet<_>>().len() as u32;
-    // Machines of one host share its processors.
-    table().processors.store(threads::note_processors() * hosts, Ordering::SeqCst);
-}
-
-fn marks() -> [usize; 3] {
+/// Addresses that are the same on all machines, if these have the program and its libraries at the same ones.
+pub(crate) fn marks() -> [usize; 3] {
     [run_main as *const () as usize, MAIN.load(Ordering::Relaxed), libc::free as *const () as usize]
 }
 
@@ -233,7 +194,7 @@ pub unsafe extern "C" fn exit(status: c_int) -> ! {
             std::thread::park();
         }
     }
-    if table::heap().1 > 0 {
+    if table::has_begun() {
         // The runtime ends this machine: what the C library would do first may touch variables that nobody fetches any more.
         // SAFETY: it ends the process.
         unsafe { libc::syscall(libc::SYS_exit_group, status) };

@@ -11,7 +11,7 @@ use libc::{pthread_attr_t, pthread_t};
 
 use crate::real::real;
 use crate::table::{THREADS_MAX, Thread, table};
-use crate::{heap, keys, line, side};
+use crate::{copy, heap, keys, line, report, side};
 
 /// States of a [`Thread`].
 const FREE: u32 = 0;
@@ -71,9 +71,8 @@ fn find(id: u64) -> Option<&'static Thread> {
 /// What a new thread does.
 #[derive(Clone, Copy)]
 pub(crate) struct Start {
-    pub(crate) function: usize,
-    pub(crate) argument: usize,
-    stack: usize,
+    function: usize,
+    argument: usize,
     stack_bytes: usize,
     id: u64,
 }
@@ -95,31 +94,34 @@ fn forget(thread: &Thread) {
     thread.state.store(FREE, Ordering::SeqCst);
 }
 
-/// A place, a machine and a stack for a thread. `None`: no room.
+/// A place and a machine for a thread. `None`: no room.
 pub(crate) fn prepare(function: usize, argument: usize, stack_bytes: usize, detached: bool) -> Option<(Start, u16)> {
     let (id, machine) = claim(if detached { DETACHED } else { RUNNING })?;
-    let Some((stack, _)) = heap::allocate(stack_bytes, 4096) else {
-        find(id).map(forget);
-        return None;
-    };
-    Some((Start { function, argument, stack, stack_bytes, id }, machine))
+    Some((Start { function, argument, stack_bytes, id }, machine))
 }
 
-/// On a worker: starts the thread on this machine. `false`: the system refuses.
+/// On a worker: starts the thread on this machine, with a stack of this machine's part of the heap. `false`: there is no room, or the
+/// system refuses.
 pub(crate) fn start_here(start: Start) -> bool {
-    std::thread::Builder::new().stack_size(OWN_STACK_BYTES).spawn(move || run(start)).is_ok()
+    let Some((stack, _)) = heap::allocate(start.stack_bytes, 4096) else { return false };
+    report::note_stack(stack);
+    let started = std::thread::Builder::new().stack_size(OWN_STACK_BYTES).spawn(move || run(start, stack)).is_ok();
+    if !started {
+        heap::free(stack);
+    }
+    started
 }
 
-fn run(start: Start) {
+fn run(start: Start, stack: usize) {
     if let Some(processors) = PROCESSORS.get() {
         // SAFETY: a set that the system has given.
         unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), processors) };
     }
     ID.set(start.id);
     // SAFETY: a block that is the thread's until it is freed below, when nothing runs on it any more.
-    let result = unsafe { side::run_on(start.stack, start.stack + start.stack_bytes, start.function, start.argument) };
+    let result = unsafe { side::run_on(stack, stack + start.stack_bytes, start.function, start.argument) };
     keys::destroy_values();
-    heap::free(start.stack);
+    heap::free(stack);
     if crate::start::is_main(start.function) {
         wait_for_all(start.id);
         let _side = side::the_programs();
@@ -185,10 +187,10 @@ pub unsafe extern "C" fn pthread_create(
     let Some((start, machine)) = prepare(function, argument, stack_bytes, detached) else { return libc::EAGAIN };
     // SAFETY: the caller's.
     unsafe { id.write(start.id) };
+    copy::bring_to(machine);
     if side::at(machine, move || start_here(start)) {
         return 0;
     }
-    heap::free(start.stack);
     find(start.id).map(forget);
     libc::EAGAIN
 }
@@ -246,19 +248,6 @@ pub extern "C" fn pthread_self() -> pthread_t {
         true => own_id(),
         false => real_self(),
     }
-}
-
-/// As [`pthread_create`]; what `pthread_cleanup_push` has put there is not run.
-///
-/// # Safety
-/// As there.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_exit(result: *mut c_void) -> ! {
-    if !side::is_in_program() {
-        real!(pthread_exit: fn(*mut c_void) -> (), result);
-        std::process::abort();
-    }
-    side::leave(result.expose_provenance())
 }
 
 /// When the main function has ended by `pthread_exit`: waits for all other threads.

@@ -4,6 +4,7 @@
 //! What this machine lacks is said and counts as ignored.
 
 mod oracle;
+mod told;
 mod wrong;
 
 use std::path::{Path, PathBuf};
@@ -18,8 +19,20 @@ use oracle::{Input, WORKLOADS};
 const LIMIT: Duration = Duration::from_secs(200);
 const THREADS: [&str; 3] = ["1", "2", "5"];
 /// Of `gossamer/region/ffi/tests/c`.
-const PTHREADS: [&str; 10] =
-    ["atomics", "files", "list", "locks", "once", "print", "queue", "returned", "rwlock", "semaphore"];
+const PTHREADS: [&str; 12] = [
+    "atomics",
+    "barriers",
+    "cleanup",
+    "files",
+    "list",
+    "locks",
+    "once",
+    "print",
+    "queue",
+    "returned",
+    "rwlock",
+    "semaphore",
+];
 
 /// How programs are built and run.
 #[derive(Clone, Copy)]
@@ -27,12 +40,15 @@ struct Way {
     name: &'static str,
     compiler: &'static str,
     flags: &'static [&'static str],
-    /// With `gsm_region_share`, by a header of that folder beside this file.
+    /// With `gsm_region_share`, by the header in that folder of the package.
     shares: Option<&'static str>,
     /// What is put before the program.
     starter: &'static [&'static str],
     runs: Runs,
 }
+
+/// A test of its own.
+type Test = fn(&Place) -> Result<(), Failed>;
 
 /// What stands for the launcher among the words of a starter: this test, which is the launcher where its first argument is [`RUN`].
 const LAUNCH: &str = "gossamer-launch";
@@ -52,22 +68,31 @@ enum Runs {
 const VALGRIND: &[&str] =
     &["valgrind", "--quiet", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite,indirect"];
 
+/// The header that programs use, and one that stands in for it.
+const HEADER: Option<&str> = Some("include");
+const FORKED: Option<&str> = Some("tests/programs/forked");
+
 const TWO: &[&str] = &[LAUNCH, RUN, "--local", "2", "--no-prefix", "--region", "auto"];
 const THREE_TCP: &[&str] = &[LAUNCH, RUN, "--local", "3", "--fabric", "tcp", "--no-prefix", "--region", "auto"];
 
-const WAYS: [Way; 8] = [
+const TWO_EXPLICIT: &[&str] = &[LAUNCH, RUN, "--local", "2", "--no-prefix", "--region", "explicit"];
+const THREE_TCP_EXPLICIT: &[&str] =
+    &[LAUNCH, RUN, "--local", "3", "--fabric", "tcp", "--no-prefix", "--region", "explicit"];
+
+/// Workloads that name what they share, as `starter` starts them.
+const fn explicit(name: &'static str, shares: Option<&'static str>, starter: &'static [&'static str]) -> Way {
+    Way { name, compiler: "gcc", flags: &["-O2"], shares, starter, runs: Runs::Workloads }
+}
+
+const WAYS: [Way; 11] = [
     Way { name: "two_machines", compiler: "gcc", flags: &["-O2"], shares: None, starter: TWO, runs: Runs::All },
     Way { name: "three_by_tcp", compiler: "gcc", flags: &["-O2"], shares: None, starter: THREE_TCP, runs: Runs::All },
     Way { name: "gcc", compiler: "gcc", flags: &["-O2"], shares: None, starter: &[], runs: Runs::All },
     Way { name: "clang", compiler: "clang", flags: &["-O2"], shares: None, starter: &[], runs: Runs::All },
-    Way {
-        name: "explicit",
-        compiler: "gcc",
-        flags: &["-O2"],
-        shares: Some("forked"),
-        starter: &[],
-        runs: Runs::Workloads,
-    },
+    explicit("explicit_two_machines", HEADER, TWO_EXPLICIT),
+    explicit("explicit_three_by_tcp", HEADER, THREE_TCP_EXPLICIT),
+    explicit("explicit_one_process", HEADER, &[]),
+    explicit("explicit_forked", FORKED, &[]),
     Way {
         name: "asan",
         compiler: "gcc",
@@ -151,9 +176,29 @@ fn trials(place: &Arc<Place>, cannot_share: Option<&str>) -> Vec<Trial> {
             }
         }
     }
-    let here = Arc::clone(place);
-    let ignored = lacks(&LAUNCH) || lacks(&"gcc");
-    trials.push(Trial::test("two_machines::refused", move || refused(&here)).with_ignored_flag(ignored));
+    for way in WAYS.into_iter().filter(|way| way.shares == HEADER) {
+        let here = Arc::clone(place);
+        let ignored = lacks(&"gcc") || way.starter.first().is_some_and(lacks);
+        let test = move || pthreads(&here, way, "named");
+        trials.push(Trial::test(format!("{}::named", way.name), test).with_ignored_flag(ignored));
+    }
+    let on_two: [(&str, Test); 4] = [
+        ("two_machines::refused", refused),
+        ("two_machines::many_threads", many_threads),
+        ("two_machines::hottest_page_is_named", told::hottest_page_is_named),
+        ("two_machines::barriers_send_one_message_a_machine", told::barriers_send_one_message_a_machine),
+    ];
+    for (name, test) in on_two {
+        let here = Arc::clone(place);
+        let ignored = lacks(&LAUNCH) || lacks(&"gcc");
+        trials.push(Trial::test(name, move || test(&here)).with_ignored_flag(ignored));
+    }
+    for (compiler, flags) in HEADER_FLAGS {
+        let here = Arc::clone(place);
+        let ignored = !Command::new(compiler).arg("--version").output().is_ok_and(|done| done.status.success());
+        let test = move || header(&here, compiler, flags);
+        trials.push(Trial::test(format!("header::{compiler}"), test).with_ignored_flag(ignored));
+    }
     for name in WORKLOADS {
         let place = Arc::clone(place);
         let test = move || {
@@ -172,7 +217,7 @@ fn build(place: &Place, way: Way, source: &Path) -> Result<tempfile::TempPath, F
     command.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-gdwarf-4", "-pthread"]).args(way.flags);
     if let Some(folder) = way.shares {
         command.arg("-DGOSSAMER_REGION").arg("-I");
-        command.arg(place.root.join("gossamer/region/ffi/tests/programs").join(folder));
+        command.arg(place.root.join("gossamer/region/ffi").join(folder));
     }
     succeeded(&run(command.arg(source).arg("-o").arg(&*built))?)?;
     Ok(built)
@@ -183,6 +228,36 @@ fn start(place: &Place, starter: &[&str], program: &Path) -> Command {
     let mut command = if *first == LAUNCH { Command::new(&place.launcher) } else { Command::new(first) };
     command.env("GOSSAMER_REGION_LIBRARY", &place.library).args(words).arg(program);
     command
+}
+
+/// How the header compiles, with all warnings as errors.
+const HEADER_FLAGS: [(&str, &[&str]); 4] = [
+    ("gcc", &["-std=c11", "-D_POSIX_C_SOURCE=200809L"]),
+    ("clang", &["-std=c11", "-D_GNU_SOURCE"]),
+    ("g++", &["-x", "c++", "-std=c++11"]),
+    ("clang++", &["-x", "c++", "-std=c++17"]),
+];
+
+/// The header compiles with nothing but what it includes itself, and works without the launcher.
+fn header(place: &Place, compiler: &str, flags: &[&str]) -> Result<(), Failed> {
+    let built = tempfile::Builder::new().prefix("header").tempfile_in(place.folder.path())?.into_temp_path();
+    let package = place.root.join("gossamer/region/ffi");
+    let mut command = Command::new(compiler);
+    command.args(flags).args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-pthread", "-I"]);
+    command.arg(package.join("include")).arg(package.join("tests/c/header.c")).arg("-o").arg(&*built);
+    succeeded(&run(&mut command)?)?;
+    same("header", succeeded(&run(&mut Command::new(&*built))?)?, "header: ok\n")
+}
+
+/// Threads that end give their stacks back: so many more can have run than there is room for at a time.
+fn many_threads(place: &Place) -> Result<(), Failed> {
+    let built = build(place, WAYS[0], &place.root.join("gossamer/region/ffi/tests/c/many_threads.c"))?;
+    for way in ["auto", "explicit"] {
+        let starter = [&TWO[..TWO.len() - 1], &[way, "--env", "GOSSAMER_REGION_BYTES=268435456"]].concat();
+        let done = run(start(place, &starter, &built).arg("2"))?;
+        same(way, succeeded(&done)?, "many_threads: ok\n")?;
+    }
+    Ok(())
 }
 
 /// What threads of several machines cannot do fails as it says, and the exit of a thread elsewhere is the program's.
@@ -233,7 +308,9 @@ fn pthreads(place: &Place, way: Way, name: &str) -> Result<(), Failed> {
     let built = build(place, way, &place.root.join("gossamer/region/ffi/tests/c").join(format!("{name}.c")))?;
     for threads in [2, 5] {
         let mut command = start(place, way.starter, &built);
-        let done = run(command.env("TMPDIR", place.folder.path()).arg(threads.to_string()))?;
+        let machines = way.starter.iter().skip_while(|word| **word != "--local").nth(1).unwrap_or(&"1");
+        command.env("TMPDIR", place.folder.path()).env("MACHINES", machines);
+        let done = run(command.arg(threads.to_string()))?;
         let mut expected = format!("{name}: ok\n");
         for line in (0..threads * 50).filter(|_| name == "print") {
             expected += &format!("thread {:02} line {:02}\n", line / 50, line % 50);

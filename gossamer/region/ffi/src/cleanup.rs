@@ -1,0 +1,85 @@
+//! `pthread_cleanup_push` and `pthread_exit`: a thread that ends before its function does runs what it has pushed, the last first.
+//!
+//! In C each push is a place to jump to, from where the program runs the handler and calls `__pthread_unwind_next`. What C++ and
+//! `-fexceptions` make of it, destructors, is not run.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{c_int, c_void};
+
+use crate::real::real;
+use crate::side;
+
+thread_local! {
+    /// Where what is pushed can be jumped to.
+    static PUSHED: RefCell<Vec<usize>> = const { RefCell::new(vec![]) };
+    /// What the thread that ends returns.
+    static RESULT: Cell<usize> = const { Cell::new(0) };
+}
+
+fn pop() -> Option<usize> {
+    side::outside(|| PUSHED.with_borrow_mut(Vec::pop))
+}
+
+/// As the C library's macro `pthread_cleanup_push` calls it.
+///
+/// # Safety
+/// As there, here and at all other functions of this file.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __pthread_register_cancel(place: *mut c_void) {
+    if !side::is_in_program() {
+        return real!(__pthread_register_cancel: fn(*mut c_void) -> (), place);
+    }
+    let place = place.expose_provenance();
+    side::outside(move || PUSHED.with_borrow_mut(|pushed| pushed.push(place)));
+}
+
+/// As `pthread_cleanup_pop` calls it.
+///
+/// # Safety
+/// As [`__pthread_register_cancel`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __pthread_unregister_cancel(place: *mut c_void) {
+    match side::is_in_program() {
+        true => drop(pop()),
+        false => real!(__pthread_unregister_cancel: fn(*mut c_void) -> (), place),
+    }
+}
+
+/// As the macro calls it after a handler.
+///
+/// # Safety
+/// As [`__pthread_register_cancel`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __pthread_unwind_next(place: *mut c_void) -> ! {
+    if !side::is_in_program() {
+        real!(__pthread_unwind_next: fn(*mut c_void) -> (), place);
+        std::process::abort();
+    }
+    go_on()
+}
+
+/// Runs what is pushed; then the thread's function has ended.
+fn go_on() -> ! {
+    unsafe extern "C" {
+        fn siglongjmp(place: *mut c_void, value: c_int) -> !;
+    }
+    match pop() {
+        // SAFETY: the macro has left its place there, in a function of this thread that has not returned.
+        Some(place) => unsafe { siglongjmp(std::ptr::with_exposed_provenance_mut(place), 1) },
+        None => side::leave(RESULT.get()),
+    }
+}
+
+/// As the C library's.
+///
+/// # Safety
+/// As [`__pthread_register_cancel`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_exit(result: *mut c_void) -> ! {
+    if !side::is_in_program() {
+        real!(pthread_exit: fn(*mut c_void) -> (), result);
+        std::process::abort();
+    }
+    RESULT.set(result.expose_provenance());
+    go_on()
+}

@@ -1,0 +1,118 @@
+//! Where the program's memory is, laid out by machine 0 before `main`, at the same addresses on all machines.
+//!
+//! Automatic: variables and heap become regions, at the addresses that they have anyway. Explicit: each machine has variables and heap of its own,
+//! and what the program names becomes a region (`named.rs`). In both ways our own table is a region.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use gossamer_region::link::{address, over};
+use gossamer_region::{Error, Region};
+
+use crate::map::map_here;
+use crate::table::{self, Layout, Table, table};
+use crate::{copy, globals, report, side, start, threads};
+
+/// Bytes of the heap, unless it is 64 GiB.
+const BYTES: &str = "GOSSAMER_REGION_BYTES";
+const HEAP_BYTES: usize = 64 << 30;
+/// Where a heap of each machine's own may begin: neither the system nor regions choose addresses there.
+const HEAPS: Range<usize> = 0x1000_0000_0000..0x1800_0000_0000;
+const HEAPS_STEP: usize = 0x0080_0000_0000;
+
+fn ended(doing: &str, error: Error) -> ! {
+    gossamer::link::end(&format!("{doing} cannot be shared by the machines: {error}"))
+}
+
+/// In the first fiber: lays it out.
+pub(crate) fn lay_out(is_explicit: bool) {
+    let asked = std::env::var(BYTES).ok().map(|text| {
+        let bytes = text.parse().ok().filter(|bytes| *bytes >= 64 << 20);
+        bytes.unwrap_or_else(|| gossamer::link::end(&format!("{BYTES}={text}: bytes, at least 67108864")))
+    });
+    let heap_bytes = asked.unwrap_or(HEAP_BYTES);
+    let mark = start::marks();
+    for machine in 0..side::machines() {
+        if !side::from_worker(machine, move || mark == start::marks()) {
+            gossamer::link::end(&format!(
+                "machine {machine} has the program or its libraries at other addresses than machine 0: all need the same files"
+            ));
+        }
+    }
+    let table = Region::new(size_of::<Table>()).unwrap_or_else(|error| ended("what machines tell each other", error));
+    let heap = match is_explicit {
+        true => (heaps_of_their_own(heap_bytes), heap_bytes),
+        false => share_all(heap_bytes),
+    };
+    let layout = Layout { table: address(&table), heap, is_explicit };
+    for machine in 0..side::machines() {
+        side::from_worker(machine, move || table::begin(layout, globals::pages()));
+    }
+    report::note(table);
+    copy::begin();
+    let hosts = gossamer::rack().machines().iter().map(|machine| &machine.host).collect::<BTreeSet<_>>();
+    // Machines of one host share its processors.
+    let processors = threads::note_processors() * hosts.len() as u32;
+    self::table().processors.store(processors, Ordering::SeqCst);
+}
+
+/// Puts the program's variables and a heap into regions; where the heap is.
+fn share_all(heap_bytes: usize) -> (usize, usize) {
+    let heap = Region::new(heap_bytes).unwrap_or_else(|error| ended("the heap", error));
+    for pages in globals::pages() {
+        let start = std::ptr::with_exposed_provenance_mut::<u8>(pages.start);
+        // SAFETY: the program's variables; nothing of the program runs yet.
+        let before = unsafe { std::slice::from_raw_parts(start, pages.len()) }.to_vec();
+        report::note(over(pages).unwrap_or_else(|error| ended("the program's variables", error)));
+        // SAFETY: the same addresses, which are a region now.
+        unsafe { std::ptr::copy_nonoverlapping(before.as_ptr(), start, before.len()) };
+    }
+    let found = (address(&heap), heap.bytes());
+    report::note(heap);
+    found
+}
+
+/// Has each machine have a heap of its own, at the same address; which one.
+fn heaps_of_their_own(bytes: usize) -> usize {
+    let machines = side::machines();
+    let failed = |machine: u16, errno: i32| -> ! {
+        let why = std::io::Error::from_raw_os_error(errno);
+        gossamer::link::end(&format!(
+            "machine {machine} has no {bytes} bytes for the heap: {why}; ask for less with {BYTES}"
+        ))
+    };
+    for address in HEAPS.step_by(HEAPS_STEP) {
+        let taken = (0..machines).find(|machine| match side::from_worker(*machine, move || reserve(address, bytes)) {
+            0 => false,
+            libc::EEXIST => true,
+            errno => failed(*machine, errno),
+        });
+        let Some(taken) = taken else { return address };
+        (0..taken).for_each(|machine| side::from_worker(machine, move || give_back(address, bytes)));
+    }
+    gossamer::link::end(&format!("no address is free for a heap of {bytes} bytes on all machines"))
+}
+
+/// Maps memory at an address where nothing is: 0, or the system's error.
+fn reserve(address: usize, bytes: usize) -> i32 {
+    let (protection, flags) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE,
+    );
+    // SAFETY: a new mapping that replaces none.
+    let found = unsafe { map_here(std::ptr::without_provenance_mut(address), bytes, protection, flags, -1, 0) };
+    if found == libc::MAP_FAILED {
+        return std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::ENOMEM);
+    }
+    if found.expose_provenance() != address {
+        give_back(found.addr(), bytes); // an old kernel takes the address for a wish
+        return libc::EEXIST;
+    }
+    0
+}
+
+fn give_back(address: usize, bytes: usize) {
+    // SAFETY: `reserve` has mapped it, and nobody was told of it. If it fails, addresses are lost.
+    unsafe { libc::syscall(libc::SYS_munmap, address, bytes) };
+}

@@ -1,0 +1,105 @@
+//! `gsm_region_share`: what the program names is shared by its machines from then on.
+
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+
+use gossamer_region::link::over;
+
+use crate::copy::Changing;
+use crate::{report, side, table};
+
+const PAGE_BYTES: usize = 4096;
+
+/// Shares whole pages. 0, or an errno, with the cause and the cure on standard error.
+pub(crate) extern "C" fn share(at: *mut c_void, bytes: usize) -> c_int {
+    let start = at.expose_provenance();
+    match checked(start, bytes).and_then(share_range) {
+        Ok(()) => 0,
+        Err((errno, cause)) => {
+            side::outside(|| eprintln!("gossamer: gsm_region_share({at:p}, {bytes}): {cause} (docs/region.md)"));
+            errno
+        }
+    }
+}
+
+/// An errno, and what is wrong with what cure.
+type Refused = (c_int, &'static str);
+
+fn checked(start: usize, bytes: usize) -> Result<Range<usize>, Refused> {
+    let end = start.checked_add(bytes);
+    match end {
+        _ if !start.is_multiple_of(PAGE_BYTES) => Err((
+            libc::EINVAL,
+            "it does not begin on a page: get the memory by mmap or aligned_alloc(4096, ...), or declare the variable with _Alignas(4096)",
+        )),
+        _ if bytes == 0 || !bytes.is_multiple_of(PAGE_BYTES) => {
+            Err((libc::EINVAL, "whole pages can be shared: make the length a multiple of 4096, and not 0"))
+        }
+        None => Err((libc::EINVAL, "it is longer than the addresses that there are")),
+        Some(end) => Ok(start..end),
+    }
+}
+
+const FOREIGN: Refused = (
+    libc::EFAULT,
+    "it is not all memory of the program: share memory from malloc, aligned_alloc or mmap, or variables of the program itself, not of its \
+     libraries",
+);
+
+fn share_range(range: Range<usize>) -> Result<(), Refused> {
+    if !table::is_explicit() {
+        let pages = || range.clone().step_by(PAGE_BYTES);
+        return if pages().all(table::is_shared) { Ok(()) } else { Err(FOREIGN) };
+    }
+    let (heap, heap_bytes) = table::heap();
+    let is_within = |all: &Range<usize>| all.start <= range.start && range.end <= all.end;
+    if !is_within(&(heap..heap + heap_bytes)) && !table::variables().iter().any(is_within) {
+        return Err(FOREIGN);
+    }
+    let _changing = Changing::begin();
+    let named = side::outside(table::named);
+    let shared = named.iter().map(|other| range.end.min(other.end).saturating_sub(range.start.max(other.start))).sum();
+    side::outside(move || drop(named));
+    match shared {
+        0_usize => side::outside(|| make_region(range)),
+        all if all == range.len() => return Ok(()),
+        _ => {
+            return Err((
+                libc::EEXIST,
+                "a part of it is shared already: share each page once, or the same range again",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The range is the same as before for the calling machine, and from now on for all.
+fn make_region(range: Range<usize>) {
+    let before = contents(&range);
+    let (start, end) = (range.start, range.end);
+    side::at(side::own_machine(), move || match over(start..end) {
+        // Its pages are gone by now, perhaps.
+        Err(error) => gossamer::link::end(&format!("memory at {start:#x} cannot be shared by the machines: {error}")),
+        Ok(region) => side::from_worker(0, move || report::note(region)),
+    });
+    for (page, bytes) in before {
+        // SAFETY: a page of the region, which has the place of what the caller had there.
+        unsafe { std::ptr::with_exposed_provenance_mut::<[u8; PAGE_BYTES]>(page).write(bytes) };
+    }
+    for machine in 0..side::machines() {
+        side::at(machine, move || table::note_named(start..end));
+    }
+}
+
+/// The pages of a range that are not all zero.
+fn contents(range: &Range<usize>) -> Vec<(usize, [u8; PAGE_BYTES])> {
+    let mut found = vec![];
+    for page in range.clone().step_by(PAGE_BYTES) {
+        // SAFETY: memory of the program, that its threads leave alone while it is shared.
+        let bytes = unsafe { &*std::ptr::with_exposed_provenance::<[u8; PAGE_BYTES]>(page) };
+        if *bytes != [0; PAGE_BYTES] {
+            found.push((page, *bytes));
+        }
+    }
+    found
+}
