@@ -3,6 +3,7 @@
 //!
 //! What this machine lacks is said and counts as ignored.
 
+mod killed;
 mod oracle;
 mod told;
 mod wrong;
@@ -182,11 +183,12 @@ fn trials(place: &Arc<Place>, cannot_share: Option<&str>) -> Vec<Trial> {
         let test = move || pthreads(&here, way, "named");
         trials.push(Trial::test(format!("{}::named", way.name), test).with_ignored_flag(ignored));
     }
-    let on_two: [(&str, Test); 4] = [
+    let on_two: [(&str, Test); 5] = [
         ("two_machines::refused", refused),
         ("two_machines::many_threads", many_threads),
         ("two_machines::hottest_page_is_named", told::hottest_page_is_named),
         ("two_machines::barriers_send_one_message_a_machine", told::barriers_send_one_message_a_machine),
+        ("two_machines::a_machine_killed_amid_faults", killed::amid_faults),
     ];
     for (name, test) in on_two {
         let here = Arc::clone(place);
