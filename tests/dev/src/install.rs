@@ -1,4 +1,5 @@
-//! `cargo dev install`: the C API's header, libraries, pkg-config file and suppressions for valgrind, in a folder of their own.
+//! `cargo dev install`: the C API's header, libraries, pkg-config file and suppressions for valgrind, in a folder of their own; with
+//! `--region` also what threaded C programs run on several machines with.
 //!
 //! Here: what is built and where it goes. Not here: the library (`trust/ffi`), or whether C programs work with it
 //! (`trust/ffi/tests/programs.rs`).
@@ -24,6 +25,9 @@ pub struct Install {
     /// Builds without optimisation
     #[arg(long)]
     debug: bool,
+    /// Also gossamer-launch, and what it has threaded C programs load (gossamer_region.h)
+    #[arg(long)]
+    region: bool,
 }
 
 /// What a program that takes in the static library needs besides (`rustc --print native-static-libs`).
@@ -58,8 +62,31 @@ pub fn install(context: &Context, install: &Install) -> anyhow::Result<Verdict> 
     }
     let pc = lib.join("pkgconfig/trust.pc");
     fs::write(&pc, pkg_config()).with_context(|| format!("cannot write {}", pc.display()))?;
+    if install.region {
+        let built = install_region(context, profile, &prefix)?;
+        if built.state != State::Passed {
+            return Ok(built);
+        }
+    }
     println!("installed trust {} in {}", env!("CARGO_PKG_VERSION"), prefix.display());
     Ok(Verdict::passed())
+}
+
+/// The launcher, the library that it finds beside itself, in `lib`, and the header.
+fn install_region(context: &Context, profile: &str, prefix: &Path) -> anyhow::Result<Verdict> {
+    let packages = ["build", "--package", "gossamer-daemon", "--package", "gossamer-region-ffi", "--profile", profile];
+    let built = context.cargo(&packages).check()?;
+    if built.state != State::Passed {
+        return Ok(built);
+    }
+    let bin = prefix.join("bin");
+    fs::create_dir_all(&bin).with_context(|| format!("cannot create {}", bin.display()))?;
+    let target = context.target.join(if profile == "dev" { "debug" } else { profile });
+    copy(&target.join("gossamer-launch"), &bin.join("gossamer-launch"))?;
+    copy(&target.join("libgossamer_region_c.so"), &prefix.join("lib/libgossamer_region_c.so"))?;
+    let header = "gossamer_region.h";
+    copy(&context.root.join("gossamer/region/ffi/include").join(header), &prefix.join("include").join(header))?;
+    Ok(built)
 }
 
 fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
