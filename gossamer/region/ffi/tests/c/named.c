@@ -1,5 +1,6 @@
 /* named: what gsm_region_share names is one memory of all threads, and all else is copied to a machine once, with the first thread
- * that goes to it. As one process everything is shared, so what is looked at differs: MACHINES is in the environment. */
+ * that goes to it. As one process, and where machines share all, what is looked at differs: MACHINES in the environment says how many have memory of
+ * their own. */
 #include "verdict.h"
 
 #include <sys/mman.h>

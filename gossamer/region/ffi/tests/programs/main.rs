@@ -183,6 +183,9 @@ fn trials(place: &Arc<Place>, cannot_share: Option<&str>) -> Vec<Trial> {
         let test = move || pthreads(&here, way, "named");
         trials.push(Trial::test(format!("{}::named", way.name), test).with_ignored_flag(ignored));
     }
+    let here = Arc::clone(place);
+    let test = move || pthreads(&here, explicit("named", HEADER, TWO), "named");
+    trials.push(Trial::test("two_machines::named", test).with_ignored_flag(lacks(&LAUNCH) || lacks(&"gcc")));
     let on_two: [(&str, Test); 5] = [
         ("two_machines::refused", refused),
         ("two_machines::many_threads", many_threads),
@@ -310,7 +313,9 @@ fn pthreads(place: &Place, way: Way, name: &str) -> Result<(), Failed> {
     let built = build(place, way, &place.root.join("gossamer/region/ffi/tests/c").join(format!("{name}.c")))?;
     for threads in [2, 5] {
         let mut command = start(place, way.starter, &built);
-        let machines = way.starter.iter().skip_while(|word| **word != "--local").nth(1).unwrap_or(&"1");
+        // Those that share what is named only.
+        let local = way.starter.iter().skip_while(|word| **word != "--local").nth(1);
+        let machines = local.filter(|_| way.starter.contains(&"explicit")).unwrap_or(&"1");
         command.env("TMPDIR", place.folder.path()).env("MACHINES", machines);
         let done = run(command.arg(threads.to_string()))?;
         let mut expected = format!("{name}: ok\n");
