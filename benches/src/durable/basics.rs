@@ -1,4 +1,5 @@
-//! What single operations in a transaction cost: table 5 of Corundum's paper, whose figures on memory stand beside ours.
+//! What single operations in a transaction cost: table 5 of Corundum's paper, whose figures on memory stand beside ours, and those of Corundum
+//! itself where it can be made (`corundum.rs`).
 //!
 //! Each figure is the time of whole transactions of a thousand such operations, from the call to the answer that they are on disk (here a file
 //! system that is memory), by the number of operations. The paper's machine was another one, so this compares orders of magnitude.
@@ -36,6 +37,8 @@ pub struct Basic {
     pub ns: f64,
     /// In the paper, on memory.
     pub paper_ns: f64,
+    /// By Corundum here, where it can be made.
+    pub corundum_ns: Option<f64>,
 }
 
 /// Makes `$before` and then `$work` a transaction each, again and again; nanoseconds of each of the operations in `$work`.
@@ -69,7 +72,7 @@ pub fn basics(folder: &Path) -> Result<Vec<Basic>> {
         clones: PVec::of((0..OPS).map(|_| None), tx),
     })?;
     let mut all = Vec::new();
-    let mut note = |what, paper_ns, ns| all.push(Basic { what, ns, paper_ns });
+    let mut note = |what, paper_ns, ns| all.push(Basic { what, ns, paper_ns, corundum_ns: None });
     let first = timed!(pool, |root, tx| (), root.lines.iter_mut().for_each(|line| line[0] += 1));
     note("change 8 bytes of a line for the first time", 235.0, first);
     let again = timed!(pool, |root, tx| (), {

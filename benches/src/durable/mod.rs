@@ -1,16 +1,20 @@
 //! `durable`: puts that are acknowledged when they are on disk, one and 4,096 outstanding: a durable trust beside a bare loop of `pwrite` and
-//! `fdatasync`, LMDB, redb, fjall, SQLite and libpmemobj, on one file system. Then what it costs beside the disk.
+//! `fdatasync`, LMDB, redb, fjall, SQLite, RocksDB and libpmemobj, on one file system. Then what it costs beside the disk.
 //!
-//! The other stores need the feature `stores`; without it they are SKIPPED. Every run is verified: it is opened again, and the last puts of each
+//! The first four stores need the feature `stores`, RocksDB and libpmemobj their packages, Corundum a compiler of its time;
+//! without it they are SKIPPED. Every run is verified: it is opened again, and the last puts of each
 //! client are there.
 
 mod bare;
 mod basics;
+mod corundum;
+mod foreign;
 #[cfg(feature = "stores")]
 mod lmdb;
 mod own;
 mod pmem;
 mod puts;
+mod rocks;
 #[cfg(feature = "stores")]
 mod stores;
 mod structures;
@@ -33,9 +37,11 @@ use crate::{
 };
 use bare::Bare;
 use basics::{Basic, basics};
+use corundum::Corundum;
 use own::Own;
 use pmem::Pmem;
 use puts::{Contender, Work, verified};
+use rocks::Rocks;
 use structures::Rates;
 
 /// Memory as a file system.
@@ -46,6 +52,9 @@ const OWN: &str = "trust-durable";
 const FIBERS: &str = "trust-durable-fibers";
 const BARE: &str = "bare-loop";
 const PMEM: &str = "libpmemobj";
+const ROCKS: &str = "rocksdb";
+/// Threads of RocksDB, whose best counts.
+const ROCKS_THREADS: [u64; 3] = [64, 512, 2048];
 
 /// Options of `durable`.
 #[derive(Clone, Debug, Args, Serialize)]
@@ -120,6 +129,7 @@ pub fn command(mut options: DurableBench) -> Result<()> {
         let (bare, own, fibers) = (Bare::default(), Own::Callbacks, Own::Fibers);
         let stores = others(1, &options.only, &mut skipped)?;
         let gathered = others(BY_HAND, &options.only, &mut skipped)?;
+        let rocks = rockses(&options, &mut skipped)?;
         let pmem = skipped.sort(PMEM, Pmem::prepare()?);
         let time = Duration::from_millis(options.timed.millis);
         let work = |outstanding| Work { outstanding, time };
@@ -137,6 +147,7 @@ pub fn command(mut options: DurableBench) -> Result<()> {
             }
             all.extend(stores.iter().map(|store| entry(group, &**store, outstanding)));
         }
+        all.extend(rocks.iter().map(|(group, rocks)| entry(group, rocks, rocks.outstanding())));
         // It has one put under way at a time.
         all.extend(pmem.iter().map(|pmem| entry(ALONE, pmem, 1)));
         all.extend(gathered.iter().map(|store| entry(GATHERED, &**store, BY_HAND)));
@@ -147,13 +158,30 @@ pub fn command(mut options: DurableBench) -> Result<()> {
         let structures =
             rounds.map(|_| structures::round(place, time, entries, pmem.as_ref())).collect::<Result<Vec<_>>>()?;
         let folder = tempfile::tempdir_in(place)?;
-        (series, structures, basics(folder.path())?)
+        let mut basics = basics(&folder.path().join("pool"))?;
+        if let Some(corundum) = skipped.sort("corundum", Corundum::prepare()?) {
+            corundum.add_to(&mut basics, folder.path())?;
+        }
+        (series, structures, basics)
     };
     print(&series, &structures, &basics);
     let targets = targets(&series, &structures, &basics);
     let json = options.timed.comparison.json.clone();
     let measured = Measured { series, structures, basics, skipped };
     conclude("durable", &machine, &options, measured, targets, json.as_deref(), options.timed.strict)
+}
+
+/// RocksDB in each group, if it is wanted and there.
+fn rockses(options: &DurableBench, skipped: &mut Skipped) -> Result<Vec<(&'static str, Rocks)>> {
+    if !options.only.is_empty() && options.only.iter().all(|name| name != ROCKS) {
+        return Ok(Vec::new());
+    }
+    let Some(program) = skipped.sort(ROCKS, rocks::prepare()?) else { return Ok(Vec::new()) };
+    let threads = ROCKS_THREADS.map(|threads| if options.timed.comparison.smoke { threads / 64 + 1 } else { threads });
+    let many = threads.map(|threads| (MANY, Rocks::threads(&program, threads)));
+    let mut all = vec![(ALONE, Rocks::threads(&program, 1)), (GATHERED, Rocks::gathered(&program, BY_HAND))];
+    all.extend(many);
+    Ok(all)
 }
 
 fn failed(parent: &Path) -> String {
@@ -164,7 +192,10 @@ fn failed(parent: &Path) -> String {
 #[cfg(feature = "stores")]
 fn others(batch: u64, only: &[String], _: &mut Skipped) -> Result<Vec<Box<dyn Contender>>> {
     let suffix = if batch == 1 { String::new() } else { format!("-{batch}") };
-    let names: Vec<String> = only.iter().map(|name| format!("{name}{suffix}")).collect();
+    let names: Vec<String> = only.iter().filter(|name| *name != ROCKS).map(|name| format!("{name}{suffix}")).collect();
+    if names.is_empty() && !only.is_empty() {
+        return Ok(Vec::new());
+    }
     crate::rounds::chosen("store", stores::all(batch), |store| store.name(), &names)
 }
 
@@ -174,7 +205,7 @@ fn others(_: u64, only: &[String], skipped: &mut Skipped) -> Result<Vec<Box<dyn 
     for name in ["lmdb", "redb", "fjall", "sqlite"] {
         skipped.sort::<()>(name, Err(why.to_owned()));
     }
-    ensure!(only.is_empty(), "--only: {why}");
+    ensure!(only.iter().all(|name| name == ROCKS), "--only: {why}");
     Ok(Vec::new())
 }
 
@@ -239,9 +270,10 @@ fn print(series: &[Series], structures: &[Rates], basics: &[Basic]) {
     for (what, rate) in RATES {
         println!("{what:<34} {:>12.3}", median(&structures.iter().map(rate).collect::<Vec<_>>()));
     }
-    println!("\nin a transaction, in memory                        ns    Corundum's paper");
-    for Basic { what, ns, paper_ns } in basics {
-        println!("{what:<44} {ns:>9.1} {paper_ns:>12.1}");
+    println!("\nin a transaction, in memory                        ns     Corundum    its paper");
+    for Basic { what, ns, paper_ns, corundum_ns } in basics {
+        let here = corundum_ns.map_or("-".to_owned(), |ns| format!("{ns:.1}"));
+        println!("{what:<44} {ns:>9.1} {here:>12} {paper_ns:>12.1}");
     }
 }
 
@@ -294,9 +326,9 @@ fn targets(series: &[Series], structures: &[Rates], basics: &[Basic]) -> Vec<Ver
             middle(|rates| rates.adds_durable / rates.adds_plain),
         ),
         verdict_at_least(
-            "in a transaction: the least of the paper's times over ours",
+            "in a transaction: the least of Corundum's times over ours (the paper's where it is not here)",
             3.0,
-            basics.iter().map(|basic| basic.paper_ns / basic.ns.max(0.1)).reduce(f64::min),
+            basics.iter().map(|basic| basic.corundum_ns.unwrap_or(basic.paper_ns) / basic.ns.max(0.1)).reduce(f64::min),
         ),
         verdict_at_least("many outstanding: rate over libpmemobj's on the disk", 100.0, ratio(many, rate(ALONE, PMEM))),
         verdict_at_least(

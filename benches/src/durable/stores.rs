@@ -1,7 +1,7 @@
 //! The stores that it is compared with (feature `stores`): each put, or so many together, a transaction that is synced before the next.
 //!
 //! One thread commits one after the other: LMDB, redb and SQLite have one writer at a time, and fjall one journal, so more of them
-//! would wait for each other. RocksDB is left out: its library takes longer to build than all the rest.
+//! would wait for each other.
 
 use std::path::Path;
 use std::time::Instant;
