@@ -5,8 +5,8 @@ use std::ops::Range;
 use gossamer::Trust;
 use gossamer_heap::{Global, Shared};
 
+use super::generated::Generated;
 use super::query::{Answer, Chunk, Group, Memory, PARTS, Partial, merge, query};
-use super::source::Generated;
 use crate::heaps::own::Slice;
 use crate::heaps::spread::{Reader, Spread};
 use crate::progress::Count;

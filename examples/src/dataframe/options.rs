@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
-use super::source::{Columns, Generated};
+use super::generated::Generated;
+use super::source::Columns;
 use crate::heaps::options::{Common, STATUS_HELP};
 
 /// Filters, groups and joins the rows of a table whose columns are objects of the heap, by all workers of several processes.

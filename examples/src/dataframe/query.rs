@@ -4,12 +4,11 @@ use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
+use super::generated::NO_LABEL;
 use crate::heaps::own::{Own, Slice};
 
 /// By key: groups of a chunk are dealt to so many parts.
 pub const PARTS: usize = 32;
-/// The label of a key that has none.
-pub const NO_LABEL: u32 = u32::MAX;
 
 /// Who owns columns and groups: `Global` or `Box`.
 pub trait Memory: Sized + 'static {

@@ -1,43 +1,12 @@
-//! The rows, generated or from CSV. Texts are coded: a number for each that there is.
+//! The rows from CSV. Texts are coded: a number for each that there is.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use graph::random::mix;
 
-use super::query::NO_LABEL;
-
-/// A table to generate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Generated {
-    /// How many rows.
-    pub rows: u64,
-    /// How many keys; about one of sixteen has no label.
-    pub keys: u32,
-    /// How many labels.
-    pub labels: u32,
-    /// Of the values.
-    pub seed: u64,
-}
-
-impl Generated {
-    /// The key and the value of a row; values are from 0 to 999.99.
-    pub fn row(self, row: u64) -> (u32, f64) {
-        let random = mix(self.seed ^ mix(row));
-        ((random % u64::from(self.keys)) as u32, (mix(random) % 100_000) as f64 / 100.0)
-    }
-
-    /// The label of each key.
-    pub fn labels(self) -> Vec<u32> {
-        let label = |key: u32| {
-            let random = mix(u64::from(key) ^ self.seed << 32);
-            if random.is_multiple_of(16) { NO_LABEL } else { (random / 16 % u64::from(self.labels)) as u32 }
-        };
-        (0..self.keys).map(label).collect()
-    }
-}
+use super::generated::NO_LABEL;
 
 /// Which columns of CSV files.
 #[derive(Clone, Copy, Debug)]

@@ -18,7 +18,11 @@ use crate::progress::{self, Meter};
 
 /// Runs `heap-kv` with the arguments of this process.
 pub fn main() -> ExitCode {
-    let options = Options::parse(); // exits with status 2 and the usage where they are wrong
+    run_with(Options::parse()) // exits with status 2 and the usage where they are wrong
+}
+
+/// Runs it with these options, which are those among the arguments of this process.
+pub fn run_with(options: Options) -> ExitCode {
     note_cores();
     let (program, rack) = (Program("heap-kv"), options.common.rack.clone());
     program.end(machines::run(program, &rack, machine_args(), move || run(&options)))

@@ -7,7 +7,7 @@ use gossamer::{NoRef, Place, Trust};
 use gossamer_heap::{Global, Shared, slice};
 
 use super::state::{Addresses, Graph, Names, Posts, Timelines, Users};
-use super::world::{Answer, Request, View, World, parse, shorten, shortened};
+use super::world::{Answer, Request, View, World, parse, readers, shorten, shortened};
 
 /// A post. All of it is in the heap, in pieces that different services have made.
 pub struct Post {
@@ -163,14 +163,6 @@ impl Services {
         let found = |&id| self.post_storage.apply(move |posts| posts.find(id)); // it is here
         Global::from(ids.read().iter().filter_map(found).collect::<Vec<_>>())
     }
-}
-
-/// Who finds a post on the home timeline: followers of its author, and those whom it mentions.
-pub fn readers(followers: &[u32], mentioned: &[u32]) -> Vec<u32> {
-    let mut all = [followers, mentioned].concat();
-    all.sort_unstable();
-    all.dedup();
-    all
 }
 
 fn user_mention(known: &Trust<Names>, names: &Global<[Global<str>]>) -> Global<[u32]> {

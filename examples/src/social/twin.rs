@@ -4,9 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::services::readers;
 use super::state::{Addresses, Graph, Names, Posts, Timelines, Users};
-use super::world::{Answer, ROUND, Request, View, World, parse, shorten, shortened};
+use super::world::{Answer, ROUND, Request, View, World, parse, readers, shorten, shortened};
 use crate::heaps::twin;
 
 struct Post {

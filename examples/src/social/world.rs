@@ -108,6 +108,14 @@ pub fn shortened(text: &str, short: &[u64]) -> String {
     text.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
+/// Who finds a post on the home timeline: followers of its author, and those whom it mentions.
+pub fn readers(followers: &[u32], mentioned: &[u32]) -> Vec<u32> {
+    let mut all = [followers, mentioned].concat();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
 /// A post, as who reads it has it.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
