@@ -2,7 +2,9 @@
 //!
 //! Invariants
 //! - B1 A base that is not null is that of a mapping which stays until the process ends: whoever forgets a guard has a reference for ever.
-//! - B2 All machines reckon the same for each: so many bytes for each partition, in the order of the workers.
+//! - B2 A base is not where the partition begins, but less by the place's number where that stands in the shifted name, so that the sum of both is the address.
+//!   It is never null: the lower 48 bits are those of an address.
+//! - B3 All machines reckon the same for each: so many bytes for each partition, in the order of the workers.
 
 use std::ptr;
 use std::sync::OnceLock;
@@ -12,6 +14,7 @@ use comm::{SHARE_BYTES_MAX, SHARE_UNIT_BYTES};
 use gossamer::{Place, Transport, link};
 
 use crate::name::{At, PLACES_MAX};
+use crate::partition::memory;
 
 /// By place. It takes memory where it is used only.
 static BASES: [AtomicPtr<u8>; PLACES_MAX] = [const { AtomicPtr::new(ptr::null_mut()) }; PLACES_MAX];
@@ -56,7 +59,7 @@ pub(crate) fn offset_in_share(at: At) -> usize {
 pub(crate) fn known(at: At) -> Option<*mut u8> {
     // Acquire, pairs with the Release in `find`: the mapping is there.
     let base = BASES[at.place() as usize & (PLACES_MAX - 1)].load(Ordering::Acquire);
-    if base.is_null() { None } else { Some(base.wrapping_add(at.offset())) }
+    if base.is_null() { None } else { Some(base.wrapping_add(at.shifted())) } // B2
 }
 
 /// As `known`, mapping the partition if that can be done.
@@ -65,6 +68,18 @@ pub(crate) fn find(at: At) -> Option<*mut u8> {
         return Some(known);
     }
     let place = places()[at.place() as usize];
+    let offset = usize::from(place.worker) * partition_bytes(place.machine);
+    let start = match memory::own() {
+        Some(own) => own,
+        None => of_share(place)?,
+    };
+    let start = start.wrapping_add(offset);
+    BASES[at.place() as usize].store(start.wrapping_sub(At::new(at.place(), 0).shifted()), Ordering::Release); // B2
+    known(at)
+}
+
+/// Where the partitions of the machine of that place begin, if its share can be mapped here.
+fn of_share(place: Place) -> Option<*mut u8> {
     match gossamer::rack().machines()[usize::from(place.machine)].transport {
         Transport::Here | Transport::Shm => {}
         _ => return None,
@@ -73,9 +88,8 @@ pub(crate) fn find(at: At) -> Option<*mut u8> {
         Ok(share) => share?,
         Err(error) => panic!("the heap of machine {} cannot be mapped: {error}", place.machine),
     };
-    let offset = usize::from(place.worker) * partition_bytes(place.machine);
-    let base = share.words().as_ptr().cast::<u8>().cast_mut().wrapping_add(offset);
+    let start = share.words().as_ptr().cast::<u8>().cast_mut();
+    memory::ask_for_huge_pages(start, share.bytes());
     std::mem::forget(share); // B1
-    BASES[at.place() as usize].store(base, Ordering::Release);
-    known(at)
+    Some(start)
 }

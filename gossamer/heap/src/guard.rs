@@ -14,9 +14,27 @@ use crate::copies::Pin;
 /// It stays on its thread. Forgotten, it keeps a copy for as long as the process lives, and does no other harm.
 pub struct Ref<'a, T: ?Sized> {
     object: NonNull<T>,
-    /// None in place.
-    pin: Option<Pin>,
+    pin: Kept,
     owner: PhantomData<(&'a T, *const ())>,
+}
+
+/// The copy that is read; none in place, which costs a comparison.
+struct Kept(Option<Pin>);
+
+impl Drop for Kept {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(pin) = self.0.take() {
+            unpin(pin);
+        }
+    }
+}
+
+/// Out of the way of reads in place.
+#[cold]
+#[inline(never)]
+fn unpin(pin: Pin) {
+    drop(pin);
 }
 
 impl<'a, T: ?Sized> Ref<'a, T> {
@@ -25,7 +43,7 @@ impl<'a, T: ?Sized> Ref<'a, T> {
     #[inline(always)]
     pub(crate) unsafe fn new(object: *mut T, pin: Option<Pin>) -> Self {
         // SAFETY: objects are not at null.
-        Ref { object: unsafe { NonNull::new_unchecked(object) }, pin, owner: PhantomData }
+        Ref { object: unsafe { NonNull::new_unchecked(object) }, pin: Kept(pin), owner: PhantomData }
     }
 
     /// A guard of a part of it.

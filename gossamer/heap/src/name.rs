@@ -36,6 +36,12 @@ impl At {
     pub(crate) fn offset(self) -> usize {
         (self.0 & ((1 << OFFSET_BITS) - 1)) as usize * GRAIN
     }
+
+    /// The offset in bytes, with what is left of the place's number above it.
+    #[inline(always)]
+    pub(crate) fn shifted(self) -> usize {
+        (self.0 << GRAIN.trailing_zeros()) as usize
+    }
 }
 
 impl fmt::Debug for At {
@@ -63,6 +69,7 @@ mod tests {
         for (place, offset) in [(0, 0), (1, 16), (PLACES_MAX as u32 - 2, PARTITION_BYTES_MAX - 16)] {
             let at = At::new(place, offset);
             assert_eq!((at.place(), at.offset()), (place, offset));
+            assert_eq!(at.shifted() - At::new(place, 0).shifted(), offset);
             assert_ne!(at, At::NOWHERE);
         }
         assert_eq!(At::NOWHERE.place() as usize, PLACES_MAX - 1);

@@ -5,9 +5,9 @@
 use super::{Global, check_may_wait};
 use crate::copies::{self, Pin};
 use crate::guard::Ref;
-use crate::here;
 use crate::object::Object;
 use crate::portable::Portable;
+use crate::{bases, here};
 
 impl<T: ?Sized + Object + Portable> Global<T> {
     /// Reads the object: in place where it is mapped, else in this machine's copy of it, which is fetched by one read if there is none. Nothing moves, and
@@ -20,20 +20,24 @@ impl<T: ?Sized + Object + Portable> Global<T> {
     /// Example: at the [type](Self). Source: DRust, algorithm 2.
     #[inline]
     pub fn read(&self) -> Ref<'_, T> {
-        match self.mapped() {
-            // SAFETY: it is lent, so it stays there and is not written.
-            Some(object) => unsafe { Ref::new(object, None) },
+        let (address, pin) = match bases::known(self.name.at) {
+            Some(address) => (address, None),
             None => self.read_far(),
-        }
+        };
+        // SAFETY: it is lent, so where it is mapped it stays and is not written; a copy is of the object, whole, and does not change.
+        unsafe { Ref::new(T::at(address, self.meta), pin) }
     }
 
+    /// Where the object or a copy of it is. An address and no guard, since these two are returned in registers.
     #[cold]
     #[inline(never)]
-    fn read_far(&self) -> Ref<'_, T> {
+    fn read_far(&self) -> (*mut u8, Option<Pin>) {
         match self.find() {
-            // SAFETY: as in `read`.
-            Some(object) => unsafe { Ref::new(object, None) },
-            None => self.of_copy(self.fetched("read")),
+            Some(object) => (object.cast(), None),
+            None => {
+                let pin = self.fetched("read");
+                (pin.address(), Some(pin))
+            }
         }
     }
 

@@ -11,6 +11,7 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod classes;
+pub(crate) mod memory;
 mod runs;
 
 use std::alloc::Layout;
@@ -19,9 +20,6 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::ptr;
 
-use comm::SHARE_UNIT_BYTES as UNIT;
-use gossamer::link;
-
 use crate::bases;
 use crate::error::Error;
 use crate::here;
@@ -29,6 +27,7 @@ use crate::limit;
 use crate::name::{At, Name, Version};
 use crate::stats::{self, Counters};
 use classes::{CLASSES, bytes_of, class_of};
+use comm::SHARE_UNIT_BYTES as UNIT;
 use runs::Runs;
 
 /// Units that are taken from the system at once, for small objects.
@@ -40,7 +39,7 @@ const UNITS_GIVEN_BACK: usize = 64;
 pub(crate) struct Partition {
     place: u32,
     base: *mut u8,
-    /// Where it begins in the share.
+    /// Where it begins among those of its machine.
     start: usize,
     /// The version of the next object.
     next: Cell<Version>,
@@ -89,8 +88,8 @@ fn make() -> &'static Partition {
     let own = gossamer::here();
     let place = bases::number_of(own);
     here::is_worker();
-    share();
-    let base = bases::find(At::new(place, 0)).unwrap_or_else(|| unreachable!("an own share is mapped"));
+    open();
+    let base = bases::find(At::new(place, 0)).unwrap_or_else(|| unreachable!("an own partition is mapped"));
     let bytes = bases::partition_bytes(own.machine);
     // It stays for as long as the process: guards may be forgotten.
     let own: &'static Partition = Box::leak(Box::new(Partition {
@@ -107,11 +106,10 @@ fn make() -> &'static Partition {
     own
 }
 
-/// Opens the share of this machine, once.
-fn share() {
+/// Opens the memory of this machine's partitions, once.
+fn open() {
     static OPENED: std::sync::OnceLock<Result<(), String>> = std::sync::OnceLock::new();
-    let bytes = bases::share_bytes(gossamer::rack().machine());
-    let opened = OPENED.get_or_init(|| link::open_share(link::HEAP, bytes).map_err(|error| error.to_string()));
+    let opened = OPENED.get_or_init(memory::open);
     opened.as_ref().unwrap_or_else(|error| panic!("the heap of this machine cannot be made: {error}"));
 }
 
@@ -215,9 +213,9 @@ impl Partition {
             return Err(limit::full(bytes));
         }
         let range = self.start + start * UNIT..self.start + (start + count) * UNIT;
-        link::commit(link::HEAP, range).map_err(|error| {
+        memory::commit(range).map_err(|why| {
             limit::give_back(wanted);
-            Error::System { machine: gossamer::rack().machine(), bytes: count * UNIT, why: error.to_string() }
+            Error::System { machine: gossamer::rack().machine(), bytes: count * UNIT, why }
         })?;
         self.counters.committed.add(wanted);
         Ok(())
@@ -262,11 +260,12 @@ impl Partition {
     fn release(&self, units: &mut Units, run: Range<usize>) {
         let bytes = (run.len() * UNIT) as u64;
         let range = self.start + run.start * UNIT..self.start + run.end * UNIT;
-        if link::release(link::HEAP, range.clone()).is_ok() {
+        // SAFETY: the units are free, so nothing is in them.
+        if unsafe { memory::release(range.clone()) }.is_ok() {
             limit::give_back(bytes);
             self.counters.committed.take(bytes);
             units.holes.put(run);
-        } else if link::commit(link::HEAP, range).is_ok() {
+        } else if memory::commit(range).is_ok() {
             units.free.put(run);
         }
         // Else they are of no use, and stay counted.
