@@ -1,8 +1,10 @@
 //! `heap`: objects of the heap over a rack (`gossamer-heap`). In one process beside `Box`: reads in random order, few and many, and objects made and
-//! dropped. Over two processes (rack.rs): what is read of the other one beside an own slice, MPI, a socket, and a bunch beside single objects. A run is
-//! verified by the sum of what it read.
+//! dropped. Over two processes (rack.rs): what is read of the other one beside an own slice, MPI, a socket, a bunch beside single objects, and what is handed over
+//! beside iceoryx2. Whole programs (apps.rs) beside their twins and gRPC. A run is verified by the sum of what it read.
 
+mod apps;
 mod rack;
+mod targets;
 
 use std::hint::black_box;
 use std::path::Path;
@@ -16,7 +18,8 @@ use exchange::array::Outcome;
 use gossamer_heap::Global;
 use serde::Serialize;
 
-use self::rack::Told;
+pub use self::apps::{HeapApp, app_command};
+use self::rack::{HANDED_BYTES, Told};
 pub use self::rack::{HeapRun, command as run_command};
 use crate::{
     echo::programs::{build, finish, mpi_arguments, own},
@@ -24,7 +27,7 @@ use crate::{
     options::{Comparison, Strict},
     report::{median, spread},
     rounds::{Compared, Skipped, interleaved},
-    verdict::{conclude, ratio, verdict_at_least, verdict_at_most},
+    verdict::conclude,
 };
 
 /// Longer than any run over two processes takes.
@@ -59,10 +62,16 @@ pub struct HeapBench {
 #[derive(Clone, Debug, Serialize)]
 struct Series {
     work: String,
-    contender: &'static str,
-    /// Nanoseconds for each object.
+    contender: String,
+    /// Nanoseconds for each object, operation, row or request.
     median_ns: f64,
     samples: Vec<f64>,
+}
+
+impl Series {
+    fn new(work: &str, contender: &str, samples: Vec<f64>) -> Series {
+        Series { work: work.to_owned(), contender: contender.to_owned(), median_ns: median(&samples), samples }
+    }
 }
 
 /// What is measured. Each is run by both.
@@ -170,17 +179,30 @@ pub fn command(mut options: HeapBench) -> Result<()> {
     gossamer::main(move || *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(measure(&asked)), 1);
     let samples = measured.lock().unwrap_or_else(PoisonError::into_inner).take();
     let samples = samples.ok_or_else(|| anyhow!("nothing was measured"))??;
+    let mut all = Vec::new();
+    for (work, of_work) in WORKS.into_iter().zip(samples) {
+        for (contender, samples) in CONTENDERS.into_iter().zip(of_work) {
+            all.push(Series::new(work, contender, samples));
+        }
+    }
     let mut skipped = Skipped::default();
-    let over_racks = measure_racks(&options, &mut skipped)?;
-    report(&options, &machine, samples, &over_racks, &skipped)
+    all.extend(measure_racks(&options, &mut skipped)?);
+    for (name, samples) in apps::measure_apps(&options.comparison, &mut skipped)? {
+        let (app, way) = name.split_once(", ").unwrap_or((&name, ""));
+        all.push(Series::new(app, way, samples));
+    }
+    print(&options, &all);
+    let (verdicts, measured) = (targets::targets(&all), Compared { series: &all, skipped: &skipped });
+    let json = options.comparison.json.as_deref();
+    conclude("heap", &machine, &options, measured, verdicts, json, options.strict)
 }
 
 /// Bytes that are read of the other process at once, in words.
 const WORDS: usize = 8;
 const MPI: &str = "64 B of the other process, MPI_Get";
 
-/// All works over two processes, those of the project and MPI's.
-fn measure_racks(options: &HeapBench, skipped: &mut Skipped) -> Result<Told> {
+/// All works over two processes, those of the project, MPI's and iceoryx2's.
+fn measure_racks(options: &HeapBench, skipped: &mut Skipped) -> Result<Vec<Series>> {
     let elements = if options.comparison.smoke { 1 << 8 } else { 1 << 16 };
     let (mut told, rounds) = (Told::new(), options.comparison.rounds.to_string());
     for fabric in ["shm", "tcp"] {
@@ -190,25 +212,42 @@ fn measure_racks(options: &HeapBench, skipped: &mut Skipped) -> Result<Told> {
         let line = output.lines().find_map(|line| serde_json::from_str::<Told>(line).ok());
         told.append(&mut line.ok_or_else(|| anyhow!("heap-run tells nothing: {output:?}"))?);
     }
+    let mut all: Vec<Series> = told.into_iter().map(|(work, samples)| Series::new(&work, "rack", samples)).collect();
+    all.extend(measure_mpi(options, elements, skipped)?);
+    all.extend(measure_iceoryx2(options, elements, skipped)?);
+    Ok(all)
+}
+
+fn measure_mpi(options: &HeapBench, elements: usize, skipped: &mut Skipped) -> Result<Option<Series>> {
     let mpi = match program("mpirun") {
         None => {
             Err("there is no `mpirun` (on Debian: apt-get install openmpi-bin libopenmpi-dev libclang-dev)".to_owned())
         }
         Some(mpirun) => build("mpi", "array-mpi")?.map(|built| (mpirun, mpi_arguments("self,vader", 2, &built))),
     };
-    if let Some((mpirun, mut arguments)) = skipped.sort("mpi", mpi) {
-        // Each rank has half of them, and reads the other's.
-        let (count, ops) = ((2 * WORDS * elements).to_string(), (WORDS * elements).to_string());
-        let job =
-            ["--words", &WORDS.to_string(), "--work", "pass", "--elements", &count, "--ops", &ops].map(str::to_owned);
-        arguments.extend(job);
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        for _ in 0..options.comparison.rounds {
-            let outcome = Outcome::read(&run(&mpirun, &arguments)?).map_err(|error| anyhow!(error))?;
-            told.entry(MPI.to_owned()).or_default().push(1e3 / outcome.mops() * WORDS as f64);
-        }
-    }
-    Ok(told)
+    let Some((mpirun, mut arguments)) = skipped.sort("mpi", mpi) else { return Ok(None) };
+    // Each rank has half of them, and reads the other's.
+    let (count, ops) = ((2 * WORDS * elements).to_string(), (WORDS * elements).to_string());
+    let job = ["--words", &WORDS.to_string(), "--work", "pass", "--elements", &count, "--ops", &ops].map(str::to_owned);
+    arguments.extend(job);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let one = |_| {
+        let outcome = Outcome::read(&run(&mpirun, &arguments)?).map_err(|error| anyhow!(error))?;
+        Ok(1e3 / outcome.mops() * WORDS as f64)
+    };
+    let samples = (0..options.comparison.rounds).map(one).collect::<Result<_>>()?;
+    Ok(Some(Series::new(MPI, "mpi", samples)))
+}
+
+fn measure_iceoryx2(options: &HeapBench, elements: usize, skipped: &mut Skipped) -> Result<Option<Series>> {
+    let Some(built) = skipped.sort("iceoryx2", build("iceoryx2", "heap-iceoryx2")?) else { return Ok(None) };
+    let (bytes, turns) = (HANDED_BYTES.to_string(), elements.to_string());
+    let one = |_| {
+        let output = run(&built, &["--bytes", &bytes, "--turns", &turns])?;
+        output.trim().parse().with_context(|| format!("iceoryx2 tells no time: {output:?}"))
+    };
+    let samples = (0..options.comparison.rounds).map(one).collect::<Result<_>>()?;
+    Ok(Some(Series::new("64 KiB handed over", "iceoryx2", samples)))
 }
 
 /// What a program writes.
@@ -234,66 +273,11 @@ fn measure(options: &HeapBench) -> Result<Samples> {
     Ok(samples)
 }
 
-fn report(
-    options: &HeapBench,
-    machine: &Machine,
-    samples: Samples,
-    over_racks: &Told,
-    skipped: &Skipped,
-) -> Result<()> {
-    println!(
-        "\n{} objects, {} reads\n  {:<18} {:<8} {:>8} {:>8} {:>8}",
-        options.objects, options.reads, "ns", "", "median", "min", "max"
-    );
-    let mut all = Vec::new();
-    for (work, of_work) in WORKS.into_iter().zip(samples) {
-        for (contender, samples) in CONTENDERS.into_iter().zip(of_work) {
-            let (low, high) = spread(samples.iter().copied());
-            let median_ns = median(&samples);
-            println!("  {work:<18} {contender:<8} {median_ns:>8.2} {low:>8.2} {high:>8.2}");
-            all.push(Series { work: work.to_owned(), contender, median_ns, samples });
-        }
+fn print(options: &HeapBench, all: &[Series]) {
+    println!("\n{} objects, {} reads", options.objects, options.reads);
+    println!("  {:<34} {:<16} {:>12} {:>12} {:>12}", "ns", "", "median", "min", "max");
+    for Series { work, contender, median_ns, samples } in all {
+        let (low, high) = spread(samples.iter().copied());
+        println!("  {work:<34} {contender:<16} {median_ns:>12.2} {low:>12.2} {high:>12.2}");
     }
-    println!("\nover two processes\n  {:<36} {:>12} {:>12} {:>12}", "ns", "median", "min", "max");
-    for (work, samples) in over_racks {
-        let ((low, high), median_ns) = (spread(samples.iter().copied()), median(samples));
-        println!("  {work:<36} {median_ns:>12.1} {low:>12.1} {high:>12.1}");
-        let contender = if work == MPI { "mpi" } else { "rack" };
-        all.push(Series { work: work.clone(), contender, median_ns, samples: samples.clone() });
-    }
-    let of = |work: usize, contender: usize| Some(all[2 * work + contender].median_ns);
-    let work = |name: &str| over_racks.get(name).map(|samples| median(samples));
-    let targets = vec![
-        verdict_at_most("time of a read of one of many objects over Box", 1.1, ratio(of(0, 1), of(0, 0))),
-        verdict_at_most(
-            "nanoseconds that a read of one of few takes more than Box",
-            2.0,
-            Some(all[3].median_ns - all[2].median_ns),
-        ),
-        verdict_at_least("objects made and dropped over Box", 1.0, ratio(of(2, 0), of(2, 1))),
-        verdict_at_least(
-            "reads of 64 B of the other process, shm, over those of an own slice",
-            0.95,
-            ratio(work("64 B of an own slice"), work("64 B of the other process")),
-        ),
-        verdict_at_least("the same over MPI_Get", 10.0, ratio(work(MPI), work("64 B of the other process"))),
-        verdict_at_most(
-            "time of a first read of 512 B, tcp, over a socket's",
-            1.3,
-            ratio(work("512 B, home idle"), work("512 B, raw")),
-        ),
-        verdict_at_most(
-            "microseconds of it while its home computes",
-            300.0,
-            work("512 B, home computing").map(|ns| ns / 1e3),
-        ),
-        verdict_at_least(
-            "a bunch of 1,000 over as many objects, tcp",
-            100.0,
-            ratio(work("1000 owners"), work("a bunch of 1000")),
-        ),
-    ];
-    let measured = Compared { series: &all, skipped };
-    let json = options.comparison.json.as_deref();
-    conclude("heap", machine, options, measured, targets, json, options.strict)
 }

@@ -111,6 +111,10 @@ enum Command {
     #[cfg(feature = "trust")]
     #[command(hide = true)]
     HeapRun(heap::HeapRun),
+    /// One of the examples on the heap, for `heap`
+    #[cfg(feature = "trust")]
+    #[command(hide = true, subcommand)]
+    HeapApp(heap::HeapApp),
     /// Programs under starters, and a view into them, beside MPI, console-subscriber, prometheus-client and tracing-chrome
     #[cfg(feature = "trust")]
     Operations(operations::Operations),
@@ -175,6 +179,8 @@ fn main() -> Result<()> {
         Command::Heap(options) => heap::command(options),
         #[cfg(feature = "trust")]
         Command::HeapRun(options) => heap::run_command(options),
+        #[cfg(feature = "trust")]
+        Command::HeapApp(app) => heap::app_command(app),
         #[cfg(feature = "trust")]
         Command::Operations(options) => operations::command(options),
         #[cfg(feature = "trust")]

@@ -458,10 +458,20 @@ fn heap() {
     let stdout = succeed(&["heap", "--smoke", "--json", json.to_str().unwrap()]);
     let file: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     let series = file["results"]["series"].as_array().unwrap();
-    // Six of one process, seven over two, and MPI's where it can be had.
-    assert!((13..=14).contains(&series.len()), "{stdout}");
+    let is_there = |work: &str, contender: &str| {
+        series.iter().any(|series| series["work"] == work && series["contender"] == contender)
+    };
+    // Six of one process, ten over two, five of each of four programs; each foreign one where it can be had, else the reason.
+    let foreign =
+        [("64 B of the other process, MPI_Get", "mpi"), ("64 KiB handed over", "iceoryx2"), ("social", "tonic")];
+    for (work, contender) in foreign {
+        let is_skipped = file["results"]["skipped"][contender].is_string();
+        assert!(is_there(work, contender) != is_skipped, "{contender}: {stdout}");
+    }
+    let skipped = file["results"]["skipped"].as_object().unwrap().len();
+    assert_eq!(series.len() + skipped, 6 + 10 + 4 * 5 + foreign.len(), "{stdout}");
     assert!(series.iter().all(|series| series["median_ns"].as_f64().unwrap() > 0.0), "{stdout}");
-    assert_eq!(file["results"]["targets"].as_array().unwrap().len(), 8);
+    assert_eq!(file["results"]["targets"].as_array().unwrap().len(), 20);
     assert!(fail(&["heap", "--objects", "3"]).contains("power of two"));
 }
 

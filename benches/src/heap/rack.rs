@@ -12,6 +12,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use gossamer::Place;
 use gossamer::bootstrap::{FabricChoice, LAUNCHER};
+use gossamer::sync::Channel;
 use gossamer_daemon::launch::{self, LaunchConfig};
 use gossamer_daemon::supervisor::Policy;
 use gossamer_heap::{self as heap, Bunch, Global, Shared, Tie};
@@ -28,7 +29,7 @@ pub struct HeapRun {
     /// Rounds.
     #[arg(long, default_value_t = 5)]
     pub rounds: usize,
-    /// Elements of 64 bytes that are read, a power of two; of cold reads a 64th of it.
+    /// Elements of 64 bytes that are read, a power of two; of cold reads a 64th of it; so often something is handed over, and so many KiB has what is large.
     #[arg(long, default_value_t = 1 << 16)]
     pub elements: usize,
 }
@@ -84,9 +85,20 @@ fn start(options: &HeapRun) -> Result<()> {
     Ok(())
 }
 
+/// Bytes of what is handed over.
+pub const HANDED_BYTES: usize = 64 << 10;
+
 /// Over `shm` objects are read in place; over `tcp` they are copied, once each, so each round has its own.
-const IN_PLACE: [&str; 2] = ["64 B of an own slice", "64 B of the other process"];
-const COPIED: [&str; 5] = ["512 B, raw", "512 B, home idle", "512 B, home computing", "a bunch of 1000", "1000 owners"];
+const IN_PLACE: [&str; 3] = ["64 B of an own slice", "64 B of the other process", "64 KiB handed over"];
+const COPIED: [&str; 7] = [
+    "512 B, raw",
+    "512 B, home idle",
+    "512 B, home computing",
+    "64 MiB, raw",
+    "64 MiB",
+    "a bunch of 1000",
+    "1000 owners",
+];
 
 fn measure(options: &HeapRun) -> Result<Told> {
     let there = Place::of(1, 0);
@@ -100,9 +112,12 @@ fn measure(options: &HeapRun) -> Result<Told> {
         let ns = match works[index] {
             "64 B of an own slice" => elements(count, |i| own[i]),
             "64 B of the other process" => elements(count, |i| other.read()[i]),
-            "512 B, raw" => raw(count / 64)?,
+            "64 KiB handed over" => handed_over(there, count)?,
+            "512 B, raw" => raw(count / 64, 512)?,
             "512 B, home idle" => cold(there, count / 64)?,
             "512 B, home computing" => computing(there, count / 64)?,
+            "64 MiB, raw" => raw(1, count << 10)?,
+            "64 MiB" => large(there, count << 7)?,
             "a bunch of 1000" => bunch(there)?,
             _ => owners(there)?,
         };
@@ -171,22 +186,22 @@ fn computing(there: Place, count: usize) -> Result<f64> {
     Ok(ns)
 }
 
-/// One asks by 16 bytes and gets 512 by a socket of this host, again and again.
-fn raw(count: usize) -> Result<f64> {
+/// One asks by 16 bytes and gets so many by a socket of this host, again and again.
+fn raw(count: usize, bytes: usize) -> Result<f64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut socket = TcpStream::connect(listener.local_addr()?)?;
     let (mut peer, _) = listener.accept()?;
     socket.set_nodelay(true)?;
     peer.set_nodelay(true)?;
     let answers = std::thread::spawn(move || -> std::io::Result<()> {
-        let mut asked = [0; 16];
+        let (mut asked, answer) = ([0; 16], vec![7; bytes]);
         for _ in 0..count {
             peer.read_exact(&mut asked)?;
-            peer.write_all(&[7; 512])?;
+            peer.write_all(&answer)?;
         }
         Ok(())
     });
-    let mut into = [0; 512];
+    let mut into = vec![1; bytes];
     let began = Instant::now();
     for _ in 0..count {
         socket.write_all(&[1; 16])?;
@@ -194,6 +209,57 @@ fn raw(count: usize) -> Result<f64> {
     }
     let ns = began.elapsed().as_nanos() as f64 / count as f64;
     answers.join().map_err(|_| anyhow!("who answers panicked"))??;
+    ensure!(into.iter().all(|byte| *byte == 7), "what came is not what was sent");
+    Ok(ns)
+}
+
+/// The first read of one object of the other process, of so many words.
+fn large(there: Place, words: usize) -> Result<f64> {
+    let object = at(there, move || heap::slice(words, |i| i as u64))?;
+    let began = Instant::now();
+    let object = object.read();
+    let ns = began.elapsed().as_nanos() as f64;
+    ensure!(object.len() == words && object.iter().zip(0..).all(|(word, i)| *word == i), "it is another one");
+    Ok(ns)
+}
+
+/// The first and the last word of what is handed over say whose turn it is.
+fn stamp(words: &mut [u64], turn: u64) {
+    let last = words.len() - 1;
+    (words[0], words[last]) = (turn, turn);
+}
+
+fn is_stamped(words: &[u64], turn: u64) -> bool {
+    words.first() == Some(&turn) && words.last() == Some(&turn)
+}
+
+/// An object goes to the other process and comes back, again and again; who has it reads and writes it where it lies. Nanoseconds for each time that it goes over.
+fn handed_over(there: Place, turns: usize) -> Result<f64> {
+    let (send, arrives_there) = Channel::new().at(there).open_plain::<Global<[u64]>>();
+    let (answer, arrives) = Channel::new().at(gossamer::here()).open_plain::<Global<[u64]>>();
+    let other = gossamer::spawn_on(there, move || {
+        let mut wrong = 0;
+        for (mut object, turn) in arrives_there.into_iter().zip((1..).step_by(2)) {
+            wrong += u64::from(!is_stamped(&object.read(), turn));
+            stamp(&mut object.write(), turn + 1);
+            if answer.send(object).is_err() {
+                break;
+            }
+        }
+        wrong
+    });
+    let mut object = heap::slice(HANDED_BYTES / 8, |_| 0);
+    let began = Instant::now();
+    for turn in (1..=turns as u64).step_by(2) {
+        stamp(&mut object.write(), turn);
+        send.send(object).map_err(|_| anyhow!("nobody takes the object"))?;
+        object = arrives.recv().map_err(|_| anyhow!("the object does not come back"))?;
+        ensure!(is_stamped(&object.read(), turn + 1), "another one came back in turn {turn}");
+    }
+    let ns = began.elapsed().as_nanos() as f64 / turns as f64;
+    drop(send);
+    let wrong = other.join().map_err(|_| anyhow!("the other fiber panicked"))?;
+    ensure!(wrong == 0, "{wrong} turns had another object");
     Ok(ns)
 }
 

@@ -4,6 +4,7 @@
 //! lines on their standard streams: `go` begins a point, `done` says that a client has all its answers, `sum` asks for the
 //! tally. Here: that, and the client. Not here: the gRPC service (service.rs), what is exchanged (the package `exchange`).
 
+mod plain;
 mod service;
 
 use std::cell::{Cell, RefCell};

@@ -1,4 +1,4 @@
-//! The gRPC service of the exchange: one unary method, whose messages are plain bytes (no protocol compiler is needed).
+//! The gRPC service of the exchange: one unary method, whose messages are plain bytes.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
@@ -6,51 +6,17 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use bytes::{Buf, BufMut, Bytes};
+use bytes::Bytes;
 use exchange::{answer, mark, marked};
 use http::uri::PathAndQuery;
 use tonic::client::Grpc;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::server::{NamedService, UnaryService};
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status, body::Body};
 
+use crate::plain::Plain;
+
 const PATH: &str = "/exchange.Exchange/Ask";
-
-/// Messages as they are.
-#[derive(Clone, Copy, Default)]
-pub struct Plain;
-
-impl Codec for Plain {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Plain;
-    type Decoder = Plain;
-    fn encoder(&mut self) -> Plain {
-        Plain
-    }
-    fn decoder(&mut self) -> Plain {
-        Plain
-    }
-}
-
-impl Encoder for Plain {
-    type Item = Bytes;
-    type Error = Status;
-    fn encode(&mut self, message: Bytes, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        to.put(message);
-        Ok(())
-    }
-}
-
-impl Decoder for Plain {
-    type Item = Bytes;
-    type Error = Status;
-    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        let bytes = from.remaining();
-        Ok(Some(from.copy_to_bytes(bytes)))
-    }
-}
 
 /// What a process has served since it was last asked.
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! [`Generated`]: the rows of a table that is generated. `benches/polars` makes the same table with this file.
+//! [`Generated`]: the rows of a table that is generated. Nothing of the heap is needed, so that other programs can make the same table with this file.
 
 use graph::random::mix;
 
