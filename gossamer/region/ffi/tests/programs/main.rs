@@ -18,7 +18,10 @@ use oracle::{Input, WORKLOADS};
 
 /// How long one run may take; under valgrind one of some seconds.
 const LIMIT: Duration = Duration::from_secs(200);
+/// Of programs that we run.
 const THREADS: [&str; 3] = ["1", "2", "5"];
+/// Of programs that run as themselves.
+const FEW_THREADS: [&str; 1] = ["5"];
 /// Of `gossamer/region/ffi/tests/c`.
 const PTHREADS: [&str; 12] = [
     "atomics",
@@ -50,6 +53,12 @@ struct Way {
 
 /// A test of its own.
 type Test = fn(&Place) -> Result<(), Failed>;
+
+impl Way {
+    fn threads(&self) -> &'static [&'static str] {
+        if self.starter.first() == Some(&LAUNCH) { &THREADS } else { &FEW_THREADS }
+    }
+}
 
 /// What stands for the launcher among the words of a starter: this test, which is the launcher where its first argument is [`RUN`].
 const LAUNCH: &str = "gossamer-launch";
@@ -296,7 +305,7 @@ fn workload(place: &Place, way: Way, name: &str) -> Result<(), Failed> {
             }
         };
         let expected = oracle::output(name, &input);
-        for threads in THREADS {
+        for threads in way.threads() {
             let mut command = start(place, way.starter, &built);
             let done = run(command.args(["--threads", threads]).args(&arguments))?;
             same(&format!("{command:?}"), succeeded(&done)?, &expected)?;
@@ -311,7 +320,9 @@ fn workload(place: &Place, way: Way, name: &str) -> Result<(), Failed> {
 /// A pthread program finds that all is as POSIX says. The order of lines is that of threads, so they are sorted.
 fn pthreads(place: &Place, way: Way, name: &str) -> Result<(), Failed> {
     let built = build(place, way, &place.root.join("gossamer/region/ffi/tests/c").join(format!("{name}.c")))?;
-    for threads in [2, 5] {
+    for threads in
+        way.threads().iter().filter_map(|threads| threads.parse::<usize>().ok()).filter(|threads| *threads > 1)
+    {
         let mut command = start(place, way.starter, &built);
         // Those that share what is named only.
         let local = way.starter.iter().skip_while(|word| **word != "--local").nth(1);
