@@ -35,6 +35,8 @@ pub(super) struct PeerTrustee {
     /// In the list of those with something outstanding.
     pub(super) listed: Cell<bool>,
     open: RefCell<Batch>,
+    /// Something in the open batch does not wait for answers to those in flight.
+    is_urgent: Cell<bool>,
     /// Full batches, in order.
     waiting: RefCell<VecDeque<Batch>>,
     in_flight: RefCell<VecDeque<Continuations>>,
@@ -98,6 +100,7 @@ impl PeerTrustee {
             place,
             listed: Cell::new(false),
             open: RefCell::new(Batch { writer: Writer::new(), continuations: Continuations::default() }),
+            is_urgent: Cell::new(false),
             waiting: RefCell::default(),
             in_flight: RefCell::default(),
             answered: Cell::new(0),
@@ -279,13 +282,14 @@ impl PeerTrustee {
     /// by themselves while an earlier one is with the trustee.
     pub(super) fn flush(&self, worker: &impl Local, peers: &Peers) {
         self.send_waiting(worker, peers);
-        if self.in_flight.borrow().is_empty() && self.waiting.borrow().is_empty() {
+        if (self.is_urgent.get() || self.in_flight.borrow().is_empty()) && self.waiting.borrow().is_empty() {
             self.send_open(worker, peers);
         }
     }
 
-    /// Sends the open batch too, behind those that are in flight, as far as the carrier takes it.
+    /// Sends the open batch too, behind those that are in flight, or as soon as the carrier takes it.
     pub(super) fn send_now(&self, worker: &impl Local, peers: &Peers) {
+        self.is_urgent.set(true);
         self.send_waiting(worker, peers);
         if self.waiting.borrow().is_empty() {
             self.send_open(worker, peers);
@@ -295,6 +299,7 @@ impl PeerTrustee {
     fn send_open(&self, worker: &impl Local, peers: &Peers) {
         let mut open = self.open.borrow_mut();
         if open.continuations.count > 0 && peers.carrier.borrow_mut().can_send(self.place) {
+            self.is_urgent.set(false);
             let fresh = peers.continuations.borrow_mut().pop().unwrap_or_default();
             let continuations = std::mem::replace(&mut open.continuations, fresh);
             self.send(worker, peers, &mut open.writer, continuations);

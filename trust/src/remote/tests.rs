@@ -168,6 +168,26 @@ fn callbacks_run_in_order_and_batches_grow_while_one_is_away() {
     });
 }
 
+#[test]
+fn what_is_to_go_at_once_goes_as_soon_as_there_is_room() {
+    play(|peer, there| {
+        for _ in 0..3 {
+            post(there, || {});
+            worker::with(|worker| worker.remote.send_now(worker, there.trustee().id()));
+        }
+        assert_eq!(peer.borrow().sent, [1, 1], "no more are taken");
+        yield_now();
+        assert_eq!(peer.borrow().sent, [1, 1]);
+        peer.borrow_mut().answer();
+        yield_now();
+        assert_eq!(peer.borrow().sent, [1, 1], "the third, though the second is not answered");
+        // Once it has gone, batches grow again.
+        post(there, || {});
+        yield_now();
+        assert_eq!(peer.borrow().sent, [1, 1]);
+    });
+}
+
 /// Fibers that wait for room go on, one with each answered batch, although callbacks fill all room there is.
 #[test]
 fn callbacks_that_keep_asking_do_not_starve_fibers() {
