@@ -23,6 +23,8 @@ use rustix::process::{Resource, getrlimit};
 use crate::memory;
 
 const HUGE_BYTES: usize = 2 << 20;
+/// Committed at a time: whoever gives a range back, which may be a worker in its turn, waits for no more than that.
+const PIECE_BYTES: usize = 64 << 20;
 
 /// What of the own share is free: in order, no two adjacent.
 struct Free(Vec<Range<usize>>);
@@ -93,7 +95,9 @@ impl Room {
         let share = own()?;
         let unit = if bytes < HUGE_BYTES { SHARE_UNIT_BYTES } else { HUGE_BYTES };
         let room = Room(free().take(bytes.max(1).checked_next_multiple_of(unit)?, unit)?);
-        link::commit(link::ARRAY, room.0.clone()).ok()?;
+        for start in room.0.clone().step_by(PIECE_BYTES) {
+            link::commit(link::ARRAY, start..(start + PIECE_BYTES).min(room.0.end)).ok()?;
+        }
         let (file, start) = share.file();
         let mut options = MmapOptions::new();
         options.offset(start + room.0.start as u64).len(room.0.len());
