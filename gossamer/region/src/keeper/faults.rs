@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use gossamer::link;
 use trust::link::post;
 
-use super::{BYTES_MAX, slow::say, with};
+use super::{BYTES_MAX, knobs, slow::say, with};
 use crate::error::{Doing, Failure};
 use crate::page::PAGE_BYTES;
 use crate::uffd::{Fault, Uffd};
@@ -31,6 +31,7 @@ pub(super) fn start() -> Result<(), Failure> {
     if bytes != PAGE_BYTES {
         return Err(Failure::PageSize(bytes));
     }
+    knobs::read();
     let uffd = Uffd::open()?;
     if let Err(error) = link::open_share(link::REGION, BYTES_MAX) {
         say(format_args!("gossamer: the share of regions cannot be opened: {error}"));

@@ -193,9 +193,12 @@ impl Keeper {
         self.begin(region, errands, |kept, out| {
             let Some(page) = kept.view.page_at(address) else { return };
             kept.holder.fault(page, write, &mut kept.view, out);
-            match out.is_empty() {
-                true => COUNTERS.late.add(1),
-                false => drop(kept.waiting.entry(page).or_insert((Instant::now(), false))),
+            if out.is_empty() {
+                COUNTERS.late.add(1);
+            }
+            // Now or before.
+            if kept.holder.is_asked(page) {
+                kept.waiting.entry(page).or_insert((Instant::now(), false));
             }
         });
         if !self.looks {
