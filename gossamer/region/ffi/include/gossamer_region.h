@@ -69,7 +69,11 @@ static inline const struct gsm_region_calls *gsm_region_calls_(void) {
         void *symbol = dlsym(NULL /* RTLD_DEFAULT */, "gossamer_region_calls_1");
         const struct gsm_region_calls *(*calls)(void) = NULL;
         memcpy(&calls, &symbol, sizeof calls);
-        __atomic_store_n(&found, calls ? calls() : NULL, __ATOMIC_RELAXED);
+        const struct gsm_region_calls *now = calls ? calls() : NULL;
+        if (calls && !now) {
+            return NULL; /* before main, or the library is loaded and was not asked for anything: it may say otherwise later */
+        }
+        __atomic_store_n(&found, now, __ATOMIC_RELAXED);
         __atomic_store_n(&looked, 1, __ATOMIC_RELEASE);
     }
     return __atomic_load_n(&found, __ATOMIC_RELAXED);

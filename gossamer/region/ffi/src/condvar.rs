@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::time::Duration;
 
 use libc::{clockid_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t, timespec};
 
@@ -17,6 +18,9 @@ struct Condvar {
 }
 
 const _: () = assert!(size_of::<Condvar>() <= size_of::<pthread_cond_t>());
+
+/// How often who destroys one looks whether those that were woken have left it.
+const LOOK: Duration = Duration::from_micros(100);
 
 type Pointer = *mut pthread_cond_t;
 type MutexPointer = *mut pthread_mutex_t;
@@ -44,7 +48,7 @@ impl Condvar {
         let unlocked = unsafe { pthread_mutex_unlock(mutex) };
         let is_woken = match unlocked {
             0 => line::wait(self.address(), ticket, time.map(|(clock, time)| side::until(clock, &time))),
-            _ => line::wait(self.address(), ticket, Some(std::time::Duration::ZERO)),
+            _ => line::wait(self.address(), ticket, Some(Duration::ZERO)),
         };
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         if unlocked != 0 {
@@ -88,11 +92,14 @@ pub unsafe extern "C" fn pthread_cond_init(condvar: Pointer, attr: *const pthrea
 /// As there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cond_destroy(condvar: Pointer) -> c_int {
-    match ours(condvar) {
-        Some(condvar) if condvar.waiting.load(Ordering::SeqCst) == 0 => 0,
-        Some(_) => libc::EBUSY,
-        None => real!(pthread_cond_destroy: fn(Pointer) -> c_int, condvar),
+    let Some(condvar) = ours(condvar) else {
+        return real!(pthread_cond_destroy: fn(Pointer) -> c_int, condvar);
+    };
+    // Who was woken has yet to leave: afterwards the memory is the caller's.
+    while condvar.waiting.load(Ordering::SeqCst) > 0 {
+        std::thread::sleep(LOOK);
     }
+    0
 }
 
 /// As [`pthread_cond_init`].

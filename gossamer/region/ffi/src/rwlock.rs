@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 use std::time::Duration;
 
-use libc::{pthread_rwlock_t, pthread_rwlockattr_t, timespec};
+use libc::{clockid_t, pthread_rwlock_t, pthread_rwlockattr_t, timespec};
 use trust::Promise;
 
 use crate::real::real;
@@ -123,13 +123,13 @@ fn try_lock(address: usize, write: bool) -> c_int {
     }
 }
 
-fn timed_lock(address: usize, write: bool, time: *const timespec) -> c_int {
+fn timed_lock(address: usize, write: bool, clock: clockid_t, time: *const timespec) -> c_int {
     // SAFETY: the caller's.
     let time = unsafe { *time };
     if !side::is_time(&time) {
         return libc::EINVAL;
     }
-    let left = side::until(libc::CLOCK_REALTIME, &time);
+    let left = side::until(clock, &time);
     match side::at(line::home_of(address), move || take(address, write, Some(left))) {
         true => 0,
         false => libc::ETIMEDOUT,
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn pthread_rwlock_trywrlock(lock: Pointer) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_rwlock_timedrdlock(lock: Pointer, time: *const timespec) -> c_int {
     match ours(lock) {
-        Some(address) => timed_lock(address, false, time),
+        Some(address) => timed_lock(address, false, libc::CLOCK_REALTIME, time),
         None => real!(pthread_rwlock_timedrdlock: fn(Pointer, *const timespec) -> c_int, lock, time),
     }
 }
@@ -227,8 +227,32 @@ pub unsafe extern "C" fn pthread_rwlock_timedrdlock(lock: Pointer, time: *const 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_rwlock_timedwrlock(lock: Pointer, time: *const timespec) -> c_int {
     match ours(lock) {
-        Some(address) => timed_lock(address, true, time),
+        Some(address) => timed_lock(address, true, libc::CLOCK_REALTIME, time),
         None => real!(pthread_rwlock_timedwrlock: fn(Pointer, *const timespec) -> c_int, lock, time),
+    }
+}
+
+/// As [`pthread_rwlock_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_rwlock_clockrdlock(lock: Pointer, clock: clockid_t, time: *const timespec) -> c_int {
+    match ours(lock) {
+        Some(address) => timed_lock(address, false, clock, time),
+        None => real!(pthread_rwlock_clockrdlock: fn(Pointer, clockid_t, *const timespec) -> c_int, lock, clock, time),
+    }
+}
+
+/// As [`pthread_rwlock_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_rwlock_clockwrlock(lock: Pointer, clock: clockid_t, time: *const timespec) -> c_int {
+    match ours(lock) {
+        Some(address) => timed_lock(address, true, clock, time),
+        None => real!(pthread_rwlock_clockwrlock: fn(Pointer, clockid_t, *const timespec) -> c_int, lock, clock, time),
     }
 }
 

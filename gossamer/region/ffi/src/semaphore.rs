@@ -129,16 +129,30 @@ pub unsafe extern "C" fn sem_trywait(sem: Sem) -> c_int {
 /// As there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sem_timedwait(sem: Sem, time: *const libc::timespec) -> c_int {
-    let Some(count) = count(sem) else {
-        return real!(sem_timedwait: fn(Sem, *const libc::timespec) -> c_int, sem, time);
-    };
-    if count.try_take() {
-        return 0;
+    match count(sem) {
+        // SAFETY: the caller's.
+        Some(count) => wait_until(&count, libc::CLOCK_REALTIME, unsafe { &*time }),
+        None => real!(sem_timedwait: fn(Sem, *const libc::timespec) -> c_int, sem, time),
     }
-    // SAFETY: the caller's.
-    let time = unsafe { *time };
-    match side::is_time(&time) {
-        true if count.take(Some(side::until(libc::CLOCK_REALTIME, &time))) => 0,
+}
+
+/// As [`sem_init`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sem_clockwait(sem: Sem, clock: libc::clockid_t, time: *const libc::timespec) -> c_int {
+    match count(sem) {
+        // SAFETY: the caller's.
+        Some(count) => wait_until(&count, clock, unsafe { &*time }),
+        None => real!(sem_clockwait: fn(Sem, libc::clockid_t, *const libc::timespec) -> c_int, sem, clock, time),
+    }
+}
+
+fn wait_until(count: &Count, clock: libc::clockid_t, time: &libc::timespec) -> c_int {
+    match side::is_time(time) {
+        _ if count.try_take() => 0,
+        true if count.take(Some(side::until(clock, time))) => 0,
         true => fail(libc::ETIMEDOUT),
         false => fail(libc::EINVAL),
     }

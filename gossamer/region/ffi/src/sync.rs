@@ -83,7 +83,14 @@ fn find(number: u64, kind: u64) -> Option<*mut c_void> {
 }
 
 fn unmake(number: u64) {
-    table().sync_turns[(number & 0xffff) as usize].fetch_add(1, Ordering::SeqCst);
+    let turn = (number >> 32) as u32;
+    // Nothing, if another thread has destroyed it meanwhile.
+    let _ = table().sync_turns[(number & 0xffff) as usize].compare_exchange(
+        turn,
+        turn.wrapping_add(1),
+        Ordering::SeqCst,
+        Ordering::SeqCst,
+    );
 }
 
 unsafe extern "C" fn mutex_init(number: *mut u64) -> c_int {

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{OnceLock, PoisonError, RwLock};
 
-/// Threads of the program at a time, on all machines together.
-pub(crate) const THREADS_MAX: usize = 1 << 14;
+/// Threads of the program at a time, on all machines together: fewer than calls of a worker may be under way, since each that waits has one.
+pub(crate) const THREADS_MAX: usize = 4000;
 /// Keys of `pthread_key_create`.
 pub(crate) const KEYS_MAX: usize = 1024;
 /// Mutexes and barriers of `gossamer_region.h` at a time.

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use libc::{pthread_attr_t, pthread_t};
+use libc::{clockid_t, pthread_attr_t, pthread_t, timespec};
 
 use crate::real::real;
 use crate::table::{THREADS_MAX, Thread, table};
@@ -201,16 +201,79 @@ pub unsafe extern "C" fn pthread_create(
 /// As there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_join(id: pthread_t, result: *mut *mut c_void) -> c_int {
-    if id >> 48 != MARK >> 48 {
-        return real!(pthread_join: fn(pthread_t, *mut *mut c_void) -> c_int, id, result);
+    match id >> 48 == MARK >> 48 {
+        // SAFETY: as the caller says.
+        true => unsafe { join(id, result, None) },
+        false => real!(pthread_join: fn(pthread_t, *mut *mut c_void) -> c_int, id, result),
     }
+}
+
+/// As [`pthread_create`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_tryjoin_np(id: pthread_t, result: *mut *mut c_void) -> c_int {
+    if id >> 48 != MARK >> 48 {
+        return real!(pthread_tryjoin_np: fn(pthread_t, *mut *mut c_void) -> c_int, id, result);
+    }
+    // SAFETY: as the caller says.
+    match unsafe { join(id, result, Some(Duration::ZERO)) } {
+        libc::ETIMEDOUT => libc::EBUSY,
+        other => other,
+    }
+}
+
+/// As [`pthread_create`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_timedjoin_np(id: pthread_t, result: *mut *mut c_void, time: *const timespec) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe { pthread_clockjoin_np(id, result, libc::CLOCK_REALTIME, time) }
+}
+
+/// As [`pthread_create`].
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_clockjoin_np(
+    id: pthread_t,
+    result: *mut *mut c_void,
+    clock: clockid_t,
+    time: *const timespec,
+) -> c_int {
+    if id >> 48 != MARK >> 48 {
+        return real!(
+            pthread_clockjoin_np: fn(pthread_t, *mut *mut c_void, clockid_t, *const timespec) -> c_int,
+            id, result, clock, time
+        );
+    }
+    // SAFETY: null, or the caller's.
+    let time = unsafe { time.as_ref() };
+    if time.is_some_and(|time| !side::is_time(time)) {
+        return libc::EINVAL;
+    }
+    // SAFETY: as the caller says.
+    unsafe { join(id, result, time.map(|time| side::until(clock, time))) }
+}
+
+/// Waits for one of ours.
+///
+/// # Safety
+/// `result` is null, or a place for what it returned.
+unsafe fn join(id: pthread_t, result: *mut *mut c_void, time: Option<Duration>) -> c_int {
     let Some(thread) = find(id) else { return libc::ESRCH };
     match thread.state.load(Ordering::SeqCst) {
         DETACHED => return libc::EINVAL,
         _ if id == own_id() => return libc::EDEADLK,
         _ => {}
     }
-    line::take(line_of(thread), None);
+    if !line::take(line_of(thread), time) {
+        return libc::ETIMEDOUT;
+    }
     if !result.is_null() {
         let value = std::ptr::with_exposed_provenance_mut(thread.result.load(Ordering::SeqCst));
         // SAFETY: the caller's.

@@ -23,10 +23,12 @@ const THREADS: [&str; 3] = ["1", "2", "5"];
 /// Of programs that run as themselves.
 const FEW_THREADS: [&str; 1] = ["5"];
 /// Of `gossamer/region/ffi/tests/c`.
-const PTHREADS: [&str; 12] = [
+const PTHREADS: [&str; 14] = [
     "atomics",
     "barriers",
     "cleanup",
+    "destroyed",
+    "environ",
     "files",
     "list",
     "locks",
