@@ -240,7 +240,10 @@ fn measure_mpi(options: &HeapBench, elements: usize, skipped: &mut Skipped) -> R
 }
 
 fn measure_iceoryx2(options: &HeapBench, elements: usize, skipped: &mut Skipped) -> Result<Option<Series>> {
-    let Some(built) = skipped.sort("iceoryx2", build("iceoryx2", "heap-iceoryx2")?) else { return Ok(None) };
+    let Some(built) = skipped.sort("iceoryx2", apps::foreign("iceoryx2", "heap-iceoryx2", options.comparison.smoke)?)
+    else {
+        return Ok(None);
+    };
     let (bytes, turns) = (HANDED_BYTES.to_string(), elements.to_string());
     let one = |_| {
         let output = run(&built, &["--bytes", &bytes, "--turns", &turns])?;

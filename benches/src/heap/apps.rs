@@ -110,6 +110,14 @@ pub fn measure_apps(comparison: &Comparison, skipped: &mut Skipped) -> Result<To
     Ok(told)
 }
 
+/// A program of others, built where its figures are wanted.
+///
+/// # Errors
+/// No place for what is built.
+pub fn foreign(package: &str, binary: &str, is_smoke: bool) -> Result<std::result::Result<PathBuf, String>> {
+    if is_smoke { Ok(Err("a smoke run builds no program of others".to_owned())) } else { build(package, binary) }
+}
+
 fn ways(app: &App, is_smoke: bool, skipped: &mut Skipped) -> Result<Vec<Way>> {
     let work: Vec<&str> = (if is_smoke { app.smoke } else { app.arguments }).split(' ').collect();
     let own = own()?;
@@ -133,7 +141,7 @@ fn ways(app: &App, is_smoke: bool, skipped: &mut Skipped) -> Result<Vec<Way>> {
         of("twin", "twin_a_second", "--verify"),
     ];
     if let Some((contender, package, binary)) = app.foreign
-        && let Some(program) = skipped.sort(contender, build(package, binary)?)
+        && let Some(program) = skipped.sort(contender, foreign(package, binary, is_smoke)?)
     {
         let arguments = ["--threads", "2"].into_iter().chain(work).map(str::to_owned).collect();
         all.push(Way { work: format!("{}, {contender}", app.name), program, arguments, figure: "a_second" });
