@@ -51,8 +51,18 @@ pub(crate) trait Call<P: 'static>: Sized {
     fn prepare(&mut self, _trustee: TrusteeId) {}
 
     /// Sends it, waits for the outcome, and makes of it what the caller returns.
+    ///
+    /// Where the call is in the program is asked for in here: in who calls this, what is sent would be in memory once more meanwhile, which
+    /// the stack of a fiber has to hold in builds that are not optimised.
     #[inline(always)]
-    fn wait<R>(self, trust: &Trust<P>, call: Called, finish: impl FnOnce(Result<Self::Output, Fault>) -> R) -> R {
+    #[track_caller]
+    fn wait<R>(
+        self,
+        trust: &Trust<P>,
+        name: &'static str,
+        finish: impl FnOnce(Result<Self::Output, Fault>, Called) -> R,
+    ) -> R {
+        let call = Called::here(name);
         let outcome = worker::with(|worker| {
             worker.assert_call_may_wait(call);
             let reply = Reply::new();
@@ -61,11 +71,13 @@ pub(crate) trait Call<P: 'static>: Sized {
                 None => reply.wait(worker),
             }
         });
-        finish(outcome)
+        finish(outcome, call)
     }
 
     /// Sends it, and waits for the outcome, but no longer than `time`. What comes later is dropped.
-    fn wait_up_to(self, trust: &Trust<P>, call: Called, time: Duration) -> Option<Result<Self::Output, Fault>> {
+    #[track_caller]
+    fn wait_up_to(self, trust: &Trust<P>, name: &'static str, time: Duration) -> Option<Result<Self::Output, Fault>> {
+        let call = Called::here(name);
         worker::with(|worker| {
             worker.assert_call_may_wait(call);
             // Without an end where a clock cannot say it.
@@ -117,8 +129,10 @@ where
         None
     }
     #[inline(always)]
-    fn wait<R>(self, trust: &Trust<T>, call: Called, finish: impl FnOnce(Result<U, Fault>) -> R) -> R {
-        trust.request(call, self.0, finish)
+    #[track_caller]
+    fn wait<R>(self, trust: &Trust<T>, name: &'static str, finish: impl FnOnce(Result<U, Fault>, Called) -> R) -> R {
+        let call = Called::here(name);
+        trust.request(call, self.0, |outcome| finish(outcome, call))
     }
     #[inline(always)]
     fn then(self, trust: &Trust<T>, then: impl FnOnce(Result<U, Fault>) + 'static) {
@@ -291,8 +305,7 @@ macro_rules! calls {
         where
             $($bound)+
         {
-            let called = Called::here(stringify!($name));
-            $call.wait(self, called, |outcome| outcome.unwrap_or_else(|fault| fault.resume_call::<T>(called)))
+            $call.wait(self, stringify!($name), |outcome, call| outcome.unwrap_or_else(|fault| fault.resume_call::<T>(call)))
         }
     };
     (@try_wait [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {
@@ -302,7 +315,7 @@ macro_rules! calls {
         where
             $($bound)+
         {
-            $call.wait(self, Called::here(stringify!($name)), |outcome| outcome.map_err(Fault::into_error::<T>))
+            $call.wait(self, stringify!($name), |outcome, _| outcome.map_err(Fault::into_error::<T>))
         }
     };
     (@timeout [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {
@@ -312,7 +325,7 @@ macro_rules! calls {
         where
             $($bound)+
         {
-            match $call.wait_up_to(self, Called::here(stringify!($name)), time) {
+            match $call.wait_up_to(self, stringify!($name), time) {
                 Some(outcome) => outcome.map_err(Fault::into_error::<T>),
                 None => Err(Error::TimedOut { property: std::any::type_name::<T>() }),
             }

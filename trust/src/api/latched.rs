@@ -12,7 +12,7 @@ use crate::api::future::{ApplyFuture, TryApplyFuture};
 use crate::api::trust::Trust;
 use crate::error::Error;
 use crate::noref::NoRef;
-use crate::request::{Called, Fault};
+use crate::request::Fault;
 use crate::tasks::held::Held;
 use crate::tasks::latch::Latch;
 

@@ -10,7 +10,7 @@ use crate::api::future::{ApplyFuture, TryApplyFuture};
 use crate::api::trust::Trust;
 use crate::error::Error;
 use crate::noref::NoRef;
-use crate::request::{Called, Fault};
+use crate::request::Fault;
 
 impl<T: 'static> Trust<T> {
     calls! {
