@@ -46,6 +46,8 @@ mod transfers;
 mod verdict;
 mod watch;
 
+use std::process::ExitCode;
+
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
@@ -129,6 +131,14 @@ enum Command {
     #[cfg(feature = "trust")]
     #[command(hide = true)]
     RegionRun(region::RegionRun),
+    /// `gossamer-launch run`, of this build, for `region`
+    #[cfg(feature = "trust")]
+    #[command(hide = true, disable_help_flag = true)]
+    Run {
+        /// As `gossamer-launch` reads them, from the command line.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<std::ffi::OsString>,
+    },
     /// Shortest paths in a large graph, over threads, shm and tcp, beside MPI and Dijkstra's algorithm (thesis 3.3.3)
     #[cfg(feature = "trust")]
     Sssp(sssp::Sssp),
@@ -151,8 +161,8 @@ enum Command {
     Transfers(transfers::Transfers),
 }
 
-fn main() -> Result<()> {
-    match Cli::parse().command {
+fn main() -> Result<ExitCode> {
+    let done = match Cli::parse().command {
         #[cfg(feature = "trust")]
         Command::Array(options) => array::command(options),
         #[cfg(feature = "trust")]
@@ -191,6 +201,8 @@ fn main() -> Result<()> {
         #[cfg(feature = "trust")]
         Command::RegionRun(options) => region::run_command(options),
         #[cfg(feature = "trust")]
+        Command::Run { .. } => return Ok(gossamer_daemon::cli::main()),
+        #[cfg(feature = "trust")]
         Command::Sssp(options) => sssp::command(options),
         #[cfg(feature = "trust")]
         Command::SsspRun(options) => sssp::run_command(&options),
@@ -202,5 +214,6 @@ fn main() -> Result<()> {
         Command::Targets(options) => targets::command(options),
         #[cfg(feature = "trust")]
         Command::Transfers(options) => transfers::command(options),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }

@@ -130,23 +130,44 @@ pub fn build(package: &str, binary: &str) -> Result<std::result::Result<PathBuf,
 /// The same, with these words for rustc.
 pub fn build_with(package: &str, binary: &str, flags: &str) -> Result<std::result::Result<PathBuf, String>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(package);
+    let built = cargo_build(&folder, &builds()?.join(package), &[], flags)?;
+    Ok(built.map(|built| built.join(binary)))
+}
+
+/// Builds a package of this program's workspace, with this program's own; the folder that it is in.
+pub fn build_beside(package: &str) -> Result<std::result::Result<PathBuf, String>> {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("where the workspace is")?;
+    cargo_build(workspace, &builds()?, &["--package", package], "")
+}
+
+/// Builds what a folder has into `target`; the folder there that it is in.
+fn cargo_build(
+    folder: &Path,
+    target: &Path,
+    options: &[&str],
+    flags: &str,
+) -> Result<std::result::Result<PathBuf, String>> {
     let Some(cargo) = program("cargo") else {
         return Ok(Err("there is no `cargo` to build it with".to_owned()));
     };
-    let target = own()?.parent().and_then(Path::parent).context("where builds go")?.join(package);
     let mut command = Command::new(cargo);
     command.args(["build", "--release", "--locked", "--manifest-path"]).arg(folder.join("Cargo.toml"));
-    command.arg("--target-dir").arg(&target);
+    command.arg("--target-dir").arg(target).args(options);
     if !flags.is_empty() {
         command.env("RUSTFLAGS", flags);
     }
     let output = command.output().context("cargo cannot be started")?;
     if output.status.success() {
-        return Ok(Ok(target.join("release").join(binary)));
+        return Ok(Ok(target.join("release")));
     }
     let text = String::from_utf8_lossy(&output.stderr);
     let reason = text.lines().find(|line| line.trim_start().starts_with("error")).unwrap_or("cargo did not say why");
     Ok(Err(format!("{} does not build: {reason}", folder.display())))
+}
+
+/// The folder that has this program's builds.
+fn builds() -> Result<PathBuf> {
+    Ok(own()?.parent().and_then(Path::parent).context("where builds go")?.to_owned())
 }
 
 /// Compiles a program in C, named from the folder of this package on, beside this program's build.
@@ -157,7 +178,7 @@ pub fn compile(
     libraries: &[&str],
 ) -> Result<std::result::Result<PathBuf, String>> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
-    let folder = own()?.parent().and_then(Path::parent).context("where builds go")?.join("c");
+    let folder = builds()?.join("c");
     fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
     let built = folder.join(binary);
     let mut command = Command::new(compiler);

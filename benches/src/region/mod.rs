@@ -1,15 +1,18 @@
 //! `region`: memory shared by pages (`gossamer-region`) beside a bare handler of faults, MPI, copies, and threads of one process.
 //!
-//! Here: which contenders there are, the table, the targets. Not here: one sample of one contender (run.rs), the jobs (jobs.rs, work.rs).
+//! Here: which contenders there are, the table, the targets. Not here: one sample of one contender (run.rs), the jobs (jobs.rs, work.rs), programs in C
+//! that lock and meet (locks.rs).
 //!
 //! Invariant: each sample is a process, or several, of its own; contenders run interleaved; each answer is verified.
 
 mod bare;
 mod jobs;
+mod locks;
 mod run;
 mod work;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -68,7 +71,7 @@ pub struct RegionBench {
 #[derive(Clone, Debug, Serialize)]
 struct Series {
     contender: String,
-    /// Nanoseconds: of a page where pages are fetched one by one, of the whole else.
+    /// Nanoseconds: of a page where pages are fetched one by one, of an addition under a mutex, of a round of a barrier, of the whole else.
     median_ns: f64,
     samples: Vec<f64>,
 }
@@ -77,7 +80,7 @@ struct Contender {
     name: String,
     program: PathBuf,
     arguments: Vec<String>,
-    variable: Option<(&'static str, &'static str)>,
+    variable: Option<(&'static str, OsString)>,
     /// Who has the same answer, by this name, or the answer itself.
     answer: Answer,
 }
@@ -125,7 +128,7 @@ pub fn command(mut options: RegionBench) -> Result<()> {
 impl Contender {
     fn sample(&self, answers: &mut BTreeMap<String, u64>) -> Result<std::result::Result<f64, String>> {
         let mut command = Command::new(&self.program);
-        command.args(&self.arguments).envs(self.variable);
+        command.args(&self.arguments).envs(self.variable.clone());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let child = command.spawn().with_context(|| format!("{} cannot be started", self.program.display()))?;
         let output = finish(child, TIME_LIMIT)?;
@@ -146,7 +149,8 @@ impl Contender {
 fn contenders(options: &RegionBench, skipped: &mut Skipped) -> Result<Vec<Contender>> {
     let own = own()?;
     let mut all = vec![];
-    let mut add = |name: &str, variable, answer, arguments: &str| {
+    let mut add = |name: &str, variable: Option<(&'static str, &str)>, answer, arguments: &str| {
+        let variable = variable.map(|(name, value)| (name, value.into()));
         let arguments = ["region-run"].into_iter().chain(arguments.split(' ')).map(str::to_owned).collect();
         all.push(Contender { name: name.to_owned(), program: own.clone(), arguments, variable, answer });
     };
@@ -187,27 +191,31 @@ fn contenders(options: &RegionBench, skipped: &mut Skipped) -> Result<Vec<Conten
             add("kmeans: region with runs off", Some(RUNS_OFF), as_others(), &run(2, " --fabric shm"));
         }
     }
-    if let Some((program, mut arguments)) = skipped.sort("scan: MPI_Get of 4 KiB", mpi()?) {
+    if let Some((program, mut arguments)) = skipped.sort("scan: MPI_Get of 4 KiB", mpi("pages")?) {
         arguments.push(scanned.to_string());
         let name = "scan: MPI_Get of 4 KiB".to_owned();
         all.push(Contender { name, program, arguments, variable: None, answer: of_words(1) });
     }
+    all.extend(locks::contenders(options.comparison.smoke, skipped)?);
     Ok(all)
 }
 
-fn mpi() -> Result<std::result::Result<(PathBuf, Vec<String>), String>> {
+/// How two processes of a program of `benches/mpi` are started.
+fn mpi(name: &str) -> Result<std::result::Result<(PathBuf, Vec<String>), String>> {
     let (Some(mpirun), Some(compiler)) = (program("mpirun.openmpi"), program("mpicc.openmpi")) else {
         let why =
             "there is no `mpirun.openmpi` and `mpicc.openmpi` (on Debian: apt-get install openmpi-bin libopenmpi-dev)";
         return Ok(Err(why.to_owned()));
     };
-    let built = compile(&compiler, "mpi/pages.c", "pages-mpi", &[])?;
+    let (source, binary) = (format!("mpi/{name}.c"), format!("{name}-mpi"));
+    let built = compile(&compiler, &source, &binary, &["-pthread"])?;
     Ok(built.map(|built| (mpirun, mpi_arguments("self,vader", 2, &built))))
 }
 
 fn targets(series: &[Series]) -> Vec<Verdict> {
     let of = |name: &str| series.iter().find(|series| series.contender == name).map(|series| series.median_ns);
     let over = |one: &str, other: &str| ratio(of(one), of(other));
+    let mutex = locks::MPI_MUTEXES.into_iter().filter_map(of).reduce(f64::min);
     let mut targets = vec![
         verdict_at_most(
             "time of a page by shm over that of a bare handler",
@@ -223,6 +231,16 @@ fn targets(series: &[Series]) -> Vec<Verdict> {
         verdict_at_least("scan over MPI_Get of 4 KiB", 1.2, over("scan: MPI_Get of 4 KiB", "scan: shm")),
         verdict_at_least("scan over that with runs off", 10.0, over("scan: shm with runs off", "scan: shm")),
         verdict_at_least("resident words over those of a Vec", 1.0, over("resident: Vec", "resident: region")),
+        verdict_at_least(
+            "a mutex and a word of 2 machines over the faster under MPI_Win_lock",
+            3.0,
+            ratio(mutex, of("mutex: region")),
+        ),
+        verdict_at_least(
+            "a barrier of 2x2 threads over MPI_Barrier and pthread_barrier",
+            1.0,
+            over("barrier: MPI and pthread", "barrier: region"),
+        ),
     ];
     for (job, one, two) in [
         ("matrix", 1.8, Some(0.9)),

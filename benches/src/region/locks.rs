@@ -1,0 +1,112 @@
+//! Mutexes and barriers of a program in C on two machines (`benches/region/locks.c`) beside those of MPI (`benches/mpi/locks.c`).
+//!
+//! Here: how they are started, and what they have to answer. The launcher is this program; the library that it has programs load is built on demand, and
+//! in a smoke run taken where the build of this program has it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use super::{Answer, Contender, mpi};
+use crate::{
+    echo::programs::{build_beside, compile, own},
+    machine::program,
+    rounds::Skipped,
+};
+
+/// Package and file of the library.
+const LIBRARY: (&str, &str) = ("gossamer-region-ffi", "libgossamer_region_c.so");
+/// Where the launcher is told to find it.
+const VARIABLE: &str = "GOSSAMER_REGION_LIBRARY";
+
+/// Additions of each machine, and rounds.
+const TIMES: u64 = 10_000;
+const SMOKE_TIMES: u64 = 50;
+/// Who add to the word, and who meet.
+const MACHINES: u64 = 2;
+const THREADS: u64 = 4;
+
+/// Names, ways of `--region`, and what the program is told.
+const REGION: [(&str, &str, &[&str]); 4] = [
+    ("mutex: region", "auto", &["mutex"]),
+    ("mutex: region with gsm_mutex_t", "explicit", &["mutex", "gsm"]),
+    ("barrier: region", "auto", &["barrier"]),
+    ("barrier: region with gsm_barrier_t", "explicit", &["barrier", "gsm"]),
+];
+const MPI: [(&str, &str); 3] =
+    [(MPI_MUTEXES[0], "get-put"), (MPI_MUTEXES[1], "accumulate"), ("barrier: MPI and pthread", "barrier")];
+pub(super) const MPI_MUTEXES: [&str; 2] = ["mutex: MPI_Win_lock, Get and Put", "mutex: MPI_Win_lock, Accumulate"];
+
+/// All of them; of those that cannot be had here, why.
+pub(super) fn contenders(is_smoke: bool, skipped: &mut Skipped) -> Result<Vec<Contender>> {
+    let times = if is_smoke { SMOKE_TIMES } else { TIMES };
+    let answer = |name: &str| Answer::Is(times * if name.starts_with("mutex") { MACHINES } else { THREADS });
+    let mut all = vec![];
+    let machines = machines(is_smoke)?;
+    for (name, way, words) in REGION {
+        let Some((locks, library)) = skipped.sort(name, machines.clone()) else { continue };
+        let (what, more) = words.split_first().context("what the program does")?;
+        let mut arguments = launch(way);
+        arguments.extend([locks.display().to_string(), (*what).to_owned(), times.to_string()]);
+        arguments.extend(more.iter().map(|word| (*word).to_owned()));
+        let variable = Some((VARIABLE, library.into()));
+        all.push(Contender { name: name.to_owned(), program: own()?, arguments, variable, answer: answer(name) });
+    }
+    let processes = mpi("locks")?;
+    for (name, what) in MPI {
+        let Some((program, mut arguments)) = skipped.sort(name, processes.clone()) else { continue };
+        arguments.extend([what.to_owned(), times.to_string()]);
+        all.push(Contender { name: name.to_owned(), program, arguments, variable: None, answer: answer(name) });
+    }
+    Ok(all)
+}
+
+/// What comes before a program for two machines, as words for this program.
+fn launch(way: &str) -> Vec<String> {
+    ["run", "--local", "2", "--no-prefix", "--region", way].map(str::to_owned).into()
+}
+
+/// The program and the library, or why there are none here.
+fn machines(is_smoke: bool) -> Result<std::result::Result<(PathBuf, PathBuf), String>> {
+    let library = match is_smoke {
+        true => built_already()?,
+        false => build_beside(LIBRARY.0)?.map(|folder| folder.join(LIBRARY.1)),
+    };
+    let library = match library {
+        Ok(library) => library,
+        Err(why) => return Ok(Err(why)),
+    };
+    if let Some(why) = cannot_share(&library)? {
+        return Ok(Err(why));
+    }
+    let Some(compiler) = program("cc") else {
+        return Ok(Err("there is no `cc` (on Debian: apt-get install gcc)".to_owned()));
+    };
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gossamer/region/ffi/include");
+    let include = format!("-I{}", include.display());
+    let locks = compile(&compiler, "region/locks.c", "locks-region", &[&include, "-pthread", "-ldl"])?;
+    Ok(locks.map(|locks| (locks, library)))
+}
+
+/// The library as tests of its own package, or a build of it, have left it.
+fn built_already() -> Result<std::result::Result<PathBuf, String>> {
+    let own = own()?;
+    let folder = own.parent().context("where this program is")?;
+    let found = [folder.join("deps"), folder.to_owned()].map(|folder| folder.join(LIBRARY.1));
+    let why = || format!("a smoke run does not build {} (cargo build --package {})", LIBRARY.1, LIBRARY.0);
+    Ok(found.into_iter().find(|path| path.is_file()).ok_or_else(why))
+}
+
+/// Why machines here cannot share memory by page faults, if they cannot.
+fn cannot_share(library: &Path) -> Result<Option<String>> {
+    let mut command = Command::new(own()?);
+    command.args(launch("auto")).arg("true").env(VARIABLE, library).stdin(Stdio::null());
+    let output = command.output().context("the launcher cannot be started")?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    match (output.status.success(), told.lines().find(|line| line.contains("userfaultfd"))) {
+        (true, _) => Ok(None),
+        (false, Some(why)) => Ok(Some(why.to_owned())),
+        (false, None) => bail!("two machines cannot run `true`: {}: {told}", output.status),
+    }
+}
