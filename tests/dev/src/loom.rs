@@ -1,6 +1,6 @@
 //! Interleavings: every one of them in a small model (loom), very many of them in the real thing (stress).
 //!
-//! Here: how the two are built and bounded. Not here: the models (`loom_…` in trust, comm, trust/durable and tests/heap-model) and the
+//! Here: how the two are built and bounded. Not here: the models (`loom_…` in trust, comm, trust/durable, tests/array-model and tests/heap-model) and the
 //! stress tests (those of `trust` that are named `stress_…`; some read the variables that are set here).
 //!
 //! Invariant: loom builds have a target folder of their own, because `--cfg loom` changes every crate.
@@ -10,7 +10,7 @@ use crate::tier::Verdict;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The packages that hold models.
-const MODELLED: [&str; 4] = ["gossamer-trust", "gossamer-comm", "gossamer-durable", "heap-model"];
+const MODELLED: [&str; 5] = ["gossamer-trust", "gossamer-comm", "gossamer-durable", "array-model", "heap-model"];
 
 /// Loom over the models, which are the tests named `loom_…`.
 pub fn models(context: &Context) -> anyhow::Result<Verdict> {

@@ -1,0 +1,57 @@
+//! What the code names of those parts of the array that no model has, and where chunks lie at home.
+
+/// Bulk calls.
+pub(crate) mod bulk {
+    pub(crate) fn may_wait(call: &str) {
+        assert!(crate::may_wait(), "`{call}` waits");
+    }
+}
+
+/// Locks of elements.
+pub(crate) mod lock {
+    #[derive(Default)]
+    pub(crate) struct Locks;
+
+    impl Locks {
+        pub(crate) fn drop_all(&self) {}
+    }
+}
+
+/// How arrays begin and end: here with their models.
+pub(crate) mod make {
+    pub(crate) struct Root;
+}
+
+/// Memory that others see, whose addresses are the same everywhere.
+pub(crate) mod room {
+    use std::sync::Arc;
+
+    use memmap2::MmapMut;
+
+    use crate::Share;
+    use crate::rack::Desk;
+
+    pub(crate) struct Room(usize);
+
+    impl Room {
+        pub(crate) fn take(bytes: usize) -> Option<(Room, MmapMut)> {
+            let desk = Desk::here();
+            if !desk.world.copies {
+                return None;
+            }
+            let memory = MmapMut::map_anon(bytes.max(1)).unwrap();
+            let start = memory.as_ptr().expose_provenance();
+            desk.home.set((start, bytes));
+            Some((Room(start), memory))
+        }
+
+        pub(crate) fn start(&self) -> usize {
+            self.0
+        }
+    }
+
+    pub(crate) fn of_machine(machine: u16) -> Option<Arc<Share>> {
+        let desk = Desk::here();
+        (desk.world.copies && usize::from(machine) != desk.place).then(|| Arc::new(Share))
+    }
+}

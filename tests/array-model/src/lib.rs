@@ -1,0 +1,49 @@
+//! The calls of `gossamer-array` for single elements, down to the messages between its parts, over a rack that is only a model: what loom explores (`model.rs`).
+//! `gossamer` does not build with `--cfg loom`, so `rack.rs` stands in for it, for `trust` and for `comm`.
+//!
+//! Not here: the code, which is that of `gossamer/array/src`, file by file.
+
+#![cfg(all(test, loom))]
+
+// The code says where it has these from.
+extern crate self as comm;
+extern crate self as gossamer;
+extern crate self as trust;
+
+mod absent;
+mod model;
+mod rack;
+
+pub(crate) use absent::{bulk, lock, make, room};
+pub(crate) use code::{array, element, frame, keeper, operator, part, post, replies, settings, shape, stats};
+pub(crate) use error::Error;
+pub(crate) use rack::{
+    NoRef, Place, Promise, Share, Trust, TrusteeReference, link, may_wait, promise, rack, spawn_on, yield_now,
+};
+
+/// Has each place of a model have what each thread has.
+macro_rules! thread_local {
+    ($($(#[$attribute:meta])* static $name:ident: $type:ty = const $init:block;)*) => { $(
+        $(#[$attribute])*
+        static $name: $crate::rack::Local<$type> = $crate::rack::Local(|| $init);
+    )* };
+}
+
+#[allow(dead_code)]
+#[path = "../../../gossamer/array/src"]
+mod code {
+    pub(crate) mod array;
+    pub(crate) mod element;
+    pub(crate) mod error;
+    pub(crate) mod frame;
+    pub(crate) mod keeper;
+    mod local;
+    pub(crate) mod operator;
+    pub(crate) mod part;
+    pub(crate) mod post;
+    pub(crate) mod replies;
+    pub(crate) mod settings;
+    pub(crate) mod shape;
+    pub(crate) mod stats;
+}
+use code::error;

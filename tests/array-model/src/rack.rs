@@ -1,0 +1,396 @@
+//! A rack as a loom model: each place is a thread, and has one fiber; messages lie in its inbox, in order, until it looks there. What the code of the array takes from
+//! `gossamer`, `trust` and `comm` is here, as far as it is called.
+//!
+//! Elements are plain memory, which loom does not see. So each chunk has a cell that loom does see ([`World::chunks`]): who copies a chunk from its home reads the cell,
+//! and a home that finds its elements changed ([`Desk::note_writes`]) has written it. Loom then says whether one happened before the other, whatever the order
+//! in which it ran them.
+
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
+use std::marker::PhantomData;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::{fmt, slice};
+
+use loom::cell::UnsafeCell;
+use loom::sync::{Condvar, Mutex};
+
+use crate::frame::{Frame, HEADER_BYTES, frame_bytes};
+
+/// What a planted fault does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    /// A granted chunk is copied after one more message was handled, so maybe after the answer to a recall.
+    CopiesLate,
+    /// A message overtakes the one before it.
+    Overtakes,
+}
+
+struct Message(Box<dyn FnOnce(&[u8]) + Send>, Vec<u8>);
+
+#[derive(Default)]
+struct Inbox {
+    messages: Mutex<VecDeque<Message>>,
+    come: Condvar,
+}
+
+/// What all places of a model share.
+pub(crate) struct World {
+    inboxes: Vec<Inbox>,
+    /// By chunk what loom sees of its elements at home.
+    chunks: Vec<UnsafeCell<()>>,
+    chunk_bytes: usize,
+    /// Do places copy what they are granted? Else it comes in messages.
+    pub(crate) copies: bool,
+    fault: Fault,
+}
+
+// SAFETY: the cells hold nothing; loom sees to them.
+unsafe impl Sync for World {}
+// SAFETY: as before.
+unsafe impl Send for World {}
+
+impl World {
+    pub(crate) fn new(places: usize, chunks: usize, chunk_bytes: usize, copies: bool, fault: Fault) -> Arc<World> {
+        let inboxes = (0..places).map(|_| Inbox::default()).collect();
+        let chunks = (0..chunks).map(|_| UnsafeCell::new(())).collect();
+        Arc::new(World { inboxes, chunks, chunk_bytes, copies, fault })
+    }
+
+    pub(crate) fn places(&self) -> usize {
+        self.inboxes.len()
+    }
+}
+
+loom::thread_local! {
+    static DESK: RefCell<Option<Rc<Desk>>> = RefCell::new(None);
+}
+
+/// Of one place.
+pub(crate) struct Desk {
+    pub(crate) world: Arc<World>,
+    pub(crate) place: usize,
+    /// Its elements, and what it knows them to be.
+    pub(crate) home: Cell<(usize, usize)>,
+    known: RefCell<Vec<Vec<u8>>>,
+    /// Delegated closures that run.
+    delegated: Cell<u32>,
+    /// Chunks that are copied late.
+    late: RefCell<Vec<u32>>,
+    /// Other places that have done what they do, or told this one to end.
+    pub(crate) told: Cell<usize>,
+}
+
+impl Desk {
+    /// Makes this thread a place.
+    pub(crate) fn take(world: Arc<World>, place: usize) -> Rc<Desk> {
+        let desk = Rc::new(Desk {
+            world,
+            place,
+            home: Cell::default(),
+            known: RefCell::default(),
+            delegated: Cell::default(),
+            late: RefCell::default(),
+            told: Cell::default(),
+        });
+        DESK.with(|here| *here.borrow_mut() = Some(Rc::clone(&desk)));
+        desk
+    }
+
+    pub(crate) fn here() -> Rc<Desk> {
+        DESK.with(|here| here.borrow().clone()).expect("a place of a model")
+    }
+
+    pub(crate) fn tell(&self, place: usize) {
+        let told = |_: &[u8]| {
+            let desk = Desk::here();
+            desk.told.set(desk.told.get() + 1);
+        };
+        link::post(TrusteeReference(place), told, &[]);
+    }
+
+    /// Handles a message, if one is there.
+    pub(crate) fn poll(&self) -> bool {
+        let message = self.pop(&mut self.inbox().messages.lock().unwrap());
+        let is_there = message.is_some();
+        message.into_iter().for_each(|message| self.handle(message));
+        is_there
+    }
+
+    /// Handles messages until it is so. Where none comes any more loom says so: a deadlock.
+    pub(crate) fn serve_until(&self, is_so: impl Fn() -> bool) {
+        while !is_so() {
+            let mut messages = self.inbox().messages.lock().unwrap();
+            let message = loop {
+                match self.pop(&mut messages) {
+                    Some(message) => break message,
+                    None => messages = self.inbox().come.wait(messages).unwrap(),
+                }
+            };
+            drop(messages);
+            self.handle(message);
+        }
+    }
+
+    fn inbox(&self) -> &Inbox {
+        &self.world.inboxes[self.place]
+    }
+
+    fn pop(&self, messages: &mut VecDeque<Message>) -> Option<Message> {
+        let at = usize::from(self.world.fault == Fault::Overtakes && messages.len() > 1);
+        messages.remove(at)
+    }
+
+    fn handle(&self, Message(handler, bytes): Message) {
+        let late = self.late.take();
+        link::without_waiting(|| handler(&bytes));
+        late.into_iter().for_each(|chunk| self.world.chunks[chunk as usize].with(|_| ()));
+        self.note_writes();
+    }
+
+    /// Tells loom of the elements that this place has changed since it looked last, as their home. Before anybody else can hear of it.
+    pub(crate) fn note_writes(&self) {
+        let (start, bytes) = self.home.get();
+        let each = frame_bytes(self.world.chunk_bytes);
+        let mut known = self.known.borrow_mut();
+        for (index, at) in (start..start + bytes).step_by(each).enumerate() {
+            let elements = std::ptr::with_exposed_provenance_mut::<u8>(at + HEADER_BYTES);
+            // SAFETY: a frame of this place's, which nobody changes meanwhile.
+            let now = unsafe { slice::from_raw_parts(elements, self.world.chunk_bytes) };
+            match known.get_mut(index) {
+                Some(known) if known == now => continue,
+                Some(known) => known.copy_from_slice(now),
+                None => known.push(now.to_vec()),
+            }
+            // SAFETY: it is the header's frame.
+            let chunk = unsafe { Frame::of_elements(elements) }.chunk();
+            self.world.chunks[chunk as usize].with_mut(|_| ());
+        }
+    }
+}
+
+/// Memory of another machine.
+pub struct Share;
+
+impl Share {
+    pub(crate) fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), Infallible> {
+        let desk = Desk::here();
+        let elements = std::ptr::with_exposed_provenance_mut::<u8>(offset);
+        // SAFETY: where the home of a chunk says that its elements are.
+        let chunk = unsafe { Frame::of_elements(elements) }.chunk();
+        if desk.world.fault == Fault::CopiesLate {
+            desk.late.borrow_mut().push(chunk);
+        } else {
+            desk.world.chunks[chunk as usize].with(|_| ());
+        }
+        // SAFETY: as before; all of a model runs on one thread of the system.
+        unsafe { into.as_mut_ptr().copy_from_nonoverlapping(elements, into.len()) };
+        Ok(())
+    }
+}
+
+/// A place, which is a machine of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TrusteeReference(pub(crate) usize);
+
+impl TrusteeReference {
+    pub(crate) fn id(self) -> Self {
+        self
+    }
+
+    pub(crate) fn machine(self) -> u16 {
+        self.0 as u16
+    }
+}
+
+pub mod link {
+    use super::{Any, Desk, Message, TrusteeReference};
+
+    pub(crate) fn post(to: TrusteeReference, handler: impl FnOnce(&[u8]) + Send + 'static, bytes: &[u8]) {
+        let desk = Desk::here();
+        desk.note_writes();
+        let inbox = &desk.world.inboxes[to.0];
+        inbox.messages.lock().unwrap().push_back(Message(Box::new(handler), bytes.to_vec()));
+        inbox.come.notify_one();
+    }
+
+    pub(crate) fn without_waiting<R>(f: impl FnOnce() -> R) -> R {
+        let desk = Desk::here();
+        desk.delegated.set(desk.delegated.get() + 1);
+        let result = f();
+        desk.delegated.set(desk.delegated.get() - 1);
+        result
+    }
+
+    /// Called where a panic would poison the array: it is what the model has found.
+    pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        panic!("{}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic"))
+    }
+}
+
+pub(crate) fn may_wait() -> bool {
+    Desk::here().delegated.get() == 0
+}
+
+/// Handles the messages that are there.
+pub(crate) fn yield_now() {
+    let desk = Desk::here();
+    while desk.poll() {}
+}
+
+/// What is kept of it, or that it never will be.
+type Kept<T> = Rc<RefCell<Option<Result<T, Dropped>>>>;
+
+#[derive(Debug, Clone, Copy)]
+pub struct Dropped;
+
+pub struct Promise<T>(Kept<T>);
+
+pub struct Waiter<T>(Kept<T>);
+
+pub(crate) fn promise<T>() -> (Promise<T>, Waiter<T>) {
+    let kept = Kept::default();
+    (Promise(Rc::clone(&kept)), Waiter(kept))
+}
+
+impl<T> Promise<T> {
+    pub(crate) fn keep(self, value: T) {
+        *self.0.borrow_mut() = Some(Ok(value));
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        self.0.borrow_mut().get_or_insert(Err(Dropped));
+    }
+}
+
+impl<T> Waiter<T> {
+    pub(crate) fn wait(self) -> Result<T, Dropped> {
+        assert!(may_wait(), "it waits in a delegated closure");
+        Desk::here().serve_until(|| self.0.borrow().is_some());
+        self.0.take().unwrap()
+    }
+}
+
+/// A property, of which a model needs nothing.
+pub struct Trust<T>(PhantomData<fn() -> T>);
+
+impl<T> Trust<T> {
+    pub(crate) fn new() -> Self {
+        Trust(PhantomData)
+    }
+}
+
+impl<T> Clone for Trust<T> {
+    fn clone(&self) -> Self {
+        Trust::new()
+    }
+}
+
+pub trait NoRef {}
+impl<T> NoRef for T {}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub(crate) machine: u16,
+    pub(crate) worker: u16,
+}
+
+impl Place {
+    pub(crate) fn of(machine: u16, worker: u16) -> Place {
+        Place { machine, worker }
+    }
+
+    pub(crate) fn trustee(self) -> TrusteeReference {
+        TrusteeReference(usize::from(self.machine))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.machine)
+    }
+}
+
+#[derive(Debug)]
+pub struct Rack(Rc<Desk>);
+
+pub(crate) fn rack() -> Rack {
+    Rack(Desk::here())
+}
+
+impl Rack {
+    pub(crate) fn machine(&self) -> u16 {
+        self.0.place as u16
+    }
+
+    pub(crate) fn places(&self) -> impl Iterator<Item = Place> + use<> {
+        (0..self.0.world.places() as u16).map(|machine| Place::of(machine, 0))
+    }
+}
+
+impl fmt::Display for Rack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a rack of {} places", self.places().count())
+    }
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Desk({})", self.place)
+    }
+}
+
+/// A fiber that there never is.
+pub struct JoinHandle<R>(Infallible, PhantomData<R>);
+
+impl<R> JoinHandle<R> {
+    pub(crate) fn join(self) -> Result<R, Box<dyn Any + Send>> {
+        match self.0 {}
+    }
+}
+
+pub(crate) fn spawn_on<R>(_: &TrusteeReference, _: impl FnOnce() -> R) -> JoinHandle<R> {
+    panic!("each thread of a model is a place, which does its calls itself")
+}
+
+/// What each place has its own of: `thread_local!`. All of a model runs on one thread of the system, where it is kept from run to run.
+pub(crate) struct Local<T: 'static>(pub(crate) fn() -> T);
+
+std::thread_local! {
+    static LOCALS: RefCell<HashMap<(usize, usize), &'static dyn Any>> = RefCell::default();
+}
+
+impl<T> Local<T> {
+    fn of_place(&'static self) -> &'static T {
+        let key = (Desk::here().place, std::ptr::from_ref(self).addr());
+        let of_place =
+            LOCALS.with_borrow_mut(|locals| *locals.entry(key).or_insert_with(|| Box::leak(Box::new((self.0)()))));
+        of_place.downcast_ref().expect("each static has one type")
+    }
+
+    pub(crate) fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
+        f(self.of_place())
+    }
+
+    pub(crate) fn try_with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Result<R, Infallible> {
+        Ok(self.with(f))
+    }
+}
+
+impl<T: Copy> Local<Cell<T>> {
+    pub(crate) fn get(&'static self) -> T {
+        self.of_place().get()
+    }
+
+    pub(crate) fn set(&'static self, value: T) {
+        self.of_place().set(value);
+    }
+}
