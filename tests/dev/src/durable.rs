@@ -5,7 +5,7 @@
 //! Invariant: each run begins with a folder of its own, which it leaves to be looked at if it fails.
 
 use crate::command::Context;
-use crate::tier::{State, Verdict};
+use crate::tier::Verdict;
 use std::fs;
 use std::path::Path;
 
@@ -44,12 +44,15 @@ fn kill(context: &Context, place: &Path, kills: u32, machines: &str) -> anyhow::
     let seed = std::env::var("DURABLE_SEED").unwrap_or_else(|_| "1".into());
     fs::create_dir_all(place)?;
     let folder = place.join(format!("{}-{machines}", std::process::id())).to_string_lossy().into_owned();
-    let outcome = context
+    let done = context
         .cargo(&["run", "--quiet", "--package", "gossamer-examples", "--bin", "bank", "--", &folder])
         .args(&["--torture", &kills.to_string(), "--seed", &seed, "--machines", machines])
-        .check()?;
-    if matches!(outcome.state, State::Passed) {
+        .capture_aloud()?;
+    print!("{}{}", done.stdout, done.stderr);
+    if done.success {
         fs::remove_dir_all(&folder)?;
+        return Ok(Verdict::passed());
     }
-    Ok(outcome)
+    let said = done.stderr.lines().rfind(|line| !line.trim().is_empty());
+    Ok(Verdict::failed(format!("{} ({}, {folder} is kept)", said.unwrap_or_default(), done.status)))
 }

@@ -18,9 +18,9 @@ use oracle::{Input, WORKLOADS};
 
 /// How long one run may take; under valgrind one of some seconds.
 const LIMIT: Duration = Duration::from_secs(200);
-/// Of programs that we run.
+/// Of programs that two machines run.
 const THREADS: [&str; 3] = ["1", "2", "5"];
-/// Of programs that run as themselves.
+/// Of all others: each machine has a thread, and some have two.
 const FEW_THREADS: [&str; 1] = ["5"];
 /// Of `gossamer/region/ffi/tests/c`.
 const PTHREADS: [&str; 14] = [
@@ -58,7 +58,7 @@ type Test = fn(&Place) -> Result<(), Failed>;
 
 impl Way {
     fn threads(&self) -> &'static [&'static str] {
-        if self.starter.first() == Some(&LAUNCH) { &THREADS } else { &FEW_THREADS }
+        if self.starter == TWO { &THREADS } else { &FEW_THREADS }
     }
 }
 
