@@ -69,7 +69,8 @@ fn live_and_die(options: &Options, life: Duration, victim: usize) -> anyhow::Res
         .args(["--tell", "--seconds", "60", "--accounts", &options.accounts.to_string()])
         .args(["--outstanding", &options.outstanding.to_string(), "--machines", &options.machines.to_string()])
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        // The other machines say that one has died, each time.
+        .stderr(if options.machines > 1 { Stdio::null() } else { Stdio::inherit() })
         .spawn()
         .context("cannot start it again")?;
     let output = child.stdout.take().context("its output is a pipe")?;
