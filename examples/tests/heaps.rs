@@ -2,6 +2,7 @@
 //! say so of themselves.
 
 use std::fs;
+use std::path::Path;
 
 use programs::{RACKS, report, run};
 
@@ -45,6 +46,42 @@ fn dr26_products_are_the_twins() {
             );
         }
     }
+}
+
+/// A BLAS of one function, compiled with this option.
+fn blas(folder: &Path, name: &str, option: &str) -> String {
+    const SOURCE: &str = "void cblas_dgemm(int order, int a, int b, int m, int n, int k, double alpha, const double *left, int lda, \
+                          const double *right, int ldb, double beta, double *sum, int ldc) { \
+                            if (order != 101 || a != 111 || b != 111) return; \
+                            for (int i = 0; i < m; i++) for (int j = 0; j < n; j++) { \
+                              double terms = WRONG; \
+                              for (int p = 0; p < k; p++) terms += left[i * lda + p] * right[p * ldb + j]; \
+                              sum[i * ldc + j] = alpha * terms + beta * sum[i * ldc + j]; } }";
+    let (source, library) = (folder.join("blas.c"), folder.join(name).display().to_string());
+    fs::write(&source, SOURCE).unwrap();
+    let built = run("cc", &["-shared", "-fPIC", option, "-o", &library, source.to_str().unwrap()]);
+    assert_eq!(built.status, 0, "{}", built.stderr);
+    library
+}
+
+#[test]
+fn products_by_a_library_are_the_twins_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let (good, wrong) = (blas(folder.path(), "good.so", "-DWRONG=0"), blas(folder.path(), "wrong.so", "-DWRONG=1"));
+    let product = ["--size", "40", "--tile", "16"];
+    for rack in RACKS {
+        let own = report(GEMM, &[&product[..], rack].concat());
+        let found = report(GEMM, &[&product[..], &["--blas", &good], rack].concat());
+        assert_eq!(found["checksum"], own["checksum"], "{rack:?}");
+    }
+    let fails = |library: &str| {
+        let ran = run(GEMM, &[&product[..], &["--blas", library, "--verify", "--threads", "2"]].concat());
+        assert_eq!(ran.status, 1, "{library}: {}", ran.stderr);
+        ran.stdout + &ran.stderr
+    };
+    assert!(fails(&wrong).contains("ANOTHER answer"));
+    assert!(fails("/no/such.so").contains("--blas /no/such.so: give a BLAS that is installed"));
+    assert!(fails("libc.so.6").contains("has no `cblas_dgemm`"));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The command line of `gemm`: arguments and help. Nothing is done here.
 
+use std::ffi::OsString;
+
 use clap::Parser;
 
 use super::tile::Shape;
@@ -21,6 +23,10 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
+    /// Multiply tiles by `cblas_dgemm` of this shared library, such as libopenblas.so.0, one thread for each worker
+    #[arg(long, value_name = "LIBRARY")]
+    pub blas: Option<OsString>,
+
     /// What all have.
     #[command(flatten)]
     pub common: Common,
@@ -32,11 +38,14 @@ Examples:
       in one process, beside its twin
   gemm --size 4096 --local 2 --fabric tcp
       over two processes joined by TCP
+  gemm --size 4096 --tile 512 --local 2 --blas libopenblas.so.0
+      tiles multiplied by OpenBLAS (Debian: apt-get install libopenblas0)
   gossamer-launch run --rack rack.yaml gemm --size 16384
       on the hosts of a rack
 
 What --verify checks:
-  That each element of the product is the twin's. Elements of the factors are whole numbers from -8 to 8, so they are equal to the last bit.";
+  That each element of the product is the twin's. Elements of the factors are whole numbers from -8 to 8, so they are equal to the last bit.
+  The twin multiplies without a library, also where --blas names one.";
 
 impl Options {
     /// What the matrices are like.

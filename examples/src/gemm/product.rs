@@ -3,6 +3,7 @@
 use gossamer::Trust;
 use gossamer_heap::Global;
 
+use super::blas;
 use super::tile::{Factor, Shape};
 use crate::heaps::spread::{Reader, Spread};
 use crate::progress::Count;
@@ -50,7 +51,10 @@ fn one(shape: Shape, left: &Tiles<'_>, right: &Tiles<'_>, number: usize) -> Glob
             left.prefetch();
             right.prefetch();
         }
-        shape.multiply_add(&mut sum, &of_left.read(), &of_right.read());
+        let (left, right) = (of_left.read(), of_right.read());
+        if !blas::multiply_add(shape.tile, &mut sum, &left, &right) {
+            shape.multiply_add(&mut sum, &left, &right);
+        }
     }
     product
 }

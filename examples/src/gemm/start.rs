@@ -8,6 +8,7 @@ use gossamer_heap::Global;
 use graph::random::mix;
 use serde_json::json;
 
+use super::blas;
 use super::options::Options;
 use super::product::{factor, multiply};
 use super::tile::{Factor, Shape};
@@ -29,7 +30,8 @@ pub fn main() -> ExitCode {
 pub fn run_with(options: Options) -> ExitCode {
     note_cores();
     let (program, rack) = (Program("gemm"), options.common.rack.clone());
-    program.end(machines::run(program, &rack, machine_args(), move || run(&options)))
+    let loaded = options.blas.as_deref().map_or(Ok(()), blas::load);
+    program.end(loaded.and_then(|()| machines::run(program, &rack, machine_args(), move || run(&options))))
 }
 
 /// From a fiber of the first machine. Whether all is right, once it is printed.
