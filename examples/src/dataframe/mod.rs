@@ -5,10 +5,11 @@
 //! there are.
 //!
 //! 1. [`query`]: what is done with a chunk, and with groups, on the heap or not
-//! 2. [`generated`], [`source`]: the rows, generated or from CSV
+//! 2. [`generated`], [`source`]: the rows, generated or from CSV; [`digest`]: what was found, as a number
 //! 3. [`frame`]: the table over the places; [`twin`]: the same with `Box` and `Vec`
 //! 4. [`options`]: what the user asked for; [`start`]: how it runs
 
+pub mod digest;
 pub mod frame;
 pub mod generated;
 pub mod options;

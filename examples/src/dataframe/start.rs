@@ -10,6 +10,7 @@ use graph::random::mix;
 use indicatif::HumanCount;
 use serde_json::{Map, Value, json};
 
+use super::digest::digest;
 use super::frame::{self, Frame};
 use super::options::Options;
 use super::query::{Answer, Chunk, Group};
@@ -155,6 +156,10 @@ fn found(table: &Table, answer: &Answer) -> Map<String, Value> {
         [group.key.into(), group.rows, group.sum.to_bits(), group.least.to_bits(), group.greatest.to_bits()]
     });
     let checksum = numbers.fold(0, |sum: u64, number| mix(sum ^ number));
+    let digest_of = |groups: &[Group]| {
+        let groups = groups.iter().map(|group| (group.key, group.rows, group.sum, group.least, group.greatest));
+        format!("{:016x}", digest(groups))
+    };
     let top = |name: String, group: &Group| json!({"name": name, "rows": group.rows, "sum": group.sum});
     let found = [
         ("kept", answer.kept.into()),
@@ -162,6 +167,7 @@ fn found(table: &Table, answer: &Answer) -> Map<String, Value> {
         ("keys", answer.by_key.len().into()),
         ("labels", answer.by_label.len().into()),
         ("checksum", json!(format!("{checksum:016x}"))),
+        ("digests", json!([digest_of(&answer.by_key), digest_of(&answer.by_label)])),
         ("top", self::top(&answer.by_label).iter().map(|group| top(table.label(group.key), group)).collect()),
     ];
     found.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
