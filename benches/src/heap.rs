@@ -1,8 +1,10 @@
 //! `heap`: objects of the heap over a rack (`gossamer-heap`). In one process beside `Box`: reads in random order, few and many, and objects made and
 //! dropped. Over two processes (rack.rs): what is read of the other one beside an own slice, MPI, a socket, a bunch beside single objects, and what is handed over
-//! beside iceoryx2. Whole programs (apps.rs) beside their twins and gRPC. A run is verified by the sum of what it read.
+//! beside iceoryx2. Whole programs (apps.rs) beside their twins, gRPC and polars, one by OpenBLAS (blas.rs) beside
+//! ScaLAPACK. A run is verified by the sum of what it read.
 
 mod apps;
+mod blas;
 mod rack;
 mod targets;
 
@@ -257,6 +259,8 @@ fn measure_iceoryx2(options: &HeapBench, elements: usize, skipped: &mut Skipped)
 fn run(program: &Path, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    // Each worker, or rank, multiplies on its own thread; else the library begins with more, and they spin for a while.
+    command.env("OPENBLAS_NUM_THREADS", "1");
     let child = command.spawn().with_context(|| format!("{} cannot be started", program.display()))?;
     finish(child, TIME_LIMIT)
 }
@@ -281,6 +285,7 @@ fn print(options: &HeapBench, all: &[Series]) {
     println!("  {:<34} {:<16} {:>12} {:>12} {:>12}", "ns", "", "median", "min", "max");
     for Series { work, contender, median_ns, samples } in all {
         let (low, high) = spread(samples.iter().copied());
-        println!("  {work:<34} {contender:<16} {median_ns:>12.2} {low:>12.2} {high:>12.2}");
+        let digits = if *median_ns < 1.0 { 4 } else { 2 };
+        println!("  {work:<34} {contender:<16} {median_ns:>12.digits$} {low:>12.digits$} {high:>12.digits$}");
     }
 }

@@ -10,7 +10,7 @@ use gossamer_examples::{dataframe, gemm, heap_kv, social};
 use serde_json::Value;
 
 use super::rack::Told;
-use super::run;
+use super::{blas, run};
 use crate::echo::programs::{build, own};
 use crate::options::Comparison;
 use crate::rounds::{Skipped, interleaved};
@@ -44,9 +44,22 @@ struct App {
     name: &'static str,
     arguments: &'static str,
     smoke: &'static str,
-    /// Who does the same: contender, package, binary.
-    foreign: Option<(&'static str, &'static str, &'static str)>,
+    /// Who does the same.
+    foreign: Option<Foreign>,
 }
+
+/// A program of others.
+struct Foreign {
+    /// Its name where it is skipped.
+    contender: &'static str,
+    package: &'static str,
+    binary: &'static str,
+    /// Ways to run it, and what each is asked for beside the work.
+    ways: &'static [(&'static str, &'static str)],
+}
+
+/// polars, by each of its engines.
+pub const POLARS: [&str; 2] = ["polars, memory", "polars, stream"];
 
 const APPS: [App; 4] = [
     App { name: "gemm", arguments: "--size 1536 --tile 128", smoke: "--size 40 --tile 8", foreign: None },
@@ -54,7 +67,12 @@ const APPS: [App; 4] = [
         name: "dataframe",
         arguments: "--rows 10000000 --at-least 0",
         smoke: "--rows 5000 --keys 100 --at-least 0 --chunk 1000",
-        foreign: None,
+        foreign: Some(Foreign {
+            contender: "polars",
+            package: "polars",
+            binary: "dataframe-polars",
+            ways: &[(POLARS[0], "--engine memory"), (POLARS[1], "--engine stream")],
+        }),
     },
     App {
         name: "heap-kv",
@@ -66,22 +84,22 @@ const APPS: [App; 4] = [
         name: "social",
         arguments: "--requests 20000",
         smoke: "--users 50 --requests 600 --connections 2",
-        foreign: Some(("tonic", "tonic", "social-tonic")),
+        foreign: Some(Foreign { contender: "tonic", package: "tonic", binary: "social-tonic", ways: &[("tonic", "")] }),
     },
 ];
 
 /// What all of a kind must have found alike, those that say it.
-const FOUND: [&str; 9] = ["checksum", "kept", "joined", "keys", "labels", "top", "puts", "posted", "read"];
+const FOUND: [&str; 10] = ["checksum", "kept", "joined", "keys", "labels", "digests", "top", "puts", "posted", "read"];
 /// More rounds say little, and each takes a minute.
 const ROUNDS_MAX: usize = 5;
 
 /// A way to run a program.
-struct Way {
-    work: String,
-    program: PathBuf,
-    arguments: Vec<String>,
+pub struct Way {
+    pub work: String,
+    pub program: PathBuf,
+    pub arguments: Vec<String>,
     /// Where its report says how many were done a second.
-    figure: &'static str,
+    pub figure: &'static str,
 }
 
 /// Nanoseconds for each operation, row or request.
@@ -90,9 +108,13 @@ struct Way {
 /// One that fails, or has found something else.
 pub fn measure_apps(comparison: &Comparison, skipped: &mut Skipped) -> Result<Told> {
     let mut told = Told::new();
+    let mut kinds = Vec::new();
     for app in &APPS {
-        eprintln!("heap: {}", app.name);
-        let ways = ways(app, comparison.smoke, skipped)?;
+        kinds.push((app.name, ways(app, comparison.smoke, skipped)?));
+    }
+    kinds.push((blas::NAME, blas::ways(comparison.smoke, skipped)?));
+    for (name, ways) in kinds {
+        eprintln!("heap: {name}");
         let mut first: Option<(String, Value)> = None;
         interleaved(comparison.rounds.min(ROUNDS_MAX), ways.len(), 1, |_, index| {
             let way = &ways[index];
@@ -140,11 +162,14 @@ fn ways(app: &App, is_smoke: bool, skipped: &mut Skipped) -> Result<Vec<Way>> {
         of("1 x 2, verified", "a_second", "--verify"),
         of("twin", "twin_a_second", "--verify"),
     ];
-    if let Some((contender, package, binary)) = app.foreign
+    if let Some(Foreign { contender, package, binary, ways }) = &app.foreign
         && let Some(program) = skipped.sort(contender, foreign(package, binary, is_smoke)?)
     {
-        let arguments = ["--threads", "2"].into_iter().chain(work).map(str::to_owned).collect();
-        all.push(Way { work: format!("{}, {contender}", app.name), program, arguments, figure: "a_second" });
+        for (name, more) in *ways {
+            let words = ["--threads", "2"].into_iter().chain(work.iter().copied()).chain(more.split_whitespace());
+            let (program, arguments) = (program.clone(), words.map(str::to_owned).collect());
+            all.push(Way { work: format!("{}, {name}", app.name), program, arguments, figure: "a_second" });
+        }
     }
     Ok(all)
 }

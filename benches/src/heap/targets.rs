@@ -3,7 +3,8 @@
 use crate::report::median;
 use crate::verdict::{Verdict, ratio, verdict_at_least, verdict_at_most};
 
-use super::{MPI, Series};
+use super::apps::POLARS;
+use super::{MPI, Series, blas};
 
 /// Programs over two processes beside two workers of one: what is wanted over `shm`, and over `tcp`.
 const OVER_PROCESSES: [(&str, Option<f64>, Option<f64>); 3] =
@@ -74,6 +75,18 @@ pub fn targets(all: &[Series]) -> Vec<Verdict> {
         "social: 2 processes, tcp, over the same services on tonic",
         3.0,
         ratio(app("social", "tonic"), app("social", "2 x 1, tcp")),
+    ));
+    let polars = POLARS.into_iter().filter_map(|engine| app("dataframe", engine)).reduce(f64::min);
+    targets.push(verdict_at_least(
+        "dataframe: 2 workers of one process over the faster engine of polars, 2 threads",
+        1.0,
+        ratio(polars, app("dataframe", "1 x 2")),
+    ));
+    let scalapack = blas::SCALAPACK.into_iter().filter_map(|(blocks, _)| app(blas::NAME, blocks)).reduce(f64::min);
+    targets.push(verdict_at_least(
+        "gemm by OpenBLAS: 2 processes, shm, over ScaLAPACK with the best of its blocks",
+        1.0,
+        ratio(scalapack, app(blas::NAME, "2 x 1, shm")),
     ));
     targets
 }
