@@ -289,11 +289,11 @@ fn region() {
     let file: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     let series = file["results"]["series"].as_array().unwrap();
     let skipped = file["results"]["skipped"].as_object().unwrap();
-    assert_eq!(series.len() + skipped.len(), 44, "{stdout}");
+    assert_eq!(series.len() + skipped.len(), 56, "{stdout}");
     assert!(series.iter().all(|series| series["median_ns"].as_f64().unwrap() > 0.0), "{stdout}");
     // Where there can be no regions, or no MPI, threads and copies are left.
     assert!(series.len() >= 16, "{stdout}");
-    assert_eq!(file["results"]["targets"].as_array().unwrap().len(), 19, "{stdout}");
+    assert_eq!(file["results"]["targets"].as_array().unwrap().len(), 23, "{stdout}");
     assert!(fail(&["region", "--smoke", "--only", "matrices"]).contains("matrix: region"));
     assert!(fail(&["region-run", "--work", "scan", "--size", "1"]).contains("needs --fabric"));
 }

@@ -1,6 +1,6 @@
 //! Mutexes and barriers of a program in C on two machines (`benches/region/locks.c`) beside those of MPI (`benches/mpi/locks.c`).
 //!
-//! Here: how they are started, and what they have to answer. The launcher is this program; the library that it has programs load is built on demand, and
+//! Here: how they are started, and what they have to answer; how any program in C is put on two machines. The launcher is this program; the library that it has programs load is built on demand, and
 //! in a smoke run taken where the build of this program has it.
 
 use std::path::{Path, PathBuf};
@@ -8,17 +8,20 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use super::{Answer, Contender, mpi};
+use super::{Answer, Contender, line_of_json, mpi};
 use crate::{
     echo::programs::{build_beside, compile, own},
     machine::program,
     rounds::Skipped,
 };
 
+/// The library that programs load, or why there are no machines that share memory here.
+pub(super) type Library = std::result::Result<PathBuf, String>;
+
 /// Package and file of the library.
 const LIBRARY: (&str, &str) = ("gossamer-region-ffi", "libgossamer_region_c.so");
 /// Where the launcher is told to find it.
-const VARIABLE: &str = "GOSSAMER_REGION_LIBRARY";
+pub(super) const VARIABLE: &str = "GOSSAMER_REGION_LIBRARY";
 
 /// Additions of each machine, and rounds.
 const TIMES: u64 = 10_000;
@@ -39,54 +42,73 @@ const MPI: [(&str, &str); 3] =
 pub(super) const MPI_MUTEXES: [&str; 2] = ["mutex: MPI_Win_lock, Get and Put", "mutex: MPI_Win_lock, Accumulate"];
 
 /// All of them; of those that cannot be had here, why.
-pub(super) fn contenders(is_smoke: bool, skipped: &mut Skipped) -> Result<Vec<Contender>> {
+pub(super) fn contenders(is_smoke: bool, library: &Library, skipped: &mut Skipped) -> Result<Vec<Contender>> {
     let times = if is_smoke { SMOKE_TIMES } else { TIMES };
     let answer = |name: &str| Answer::Is(times * if name.starts_with("mutex") { MACHINES } else { THREADS });
     let mut all = vec![];
-    let machines = machines(is_smoke)?;
+    let machines = machines("region/locks.c", "locks-region", &[], library)?;
     for (name, way, words) in REGION {
         let Some((locks, library)) = skipped.sort(name, machines.clone()) else { continue };
         let (what, more) = words.split_first().context("what the program does")?;
         let mut arguments = launch(way);
         arguments.extend([locks.display().to_string(), (*what).to_owned(), times.to_string()]);
         arguments.extend(more.iter().map(|word| (*word).to_owned()));
-        let variable = Some((VARIABLE, library.into()));
-        all.push(Contender { name: name.to_owned(), program: own()?, arguments, variable, answer: answer(name) });
+        let (name, answer, variable) = (name.to_owned(), answer(name), Some((VARIABLE, library.into())));
+        all.push(Contender { name, program: own()?, arguments, variable, answer, told: line_of_json });
     }
-    let processes = mpi("locks")?;
+    let processes = mpi("mpi/locks.c", "locks-mpi", &[])?;
     for (name, what) in MPI {
         let Some((program, mut arguments)) = skipped.sort(name, processes.clone()) else { continue };
         arguments.extend([what.to_owned(), times.to_string()]);
-        all.push(Contender { name: name.to_owned(), program, arguments, variable: None, answer: answer(name) });
+        let (name, answer) = (name.to_owned(), answer(name));
+        all.push(Contender { name, program, arguments, variable: None, answer, told: line_of_json });
     }
     Ok(all)
 }
 
 /// What comes before a program for two machines, as words for this program.
-fn launch(way: &str) -> Vec<String> {
+pub(super) fn launch(way: &str) -> Vec<String> {
     ["run", "--local", "2", "--no-prefix", "--region", way].map(str::to_owned).into()
 }
 
-/// The program and the library, or why there are none here.
-fn machines(is_smoke: bool) -> Result<std::result::Result<(PathBuf, PathBuf), String>> {
+/// The library, built where this is no smoke run.
+pub(super) fn library(is_smoke: bool) -> Result<Library> {
     let library = match is_smoke {
         true => built_already()?,
         false => build_beside(LIBRARY.0)?.map(|folder| folder.join(LIBRARY.1)),
     };
-    let library = match library {
-        Ok(library) => library,
-        Err(why) => return Ok(Err(why)),
-    };
-    if let Some(why) = cannot_share(&library)? {
-        return Ok(Err(why));
+    match library {
+        Ok(library) => Ok(match cannot_share(&library)? {
+            Some(why) => Err(why),
+            None => Ok(library),
+        }),
+        Err(why) => Ok(Err(why)),
     }
-    let Some(compiler) = program("cc") else {
-        return Ok(Err("there is no `cc` (on Debian: apt-get install gcc)".to_owned()));
+}
+
+/// A program that includes `gossamer_region.h`, compiled with these words, and the library; or why there are none here.
+pub(super) fn machines(
+    source: &str,
+    binary: &str,
+    words: &[&str],
+    library: &Library,
+) -> Result<std::result::Result<(PathBuf, PathBuf), String>> {
+    let library = match library {
+        Ok(library) => library.clone(),
+        Err(why) => return Ok(Err(why.clone())),
     };
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gossamer/region/ffi/include");
     let include = format!("-I{}", include.display());
-    let locks = compile(&compiler, "region/locks.c", "locks-region", &[&include, "-pthread", "-ldl"])?;
-    Ok(locks.map(|locks| (locks, library)))
+    let built = compile_here(source, binary, &[words, &[&include, "-pthread", "-ldl"]].concat())?;
+    Ok(built.map(|built| (built, library)))
+}
+
+/// A program, compiled by this machine's compiler with these words.
+pub(super) fn compile_here(source: &str, binary: &str, words: &[&str]) -> Result<std::result::Result<PathBuf, String>> {
+    match program("cc") {
+        Some(compiler) => compile(&compiler, source, binary, words),
+        None => Ok(Err("there is no `cc` (on Debian: apt-get install gcc)".to_owned())),
+    }
 }
 
 /// The library as tests of its own package, or a build of it, have left it.

@@ -1,13 +1,14 @@
 //! `region`: memory shared by pages (`gossamer-region`) beside a bare handler of faults, MPI, copies, and threads of one process.
 //!
 //! Here: which contenders there are, the table, the targets. Not here: one sample of one contender (run.rs), the jobs (jobs.rs, work.rs), programs in C
-//! that lock and meet (locks.rs).
+//! that lock and meet (locks.rs), or work (programs.rs).
 //!
 //! Invariant: each sample is a process, or several, of its own; contenders run interleaved; each answer is verified.
 
 mod bare;
 mod jobs;
 mod locks;
+mod programs;
 mod run;
 mod work;
 
@@ -71,7 +72,8 @@ pub struct RegionBench {
 #[derive(Clone, Debug, Serialize)]
 struct Series {
     contender: String,
-    /// Nanoseconds: of a page where pages are fetched one by one, of an addition under a mutex, of a round of a barrier, of the whole else.
+    /// Nanoseconds: of a page where pages are fetched one by one, of an addition under a mutex, of a round of a barrier, of the threads of a program in C,
+    /// of the whole else.
     median_ns: f64,
     samples: Vec<f64>,
 }
@@ -83,6 +85,8 @@ struct Contender {
     variable: Option<(&'static str, OsString)>,
     /// Who has the same answer, by this name, or the answer itself.
     answer: Answer,
+    /// What it tells, from all that it writes.
+    told: fn(&str) -> Option<Told>,
 }
 
 enum Answer {
@@ -132,8 +136,7 @@ impl Contender {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let child = command.spawn().with_context(|| format!("{} cannot be started", self.program.display()))?;
         let output = finish(child, TIME_LIMIT)?;
-        let told = output.lines().find_map(|line| serde_json::from_str(line).ok());
-        let (ns, digest) = match told.with_context(|| format!("it tells nothing: {output:?}"))? {
+        let (ns, digest) = match (self.told)(&output).with_context(|| format!("it tells nothing: {output:?}"))? {
             Told::Sample { ns, digest } => (ns, digest),
             Told::Skipped { skipped } => return Ok(Err(skipped)),
         };
@@ -152,7 +155,14 @@ fn contenders(options: &RegionBench, skipped: &mut Skipped) -> Result<Vec<Conten
     let mut add = |name: &str, variable: Option<(&'static str, &str)>, answer, arguments: &str| {
         let variable = variable.map(|(name, value)| (name, value.into()));
         let arguments = ["region-run"].into_iter().chain(arguments.split(' ')).map(str::to_owned).collect();
-        all.push(Contender { name: name.to_owned(), program: own.clone(), arguments, variable, answer });
+        all.push(Contender {
+            name: name.to_owned(),
+            program: own.clone(),
+            arguments,
+            variable,
+            answer,
+            told: line_of_json,
+        });
     };
     let pages = options.pages as u64;
     let (touched, around) = (|| Answer::Is(pages * (pages - 1) / 2), || Answer::Is(3 * (pages * (pages - 1) / 2)));
@@ -191,24 +201,31 @@ fn contenders(options: &RegionBench, skipped: &mut Skipped) -> Result<Vec<Conten
             add("kmeans: region with runs off", Some(RUNS_OFF), as_others(), &run(2, " --fabric shm"));
         }
     }
-    if let Some((program, mut arguments)) = skipped.sort("scan: MPI_Get of 4 KiB", mpi("pages")?) {
+    if let Some((program, mut arguments)) =
+        skipped.sort("scan: MPI_Get of 4 KiB", mpi("mpi/pages.c", "pages-mpi", &[])?)
+    {
         arguments.push(scanned.to_string());
         let name = "scan: MPI_Get of 4 KiB".to_owned();
-        all.push(Contender { name, program, arguments, variable: None, answer: of_words(1) });
+        all.push(Contender { name, program, arguments, variable: None, answer: of_words(1), told: line_of_json });
     }
-    all.extend(locks::contenders(options.comparison.smoke, skipped)?);
+    let library = locks::library(options.comparison.smoke)?;
+    all.extend(locks::contenders(options.comparison.smoke, &library, skipped)?);
+    all.extend(programs::contenders(options.comparison.smoke, &library, skipped)?);
     Ok(all)
 }
 
-/// How two processes of a program of `benches/mpi` are started.
-fn mpi(name: &str) -> Result<std::result::Result<(PathBuf, Vec<String>), String>> {
+fn line_of_json(output: &str) -> Option<Told> {
+    output.lines().find_map(|line| serde_json::from_str(line).ok())
+}
+
+/// How two processes of a program in C are started, compiled with these words.
+fn mpi(source: &str, binary: &str, words: &[&str]) -> Result<std::result::Result<(PathBuf, Vec<String>), String>> {
     let (Some(mpirun), Some(compiler)) = (program("mpirun.openmpi"), program("mpicc.openmpi")) else {
         let why =
             "there is no `mpirun.openmpi` and `mpicc.openmpi` (on Debian: apt-get install openmpi-bin libopenmpi-dev)";
         return Ok(Err(why.to_owned()));
     };
-    let (source, binary) = (format!("mpi/{name}.c"), format!("{name}-mpi"));
-    let built = compile(&compiler, &source, &binary, &["-pthread"])?;
+    let built = compile(&compiler, source, binary, &[words, &["-pthread"]].concat())?;
     Ok(built.map(|built| (mpirun, mpi_arguments("self,vader", 2, &built))))
 }
 
@@ -257,6 +274,14 @@ fn targets(series: &[Series]) -> Vec<Verdict> {
         if let Some(two) = two {
             targets.push(verdict_at_least(format!("{job} of 2 machines over 2 threads"), two, against("2 threads")));
         }
+    }
+    for (job, ..) in programs::JOBS {
+        let [_, region, faults] = programs::names(job);
+        targets.push(verdict_at_least(
+            format!("{job} in C of 2 machines over SIGSEGV and MPI"),
+            1.0,
+            over(&faults, &region),
+        ));
     }
     targets
 }

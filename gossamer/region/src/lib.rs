@@ -40,6 +40,8 @@ mod plain;
 mod region;
 #[cfg(test)]
 mod search;
+#[cfg(test)]
+mod simulated;
 mod span;
 mod stats;
 mod uffd;

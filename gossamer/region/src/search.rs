@@ -3,6 +3,8 @@
 //!
 //! What must hold: a page that one machine may write no other has (H1); who reads sees what was written last (ST1.9); whoever
 //! faults goes on in the end.
+//!
+//! Not here: more pages and accesses than can be tried in all orders, over a network that is late (`simulated.rs`).
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};

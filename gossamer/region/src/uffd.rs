@@ -159,20 +159,21 @@ impl Uffd {
     /// Maps the pages that the file has, writable or not (if it can), and wakes who waits there. What is mapped already stays as it is.
     pub(crate) fn install(&self, range: Range<usize>, writable: bool) -> Result<(), Errno> {
         let mode = if writable { 0 } else { CONTINUE_MODE_WP };
-        self.map::<CONTINUE>(range, mode, |mapped| self.wake(mapped))
+        self.map::<CONTINUE>(range, mode, &|mapped| self.wake(mapped))
     }
 
     /// Makes pages of zeros and maps them writable, and wakes who waits there. What the file has is mapped as it is.
     pub(crate) fn install_zeros(&self, range: Range<usize>) -> Result<(), Errno> {
-        self.map::<ZEROPAGE>(range, 0, |page| self.install(page, true))
+        self.map::<ZEROPAGE>(range, 0, &|page| self.install(page, true))
     }
 
-    /// Maps page after page; `if_there` is called for those that are there already.
+    /// Maps page after page; `if_there` is called for those that are there already. The system takes no range that is more than one mapping, and a
+    /// view is several where somebody has changed what a part may be used for, as guards of stacks do (`ffi/src/stack.rs`).
     fn map<const OPCODE: Opcode>(
         &self,
         range: Range<usize>,
         mode: u64,
-        if_there: impl Fn(Range<usize>) -> Result<(), Errno>,
+        if_there: &dyn Fn(Range<usize>) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let mut at = range.start;
         while at < range.end {
@@ -187,6 +188,11 @@ impl Uffd {
                     at += PAGE_BYTES;
                 }
                 Err(Errno::AGAIN | Errno::EXIST | Errno::INTR) => {}
+                Err(Errno::NOENT) if range.end - at > PAGE_BYTES => {
+                    let middle = middle(&(at..range.end));
+                    self.map::<OPCODE>(at..middle, mode, if_there)?;
+                    at = middle;
+                }
                 Err(errno) => return Err(errno),
             }
         }
@@ -204,6 +210,12 @@ impl Uffd {
             };
             match done {
                 Err(Errno::AGAIN | Errno::INTR) => {}
+                // More than one mapping, which kernels before 6.2 refuse here too.
+                Err(Errno::NOENT) if range.len() > PAGE_BYTES => {
+                    let middle = middle(range);
+                    self.protect(&(range.start..middle), is_protected)?;
+                    return self.protect(&(middle..range.end), is_protected);
+                }
                 other => return other,
             }
         }
@@ -228,6 +240,11 @@ impl Uffd {
         }
         Ok(())
     }
+}
+
+/// A page in the middle of several.
+fn middle(range: &Range<usize>) -> usize {
+    range.start + (range.len() / 2).next_multiple_of(PAGE_BYTES)
 }
 
 /// For who may not call userfaultfd(2), but may open the device.
@@ -260,5 +277,68 @@ unsafe impl rustix::ioctl::Ioctl for NewDescriptor {
     // SAFETY: as the trait says; the system returns the descriptor.
     unsafe fn output_from_ptr(out: rustix::ioctl::IoctlOutput, _: *mut std::ffi::c_void) -> rustix::io::Result<RawFd> {
         Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+    use std::ptr;
+
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect};
+
+    use super::*;
+
+    const PAGES: usize = 8;
+    const CLOSED: usize = 3;
+
+    /// Pages of a file, the one in `CLOSED` to be touched by nobody.
+    fn view(file: &File, uffd: &Uffd) -> Range<usize> {
+        let (bytes, access) = (PAGES * PAGE_BYTES, ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: a new mapping of a memory file, which stays.
+        let start = unsafe { mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) }.unwrap();
+        let range = start.expose_provenance()..start.addr() + bytes;
+        // SAFETY: the same mapping; a page within it.
+        unsafe {
+            uffd.register(&range).unwrap();
+            mprotect(start.byte_add(CLOSED * PAGE_BYTES), PAGE_BYTES, MprotectFlags::empty()).unwrap();
+        }
+        range
+    }
+
+    /// The first word of each page that is not closed. Who calls this has installed them: nobody would answer a fault.
+    fn words(view: &Range<usize>) -> Vec<u64> {
+        let open = (0..PAGES).filter(|page| *page != CLOSED);
+        // SAFETY: pages of the view that may be read.
+        let word =
+            |page| unsafe { ptr::with_exposed_provenance::<u64>(view.start + page * PAGE_BYTES).read_volatile() };
+        open.map(word).collect()
+    }
+
+    #[test]
+    fn runs_go_over_guards_of_stacks() {
+        let uffd = match Uffd::open() {
+            Ok(uffd) => uffd,
+            Err(failure) => return println!("SKIPPED: no page faults of our own: {failure:?}"),
+        };
+        let file = || {
+            let file = File::from(memfd_create("test", MemfdFlags::CLOEXEC).unwrap());
+            ftruncate(&file, (PAGES * PAGE_BYTES) as u64).unwrap();
+            file
+        };
+        let (new, written) = (file(), file());
+        let zeros = view(&new, &uffd);
+        uffd.install_zeros(zeros.clone()).unwrap();
+        uffd.protect(&zeros, true).unwrap();
+        uffd.protect(&zeros, false).unwrap();
+        assert_eq!(words(&zeros), [0; PAGES - 1]);
+        for page in 0..PAGES {
+            written.write_all_at(&(page as u64 + 1).to_ne_bytes(), (page * PAGE_BYTES) as u64).unwrap();
+        }
+        let numbers = view(&written, &uffd);
+        uffd.install(numbers.clone(), true).unwrap();
+        uffd.install(numbers.clone(), true).unwrap();
+        assert_eq!(words(&numbers), [1, 2, 3, 5, 6, 7, 8]);
     }
 }

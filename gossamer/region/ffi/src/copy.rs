@@ -11,7 +11,7 @@ use serde_bytes::ByteBuf;
 
 use crate::semaphore::Count;
 use crate::table::{self, table};
-use crate::{heap, side};
+use crate::{heap, side, stack};
 
 const PAGE_BYTES: usize = 4096;
 /// Pages that travel together.
@@ -93,7 +93,7 @@ fn send(machine: u16, pages: &Range<usize>, named: &[Range<usize>], without_zero
     for start in pages.clone().step_by(LOOK_PAGES * PAGE_BYTES) {
         let part = start..pages.end.min(start + LOOK_PAGES * PAGE_BYTES);
         for page in touched(&part) {
-            if named.iter().any(|range| range.contains(&page)) {
+            if named.iter().any(|range| range.contains(&page)) || stack::is_guard(page) {
                 continue;
             }
             // SAFETY: a page of the program's that is mapped; threads of the program that write it meanwhile have a race already.

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,8 +11,9 @@ use std::time::Duration;
 use libc::{clockid_t, pthread_attr_t, pthread_t, timespec};
 
 use crate::real::real;
+use crate::stack::{GUARD_BYTES, Stack};
 use crate::table::{THREADS_MAX, Thread, table};
-use crate::{copy, heap, keys, line, report, side};
+use crate::{copy, keys, line, side};
 
 /// States of a [`Thread`].
 const FREE: u32 = 0;
@@ -74,6 +76,7 @@ pub(crate) struct Start {
     function: usize,
     argument: usize,
     stack_bytes: usize,
+    guard_bytes: usize,
     id: u64,
 }
 
@@ -97,31 +100,27 @@ fn forget(thread: &Thread) {
 /// A place and a machine for a thread. `None`: no room.
 pub(crate) fn prepare(function: usize, argument: usize, stack_bytes: usize, detached: bool) -> Option<(Start, u16)> {
     let (id, machine) = claim(if detached { DETACHED } else { RUNNING })?;
-    Some((Start { function, argument, stack_bytes, id }, machine))
+    Some((Start { function, argument, stack_bytes, guard_bytes: GUARD_BYTES, id }, machine))
 }
 
 /// On a worker: starts the thread on this machine, with a stack of this machine's part of the heap. `false`: there is no room, or the
 /// system refuses.
 pub(crate) fn start_here(start: Start) -> bool {
-    let Some((stack, _)) = heap::allocate(start.stack_bytes, 4096) else { return false };
-    report::note_stack(stack);
-    let started = std::thread::Builder::new().stack_size(OWN_STACK_BYTES).spawn(move || run(start, stack)).is_ok();
-    if !started {
-        heap::free(stack);
-    }
-    started
+    let Some(stack) = Stack::new(start.stack_bytes, start.guard_bytes) else { return false };
+    std::thread::Builder::new().stack_size(OWN_STACK_BYTES).spawn(move || run(start, stack)).is_ok()
 }
 
-fn run(start: Start, stack: usize) {
+fn run(start: Start, stack: Stack) {
     if let Some(processors) = PROCESSORS.get() {
         // SAFETY: a set that the system has given.
         unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), processors) };
     }
     ID.set(start.id);
-    // SAFETY: a block that is the thread's until it is freed below, when nothing runs on it any more.
-    let result = unsafe { side::run_on(stack, stack + start.stack_bytes, start.function, start.argument) };
+    let Range { start: bottom, end: top } = stack.range();
+    // SAFETY: memory that is the thread's until it is given back below, when nothing runs on it any more.
+    let result = unsafe { side::run_on(bottom, top, start.function, start.argument) };
     keys::destroy_values();
-    heap::free(stack);
+    drop(stack);
     if crate::start::is_main(start.function) {
         wait_for_all(start.id);
         let _side = side::the_programs();
@@ -171,7 +170,7 @@ pub unsafe extern "C" fn pthread_create(
             id, attr, function, argument
         );
     }
-    let (mut state, mut stack_bytes) = (libc::PTHREAD_CREATE_JOINABLE, STACK_BYTES);
+    let (mut state, mut stack_bytes, mut guard_bytes) = (libc::PTHREAD_CREATE_JOINABLE, STACK_BYTES, GUARD_BYTES);
     if !attr.is_null() {
         unsafe extern "C" {
             fn pthread_attr_getdetachstate(attr: *const pthread_attr_t, state: *mut c_int) -> c_int;
@@ -180,11 +179,13 @@ pub unsafe extern "C" fn pthread_create(
         unsafe {
             pthread_attr_getdetachstate(attr, &raw mut state);
             libc::pthread_attr_getstacksize(attr, &raw mut stack_bytes);
+            libc::pthread_attr_getguardsize(attr, &raw mut guard_bytes);
         }
     }
     let detached = state == libc::PTHREAD_CREATE_DETACHED;
     let (function, argument) = (function.expose_provenance(), argument.expose_provenance());
     let Some((start, machine)) = prepare(function, argument, stack_bytes, detached) else { return libc::EAGAIN };
+    let start = Start { guard_bytes, ..start };
     // SAFETY: the caller's.
     unsafe { id.write(start.id) };
     copy::bring_to(machine);

@@ -197,9 +197,10 @@ fn trials(place: &Arc<Place>, cannot_share: Option<&str>) -> Vec<Trial> {
     let here = Arc::clone(place);
     let test = move || pthreads(&here, explicit("named", HEADER, TWO), "named");
     trials.push(Trial::test("two_machines::named", test).with_ignored_flag(lacks(&LAUNCH) || lacks(&"gcc")));
-    let on_two: [(&str, Test); 5] = [
+    let on_two: [(&str, Test); 6] = [
         ("two_machines::refused", refused),
         ("two_machines::many_threads", many_threads),
+        ("two_machines::overflow", overflow),
         ("two_machines::hottest_page_is_named", told::hottest_page_is_named),
         ("two_machines::barriers_send_one_message_a_machine", told::barriers_send_one_message_a_machine),
         ("two_machines::a_machine_killed_amid_faults", killed::amid_faults),
@@ -272,6 +273,25 @@ fn many_threads(place: &Place) -> Result<(), Failed> {
         let starter = [&TWO[..TWO.len() - 1], &[way, "--env", "GOSSAMER_REGION_BYTES=268435456"]].concat();
         let done = run(start(place, &starter, &built).arg("2"))?;
         same(way, succeeded(&done)?, "many_threads: ok\n")?;
+    }
+    Ok(())
+}
+
+/// A thread that overflows its stack, wherever it is, ends the program by a fault; guards of stacks are in nobody's way.
+fn overflow(place: &Place) -> Result<(), Failed> {
+    let built = build(place, WAYS[0], &place.root.join("gossamer/region/ffi/tests/c/overflow.c"))?;
+    for starter in [TWO, TWO_EXPLICIT, THREE_TCP] {
+        let done = run(start(place, starter, &built).arg("0"))?;
+        same(&format!("{starter:?}"), succeeded(&done)?, "overflow: ok\n")?;
+        for (thread, machine) in [("1", 1), ("2", if starter == THREE_TCP { 2 } else { 0 })] {
+            let done = run(start(place, starter, &built).arg(thread))?;
+            let told = String::from_utf8_lossy(&done.stderr);
+            let by = "was killed by signal 11 (SIGSEGV)";
+            let is_named = told.lines().any(|line| line.contains(&format!("machine {machine} ")) && line.contains(by));
+            if done.status.code() != Some(128 + 11) || !is_named || !done.stdout.is_empty() {
+                return Err(format!("{starter:?}: {done:?}").into());
+            }
+        }
     }
     Ok(())
 }

@@ -1,0 +1,70 @@
+//! Stacks of the program's threads: blocks of the heap. What lies at the low end of one is its guard, which nobody may touch on the machine where the
+//! thread runs: an overflow ends the program, as it does in one process, and does not write to what lies below.
+
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::{heap, report};
+
+const PAGE_BYTES: usize = 4096;
+/// Bytes of a guard, unless the thread's attributes say otherwise.
+pub(crate) const GUARD_BYTES: usize = PAGE_BYTES;
+
+/// Of this machine: where guards begin, and their lengths.
+static GUARDS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+
+fn guards() -> MutexGuard<'static, BTreeMap<usize, usize>> {
+    GUARDS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether nobody may touch a page of the heap on this machine. On a worker, it stays so until that does something else: only workers
+/// make guards.
+pub(crate) fn is_guard(page: usize) -> bool {
+    guards().range(..=page).next_back().is_some_and(|(start, bytes)| page < start + bytes)
+}
+
+/// A thread's, which is given back where this is dropped.
+pub(crate) struct Stack {
+    block: usize,
+    guard_bytes: usize,
+    bytes: usize,
+}
+
+impl Stack {
+    /// One of this machine's part of the heap, with room for so many bytes. `None`: there is no room, or no guard.
+    pub(crate) fn new(bytes: usize, guard_bytes: usize) -> Option<Stack> {
+        let guard_bytes = guard_bytes.checked_next_multiple_of(PAGE_BYTES)?;
+        let (block, _) = heap::allocate(bytes.checked_add(guard_bytes)?, PAGE_BYTES)?;
+        report::note_stack(block);
+        let stack = Stack { block, guard_bytes, bytes };
+        if guard_bytes > 0 {
+            guards().insert(block, guard_bytes);
+        }
+        stack.protect(libc::PROT_NONE).then_some(stack)
+    }
+
+    /// What a thread may use.
+    pub(crate) fn range(&self) -> Range<usize> {
+        let bottom = self.block + self.guard_bytes;
+        bottom..bottom + self.bytes
+    }
+
+    fn protect(&self, protection: c_int) -> bool {
+        let start = std::ptr::with_exposed_provenance_mut(self.block);
+        // SAFETY: whole pages of the block, which is this stack's alone. Other machines have their own tables of pages; where the heap is a region,
+        // its keeper changes what is mapped there, and never touches it.
+        self.guard_bytes == 0 || unsafe { libc::mprotect(start, self.guard_bytes, protection) } == 0
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // If the system refuses, the block is lost, and stays closed.
+        if self.protect(libc::PROT_READ | libc::PROT_WRITE) {
+            guards().remove(&self.block);
+            heap::free(self.block);
+        }
+    }
+}
