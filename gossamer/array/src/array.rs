@@ -56,6 +56,8 @@ pub struct Array<T> {
     elements: usize,
     name: Name,
     shift: u32,
+    /// Of an index, within its chunk: for hits, which would compute it each time.
+    mask: u32,
     value: PhantomData<T>,
 }
 
@@ -80,7 +82,7 @@ pub(crate) fn on_worker<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'stati
 
 impl<T: Element> Array<T> {
     pub(crate) fn of(root: Trust<Root>, elements: usize, name: Name, shift: u32) -> Self {
-        Array { root, elements, name, shift, value: PhantomData }
+        Array { root, elements, name, shift, mask: (1 << shift) - 1, value: PhantomData }
     }
 
     /// How many elements it has.
@@ -325,5 +327,11 @@ impl<T: Element> Array<T> {
     #[inline(always)]
     pub(crate) fn shift(&self) -> u32 {
         self.shift
+    }
+
+    /// The index of an element within its chunk.
+    #[inline(always)]
+    pub(crate) fn within(&self, i: usize) -> usize {
+        i & self.mask as usize
     }
 }

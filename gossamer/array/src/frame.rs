@@ -18,7 +18,7 @@ use memmap2::{Advice, MmapMut};
 
 use crate::keeper::Right;
 use crate::operator::Op;
-use crate::room::Room;
+use crate::room::{Mapping, Room};
 use crate::shape::OwnedChunks;
 
 pub(crate) const HEADER_BYTES: usize = 64;
@@ -141,10 +141,49 @@ pub(crate) fn frame_bytes(chunk_bytes: usize) -> usize {
 
 /// The frames of the chunks that a place owns, in order, each elements' value written.
 pub(crate) struct Home {
-    memory: MmapMut,
-    /// Of the share, if it lies there.
-    room: Option<Room>,
+    memory: Memory,
     frame_bytes: usize,
+}
+
+/// Where they lie.
+enum Memory {
+    /// In memory of this process.
+    Own(MmapMut),
+    /// In a room of the share, which goes after the mapping.
+    Share(Mapping, Room),
+}
+
+impl Memory {
+    /// In the share if that can be had, else memory with huge pages if the system gives them.
+    fn take(bytes: usize) -> io::Result<Memory> {
+        if let Some((room, mapping)) = Room::take(bytes) {
+            return Ok(Memory::Share(mapping, room));
+        }
+        let memory = MmapMut::map_anon(bytes.max(1))?;
+        let _ = memory.advise(Advice::HugePage);
+        Ok(Memory::Own(memory))
+    }
+
+    fn start(&self) -> *mut u8 {
+        match self {
+            Memory::Own(memory) => memory.as_ptr().cast_mut(),
+            Memory::Share(mapping, _) => mapping.start(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Memory::Own(memory) => memory.len(),
+            Memory::Share(mapping, _) => mapping.len(),
+        }
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [u8] {
+        match self {
+            Memory::Own(memory) => memory,
+            Memory::Share(mapping, _) => mapping.as_mut_slice(),
+        }
+    }
 }
 
 impl Home {
@@ -152,19 +191,12 @@ impl Home {
     pub(crate) fn new(chunks: OwnedChunks, chunk_bytes: usize, value: &[u8]) -> io::Result<Home> {
         let (frame_bytes, frames) = (frame_bytes(chunk_bytes), chunks.count);
         let bytes = frames.checked_mul(frame_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
-        let (room, mut memory) = match Room::take(bytes) {
-            Some((room, memory)) => (Some(room), memory),
-            None => {
-                let memory = MmapMut::map_anon(bytes.max(1))?;
-                let _ = memory.advise(Advice::HugePage);
-                (None, memory)
-            }
-        };
-        for frame in memory.chunks_exact_mut(frame_bytes).take(frames) {
+        let mut memory = Memory::take(bytes)?;
+        for frame in memory.as_mut_slice().chunks_exact_mut(frame_bytes).take(frames) {
             let elements = &mut frame[HEADER_BYTES..HEADER_BYTES + chunk_bytes];
             elements.chunks_exact_mut(value.len()).for_each(|element| element.copy_from_slice(value));
         }
-        let home = Home { memory, room, frame_bytes };
+        let home = Home { memory, frame_bytes };
         for index in 0..frames {
             home.frame(index).begin(chunks.chunk(index), true);
             home.frame(index).set_right(Some(Right::Write));
@@ -174,12 +206,13 @@ impl Home {
 
     /// Where the elements of a frame are in the share, if they are there.
     pub(crate) fn in_share(&self, frame: Frame) -> Option<usize> {
-        let within = frame.elements().addr().checked_sub(self.memory.as_ptr().addr())?;
-        (within < self.memory.len()).then_some(self.room.as_ref()?.start() + within)
+        let Memory::Share(mapping, room) = &self.memory else { return None };
+        let within = frame.elements().addr().checked_sub(mapping.start().addr())?;
+        (within < mapping.len()).then_some(room.start() + within)
     }
 
     pub(crate) fn frame(&self, index: usize) -> Frame {
-        let header = self.memory.as_ptr().cast_mut().wrapping_add(index * self.frame_bytes);
+        let header = self.memory.start().wrapping_add(index * self.frame_bytes);
         assert!(self.memory.len() >= (index + 1) * self.frame_bytes, "it has fewer frames");
         // SAFETY: within the mapping, so not null; a mapping begins at a page, and frames are multiples of 64 bytes.
         Frame(unsafe { NonNull::new_unchecked(header.cast()) })

@@ -49,6 +49,7 @@ mod keeper;
 mod local;
 mod lock;
 mod make;
+mod mapping;
 mod memory;
 mod operator;
 mod part;

@@ -42,8 +42,7 @@ impl<T: Element> Array<T> {
         self.check(i);
         // SAFETY: nothing else runs before the caller has done its load or store; `i` is in range, so the part has its chunk.
         let elements = unsafe { post::for_hits(self.name())?.hit(i >> self.shift(), wanted) }?;
-        let within = i & ((1 << self.shift()) - 1);
-        Some(elements.cast::<T>().wrapping_add(within))
+        Some(elements.cast::<T>().wrapping_add(self.within(i)))
     }
 
     #[inline(always)]
@@ -132,7 +131,7 @@ impl<T: Element> Array<T> {
 
     /// The elements of a piece of a chunk, in its frame.
     pub(crate) fn elements(&self, frame: Frame, piece: &Range<usize>) -> *mut T {
-        frame.elements().cast::<T>().wrapping_add(piece.start & ((1 << self.shift()) - 1))
+        frame.elements().cast::<T>().wrapping_add(self.within(piece.start))
     }
 
     /// Those elements, to be read.

@@ -2,7 +2,7 @@
 //! copies it itself, once, instead of having it sent in a message.
 //!
 //! Only where all machines of the rack are of one host, and what is long has huge pages, without which elements at random would be slower. Elsewhere
-//! chunks are sent.
+//! chunks are sent. A system that has refused huge pages is not asked again for as much.
 //!
 //! Why there is nothing to synchronise: from a grant until the place that was granted it answers a recall, or gives the chunk back, nobody changes
 //! the elements at home (`keeper/model.rs` says so of each order of messages), and they were written before the message was sent.
@@ -13,13 +13,15 @@
 #![allow(unsafe_code)]
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use comm::{SHARE_UNIT_BYTES, Share};
 use gossamer::link;
-use memmap2::{MmapMut, MmapOptions};
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
+pub(crate) use crate::mapping::Mapping;
 use crate::memory;
 
 const HUGE_BYTES: usize = 2 << 20;
@@ -91,19 +93,25 @@ pub(crate) struct Room(Range<usize>);
 
 impl Room {
     /// Room for so many bytes, 0 at first, and where it is mapped. `None` where chunks have to be sent.
-    pub(crate) fn take(bytes: usize) -> Option<(Room, MmapMut)> {
+    pub(crate) fn take(bytes: usize) -> Option<(Room, Mapping)> {
         let share = own()?;
-        let unit = if bytes < HUGE_BYTES { SHARE_UNIT_BYTES } else { HUGE_BYTES };
-        let room = Room(free().take(bytes.max(1).checked_next_multiple_of(unit)?, unit)?);
-        for start in room.0.clone().step_by(PIECE_BYTES) {
-            link::commit(link::ARRAY, start..(start + PIECE_BYTES).min(room.0.end)).ok()?;
+        let is_long = bytes >= HUGE_BYTES;
+        if is_long && !REFUSED.may_get(bytes) {
+            return None;
         }
+        let unit = if is_long { HUGE_BYTES } else { SHARE_UNIT_BYTES };
+        let room = Room(free().take(bytes.max(1).checked_next_multiple_of(unit)?, unit)?);
         let (file, start) = share.file();
-        let mut options = MmapOptions::new();
-        options.offset(start + room.0.start as u64).len(room.0.len());
         // SAFETY: the file cannot shrink (comm, S1). This process has the range to itself; others read it as words that may change.
-        let memory = unsafe { options.map_mut(&file) }.ok()?;
-        (bytes < HUGE_BYTES || has_huge_pages(&memory)).then_some((room, memory))
+        let memory = unsafe { Mapping::new(file, start + room.0.start as u64, room.0.len(), unit) }.ok()?;
+        for first in (0..memory.len()).step_by(PIECE_BYTES) {
+            let piece = first..(first + PIECE_BYTES).min(memory.len());
+            link::commit(link::ARRAY, room.0.start + piece.start..room.0.start + piece.end).ok()?;
+            if is_long {
+                memory.collapse(piece).inspect_err(|error| REFUSED.note(bytes, *error)).ok()?;
+            }
+        }
+        Some((room, memory))
     }
 
     /// Where its first byte is in the share.
@@ -121,10 +129,25 @@ impl Drop for Room {
     }
 }
 
-/// Has the system put this memory, which has pages, into huge ones, whatever it does with memory of files by itself.
-fn has_huge_pages(memory: &MmapMut) -> bool {
-    // SAFETY: of a mapping of our own, and changes nothing of what is in it.
-    unsafe { libc::madvise(memory.as_ptr().cast_mut().cast(), memory.len(), libc::MADV_COLLAPSE) == 0 }
+/// From how many bytes on the system has refused huge pages.
+struct Refused(AtomicUsize);
+
+static REFUSED: Refused = Refused(AtomicUsize::new(usize::MAX));
+
+impl Refused {
+    fn may_get(&self, bytes: usize) -> bool {
+        // Relaxed, here and below: it only saves work.
+        bytes < self.0.load(Ordering::Relaxed)
+    }
+
+    fn note(&self, bytes: usize, why: Errno) {
+        let refused = match why {
+            Errno::AGAIN => return, // pages were in use for a moment
+            Errno::NOMEM | Errno::BUSY => bytes,
+            _ => 0, // by this system, not now
+        };
+        self.0.fetch_min(refused, Ordering::Relaxed);
+    }
 }
 
 #[cfg(test)]
@@ -146,5 +169,18 @@ mod tests {
         free.give(large);
         assert_eq!(free.take(100, 50), Some(0..100));
         assert!(free.0.is_empty());
+    }
+
+    #[test]
+    fn what_was_refused_is_not_asked_for_again() {
+        let refused = Refused(AtomicUsize::new(usize::MAX));
+        let asked = |refused: &Refused| [2, 40, 400].map(|huge| refused.may_get(huge * HUGE_BYTES));
+        refused.note(40 * HUGE_BYTES, Errno::AGAIN);
+        assert_eq!(asked(&refused), [true; 3]);
+        refused.note(40 * HUGE_BYTES, Errno::NOMEM);
+        refused.note(41 * HUGE_BYTES, Errno::BUSY);
+        assert_eq!(asked(&refused), [true, false, false], "less may be there");
+        refused.note(2 * HUGE_BYTES, Errno::INVAL);
+        assert_eq!(asked(&refused), [false; 3], "there are none");
     }
 }

@@ -31,10 +31,26 @@ pub(crate) mod room {
     use crate::Share;
     use crate::rack::Desk;
 
+    pub(crate) struct Mapping(MmapMut);
+
+    impl Mapping {
+        pub(crate) fn start(&self) -> *mut u8 {
+            self.0.as_ptr().cast_mut()
+        }
+
+        pub(crate) fn len(&self) -> usize {
+            self.0.len()
+        }
+
+        pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+            &mut self.0
+        }
+    }
+
     pub(crate) struct Room(usize);
 
     impl Room {
-        pub(crate) fn take(bytes: usize) -> Option<(Room, MmapMut)> {
+        pub(crate) fn take(bytes: usize) -> Option<(Room, Mapping)> {
             let desk = Desk::here();
             if !desk.world.copies {
                 return None;
@@ -42,7 +58,7 @@ pub(crate) mod room {
             let memory = MmapMut::map_anon(bytes.max(1)).unwrap();
             let start = memory.as_ptr().expose_provenance();
             desk.home.set((start, bytes));
-            Some((Room(start), memory))
+            Some((Room(start), Mapping(memory)))
         }
 
         pub(crate) fn start(&self) -> usize {

@@ -175,6 +175,7 @@ behaviours! {
         array_with_a_small_cache_drops_chunks,
         array_the_only_reader_writes_without_data,
         array_granted_chunks_are_copied_within_a_host,
+        array_long_arrays_are_copied_as_a_whole,
         array_who_combines_reads_no_more,
         array_locks_exclude,
         array_locks_are_fair,

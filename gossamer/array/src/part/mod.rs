@@ -194,11 +194,10 @@ impl Part {
     #[inline(always)]
     pub(crate) unsafe fn hit(&self, chunk: usize, wanted: u64) -> Option<*mut u8> {
         let word = self.word(chunk).get();
-        let left = self.left.get();
-        if word & wanted == 0 || left == 0 {
+        if word & wanted == 0 {
             return None;
         }
-        self.left.set(left - 1);
+        self.left.set(self.left.get().checked_sub(1)?);
         Some((word & !BITS) as *mut u8)
     }
 

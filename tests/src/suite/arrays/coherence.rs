@@ -209,6 +209,27 @@ pub fn array_granted_chunks_are_copied_within_a_host() {
     }
 }
 
+/// The same with arrays that want huge pages. It does not depend on the address: a place's chunks are all copied or all sent, and once the system has
+/// refused it, those of later arrays are sent as well.
+pub fn array_long_arrays_are_copied_as_a_whole() {
+    let here = gossamer::here().machine;
+    let others: Vec<_> = gossamer::rack().places().filter(|place| place.machine != here).collect();
+    let is_one_host = others.iter().all(|place| link::maps(place.machine, link::ARRAY));
+    let mut may_copy = vec![is_one_host; others.len()];
+    for elements in (1 << 20..).step_by(123_456).take(3) {
+        let array = Array::builder().prefetch(0).build(elements, 5u64).unwrap();
+        for (place, may_copy) in others.iter().zip(&mut may_copy) {
+            let ranges = array.owned(*place);
+            let chunks: Vec<_> = ranges.flat_map(|range| range.step_by(array.chunk())).collect();
+            let before = array.stats().copied;
+            assert!(chunks.iter().all(|i| array.get(*i) == 5));
+            let copied = array.stats().copied - before;
+            *may_copy &= copied > 0;
+            assert_eq!(copied, if *may_copy { chunks.len() as u64 } else { 0 }, "{place}");
+        }
+    }
+}
+
 /// DA13: from when a reader has asked to combine, others may combine, so it reads no more, before its grant has come either.
 pub fn array_who_combines_reads_no_more() {
     let array = Array::new(100_000, 5u64).unwrap();
