@@ -84,7 +84,7 @@ enum What {
         #[arg(value_enum)]
         only: Option<rdma::Part>,
     },
-    /// Miri over the parts of `trust` that switch no stacks
+    /// Miri over the parts of `trust`, of durable memory and of the heap that it can run
     Miri,
     /// Programs on a rack of hosts, which are network namespaces (root, iproute2; GOSSAMER_KILLS, GOSSAMER_SEED)
     Rack,

@@ -14,6 +14,10 @@ use std::path::Path;
 /// The target named outright, so that build scripts and procedural macros stay without the sanitizer.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
+/// Of durable memory: lines, rooms, transactions that are undone, persistent types. Not what random input drives, nor files and threads.
+const MIRI_DURABLE_TESTS: [&str; 7] =
+    ["memory::", "transactions::trap", "transactions::c7", "types::c11", "types::c12", "types::c13", "types::c15"];
+
 /// The tests that miri can run: no stack switches, no threads in numbers, no system calls.
 const MIRI_TESTS: [&str; 4] = ["slot", "request", "remote::frame", "remote::fault"];
 
@@ -98,7 +102,7 @@ fn asan_does_not_work(context: &Context, folder: &Path) -> anyhow::Result<Option
     })
 }
 
-/// Miri over the parts of `trust`, and of the heap, that it can run.
+/// Miri over the parts of `trust`, of durable memory and of the heap that it can run.
 pub fn miri(context: &Context) -> anyhow::Result<Verdict> {
     let Some(toolchain) = toolchain_with_miri(context)? else {
         return Ok(Verdict::skipped(
@@ -119,7 +123,8 @@ pub fn miri(context: &Context) -> anyhow::Result<Verdict> {
             .env("MIRIFLAGS", &flags)
             .tests_named(names)
     };
-    Ok(tests("gossamer-trust", &MIRI_TESTS)?.and(tests("heap-model", &["page", "shelf", "name"])?))
+    let durable = tests("gossamer-durable", &MIRI_DURABLE_TESTS)?;
+    Ok(tests("gossamer-trust", &MIRI_TESTS)?.and(durable).and(tests("heap-model", &["page", "shelf", "name"])?))
 }
 
 /// The first installed toolchain with a working miri.
