@@ -17,11 +17,26 @@ pub(super) enum Way {
     Explicit,
 }
 
-/// Variables for the program, each with its value. `stats`: how many pages it is to name at its end.
+/// What is wrong with numbers of threads for each of so many machines, if anything is.
+pub(super) fn check_threads_at(counts: &[u32], machines: u16) -> Result<(), String> {
+    if !counts.is_empty() && counts.len() != usize::from(machines) {
+        return Err(format!(
+            "--threads-at has numbers for {} machines, and --local {machines} starts {machines}",
+            counts.len()
+        ));
+    }
+    if !counts.is_empty() && counts.iter().all(|count| *count == 0) {
+        return Err("--threads-at leaves no machine for threads: one number at least has to be above 0".to_owned());
+    }
+    Ok(())
+}
+
+/// Variables for the program, each with its value. `stats`: how many pages it is to name at its end; `threads_at`: how many threads
+/// start on each machine, one after the other.
 ///
 /// # Errors
 /// In words: the library is nowhere.
-pub(super) fn variables(way: Way, stats: Option<u32>) -> Result<Vec<OsString>, String> {
+pub(super) fn variables(way: Way, stats: Option<u32>, threads_at: &[u32]) -> Result<Vec<OsString>, String> {
     let library = find()?;
     let mut preload = OsString::from("LD_PRELOAD=");
     preload.push(&library);
@@ -35,7 +50,9 @@ pub(super) fn variables(way: Way, stats: Option<u32>) -> Result<Vec<OsString>, S
         Way::Explicit => "GOSSAMER_REGION=explicit",
     };
     let stats = stats.map(|pages| format!("GOSSAMER_REGION_STATS={pages}").into());
-    Ok([preload, "LD_BIND_NOW=1".into(), way.into()].into_iter().chain(stats).collect())
+    let counts = threads_at.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+    let places = (!counts.is_empty()).then(|| format!("GOSSAMER_REGION_THREADS_AT={counts}").into());
+    Ok([preload, "LD_BIND_NOW=1".into(), way.into()].into_iter().chain(stats).chain(places).collect())
 }
 
 fn find() -> Result<PathBuf, String> {

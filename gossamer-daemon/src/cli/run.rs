@@ -111,6 +111,11 @@ pub(super) struct Run {
           value_parser = clap::value_parser!(u32).range(1..=32))]
     region_stats: Option<u32>,
 
+    /// With --region: so many threads that the program creates, one after the other, start on machine 0, so many on machine 1, and
+    /// so on, then again from the start; for threads that have more to do the earlier they are created [default: 1 on each]
+    #[arg(long, value_name = "N,N,..", requires = "region", value_delimiter = ',')]
+    threads_at: Vec<u32>,
+
     /// PROGRAM has to call gossamer::main: a machine that ends before it has fails the program
     #[arg(long)]
     must_join: bool,
@@ -196,7 +201,11 @@ impl Run {
             ));
             return Ok(ExitCode::from(USAGE_STATUS));
         }
-        let region = self.region.map(|way| region::variables(way, self.region_stats)).transpose();
+        if let Err(cause) = region::check_threads_at(&self.threads_at, machines) {
+            complain(cause);
+            return Ok(ExitCode::from(USAGE_STATUS));
+        }
+        let region = self.region.map(|way| region::variables(way, self.region_stats, &self.threads_at)).transpose();
         let asked: Vec<OsString> = match region {
             Ok(more) => self.env.iter().cloned().chain(more.into_iter().flatten()).collect(),
             Err(cause) => {

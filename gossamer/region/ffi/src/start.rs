@@ -97,6 +97,7 @@ fn fail(cause: &str) -> ! {
 /// In place of `main`, on each machine.
 extern "C" fn start(argc: c_int, argv: *mut *mut c_char, _: *mut *mut c_char) -> c_int {
     threads::note_processors();
+    threads::note_shares().unwrap_or_else(|cause| fail(&cause));
     // What the program starts is not a machine.
     // SAFETY: nothing else runs yet; the handler is a function of this library.
     unsafe {

@@ -1,4 +1,4 @@
-//! The program's threads: each starts on the next machine in turn. The memory that its functions use for a stack is the region's, so that
+//! The program's threads: each starts on the next machine in turn, or where `--threads-at` says. The memory that its functions use for a stack is the region's, so that
 //! others may be given pointers to it; the thread's own (`__thread`, `errno`) is its machine's.
 
 use std::cell::Cell;
@@ -36,6 +36,40 @@ thread_local! {
 
 /// The processors that the process may use, before any worker was pinned to one.
 static PROCESSORS: OnceLock<libc::cpu_set_t> = OnceLock::new();
+
+/// How many threads, one created after the other, start on each machine. Empty: one.
+static SHARES: OnceLock<Vec<usize>> = OnceLock::new();
+const THREADS_AT: &str = "GOSSAMER_REGION_THREADS_AT";
+
+/// Before anything was started: where threads are to start.
+///
+/// # Errors
+/// In words: that is not said in numbers.
+pub(crate) fn note_shares() -> Result<(), String> {
+    let Some(text) = std::env::var_os(THREADS_AT) else { return Ok(()) };
+    let shares: Option<Vec<usize>> =
+        text.to_str().and_then(|text| text.split(',').map(|share| share.trim().parse().ok()).collect());
+    let shares = shares
+        .ok_or_else(|| format!("{THREADS_AT}={}: how many threads start on each machine, as 9,10", text.display()))?;
+    SHARES.get_or_init(|| shares);
+    Ok(())
+}
+
+/// Of that many machines the one of a thread, as counted from that of the main function, which is on machine 0.
+fn machine_of(count: usize, machines: usize, shares: &[usize]) -> u16 {
+    let round = shares.iter().fold(0usize, |sum, share| sum.saturating_add(*share));
+    let Some(mut left) = count.checked_sub(1).and_then(|created| created.checked_rem(round)) else {
+        return (count % machines) as u16;
+    };
+    let is_of = |share: &usize| match left.checked_sub(*share) {
+        Some(after) => {
+            left = after;
+            false
+        }
+        None => true,
+    };
+    (shares.iter().position(is_of).unwrap_or(0) % machines) as u16
+}
 
 /// Before anything was started: what processors there are.
 pub(crate) fn note_processors() -> u32 {
@@ -82,7 +116,7 @@ pub(crate) struct Start {
 
 fn claim(state: u32) -> Option<(u64, u16)> {
     let count = table().next_thread.fetch_add(1, Ordering::SeqCst);
-    let machine = (count % usize::from(side::machines())) as u16;
+    let machine = machine_of(count, side::machines().into(), SHARES.get().map_or(&[], Vec::as_slice));
     (0..THREADS_MAX).map(|more| (count + more) % THREADS_MAX).find_map(|place| {
         let thread = &table().threads[place];
         thread.state.compare_exchange(FREE, state, Ordering::SeqCst, Ordering::SeqCst).ok()?;
@@ -320,5 +354,20 @@ fn wait_for_all(own: u64) {
     let threads = || table().threads.iter().enumerate().filter(|(place, _)| *place as u64 != own & 0xffff);
     while threads().any(|(_, thread)| runs(thread)) {
         std::thread::sleep(LOOK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::machine_of;
+
+    #[test]
+    fn st4_1_threads_start_in_turn_or_where_they_are_told() {
+        let machines = |shares: &[usize]| (0..9).map(|count| machine_of(count, 3, shares)).collect::<Vec<_>>();
+        assert_eq!(machines(&[]), [0, 1, 2, 0, 1, 2, 0, 1, 2]);
+        // The main function's thread is on machine 0 and is not counted.
+        assert_eq!(machines(&[2, 1, 3]), [0, 0, 0, 1, 2, 2, 2, 0, 0]);
+        assert_eq!(machines(&[0, 0, 1]), [0, 2, 2, 2, 2, 2, 2, 2, 2]);
+        assert_eq!(machines(&[0, 0]), machines(&[]));
     }
 }

@@ -197,8 +197,9 @@ fn trials(place: &Arc<Place>, cannot_share: Option<&str>) -> Vec<Trial> {
     let here = Arc::clone(place);
     let test = move || pthreads(&here, explicit("named", HEADER, TWO), "named");
     trials.push(Trial::test("two_machines::named", test).with_ignored_flag(lacks(&LAUNCH) || lacks(&"gcc")));
-    let on_two: [(&str, Test); 6] = [
+    let on_two: [(&str, Test); 7] = [
         ("two_machines::refused", refused),
+        ("two_machines::threads_start_where_they_are_told", threads_at),
         ("two_machines::many_threads", many_threads),
         ("two_machines::overflow", overflow),
         ("two_machines::hottest_page_is_named", told::hottest_page_is_named),
@@ -291,6 +292,28 @@ fn overflow(place: &Place) -> Result<(), Failed> {
             if done.status.code() != Some(128 + 11) || !is_named || !done.stdout.is_empty() {
                 return Err(format!("{starter:?}: {done:?}").into());
             }
+        }
+    }
+    Ok(())
+}
+
+/// Threads start in turn, or as `--threads-at` says; what it cannot say is refused before anything starts.
+fn threads_at(place: &Place) -> Result<(), Failed> {
+    let built = build(place, WAYS[0], &place.root.join("gossamer/region/ffi/tests/c/places.c"))?;
+    let start_with = |more: &[&'static str]| start(place, &[TWO, more].concat(), &built);
+    for (more, expected) in
+        [(&[][..], "10101010"), (&["--threads-at", "3,1"], "00010001"), (&["--threads-at", "0,2"], "11111111")]
+    {
+        let done = run(&mut start_with(more))?;
+        same(&format!("{more:?}"), succeeded(&done)?, &format!("{expected}\nplaces: ok\n"))?;
+    }
+    for (counts, cause) in
+        [("1,2,3", "numbers for 3 machines, and --local 2"), ("0,0", "one number at least"), ("1,x", "'x'")]
+    {
+        let done = run(&mut start_with(&["--threads-at", counts]))?;
+        let told = String::from_utf8_lossy(&done.stderr);
+        if done.status.code() != Some(2) || !told.contains(cause) {
+            return Err(format!("{counts}: {done:?}").into());
         }
     }
     Ok(())
