@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 
 /// How long one command may take when no terminal is attached, in seconds: three times what the longest takes on a machine of two
 /// cores with nothing beside it.
@@ -169,13 +169,9 @@ impl Command<'_> {
             }
         }
         let status = child.wait()?;
-        let overdue = limit_s.filter(|_| matches!(status.code(), Some(124 | 137)));
         Ok(Done {
             success: status.success(),
-            status: match overdue {
-                Some(limit_s) => format!("stopped: not done after {limit_s} s"),
-                None => status.to_string(),
-            },
+            status: in_words(status, limit_s),
             stdout: String::from_utf8_lossy(&kept).into_owned(),
             stderr: String::new(),
         })
@@ -186,26 +182,30 @@ impl Command<'_> {
     /// # Errors
     /// If it cannot be started.
     pub fn capture(&self) -> anyhow::Result<Done> {
+        self.capture_within(None)
+    }
+
+    fn capture_within(&self, limit_s: Option<u64>) -> anyhow::Result<Done> {
         let output = self
-            .prepared(None)
+            .prepared(limit_s)
             .stdin(Stdio::null())
             .output()
             .with_context(|| format!("cannot start `{}`", self.program))?;
         Ok(Done {
             success: output.status.success(),
-            status: output.status.to_string(),
+            status: in_words(output.status, limit_s),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         })
     }
 
-    /// As `capture`, but says the command first.
+    /// As `capture`, but says the command first, which may take no longer than others that are shown.
     ///
     /// # Errors
     /// If it cannot be started.
     pub fn capture_aloud(&self) -> anyhow::Result<Done> {
         println!("$ {}", self.spelled());
-        self.capture()
+        self.capture_within(self.limit_s)
     }
 
     /// Runs a command that is one check.
@@ -248,6 +248,14 @@ impl Command<'_> {
 
     fn failure(&self, done: &Done) -> String {
         format!("`{}` ended with {}", self.spelled(), done.status)
+    }
+}
+
+/// How a program has ended that might take so many seconds.
+fn in_words(status: ExitStatus, limit_s: Option<u64>) -> String {
+    match limit_s.filter(|_| matches!(status.code(), Some(124 | 137))) {
+        Some(limit_s) => format!("stopped: not done after {limit_s} s"),
+        None => status.to_string(),
     }
 }
 
