@@ -34,7 +34,7 @@ use crate::machines::{Event, Group, Start, Streams};
 use crate::orphans::{self, Spare};
 use crate::outcome::FAILURE_STATUS;
 use crate::wire::{BEAT_MS, FromPart, Receiver, Sender, Setup, Stream, ToPart, Wire};
-use streams::Outputs;
+use streams::{Handover, Outputs};
 
 /// How long a process may take to let go of an executable that was just written.
 const BUSY_LIMIT: Duration = Duration::from_secs(2);
@@ -82,8 +82,11 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     let outbox = outbox(socket.try_clone()?, news.clone())?;
     let hear = news.clone();
     std::thread::Builder::new().name("inbox".into()).spawn(move || hear_all(socket, &hear))?;
-    match start(&setup) {
-        Ok(group) => Part::new(&setup, group, outbox, &news)?.run(&inbox),
+    match Part::start(&setup, &outbox, &news) {
+        Ok(part) => {
+            drop(outbox); // the part has its own
+            part.run(&inbox);
+        }
         Err(error) => {
             let is_program = error.status().is_some();
             let said = FromPart::NotStarted { reason: error.to_string(), is_program };
@@ -97,11 +100,10 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn start(setup: &Setup) -> Result<Group, LaunchError> {
+fn start(setup: &Setup, plan: &Plan) -> Result<Group, LaunchError> {
     let os = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
     let args: Vec<OsString> = setup.start.args.iter().map(|arg| os(arg)).collect();
     let environment: Vec<(OsString, OsString)> = setup.start.env.iter().map(|(n, v)| (os(n), os(v))).collect();
-    let plan: Plan = serde_json::from_str(&setup.start.plan).map_err(LaunchError::system("read the plan"))?;
     let (folder, program) = (os(&setup.start.folder), os(&setup.file));
     if !std::path::Path::new(&folder).is_dir() {
         let error = io::Error::from(io::ErrorKind::NotFound);
@@ -110,7 +112,7 @@ fn start(setup: &Setup) -> Result<Group, LaunchError> {
     }
     let folder = Some(std::path::Path::new(&folder));
     let (environment, host) = (Some(&environment[..]), setup.start.host);
-    let start = Start { program: &program, args: &args, environment, folder, plan: &plan, host };
+    let start = Start { program: &program, args: &args, environment, folder, plan, host };
     let since = Instant::now();
     loop {
         let streams = |machine| Streams {
@@ -197,6 +199,22 @@ fn outbox(mut socket: UnixStream, news: NewsSender) -> io::Result<mpsc::Sender<V
     Ok(sender)
 }
 
+/// A thread for each output stream of each machine of this host.
+fn output_threads(
+    outputs: &mut Outputs,
+    plan: &Plan,
+    host: u16,
+    outbox: &mpsc::Sender<Vec<u8>>,
+    news: &NewsSender,
+) -> io::Result<Vec<(u16, [Handover; 2])>> {
+    let mut start = |machine, stream| {
+        let news = news.clone();
+        outputs.pass_on(machine, stream, outbox.clone(), move || news.send(News::StreamEnded))
+    };
+    let of_machine = |machine| Ok((machine, [start(machine, Stream::Out)?, start(machine, Stream::Err)?]));
+    plan.machines_of(host).map(of_machine).collect()
+}
+
 struct Part {
     group: Group,
     outbox: mpsc::Sender<Vec<u8>>,
@@ -210,28 +228,27 @@ struct Part {
 }
 
 impl Part {
-    fn new(setup: &Setup, mut group: Group, outbox: mpsc::Sender<Vec<u8>>, news: &NewsSender) -> io::Result<Part> {
-        let mut outputs = Outputs::default();
-        let mut input = None;
-        let numbers: Vec<u16> = group.numbers().collect();
-        for machine in numbers {
-            outbox.send(FromPart::Started { machine, pid: group.pid(machine) }.to_bytes()).map_err(io::Error::other)?;
+    /// The threads first: what the machines start counts against the same limit of tasks, and they may use it up.
+    fn start(setup: &Setup, outbox: &mpsc::Sender<Vec<u8>>, news: &NewsSender) -> Result<Part, LaunchError> {
+        let plan: Plan = serde_json::from_str(&setup.start.plan).map_err(LaunchError::system("read the plan"))?;
+        let no_thread = LaunchError::system("start the threads for input and output");
+        let (host, mut outputs) = (setup.start.host, Outputs::default());
+        let threads = output_threads(&mut outputs, &plan, host, outbox, news).map_err(&no_thread)?;
+        let has_input = plan.machines_of(host).next() == Some(0);
+        let input = if has_input { Some(streams::input(outbox.clone()).map_err(no_thread)?) } else { None };
+        let mut group = start(setup, &plan)?;
+        for (machine, [out, err]) in threads {
+            // Cut off, or a thread that has ended: `News::Cut` follows.
+            let _ = outbox.send(FromPart::Started { machine, pid: group.pid(machine) }.to_bytes());
             let pipes = group.take_pipes(machine);
-            let (news_of_out, news_of_err) = (news.clone(), news.clone());
-            if let Some(pipe) = pipes.stdout {
-                let ended = move || news_of_out.send(News::StreamEnded);
-                outputs.pass_on(machine, Stream::Out, pipe.into(), outbox.clone(), ended)?;
-            }
-            if let Some(pipe) = pipes.stderr {
-                let ended = move || news_of_err.send(News::StreamEnded);
-                outputs.pass_on(machine, Stream::Err, pipe.into(), outbox.clone(), ended)?;
-            }
-            if let Some(pipe) = pipes.stdin {
-                input = Some(streams::input(pipe.into(), outbox.clone())?);
+            let _ = pipes.stdout.map(|pipe| out.send(pipe.into()));
+            let _ = pipes.stderr.map(|pipe| err.send(pipe.into()));
+            if let (Some(pipe), Some((thread, _))) = (pipes.stdin, &input) {
+                let _ = thread.send(pipe.into());
             }
         }
         let silence = Duration::from_millis(u64::from(setup.start.silence_ms));
-        let now = Instant::now();
+        let (now, outbox, input) = (Instant::now(), outbox.clone(), input.map(|(_, pieces)| pieces));
         Ok(Part { group, outbox, outputs, input, silence, heard: now, beat_at: now, gone_at: None })
     }
 

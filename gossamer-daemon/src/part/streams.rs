@@ -10,6 +10,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::wire::{FromPart, PIECE_BYTES, Stream, WINDOW_BYTES, Wire};
 
+/// Gives a thread its pipe; dropped unused, it ends the thread.
+pub type Handover = mpsc::SyncSender<OwnedFd>;
+
 /// Flow control: how much of a stream may be sent, by all machines of the host together.
 struct Window {
     state: Mutex<WindowState>,
@@ -62,24 +65,27 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Starts a thread that passes on what `machine` writes into `pipe`, and calls `ended` at its end.
+    /// Starts a thread that passes on what `machine` writes into the pipe that it will be handed, and calls `ended` at the
+    /// end of that.
     pub fn pass_on(
         &mut self,
         machine: u16,
         stream: Stream,
-        pipe: OwnedFd,
         outbox: mpsc::Sender<Vec<u8>>,
         ended: impl FnOnce() + Send + 'static,
-    ) -> io::Result<()> {
+    ) -> io::Result<Handover> {
         let (window, open) = (Arc::clone(&self.windows[stream as usize]), Arc::clone(&self.open));
+        let (hand_over, pipe) = mpsc::sync_channel::<OwnedFd>(1);
         let pass_on = move || {
+            let Ok(pipe) = pipe.recv() else { return };
             read_all(machine, stream, File::from(pipe), &window, &outbox);
             drop(outbox);
             open.fetch_sub(1, Ordering::Release); // partner: the Acquire in `open`; what was read is in the outbox
             ended();
         };
+        std::thread::Builder::new().name(format!("m{machine} {stream:?}")).spawn(pass_on)?;
         self.open.fetch_add(1, Ordering::Relaxed);
-        std::thread::Builder::new().name(format!("m{machine} {stream:?}")).spawn(pass_on).map(drop)
+        Ok(hand_over)
     }
 
     /// How many streams are still open.
@@ -125,11 +131,14 @@ fn read_all(machine: u16, stream: Stream, mut pipe: File, window: &Window, outbo
     }
 }
 
-/// Starts the thread that writes machine 0's input, and grants the launcher as much again as it has written.
-pub fn input(pipe: OwnedFd, outbox: mpsc::Sender<Vec<u8>>) -> io::Result<mpsc::Sender<Vec<u8>>> {
+/// Starts the thread that writes machine 0's input into the pipe that it will be handed, and grants the launcher as much
+/// again as it has written.
+pub fn input(outbox: mpsc::Sender<Vec<u8>>) -> io::Result<(Handover, mpsc::Sender<Vec<u8>>)> {
     let (sender, pieces) = mpsc::channel::<Vec<u8>>();
-    let mut pipe = File::from(pipe);
+    let (hand_over, pipe) = mpsc::sync_channel::<OwnedFd>(1);
     let write_all = move || {
+        let Ok(pipe) = pipe.recv() else { return };
+        let mut pipe = File::from(pipe);
         for piece in pieces {
             if pipe.write_all(&piece).is_err() {
                 return; // machine 0 reads no more
@@ -141,5 +150,5 @@ pub fn input(pipe: OwnedFd, outbox: mpsc::Sender<Vec<u8>>) -> io::Result<mpsc::S
         }
     };
     std::thread::Builder::new().name("input".into()).spawn(write_all)?;
-    Ok(sender)
+    Ok((hand_over, sender))
 }
