@@ -5,7 +5,6 @@ mod console;
 pub mod daemon;
 mod detach;
 mod output;
-mod region;
 mod run;
 mod size;
 mod target;

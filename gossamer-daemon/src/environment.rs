@@ -48,6 +48,19 @@ impl Environment {
         self.set.iter().map(|(name, _)| name.as_os_str())
     }
 
+    /// What a variable is set to: asked for, or else the launcher's own.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<OsString> {
+        let asked = self.set.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone());
+        asked.or_else(|| if self.is_clean { None } else { std::env::var_os(name) })
+    }
+
+    /// As if it had been asked for.
+    pub fn set(&mut self, name: &str, value: OsString) {
+        self.set.retain(|(other, _)| other != name);
+        self.set.push((name.into(), value));
+    }
+
     /// All variables. Of the launcher's own only those for which `is_passed_on` holds; of those asked for, all.
     pub fn variables(&self, is_passed_on: impl Fn(&OsStr) -> bool) -> Vec<(OsString, OsString)> {
         let is_asked_for = |name: &OsStr| self.names().any(|asked| asked == name);
@@ -71,7 +84,11 @@ mod tests {
         assert_eq!(clean.variables(|_| true), expected);
         let path = std::env::var_os("PATH").unwrap();
         assert_eq!(environment(true, &["PATH"]).unwrap().variables(|_| false), [("PATH".into(), path)]);
-        let set = environment(false, &["PATH=/here"]).unwrap();
+        let mut set = environment(false, &["PATH=/here"]).unwrap();
+        assert_eq!((set.value("PATH"), clean.value("PATH")), (Some("/here".into()), None));
+        assert_eq!(environment(false, &[]).unwrap().value("PATH"), std::env::var_os("PATH"));
+        set.set("PATH", "/there".into());
+        set.set("PATH", "/here".into());
         let paths = set.variables(|_| true).into_iter().filter(|(name, _)| name == "PATH").map(|(_, value)| value);
         assert_eq!(paths.collect::<Vec<_>>(), ["/here"]);
         assert!(!set.is_inherited() && environment(false, &[]).unwrap().is_inherited());

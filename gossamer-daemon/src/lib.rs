@@ -31,6 +31,7 @@ mod orphans;
 mod output;
 pub mod part;
 pub mod rack;
+pub mod region;
 mod tie;
 pub mod wire;
 

@@ -11,7 +11,7 @@ use clap::Args;
 use gossamer::bootstrap::FabricChoice;
 use gossamer::view::{self, server::Access};
 
-use super::{complain, detach, region, size};
+use super::{complain, detach, size};
 use crate::config::RackConfig;
 use crate::environment::Environment;
 use crate::error::LaunchError;
@@ -20,6 +20,7 @@ use crate::orphans::{self, Spare};
 use crate::outcome::{Ended, FAILURE_STATUS, USAGE_STATUS};
 use crate::rack::plan::find_program;
 use crate::rack::{self, RackError, RackRun};
+use crate::region::{self, Region, Way};
 use crate::supervisor::Policy;
 
 /// The most machines of a program on each host of a rack.
@@ -101,10 +102,10 @@ pub(super) struct Run {
     #[arg(long, value_name = "FILE", requires = "view")]
     view_token: Option<PathBuf>,
 
-    /// With --local: PROGRAM is a threaded one in C or C++: its threads run on all machines, and its memory is one (`auto`), or what it
-    /// names by gsm_region_share is (`explicit`); docs/region.md says what works
-    #[arg(long, value_name = "WAY", requires = "local")]
-    region: Option<region::Way>,
+    /// PROGRAM is a threaded one in C or C++: its threads run on all machines, and its memory is one (`auto`), or what it names by
+    /// gsm_region_share is (`explicit`); docs/region.md says what works
+    #[arg(long, value_name = "WAY")]
+    region: Option<Way>,
 
     /// With --region: say at the program's end which pages travelled, and name the N that were asked for most often [default N: 10]
     #[arg(long, value_name = "N", requires = "region", require_equals = true, num_args = 0..=1, default_missing_value = "10",
@@ -139,6 +140,8 @@ Examples:
       a program with pthreads, as it is, on two machines
   gossamer-launch run --local 2 --no-prefix --region explicit --region-stats ./kmeans
       one that names what its threads share (gossamer_region.h); at the end it tells which pages travelled most
+  gossamer-launch run --rack rack.yaml --no-prefix --region auto ./kmeans
+      the same on each host of the rack, which are to have the same C library
   gossamer-launch run --local 2 --no-prefix ./wordcount docs/ > counts.txt
       output as the program wrote it, line by line
   gossamer-launch run --rack rack.yaml ./wordcount /data/docs
@@ -201,18 +204,18 @@ impl Run {
             ));
             return Ok(ExitCode::from(USAGE_STATUS));
         }
-        if let Err(cause) = region::check_threads_at(&self.threads_at, machines) {
-            complain(cause);
-            return Ok(ExitCode::from(USAGE_STATUS));
-        }
-        let region = self.region.map(|way| region::variables(way, self.region_stats, &self.threads_at)).transpose();
-        let asked: Vec<OsString> = match region {
-            Ok(more) => self.env.iter().cloned().chain(more.into_iter().flatten()).collect(),
+        let region = match self.region.map(|way| self.region(way)).transpose() {
+            Ok(region) => region,
             Err(cause) => {
                 complain(cause);
                 return Ok(ExitCode::from(FAILURE_STATUS));
             }
         };
+        if let (Some(Err(cause)), Some(_)) = (region.as_ref().map(|region| region.check(machines.into())), self.local) {
+            complain(cause);
+            return Ok(ExitCode::from(USAGE_STATUS));
+        }
+        let asked: Vec<OsString> = self.env.iter().cloned().chain(region.iter().flat_map(Region::variables)).collect();
         let environment = match Environment::new(self.clean_env, &asked) {
             Ok(environment) => environment,
             Err(cause) => {
@@ -230,9 +233,14 @@ impl Run {
             return Ok(ExitCode::from(FAILURE_STATUS));
         }
         Ok(match self.local {
-            Some(machines) => self.run_local(machines, environment),
-            None => self.run_rack(environment),
+            Some(machines) => self.run_local(machines, environment, region.as_ref()),
+            None => self.run_rack(environment, region),
         })
+    }
+
+    fn region(&self, way: Way) -> Result<Region, String> {
+        let library = region::find_library()?;
+        Ok(Region { way, stats: self.region_stats, threads_at: self.threads_at.clone(), library })
     }
 
     /// The program's name and its arguments.
@@ -245,8 +253,17 @@ impl Run {
         Policy { must_join: self.must_join || self.region.is_some(), time_limit: self.time_limit, ..Policy::default() }
     }
 
-    fn run_local(self, machines: u16, environment: Environment) -> ExitCode {
+    fn run_local(self, machines: u16, mut environment: Environment, region: Option<&Region>) -> ExitCode {
         let (program, args) = self.words();
+        if let Some(region) = region {
+            match region::preload(&region.library, environment.value(region::PRELOAD).as_deref()) {
+                Ok(value) => environment.set(region::PRELOAD, value),
+                Err(cause) => {
+                    complain(cause);
+                    return ExitCode::from(FAILURE_STATUS);
+                }
+            }
+        }
         let found = match environment.is_inherited() {
             true => Ok(program),
             // With this process's PATH, not with that of the machines.
@@ -291,7 +308,7 @@ impl Run {
         tell(ended, LaunchError::status)
     }
 
-    fn run_rack(self, environment: Environment) -> ExitCode {
+    fn run_rack(self, environment: Environment, region: Option<Region>) -> ExitCode {
         let (program, args) = self.words();
         let policy = self.policy();
         let run = |rack| RackRun {
@@ -306,6 +323,7 @@ impl Run {
             wait: self.wait,
             notice: |text| complain(text),
             on_start: if self.detach { detach::tell_caller } else { |_| () },
+            region,
             in_place: self.in_place,
             folder: self.folder,
             prefix: !self.no_prefix,

@@ -5,11 +5,13 @@
 //! end of its socket and kills its machines, or is killed [`PART_LIMIT`] later; the launcher is told `Gone`. When the
 //! session is over, part and orphans have been collected.
 
+use std::ffi::OsStr;
 use std::io;
 use std::net::Shutdown;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -27,12 +29,13 @@ use crate::config::Limits;
 use crate::core_dump;
 use crate::orphans;
 use crate::part;
+use crate::region;
 use crate::signals;
 use crate::tie::{limit_tasks, set_apart, tie};
 use crate::wire::link::Link;
 use crate::wire::{
-    BEAT_MS, FromPart, MAX_MESSAGE_BYTES, ProgramId, Receiver, Reply, Request, Sender, Setup, Start, Wire, WireError,
-    Written,
+    BEAT_MS, Carried, FromPart, MAX_MESSAGE_BYTES, ProgramId, Receiver, Reply, Request, Sender, Setup, Start, Wire,
+    WireError, Written,
 };
 
 /// How long a part may take to end by itself once it is cut off.
@@ -45,7 +48,7 @@ const SILENCE_MS: std::ops::RangeInclusive<u32> = 1000..=3_600_000;
 /// Runs a program's session to its end.
 pub fn run(daemon: &Arc<Daemon>, mut link: Link, start: Start) {
     let id = start.program;
-    let (path, owner) = (path_of(&start.path).display().to_string(), start.owner.clone());
+    let (path, owner) = (path_of(&start.executable.path).display().to_string(), start.owner.clone());
     let silence = Duration::from_millis(u64::from(start.silence_ms));
     match begin(daemon, &mut link, start) {
         Ok((child, channel)) => {
@@ -85,12 +88,19 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<C
         return Err(format!("{count} machines on this host; limits.machines_per_host is {most}"));
     }
     let Link { receiver, sender, .. } = &mut *link;
-    let file = while_beating(sender, |say| executable(daemon, receiver, &start, say))?;
+    let (file, library) = while_beating(sender, |say| {
+        let file = obtain(daemon, receiver, &start.executable, Kind::Program, say)?;
+        let library = start.library.as_ref().map(|library| obtain(daemon, receiver, library, Kind::Library, say));
+        Ok((file, library.transpose()?))
+    })?;
     until_all_are_ready(link).map_err(|error| format!("the launcher does not say that it may start: {error}"))?;
 
     let id = start.program;
     let mut setup = Setup { start, file: file.into_os_string().into_encoded_bytes() };
     setup.start.env = environment(daemon, std::mem::take(&mut setup.start.env), id);
+    if let Some(library) = library {
+        load_first(&mut setup.start.env, &library)?;
+    }
     // The launcher leaves room for what this host adds, but cannot know it.
     let bytes = setup.to_bytes().len();
     if bytes > MAX_MESSAGE_BYTES {
@@ -99,7 +109,7 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<C
         ));
     }
     let (channel, theirs) = UnixStream::pair().map_err(|error| format!("no socket for the program: {error}"))?;
-    let path = path_of(&setup.start.path).display().to_string();
+    let path = path_of(&setup.start.executable.path).display().to_string();
     let owner = setup.start.owner.clone();
     channel.set_write_timeout(Some(link_limit)).map_err(|error| error.to_string())?;
     let channel = Channel::new(channel).map_err(|error| error.to_string())?;
@@ -170,6 +180,14 @@ fn environment(daemon: &Daemon, sent: Vec<(Vec<u8>, Vec<u8>)>, id: ProgramId) ->
     all
 }
 
+/// Adds a library to what the program loads first.
+fn load_first(env: &mut Vec<(Vec<u8>, Vec<u8>)>, library: &Path) -> Result<(), String> {
+    let own = env.iter().position(|(name, _)| name == region::PRELOAD.as_bytes()).map(|at| env.remove(at).1);
+    let value = region::preload(library, own.as_deref().map(OsStr::from_bytes))?;
+    env.push((region::PRELOAD.into(), value.into_encoded_bytes()));
+    Ok(())
+}
+
 /// Variables that are the host's to say, whatever the launcher sends.
 pub const OWN_NAMES: [&[u8]; 5] = [b"HOME", b"USER", b"LOGNAME", b"SHELL", b"GOSSAMER_PROGRAM"];
 
@@ -198,16 +216,42 @@ fn while_beating<R>(
     })
 }
 
-/// The file to execute: at the program's own path, in the cache, or from the launcher.
-fn executable(
+/// Which of a program's files.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Program,
+    Library,
+}
+
+impl Kind {
+    /// As it is called in messages.
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Program => "the program",
+            Kind::Library => "the library that the program loads first",
+        }
+    }
+
+    fn check(self, path: &Path) -> Result<(), String> {
+        match self {
+            Kind::Program => check_executable(path),
+            Kind::Library if path.is_file() => Ok(()),
+            Kind::Library => Err(format!("{} is not here: {}", path.display(), self.name())),
+        }
+    }
+}
+
+/// One of its files: at its own path, in the cache, or from the launcher.
+fn obtain(
     daemon: &Daemon,
     receiver: &mut SecureReader,
-    start: &Start,
+    file: &Carried,
+    kind: Kind,
     say: &mpsc::Sender<Reply>,
 ) -> Result<PathBuf, String> {
-    let path = path_of(&start.path);
-    let Some(binary) = start.binary else {
-        check_executable(&path)?;
+    let (path, name) = (path_of(&file.path), kind.name());
+    let Some(binary) = file.binary else {
+        kind.check(&path)?;
         return Ok(path);
     };
     let found = match daemon.run_as.ids {
@@ -223,18 +267,19 @@ fn executable(
     }
     let most = daemon.rack.limits.binary_bytes;
     if binary.bytes > most {
-        return Err(format!("the program has {} bytes, limits.binary_bytes is {most}", binary.bytes));
+        return Err(format!("{name} has {} bytes, limits.binary_bytes is {most}", binary.bytes));
     }
-    let in_words = |error: &dyn std::fmt::Display| format!("the program cannot be taken over: {error}");
+    let in_words = |error: &dyn std::fmt::Display| format!("{name} cannot be taken over: {error}");
     let mut incoming = match daemon.cache.take(&path, binary).map_err(|error| in_words(&error))? {
         Taken::Incoming(incoming) => incoming,
         Taken::Kept(place) => return Ok(place),
     };
-    say.send(Reply::NeedBinary).map_err(|error| in_words(&error))?;
+    let need = if kind == Kind::Program { Reply::NeedProgram } else { Reply::NeedLibrary };
+    say.send(need).map_err(|error| in_words(&error))?;
     loop {
         let piece = match receiver.receive_message().map_err(|error| in_words(&error))? {
             Request::Chunk(piece) if !piece.is_empty() => piece,
-            _ => return Err("the launcher sent something else than the program".into()),
+            _ => return Err(format!("the launcher sent something else than {name}")),
         };
         if incoming.push(&piece).map_err(|error| in_words(&error))? {
             let _one_at_a_time = daemon.programs.starting(); // see `Incoming::finish`

@@ -2,7 +2,6 @@
 //! things.
 
 use std::fs::File;
-use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -10,11 +9,12 @@ use comm::secure::Key;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
+use super::plan::Files;
 use super::{Event, RackError, queue};
 use crate::config::{Host, RackConfig};
-use crate::daemon::cache::read_piece;
+use crate::daemon::cache::{path_of, read_piece};
 use crate::wire::link::{self, Link};
-use crate::wire::{BEAT_MS, CHUNK_BYTES, Receiver, Reply, Request, Sender, Start, ToPart, WireError};
+use crate::wire::{BEAT_MS, CHUNK_BYTES, Carried, Receiver, Reply, Request, Sender, Start, ToPart, WireError};
 
 /// Links to all hosts in order, or the signal that came before they were there.
 pub type Links = Result<Vec<Link>, Signal>;
@@ -65,11 +65,11 @@ pub fn connect(dialer: &Dialer<'_>) -> Result<Links, RackError> {
 ///
 /// # Errors
 /// [`RackError::Hosts`] names each that refuses, and why.
-pub fn start(dialer: &Dialer<'_>, links: Vec<Link>, start: &Start, path: &Path) -> Result<Links, RackError> {
+pub fn start(dialer: &Dialer<'_>, links: Vec<Link>, start: &Start, files: &Files) -> Result<Links, RackError> {
     if start.wait {
         drop(links); // a host waits for a request no longer than for a handshake
-        queue::enter(dialer, start, path)?;
-    } else if let Err(signal) = ask(dialer, links, start, path)? {
+        queue::enter(dialer, start, files)?;
+    } else if let Err(signal) = ask(dialer, links, start, files)? {
         return Ok(Err(signal));
     }
     // To get the program may take a host longer than the silence that the others allow.
@@ -91,7 +91,7 @@ pub fn start(dialer: &Dialer<'_>, links: Vec<Link>, start: &Start, path: &Path) 
 }
 
 /// Asks all hosts to take the program: one first, then all others at once.
-fn ask(dialer: &Dialer<'_>, links: Vec<Link>, start: &Start, path: &Path) -> Result<Result<(), Signal>, RackError> {
+fn ask(dialer: &Dialer<'_>, links: Vec<Link>, start: &Start, files: &Files) -> Result<Result<(), Signal>, RackError> {
     let silence = Duration::from_millis(u64::from(start.silence_ms));
     let mut links: Vec<Option<Link>> = links.into_iter().map(Some).collect();
     let first = (0..dialer.chosen.len()).min_by_key(|host| &dialer.chosen[*host].name).unwrap_or(0);
@@ -106,7 +106,7 @@ fn ask(dialer: &Dialer<'_>, links: Vec<Link>, start: &Start, path: &Path) -> Res
         Err(signal) => return Ok(Err(signal)),
     };
     for (number, link) in links.into_iter().enumerate() {
-        let (start, path, news) = (start.of_host(number), path.to_owned(), dialer.news.clone());
+        let (start, files, news) = (start.of_host(number), files.clone(), dialer.news.clone());
         let admitted = if number == first { admitted.take() } else { None };
         spawn(move || {
             let admitted = match (admitted, link) {
@@ -114,7 +114,7 @@ fn ask(dialer: &Dialer<'_>, links: Vec<Link>, start: &Start, path: &Path) -> Res
                 (None, Some(link)) => admit(link, start, silence),
                 (None, None) => Err("it was not asked".to_owned()),
             };
-            let ready = admitted.and_then(|link| prepare(link, &path, silence)).map(Box::new);
+            let ready = admitted.and_then(|link| prepare(link, &files, silence)).map(Box::new);
             let _ = news.send(Event::Connected(number, ready)); // a signal came meanwhile
         })?;
     }
@@ -178,14 +178,15 @@ pub(super) fn admit_in_turn(
     }
 }
 
-/// Waits until a host has the program's executable, and hands it over where the host lacks it.
-pub(super) fn prepare(mut link: Link, path: &Path, silence: Duration) -> Result<Link, String> {
+/// Waits until a host has the program's files, and hands over those that it lacks.
+pub(super) fn prepare(mut link: Link, files: &Files, silence: Duration) -> Result<Link, String> {
     loop {
         match link.receiver.receive_message().map_err(|error| not_sent(&error, silence))? {
             Reply::Ready => return Ok(link),
             Reply::Beat => {}
             Reply::Refused(reason) => return Err(reason),
-            Reply::NeedBinary => send_binary(&mut link, path, silence)?,
+            Reply::NeedProgram => send_file(&mut link, &files.program, silence)?,
+            Reply::NeedLibrary if let Some(library) = &files.library => send_file(&mut link, library, silence)?,
             _ => return Err("it answers what was not asked".into()),
         }
     }
@@ -200,9 +201,10 @@ fn go(mut link: Link) -> Result<Link, String> {
     }
 }
 
-fn send_binary(link: &mut Link, path: &Path, silence: Duration) -> Result<(), String> {
+fn send_file(link: &mut Link, file: &Carried, silence: Duration) -> Result<(), String> {
+    let path = path_of(&file.path);
     let failed = |error: std::io::Error| format!("the program cannot be sent: {}: {error}", path.display());
-    let mut file = File::open(path).map_err(failed)?;
+    let mut file = File::open(&path).map_err(failed)?;
     let total = file.metadata().map_err(failed)?.len();
     let mut buffer = vec![0; CHUNK_BYTES];
     let mut sent = 0;

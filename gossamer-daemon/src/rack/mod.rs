@@ -36,10 +36,12 @@ use crate::gather::Gather;
 use crate::machines;
 use crate::outcome::{Cause, Ended, NOT_STARTED_STATUS, Outcome, USAGE_STATUS};
 use crate::output::Unwritten;
+use crate::region::Region;
 use crate::signals::Signals;
 use crate::supervisor::{Order, Policy, Supervisor};
 use crate::wire::{FromPart, ProgramId, SecretBytes, Start, ToPart};
 use hosts::{Dialer, Hosts};
+use plan::Files;
 use streams::{Input, Outputs};
 
 /// What to run, and where.
@@ -61,6 +63,8 @@ pub struct RackRun {
     pub args: Vec<std::ffi::OsString>,
     /// What the machines have for an environment, besides what is each host's to say.
     pub environment: Environment,
+    /// For a threaded C program: what else it is started with.
+    pub region: Option<Region>,
     /// Whether each host runs what it has at the program's path, whatever that is.
     pub in_place: bool,
     /// Its working folder on each host; `None`: this process's.
@@ -142,8 +146,7 @@ pub enum Event {
 pub fn run(run: &RackRun) -> Result<Ended, RackError> {
     let (news, events) = mpsc::channel();
     catch_signals(news.clone()).map_err(LaunchError::system("catch signals"))?; // first: none may be missed
-    let path = plan::find_program(&run.program)?;
-    let binary = if run.in_place { None } else { Some(plan::identify(&path)?) };
+    let files = Files::find(run)?;
     let key = Key::read(&run.rack.key_path()).map_err(LaunchError::from)?;
     let chosen = plan::choose(&run.rack, &run.hosts)?;
     let dialer =
@@ -153,8 +156,8 @@ pub fn run(run: &RackRun) -> Result<Ended, RackError> {
         Err(signal) => return Ok(Outcome::Interrupted(signal.as_raw()).into()),
     };
     let plan = plan::make(run, &chosen)?;
-    let start = plan::start(run, &plan, &path, binary)?;
-    let links = match hosts::start(&dialer, links, &start, &path)? {
+    let start = plan::start(run, &plan, &files)?;
+    let links = match hosts::start(&dialer, links, &start, &files)? {
         Ok(links) => links,
         Err(signal) => return Ok(Outcome::Interrupted(signal.as_raw()).into()),
     };

@@ -12,7 +12,7 @@ use crate::config::{Host, RackConfig};
 use crate::daemon::OWN_NAMES;
 use crate::daemon::cache::{check_executable, hash_file};
 use crate::error::LaunchError;
-use crate::wire::{Binary, MAX_MESSAGE_BYTES, Request, Start, Wire};
+use crate::wire::{Carried, MAX_MESSAGE_BYTES, Request, Start, Wire};
 
 /// Bytes of what a host is told: it adds some variables and the path of the program to it, and tells the program.
 const RUN_BYTES_MAX: usize = MAX_MESSAGE_BYTES - (16 << 10);
@@ -160,19 +160,41 @@ pub fn find_program(program: &OsStr) -> Result<PathBuf, LaunchError> {
     }
 }
 
-/// What the program is, by its content.
-///
-/// # Errors
-/// When it cannot be read.
-pub fn identify(path: &Path) -> Result<Binary, LaunchError> {
-    hash_file(path).map_err(|source| LaunchError::Program { program: path.into(), source })
+/// What hosts may ask for.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// The program.
+    pub program: Carried,
+    /// What it loads first.
+    pub library: Option<Carried>,
+}
+
+impl Files {
+    /// Those of this host.
+    ///
+    /// # Errors
+    /// When the program is nowhere, or one of them cannot be read.
+    pub fn find(run: &RackRun) -> Result<Files, LaunchError> {
+        let carried = |path: &Path| {
+            let binary = (!run.in_place).then(|| hash_file(path)).transpose();
+            let binary = binary.map_err(|source| LaunchError::Program { program: path.into(), source })?;
+            Ok::<_, LaunchError>(Carried { path: path.as_os_str().as_bytes().to_vec(), binary })
+        };
+        let program = carried(&find_program(&run.program)?)?;
+        let library = run.region.as_ref().map(|region| carried(&region.library)).transpose()?;
+        Ok(Files { program, library })
+    }
 }
 
 /// What all hosts are told, but for their numbers.
 ///
 /// # Errors
 /// When the working folder is gone.
-pub fn start(run: &RackRun, plan: &Plan, path: &Path, binary: Option<Binary>) -> Result<Start, RackError> {
+pub fn start(run: &RackRun, plan: &Plan, files: &Files) -> Result<Start, RackError> {
+    if let Some(region) = &run.region {
+        region.check(plan.machines.len()).map_err(RackError::Plan)?;
+    }
+
     let folder = match &run.folder {
         Some(folder) => std::path::absolute(folder),
         None => std::env::current_dir(),
@@ -188,8 +210,8 @@ pub fn start(run: &RackRun, plan: &Plan, path: &Path, binary: Option<Binary>) ->
         owner: owner(),
         plan: serde_json::to_string(plan).map_err(LaunchError::system("write the plan"))?,
         host: 0,
-        path: path.as_os_str().as_bytes().to_vec(),
-        binary,
+        executable: files.program.clone(),
+        library: files.library.clone(),
         args: run.args.iter().map(|arg| arg.as_bytes().to_vec()).collect(),
         env: variables.into_iter().map(|(name, value)| (name.into_vec(), value.into_vec())).collect(),
         folder: folder.into_os_string().into_encoded_bytes(),
@@ -241,6 +263,10 @@ mod tests {
     const RACK: &str = "key_file: k\nhosts:\n  - {name: a, address: 127.0.0.1}\n  - {name: b, address: 127.0.0.2, \
                         workers: 5, cores: 0-3}\n  - {name: c, address: 127.0.0.3, fabric: tcp}\n";
 
+    fn files() -> Files {
+        Files { program: Carried { path: b"/p".to_vec(), binary: None }, library: None }
+    }
+
     fn run(hosts: &[&str]) -> RackRun {
         RackRun {
             rack: RackConfig::parse(RACK, Path::new("rack.yaml")).unwrap(),
@@ -254,6 +280,7 @@ mod tests {
             wait: false,
             notice: |_| (),
             on_start: |_| (),
+            region: None,
             in_place: false,
             folder: None,
             prefix: true,
@@ -316,7 +343,7 @@ mod tests {
         let plan = make(&run, &run.rack.hosts).unwrap();
         for (asked, is_refused) in [("HOME=/x", true), ("GOSSAMER_PROGRAM=1", true), ("XDG_MINE=1", false)] {
             run.environment = Environment::new(true, &[asked.into()]).unwrap();
-            let start = start(&run, &plan, Path::new("/p"), None);
+            let start = start(&run, &plan, &files());
             assert_eq!(start.is_err(), is_refused, "{asked}: {start:?}");
             if let Ok(start) = start {
                 assert_eq!(start.env, [(b"XDG_MINE".to_vec(), b"1".to_vec())]);
@@ -337,7 +364,7 @@ mod tests {
     fn too_much_to_say_is_refused_before_it_is_sent() {
         let run = run(&[]);
         let plan = make(&run, &run.rack.hosts).unwrap();
-        let mut start = start(&run, &plan, Path::new("/p"), None).unwrap();
+        let mut start = start(&run, &plan, &files()).unwrap();
         start.args = vec![vec![b'x'; 300_000]];
         let refused = check_length(start.clone(), 200_000).unwrap_err().to_string();
         assert!(refused.contains("limits.environment_bytes is 200000") && refused.contains("--clean-env"), "{refused}");

@@ -5,10 +5,10 @@
 //! each gets its turn. A host is connected to when it is asked, and lets the program wait for as long as it takes,
 //! with signs of life.
 
-use std::path::Path;
 use std::time::Duration;
 
 use super::hosts::{Dialer, admit_in_turn, prepare, spawn};
+use super::plan::Files;
 use super::{Event, RackError};
 use crate::wire::{Start, link};
 
@@ -16,12 +16,12 @@ use crate::wire::{Start, link};
 ///
 /// # Errors
 /// When the system has no threads left.
-pub fn enter(dialer: &Dialer<'_>, start: &Start, path: &Path) -> Result<(), RackError> {
+pub fn enter(dialer: &Dialer<'_>, start: &Start, files: &Files) -> Result<(), RackError> {
     let mut order: Vec<usize> = (0..dialer.chosen.len()).collect();
     order.sort_by_key(|host| &dialer.chosen[*host].name);
     let (rack, chosen, key, news) =
         (dialer.rack.clone(), dialer.chosen.to_vec(), dialer.key.clone(), dialer.news.clone());
-    let (start, path) = (start.clone(), path.to_owned());
+    let (start, files) = (start.clone(), files.clone());
     let silence = Duration::from_millis(u64::from(start.silence_ms));
     spawn(move || {
         let mut order = order.into_iter();
@@ -34,10 +34,10 @@ pub fn enter(dialer: &Dialer<'_>, start: &Start, path: &Path) -> Result<(), Rack
             };
             let linked = link::connect(&rack, &chosen[number], &key).map_err(|error| error.to_string());
             let admitted = linked.and_then(|link| admit_in_turn(link, start.of_host(number), silence, tell));
-            let (path, news_of_host) = (path.clone(), news.clone());
+            let (files, news_of_host) = (files.clone(), news.clone());
             let outcome = admitted.map(|link| {
                 spawn(move || {
-                    let ready = prepare(link, &path, silence).map(Box::new);
+                    let ready = prepare(link, &files, silence).map(Box::new);
                     let _ = news_of_host.send(Event::Connected(number, ready)); // as above
                 })
             });

@@ -20,7 +20,7 @@ pub use crate::outcome::Stream;
 use super::status::HostStatus;
 
 /// Version of everything in this file. Both sides must have the same.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 /// The longest message, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 /// A program is carried in pieces of at most this many bytes.
@@ -207,7 +207,7 @@ pub enum Request {
         /// How long to wait for answers.
         limit_ms: u32,
     },
-    /// A piece of the program that `NeedBinary` asked for.
+    /// A piece of what `NeedProgram` or `NeedLibrary` asked for.
     Chunk(Vec<u8>),
     /// A sign of life, after `Neighbour`.
     Beat,
@@ -228,7 +228,9 @@ pub enum Reply {
         most: u16,
     },
     /// This host lacks the program: send it, as [`Request::Chunk`]s.
-    NeedBinary,
+    NeedProgram,
+    /// It lacks what the program loads first.
+    NeedLibrary,
     /// This host has the program, and waits for `Go`.
     Ready,
     /// The machines are being started; [`ToPart`] and [`FromPart`] follow.
@@ -276,10 +278,10 @@ pub struct Start {
     pub plan: String,
     /// This host's number in the plan.
     pub host: u16,
-    /// The program's path on the launcher's host.
-    pub path: Vec<u8>,
-    /// What the program is, for hosts to find or to ask for it; `None`: whatever lies at `path`.
-    pub binary: Option<Binary>,
+    /// The program itself.
+    pub executable: Carried,
+    /// What it is to load first (`LD_PRELOAD`).
+    pub library: Option<Carried>,
     /// Its arguments, without its name.
     pub args: Vec<Vec<u8>>,
     /// Its environment.
@@ -313,7 +315,16 @@ impl Start {
     }
 }
 
-/// A program by its content.
+/// A file that the program is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Carried {
+    /// Its path on the launcher's host.
+    pub path: Vec<u8>,
+    /// What it is, for hosts to find or to ask for it; `None`: whatever lies at `path`.
+    pub binary: Option<Binary>,
+}
+
+/// A file by its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Binary {
     /// BLAKE3 of its bytes.

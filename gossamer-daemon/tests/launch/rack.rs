@@ -7,7 +7,7 @@ use std::process::Stdio;
 use rustix::process::Signal;
 
 use crate::hosts::{LENIENT_MS, Rack};
-use crate::rig::{kill, run, start, until_gone};
+use crate::rig::{kill, run, start, until, until_gone};
 
 crate::tests![
     a_program_runs_on_all_hosts,
@@ -190,7 +190,8 @@ fn who_has_no_key_gets_nothing() {
     assert!(complaint.contains("host a: ") && complaint.contains("has another key"), "{complaint}");
     let checked = rack.json("check");
     assert_eq!((&checked["ok"], &checked["hosts"][1]["trouble"]), (&false.into(), &"wrong-key".into()), "{checked}");
-    assert!(rack.daemons["a"].has_complained("it does not have this rack's key"));
+    let is_logged = || rack.daemons["a"].has_complained("it does not have this rack's key");
+    until("the daemon's log to say it", is_logged);
 }
 
 fn garbage_does_not_harm_a_daemon() {
@@ -229,8 +230,8 @@ fn nonsense_of_those_with_a_key_does_not_harm_a_daemon() {
             owner: "nobody".into(),
             plan: plan.into(),
             host,
-            path: b"/bin/true".to_vec(),
-            binary: None,
+            executable: gossamer_daemon::wire::Carried { path: b"/bin/true".to_vec(), binary: None },
+            library: None,
             args: vec![],
             env: vec![],
             folder: b"/".to_vec(),

@@ -10,6 +10,7 @@ mod newcomer;
 mod process;
 mod rack;
 mod refusals;
+mod regions;
 mod slow;
 mod strangers;
 

@@ -144,7 +144,14 @@ impl Rack {
     pub fn launcher_by(&self, yaml: &str, arguments: &[&str]) -> Process {
         let (what, rest) = arguments.split_first().expect("a subcommand");
         let mut command = Command::new(LAUNCH);
-        command.arg(what).arg("--rack").arg(self.path(yaml)).args(rest).current_dir("/");
+        let library = std::env::current_exe().unwrap().with_file_name("libgossamer_region_c.so");
+        command
+            .env("GOSSAMER_REGION_LIBRARY", library)
+            .arg(what)
+            .arg("--rack")
+            .arg(self.path(yaml))
+            .args(rest)
+            .current_dir("/");
         Process::start(&self.network.hosts[0], command)
     }
 

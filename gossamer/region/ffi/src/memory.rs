@@ -51,9 +51,10 @@ pub(crate) fn lay_out(is_explicit: bool) {
     }
     report::note(table);
     copy::begin();
-    let hosts = gossamer::rack().machines().iter().map(|machine| &machine.host).collect::<BTreeSet<_>>();
     // Machines of one host share its processors.
-    let processors = threads::note_processors() * hosts.len() as u32;
+    let mut hosts = BTreeSet::new();
+    let firsts = (0u16..).zip(gossamer::rack().machines()).filter(|(_, machine)| hosts.insert(&machine.host));
+    let processors: u32 = firsts.map(|(machine, _)| side::from_worker(machine, threads::note_processors)).sum();
     self::table().processors.store(processors, Ordering::SeqCst);
 }
 

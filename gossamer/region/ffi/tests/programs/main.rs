@@ -5,6 +5,7 @@
 
 mod killed;
 mod oracle;
+mod rack;
 mod told;
 mod wrong;
 
@@ -134,8 +135,10 @@ struct Place {
 }
 
 fn main() -> ExitCode {
-    if std::env::args().nth(1).is_some_and(|word| word == RUN) {
-        return gossamer_daemon::cli::main();
+    match std::env::args().nth(1) {
+        Some(word) if word == RUN || word == "keygen" => return gossamer_daemon::cli::main(),
+        Some(word) if rack::is_of_daemon(&word) => return gossamer_daemon::cli::daemon::main(),
+        _ => {}
     }
     let arguments = Arguments::from_args();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").canonicalize().expect("the workspace");
@@ -197,7 +200,7 @@ fn trials(place: &Arc<Place>, cannot_share: Option<&str>) -> Vec<Trial> {
     let here = Arc::clone(place);
     let test = move || pthreads(&here, explicit("named", HEADER, TWO), "named");
     trials.push(Trial::test("two_machines::named", test).with_ignored_flag(lacks(&LAUNCH) || lacks(&"gcc")));
-    let on_two: [(&str, Test); 7] = [
+    let others: [(&str, Test); 9] = [
         ("two_machines::refused", refused),
         ("two_machines::threads_start_where_they_are_told", threads_at),
         ("two_machines::many_threads", many_threads),
@@ -205,8 +208,10 @@ fn trials(place: &Arc<Place>, cannot_share: Option<&str>) -> Vec<Trial> {
         ("two_machines::hottest_page_is_named", told::hottest_page_is_named),
         ("two_machines::barriers_send_one_message_a_machine", told::barriers_send_one_message_a_machine),
         ("two_machines::a_machine_killed_amid_faults", killed::amid_faults),
+        ("rack::programs", rack::programs),
+        ("rack::files_are_sent", rack::files_are_sent),
     ];
-    for (name, test) in on_two {
+    for (name, test) in others {
         let here = Arc::clone(place);
         let ignored = lacks(&LAUNCH) || lacks(&"gcc");
         trials.push(Trial::test(name, move || test(&here)).with_ignored_flag(ignored));
@@ -242,9 +247,20 @@ fn build(place: &Place, way: Way, source: &Path) -> Result<tempfile::TempPath, F
 }
 
 fn start(place: &Place, starter: &[&str], program: &Path) -> Command {
-    let Some((first, words)) = starter.split_first() else { return Command::new(program) };
-    let mut command = if *first == LAUNCH { Command::new(&place.launcher) } else { Command::new(first) };
-    command.env("GOSSAMER_REGION_LIBRARY", &place.library).args(words).arg(program);
+    let mut command = match starter.split_first() {
+        Some((&LAUNCH, words)) => {
+            let mut launcher = Command::new(&place.launcher);
+            launcher.env("GOSSAMER_REGION_LIBRARY", &place.library).args(words).arg(program);
+            launcher
+        }
+        Some((other, words)) => {
+            let mut other = Command::new(other);
+            other.args(words).arg(program);
+            other
+        }
+        None => Command::new(program),
+    };
+    command.env("TMPDIR", place.folder.path());
     command
 }
 
@@ -308,7 +324,7 @@ fn threads_at(place: &Place) -> Result<(), Failed> {
         same(&format!("{more:?}"), succeeded(&done)?, &format!("{expected}\nplaces: ok\n"))?;
     }
     for (counts, cause) in
-        [("1,2,3", "numbers for 3 machines, and --local 2"), ("0,0", "one number at least"), ("1,x", "'x'")]
+        [("1,2,3", "numbers for 3 machines, and the program has 2"), ("0,0", "one number at least"), ("1,x", "'x'")]
     {
         let done = run(&mut start_with(&["--threads-at", counts]))?;
         let told = String::from_utf8_lossy(&done.stderr);
@@ -322,7 +338,7 @@ fn threads_at(place: &Place) -> Result<(), Failed> {
 /// What threads of several machines cannot do fails as it says, and the exit of a thread elsewhere is the program's.
 fn refused(place: &Place) -> Result<(), Failed> {
     let built = build(place, WAYS[0], &place.root.join("gossamer/region/ffi/tests/c/refused.c"))?;
-    let done = run(start(place, TWO, &built).env("TMPDIR", place.folder.path()))?;
+    let done = run(&mut start(place, TWO, &built))?;
     let told = String::from_utf8_lossy(&done.stderr);
     let cures = ["fork does not work", "use posix_spawn", "pthread_cancel does not", "mmap of a file with MAP_SHARED"];
     if done.status.code() != Some(7) || cures.iter().any(|cure| !told.contains(cure)) {
@@ -371,8 +387,11 @@ fn pthreads(place: &Place, way: Way, name: &str) -> Result<(), Failed> {
         let mut command = start(place, way.starter, &built);
         // Those that share what is named only.
         let local = way.starter.iter().skip_while(|word| **word != "--local").nth(1);
-        let machines = local.filter(|_| way.starter.contains(&"explicit")).unwrap_or(&"1");
-        command.env("TMPDIR", place.folder.path()).env("MACHINES", machines);
+        let machines = match way.starter.contains(&"explicit") {
+            true => *local.unwrap_or(&rack::MACHINES),
+            false => "1",
+        };
+        command.env("MACHINES", machines);
         let done = run(command.arg(threads.to_string()))?;
         let mut expected = format!("{name}: ok\n");
         for line in (0..threads * 50).filter(|_| name == "print") {

@@ -1,0 +1,85 @@
+//! Threaded C programs whose memory is that of all hosts.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use rustix::process::Signal;
+
+use crate::process::{TIME_LIMIT, send};
+use crate::rack::Rack;
+
+/// A workload of `examples/c/region`, if this machine has a compiler.
+fn build(rack: &Rack, name: &str) -> Option<PathBuf> {
+    if !Command::new("gcc").arg("--version").output().is_ok_and(|done| done.status.success()) {
+        println!("SKIPPED: there is no gcc (on Debian, `apt-get install gcc`)");
+        return None;
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/c/region").join(format!("{name}.c"));
+    let built = rack.path(name);
+    let mut compiler = Command::new("gcc");
+    compiler.args(["-std=c11", "-O2", "-pthread"]).arg(source).arg("-o").arg(&built);
+    let done = compiler.output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    Some(built)
+}
+
+fn region<'a>(program: &'a Path, arguments: &[&'a str]) -> Vec<&'a str> {
+    [&["run", "--no-prefix", "--region", "auto", program.to_str().unwrap()], arguments].concat()
+}
+
+/// Page faults of each machine that runs a program, by the process.
+fn faults(rack: &Rack, program: &Path) -> Vec<(i32, u64)> {
+    let of = |pid: i32| {
+        let executable = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let faults = stat.rsplit(')').next()?.split_whitespace().nth(7)?.parse().ok()?;
+        (executable.file_name() == program.file_name()).then_some((pid, faults))
+    };
+    rack.processes().into_iter().filter_map(of).collect()
+}
+
+#[test]
+fn a_threaded_program_prints_what_it_prints_as_one_process() {
+    let rack = Rack::start(3);
+    for (name, size) in [("kmeans", "20000"), ("word_count", "200000"), ("matrix_multiply", "120")] {
+        let Some(program) = build(&rack, name) else { return };
+        let alone = Command::new(&program).args(["--threads", "4", "--size", size]).output().unwrap();
+        let ended = rack.launcher(&region(&program, &["--threads", "4", "--size", size])).end();
+        assert!(ended.status.success() && alone.status.success(), "{name}: {ended:#?}");
+        assert_eq!(ended.stdout, String::from_utf8(alone.stdout).unwrap(), "{name}");
+        rack.assert_nothing_is_left();
+    }
+}
+
+#[test]
+fn a_threaded_program_ends_with_a_host_or_a_machine() {
+    /// So many have those that come before the program's own threads at most.
+    const FAULTS: u64 = 3000;
+    let mut rack = Rack::start(2);
+    let Some(program) = build(&rack, "kmeans") else { return };
+    for is_cut in [false, true] {
+        let launcher = rack.launcher(&region(&program, &["--threads", "2", "--size", "3000000"]));
+        let start = Instant::now();
+        let machines = loop {
+            let machines = faults(&rack, &program);
+            if machines.len() == 2 && machines.iter().all(|(_, faults)| *faults > FAULTS) {
+                break machines;
+            }
+            assert!(start.elapsed() < TIME_LIMIT, "no machine waits for pages: {machines:?}");
+            std::thread::yield_now();
+        };
+        let on_second = rack.network.hosts[1].namespace.processes();
+        let victim = machines.iter().find(|(pid, _)| on_second.contains(pid)).expect("a machine on each host").0;
+        match is_cut {
+            true => rack.ends_after("h1 cut off amid page faults", |rack| rack.network.cut(1)),
+            false => rack.ends_after("machine 1 killed amid page faults", |_| send(victim, Signal::KILL)),
+        }
+        let ended = launcher.end();
+        assert!(!ended.status.success() && ended.stderr.contains("machine 1"), "{ended:#?}");
+        if is_cut {
+            rack.network.restore(1);
+        }
+        rack.assert_nothing_is_left();
+    }
+}
