@@ -36,7 +36,8 @@ pub(crate) fn lay_out(is_explicit: bool) {
     for machine in 0..side::machines() {
         if !side::from_worker(machine, move || mark == start::marks()) {
             gossamer::link::end(&format!(
-                "machine {machine} has the program or its libraries at other addresses than machine 0: all need the same files"
+                "machine {machine} has the program or its libraries at other addresses than machine 0: all need the same files (C library included), \
+                 and their hosts the same version of Linux"
             ));
         }
     }
