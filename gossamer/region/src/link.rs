@@ -5,6 +5,8 @@ use std::ops::Range;
 use crate::error::Error;
 use crate::region::Region;
 
+pub use crate::keeper::meet::arrive;
+
 /// Where a region begins, on all machines.
 pub fn address(region: &Region) -> usize {
     region.address()

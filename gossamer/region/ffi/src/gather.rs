@@ -1,16 +1,18 @@
 //! Threads meet at a barrier. Those of one machine gather there first: as many as came in the round before go to the barrier's home
-//! as one message, and the machine's answer releases them all. So pages of barriers are read only, and a round costs one message a machine.
+//! as one message, and the home's answer releases them all. So pages of barriers are read only, and a round costs two messages a machine.
 //!
 //! Nobody knows how many threads of a machine will come: POSIX lets any of them. So who has gathered does not wait for more than [`FLUSH`].
 //!
-//! Everything here runs in fibers of a machine's worker, unless it says otherwise. At the home each who has come is counted once.
+//! Who waits looks at a word of this process, and soon sleeps on it: from the last thread of a machine that comes to the others there
+//! are a message to its keeper, one between keepers, and a store, or a wake-up of them all.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use trust::Promise;
+use gossamer_region::link::arrive;
 
 use crate::report::BARRIER_MESSAGES;
 use crate::{line, side};
@@ -18,145 +20,172 @@ use crate::{line, side};
 /// How long who has come waits for others of the machine at most.
 const FLUSH: Duration = Duration::from_millis(1);
 
-/// Of one machine, at one barrier.
+/// How long who waits lets others have the processor before it sleeps. To be woken costs many times what a round does where nobody
+/// sleeps (measured: 7 and 50 us).
+const SPIN: Duration = Duration::from_micros(50);
+
+/// Of this machine, at one barrier.
 #[derive(Default)]
 struct Gathered {
     /// Who came in the last round, and has come in this one.
-    expected: usize,
-    arrived: usize,
-    round: u64,
-    /// Who has come and is not with the home yet, and since when.
-    here: Vec<Promise<bool>>,
-    since: Option<Instant>,
-    has_timer: bool,
-}
-
-/// At the home of a barrier: who has come, in messages that are not answered.
-#[derive(Default)]
-struct Meeting {
+    expected: u32,
     arrived: u32,
-    waiting: Vec<Promise<()>>,
+    round: u64,
+    /// Who has come and is not with the home yet.
+    here: Option<Arc<Group>>,
+    size: u32,
+    /// Who is with the home.
+    sent: HashMap<u64, Sent>,
+    next_token: u64,
 }
 
-thread_local! {
-    static GATHERED: RefCell<HashMap<usize, Gathered>> = RefCell::default();
-    static MEETINGS: RefCell<HashMap<usize, Meeting>> = RefCell::default();
+/// Threads that go to the home as one.
+struct Sent {
+    group: Arc<Group>,
+    round: u64,
+    /// How many of them there are.
+    size: u32,
+}
+
+/// What threads wait at.
+#[derive(Default)]
+struct Group {
+    /// How many of them may go on, in the order in which they came.
+    released: AtomicU32,
+    /// Places of those who are told that it was they who were waited for: one of each round that some of the group were in.
+    serials: Mutex<Vec<u32>>,
+}
+
+/// By the address of the barrier.
+static GATHERED: Mutex<Option<HashMap<usize, Gathered>>> = Mutex::new(None);
+
+/// Nobody who has it waits, or touches memory of the program: the keeper takes it too.
+fn all() -> MutexGuard<'static, Option<HashMap<usize, Gathered>>> {
+    GATHERED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn with<R>(address: usize, f: impl FnOnce(&mut Gathered) -> R) -> R {
+    f(all().get_or_insert_default().entry(address).or_default())
 }
 
 /// From a thread of the program: waits until `count` threads have come. Of these one is told `true`.
 pub(crate) fn meet(address: usize, count: u32) -> bool {
     let home = line::home_of(address);
-    side::at(side::own_machine(), move || {
-        let (promise, pending) = trust::promise();
-        let (is_time, needs_timer) =
-            GATHERED.with_borrow_mut(|all| all.entry(address).or_default().come(promise, count));
+    side::outside(move || {
+        let (group, place, is_time) = with(address, |gathered| gathered.come(count));
         if is_time {
-            go(address, count, home);
-        } else if needs_timer {
-            drop(trust::spawn(move || flush_later(address, count, home)));
+            go(address, count, home, None);
         }
-        pending.wait().unwrap_or(false)
+        group.wait(place, || go(address, count, home, Some(&group)))
     })
 }
 
 /// The barrier is no more, on this machine: what is known of it is of no use.
 pub(crate) fn forget(address: usize) {
-    side::at(side::own_machine(), move || {
-        GATHERED.with_borrow_mut(|all| {
-            if all.get(&address).is_some_and(|gathered| gathered.here.is_empty() && !gathered.has_timer) {
-                all.remove(&address);
-            }
-        });
+    side::outside(move || {
+        let mut all = all();
+        let all = all.get_or_insert_default();
+        if all.get(&address).is_some_and(|gathered| gathered.here.is_none() && gathered.sent.is_empty()) {
+            all.remove(&address);
+        }
     });
 }
 
 impl Gathered {
-    /// Whether it is time to go, and whether somebody is to look later.
-    fn come(&mut self, promise: Promise<bool>, count: u32) -> (bool, bool) {
-        self.here.push(promise);
+    /// One more: what it waits at, its place there, and whether it is time to go.
+    fn come(&mut self, count: u32) -> (Arc<Group>, u32, bool) {
+        let group = Arc::clone(self.here.get_or_insert_default());
+        let place = self.size;
+        self.size += 1;
         self.arrived += 1;
-        self.since.get_or_insert_with(Instant::now);
-        let is_time = self.arrived >= self.expected || self.here.len() >= count as usize;
-        let needs_timer = !is_time && !self.has_timer;
-        self.has_timer |= needs_timer;
-        (is_time, needs_timer)
+        (group, place, self.arrived >= self.expected || self.size >= count)
     }
 
-    fn go(&mut self) -> (u64, Vec<Promise<bool>>) {
-        self.since = None;
-        (self.round, std::mem::take(&mut self.here))
+    /// Those who are here leave for the home; none if they have, where they are to be `group`.
+    fn leave(&mut self, group: Option<&Arc<Group>>) -> Option<(u64, u32)> {
+        let here = self.here.take_if(|here| group.is_none_or(|group| Arc::ptr_eq(here, group)))?;
+        let size = std::mem::take(&mut self.size);
+        let token = self.next_token;
+        self.next_token += 1;
+        self.sent.insert(token, Sent { group: here, round: self.round, size });
+        Some((token, size))
     }
 
-    fn is_over(&mut self, round: u64) {
-        if self.round == round {
-            (self.round, self.expected) = (round + 1, self.arrived - self.here.len());
-            self.arrived = self.here.len();
+    /// So many of those who left may go on. How many have to be said again.
+    fn release(&mut self, token: u64, released: u32, is_last: bool) -> u32 {
+        let Some(sent) = self.sent.get_mut(&token) else { return 0 };
+        if self.round == sent.round {
+            (self.round, self.expected) = (sent.round + 1, self.arrived - self.size);
+            self.arrived = self.size;
         }
+        let before = sent.group.released.load(Ordering::Relaxed);
+        let after = (before + released).min(sent.size);
+        if is_last && after > before {
+            sent.group.serials().push(before);
+        }
+        sent.group.released.store(after, Ordering::Release); // partner: the Acquire in `wait`
+        sent.group.wake();
+        sent.round = self.round;
+        let left = sent.size - after;
+        if left == 0 {
+            self.sent.remove(&token);
+        }
+        left
     }
 }
 
-/// Takes those who are here to the home, as one; and releases them.
-fn go(address: usize, count: u32, home: u16) {
-    let (round, mut here) = GATHERED.with_borrow_mut(|all| all.entry(address).or_default().go());
-    while !here.is_empty() {
-        let arrived = here.len() as u32;
-        if home != side::own_machine() {
-            BARRIER_MESSAGES.fetch_add(1, Ordering::Relaxed);
-        }
-        let (released, is_last) = side::from_worker(home, move || arrive(address, count, arrived));
-        GATHERED.with_borrow_mut(|all| all.entry(address).or_default().is_over(round));
-        let released = here.drain(..(released as usize).min(arrived as usize));
-        released.enumerate().for_each(|(at, promise)| promise.keep(is_last && at == 0));
+/// Takes those who are here to the home, as one: all of them, or if they are still this group.
+fn go(address: usize, count: u32, home: u16, group: Option<&Arc<Group>>) {
+    if let Some((token, size)) = with(address, |gathered| gathered.leave(group)) {
+        say(address, count, home, token, size);
     }
 }
 
-/// At the home: so many have come. Waits until they may go on: how many of them, and whether it was they who were waited for. More than
-/// the barrier is for come in the next round.
-fn arrive(address: usize, count: u32, arrived: u32) -> (u32, bool) {
-    let pending = MEETINGS.with_borrow_mut(|all| {
-        let meeting = all.entry(address).or_default();
-        let missing = count.saturating_sub(meeting.arrived);
-        if arrived < missing {
-            meeting.arrived += arrived;
-            let (promise, pending) = trust::promise();
-            meeting.waiting.push(promise);
-            return Ok(pending);
+fn say(address: usize, count: u32, home: u16, token: u64, size: u32) {
+    if home != side::own_machine() {
+        BARRIER_MESSAGES.fetch_add(1, Ordering::Relaxed);
+    }
+    arrive(home, address as u64, count, size, move |released, is_last| {
+        let left = with(address, |gathered| gathered.release(token, released, is_last));
+        if left > 0 {
+            say(address, count, home, token, left);
         }
-        let waiting = all.remove(&address).map(|meeting| meeting.waiting).unwrap_or_default();
-        Err((missing, waiting))
     });
-    match pending {
-        Ok(pending) => {
-            let _ = pending.wait(); // nobody drops it
-            (arrived, false)
-        }
-        Err((missing, waiting)) => {
-            waiting.into_iter().for_each(|promise| promise.keep(()));
-            (missing, true)
-        }
-    }
 }
 
-/// Who has gathered goes when [`FLUSH`] is over, whoever else may come.
-fn flush_later(address: usize, count: u32, home: u16) {
-    let left = || {
-        GATHERED.with_borrow_mut(|all| {
-            let gathered = all.entry(address).or_default();
-            let since = gathered.since;
-            gathered.has_timer = since.is_some();
-            since.map(|since| FLUSH.saturating_sub(since.elapsed()))
-        })
-    };
-    let mut time = FLUSH;
-    loop {
-        trust::sleep(time);
-        time = match left() {
-            None => return,
-            Some(Duration::ZERO) => {
-                drop(trust::spawn(move || go(address, count, home)));
-                FLUSH
+impl Group {
+    fn serials(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.serials.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until the thread with this place may go on; `flush` where that takes long. Whether it is the one.
+    fn wait(&self, place: u32, flush: impl FnOnce()) -> bool {
+        let mut flush = Some(flush).filter(|_| place == 0);
+        let since = Instant::now();
+        loop {
+            let released = self.released.load(Ordering::Acquire); // partner: the Release in `release`
+            if released > place {
+                return self.serials().contains(&place);
             }
-            Some(left) => left,
-        };
+            if since.elapsed() < SPIN {
+                std::thread::yield_now();
+                continue;
+            }
+            let timeout = libc::timespec { tv_sec: 0, tv_nsec: FLUSH.as_nanos() as libc::c_long };
+            let timeout = flush.as_ref().map_or(ptr::null(), |_| &raw const timeout);
+            let (word, operation) = (self.released.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG);
+            // SAFETY: a word that lives; the time is null or a place that does.
+            let done = unsafe { libc::syscall(libc::SYS_futex, word, operation, released, timeout) };
+            let is_late = done != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ETIMEDOUT);
+            if let Some(flush) = flush.take_if(|_| is_late) {
+                flush();
+            }
+        }
+    }
+
+    fn wake(&self) {
+        let (word, operation) = (self.released.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG);
+        // SAFETY: a word that lives.
+        unsafe { libc::syscall(libc::SYS_futex, word, operation, i32::MAX) };
     }
 }

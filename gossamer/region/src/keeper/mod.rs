@@ -8,6 +8,7 @@
 
 mod faults;
 mod knobs;
+pub(crate) mod meet;
 mod slow;
 
 use std::cell::RefCell;
