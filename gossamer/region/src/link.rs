@@ -3,9 +3,16 @@
 use std::ops::Range;
 
 use crate::error::Error;
+use crate::keeper;
 use crate::region::Region;
 
 pub use crate::keeper::meet::arrive;
+
+/// From any thread: asks for the pages at these addresses that are not here, to read them. Does not wait: who touches them does.
+pub fn prefetch(addresses: Range<usize>) {
+    let keeper = gossamer::link::keeper(gossamer::rack().machine());
+    trust::link::post(keeper, move |_| keeper::prefetch_at(&addresses), &[]);
+}
 
 /// Where a region begins, on all machines.
 pub fn address(region: &Region) -> usize {

@@ -167,6 +167,17 @@ impl View {
         self.addresses.contains(&address).then(|| ((address - self.addresses.start) / crate::page::PAGE_BYTES) as u32)
     }
 
+    /// The pages of this region that these addresses touch.
+    pub(crate) fn pages_at(&self, addresses: &Range<usize>) -> Range<u32> {
+        let start = addresses.start.max(self.addresses.start);
+        let end = addresses.end.min(self.addresses.end);
+        if start >= end {
+            return 0..0;
+        }
+        let page = |address: usize| ((address - self.addresses.start) / crate::page::PAGE_BYTES) as u32;
+        page(start)..page(end - 1) + 1
+    }
+
     fn addresses_of(&self, run: Run) -> Range<usize> {
         let Range { start, end } = run.bytes();
         self.addresses.start + start..self.addresses.start + end

@@ -59,6 +59,7 @@ struct gsm_region_calls {
     int (*barrier_init)(uint64_t *number, unsigned count);
     int (*barrier_destroy)(uint64_t number);
     int (*barrier_wait)(uint64_t number);
+    int (*barrier_wait_fetch)(uint64_t number, const void *at, size_t bytes);
 };
 
 /* Not for programs: null in a program that is one process. */
@@ -66,7 +67,7 @@ static inline const struct gsm_region_calls *gsm_region_calls_(void) {
     static int looked;
     static const struct gsm_region_calls *found;
     if (!__atomic_load_n(&looked, __ATOMIC_ACQUIRE)) {
-        void *symbol = dlsym(NULL /* RTLD_DEFAULT */, "gossamer_region_calls_1");
+        void *symbol = dlsym(NULL /* RTLD_DEFAULT */, "gossamer_region_calls_2");
         const struct gsm_region_calls *(*calls)(void) = NULL;
         memcpy(&calls, &symbol, sizeof calls);
         const struct gsm_region_calls *now = calls ? calls() : NULL;
@@ -155,6 +156,14 @@ static inline int gsm_barrier_destroy(gsm_barrier_t *barrier) {
 static inline int gsm_barrier_wait(gsm_barrier_t *barrier) {
     const struct gsm_region_calls *calls = gsm_region_calls_();
     return calls ? calls->barrier_wait(barrier->number) : pthread_barrier_wait(&barrier->own);
+}
+
+/* The same, and then fetches what the caller names to its machine, in long runs instead of page by page as it is touched; nobody goes on before all have
+ * theirs. For what others wrote before the barrier, and this thread reads after it. All who meet call this function, each with its own bytes; 0
+ * bytes fetch nothing. EFAULT for memory that is not shared. */
+static inline int gsm_barrier_wait_fetch(gsm_barrier_t *barrier, const void *at, size_t bytes) {
+    const struct gsm_region_calls *calls = gsm_region_calls_();
+    return calls ? calls->barrier_wait_fetch(barrier->number, at, bytes) : pthread_barrier_wait(&barrier->own);
 }
 
 #ifdef __cplusplus

@@ -2,8 +2,10 @@
 //! gathered on each machine (`gather.rs`).
 
 use std::ffi::{c_int, c_uint};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use gossamer_region::link::prefetch;
 use libc::{pthread_barrier_t, pthread_barrierattr_t};
 
 use crate::real::real;
@@ -17,6 +19,8 @@ struct Barrier {
 }
 
 const _: () = assert!(size_of::<Barrier>() <= size_of::<pthread_barrier_t>());
+
+const PAGE_BYTES: usize = 4096;
 
 type Pointer = *mut pthread_barrier_t;
 
@@ -57,6 +61,32 @@ pub unsafe extern "C" fn pthread_barrier_destroy(barrier: Pointer) -> c_int {
             0
         }
         None => real!(pthread_barrier_destroy: fn(Pointer) -> c_int, barrier),
+    }
+}
+
+/// Meets; then what lies there is fetched to the caller's machine, to be read, and all meet again: so nobody goes on, and writes it, before
+/// all have theirs.
+///
+/// # Safety
+/// As [`pthread_barrier_init`].
+pub(crate) unsafe fn wait_and_fetch(barrier: Pointer, range: Range<usize>) -> c_int {
+    // SAFETY: as the caller says.
+    let wait = || unsafe { pthread_barrier_wait(barrier) };
+    let is_met = |met: c_int| met == 0 || met == libc::PTHREAD_BARRIER_SERIAL_THREAD;
+    let first = wait();
+    if !is_met(first) {
+        return first;
+    }
+    if side::machines() > 1 && !range.is_empty() {
+        side::outside(|| prefetch(range.clone()));
+        for address in (range.start / PAGE_BYTES * PAGE_BYTES..range.end).step_by(PAGE_BYTES) {
+            // SAFETY: a page of the region, or of which a part is; it comes if it is away.
+            unsafe { std::ptr::with_exposed_provenance::<u8>(address).read_volatile() };
+        }
+    }
+    match wait() {
+        met if is_met(met) => first,
+        error => error,
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use libc::{pthread_barrier_t, pthread_mutex_t, timespec};
 
 use crate::table::{SYNCS_MAX, SyncPage, table};
-use crate::{barrier, mutex, named, refused, side};
+use crate::{barrier, mutex, named, refused, side, table};
 
 const MUTEX: u64 = 1;
 const BARRIER: u64 = 2;
@@ -29,6 +29,7 @@ pub struct Calls {
     barrier_init: unsafe extern "C" fn(*mut u64, c_uint) -> c_int,
     barrier_destroy: extern "C" fn(u64) -> c_int,
     barrier_wait: extern "C" fn(u64) -> c_int,
+    barrier_wait_fetch: extern "C" fn(u64, *const c_void, usize) -> c_int,
 }
 
 static CALLS: Calls = Calls {
@@ -42,12 +43,19 @@ static CALLS: Calls = Calls {
     barrier_init,
     barrier_destroy,
     barrier_wait,
+    barrier_wait_fetch,
 };
 
 /// Null: the program was not started by `gossamer-launch run --region`. The number is that of the header.
 #[unsafe(no_mangle)]
-pub extern "C" fn gossamer_region_calls_1() -> *const Calls {
+pub extern "C" fn gossamer_region_calls_2() -> *const Calls {
     if side::is_in_program() { &raw const CALLS } else { std::ptr::null() }
+}
+
+/// For programs that were compiled with the header before, which ends earlier.
+#[unsafe(no_mangle)]
+pub extern "C" fn gossamer_region_calls_1() -> *const Calls {
+    gossamer_region_calls_2()
 }
 
 /// The number of one: which of those that were in its place, what it is, and its place.
@@ -155,6 +163,21 @@ unsafe extern "C" fn barrier_init(number: *mut u64, count: c_uint) -> c_int {
         _ => unmake(made),
     }
     done
+}
+
+extern "C" fn barrier_wait_fetch(number: u64, at: *const c_void, bytes: usize) -> c_int {
+    let (Some(barrier), start) = (find(number, BARRIER), at.expose_provenance()) else { return libc::EINVAL };
+    let range = start..start.saturating_add(bytes);
+    let pages = || (range.start / 4096 * 4096..range.end).step_by(4096);
+    if side::machines() > 1 && !pages().all(|page| table::is_shared(page.max(range.start))) {
+        refused::tell(
+            "gsm_barrier_wait_fetch of memory that the machines do not share",
+            "gsm_region_share first; with 0 bytes it fetches nothing",
+        );
+        return libc::EFAULT;
+    }
+    // SAFETY: a page of the table on which one was initialised.
+    unsafe { barrier::wait_and_fetch(barrier.cast(), range) }
 }
 
 extern "C" fn barrier_destroy(number: u64) -> c_int {

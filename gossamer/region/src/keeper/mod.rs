@@ -13,6 +13,7 @@ mod slow;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use gossamer::link;
@@ -336,6 +337,18 @@ pub(crate) fn map(region: u32, bytes: usize, offset: usize, homes: Homes) -> Res
 /// Asks to read these pages of this machine.
 pub(crate) fn prefetch(region: u32, first: u32, end: u32) {
     with(|keeper, errands| keeper.begin(region, errands, |kept, out| kept.holder.prefetch(first..end, out)));
+}
+
+/// Asks to read the pages at these addresses of this machine, as far as they are of regions.
+pub(crate) fn prefetch_at(addresses: &Range<usize>) {
+    with(|keeper, errands| {
+        for region in 0..keeper.regions.len() {
+            let pages = keeper.regions[region].as_ref().map_or(0..0, |kept| kept.view.pages_at(addresses));
+            if !pages.is_empty() {
+                keeper.begin(region as u32, errands, |kept, out| kept.holder.prefetch(pages, out));
+            }
+        }
+    });
 }
 
 /// The pages of this home that were asked for most often, with how often, and how many there are of them.

@@ -11,6 +11,7 @@ int main(void) {
     is_well &= gsm_mutex_unlock(&mutex) == 0 && gsm_mutex_timedlock(&mutex, &past) == 0 && gsm_mutex_unlock(&mutex) == 0;
     is_well &= gsm_mutex_unlock(&mutex) == EPERM && gsm_mutex_destroy(&mutex) == 0;
     is_well &= gsm_barrier_init(&barrier, 1) == 0 && gsm_barrier_wait(&barrier) == GSM_BARRIER_SERIAL_THREAD;
+    is_well &= gsm_barrier_wait_fetch(&barrier, &mutex, 1) == GSM_BARRIER_SERIAL_THREAD;
     is_well &= gsm_barrier_destroy(&barrier) == 0;
     puts(is_well ? "header: ok" : "header: failed");
     return !is_well;

@@ -7,7 +7,7 @@
 
 #include "gossamer_region.h"
 
-enum { PAGE = 4096, PAGES = 100, ROUNDS = 200 };
+enum { PAGE = 4096, PAGES = 100, ROUNDS = 200, FETCHES = 20 };
 
 static int machines = 1;
 static _Alignas(PAGE) long shared[PAGES][PAGE / sizeof(long)];
@@ -38,6 +38,16 @@ static void *count(void *number) {
         CHECK(shared[4 + i][0] == ROUNDS);
     }
     atomic_fetch_add(late, answer == GSM_BARRIER_SERIAL_THREAD);
+    CHECK(machines == 1 || gsm_barrier_wait_fetch(&barrier, from_malloc, PAGE) == EFAULT);
+    for (int round = 1; round <= FETCHES; round++) {
+        shared[4 + thread][1] = thread * 1000 + round;
+        answer = gsm_barrier_wait_fetch(&barrier, thread % 2 ? shared[4] : NULL, thread % 2 ? (size_t)threads * PAGE : 0);
+        CHECK(answer == 0 || answer == GSM_BARRIER_SERIAL_THREAD);
+        for (int i = 0; i < threads; i++) {
+            CHECK(shared[4 + i][1] == i * 1000 + round);
+        }
+        CHECK(gsm_barrier_wait_fetch(&barrier, &shared[4 + thread][1], sizeof(long)) != EFAULT);
+    }
     return NULL;
 }
 
