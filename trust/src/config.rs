@@ -54,6 +54,10 @@ pub(crate) const BUDGET_SPINS: u64 = 8;
 pub(crate) const YIELDS: u32 = 16;
 /// A yield that takes longer has gone to a stranger's thread: those of this process give the core back sooner.
 pub(crate) const YIELD_NS_MAX: u64 = 1_000_000;
+/// Who lingers takes a core for another's whose thread had it for longer than this: those who wait for one another give it back sooner.
+pub(crate) const CONTESTED_NS: u64 = 50_000;
+/// For so many times as long.
+pub(crate) const CONTESTED_YIELDS: u32 = 16;
 /// The longest spin.
 pub(crate) const SPIN_NS_MAX: u64 = 1_000_000_000;
 /// Launched closures whose results one thread may await before it waits for some.

@@ -23,7 +23,7 @@
 //! 1. `page.rs`: pages, runs, homes; `message.rs`: what keepers say to each other
 //! 2. `home.rs`: who has which page; `holder.rs`: what one machine has; both without I/O, and `search.rs` tries every order of messages
 //! 3. `uffd.rs`: the system's side of faults; `view.rs`: the memory of a region
-//! 4. `keeper/`: the thread of a machine that drives all of that
+//! 4. `keeper/`: the thread of a machine that drives all of that; `linger.rs`: how it and others wait
 //! 5. `region.rs`, `span.rs`, `plain.rs`: what programs use
 //!
 //! The design is that of STRETCH, cited as "STRETCH".
@@ -32,6 +32,7 @@ mod error;
 mod holder;
 mod home;
 mod keeper;
+mod linger;
 #[doc(hidden)]
 pub mod link;
 mod message;

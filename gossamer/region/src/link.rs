@@ -7,6 +7,7 @@ use crate::keeper;
 use crate::region::Region;
 
 pub use crate::keeper::meet::arrive;
+pub use crate::linger::linger;
 
 /// From any thread: asks for the pages at these addresses that are not here, to read them. Does not wait: who touches them does.
 pub fn prefetch(addresses: Range<usize>) {

@@ -130,7 +130,7 @@ impl Uffd {
 
     fn with(features: u64) -> Result<File, Failure> {
         // SAFETY: what is done with the descriptor is `Uffd`'s to answer for.
-        let fd = match unsafe { userfaultfd(UserfaultfdFlags::CLOEXEC) } {
+        let fd = match unsafe { userfaultfd(UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK) } {
             Err(Errno::PERM) => by_device()?,
             Err(Errno::NOSYS) => return Err(Failure::NoUserfaultfd),
             other => other.map_err(|errno| Failure::system(Doing::Open, errno))?,
@@ -227,10 +227,19 @@ impl Uffd {
         unsafe { ioctl(&self.file, Setter::<{ opcode::read::<Span>(GROUP, 2) }, _>::new(Span::of(&range))) }
     }
 
-    /// Waits for faults, and puts them behind the others.
+    /// Waits until there are faults.
+    pub(crate) fn wait(&self) -> Result<(), Errno> {
+        let mut fds = [rustix::event::PollFd::new(&self.file, rustix::event::PollFlags::IN)];
+        rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, None)).map(drop)
+    }
+
+    /// Puts the faults that there are behind the others.
     pub(crate) fn read(&self, faults: &mut Vec<Fault>) -> Result<(), Errno> {
         let mut bytes = [0u8; 32 * size_of::<Event>()];
-        let got = rustix::io::retry_on_intr(|| rustix::io::read(&self.file, &mut bytes))?;
+        let got = match rustix::io::retry_on_intr(|| rustix::io::read(&self.file, &mut bytes)) {
+            Err(Errno::AGAIN) => 0,
+            got => got?,
+        };
         for event in bytes[..got].chunks_exact(size_of::<Event>()) {
             let word = |at: usize| u64::from_ne_bytes(*event[at..].first_chunk().unwrap_or(&[0; 8]));
             if event[0] == EVENT_PAGEFAULT {
@@ -250,7 +259,7 @@ fn middle(range: &Range<usize>) -> usize {
 /// For who may not call userfaultfd(2), but may open the device.
 fn by_device() -> Result<OwnedFd, Failure> {
     let device = File::options().read(true).write(true).open("/dev/userfaultfd").map_err(|_| Failure::NotAllowed)?;
-    let flags = UserfaultfdFlags::CLOEXEC.bits() as usize;
+    let flags = (UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK).bits() as usize;
     // SAFETY: the opcode goes with the number.
     let made =
         unsafe { ioctl(device.as_fd(), NewDescriptor(IntegerSetter::<{ opcode::none(GROUP, 0) }>::new_usize(flags))) };

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use gossamer_region::link::arrive;
+use gossamer_region::link::{arrive, linger};
 
 use crate::report::BARRIER_MESSAGES;
 use crate::{line, side};
@@ -22,7 +22,7 @@ const FLUSH: Duration = Duration::from_millis(1);
 
 /// How long who waits lets others have the processor before it sleeps. To be woken costs many times what a round does where nobody
 /// sleeps (measured: 7 and 50 us).
-const SPIN: Duration = Duration::from_micros(50);
+const LINGER: Duration = Duration::from_micros(50);
 
 /// Of this machine, at one barrier.
 #[derive(Default)]
@@ -167,8 +167,7 @@ impl Group {
             if released > place {
                 return self.serials().contains(&place);
             }
-            if since.elapsed() < SPIN {
-                std::thread::yield_now();
+            if linger(since, LINGER) {
                 continue;
             }
             let timeout = libc::timespec { tv_sec: 0, tv_nsec: FLUSH.as_nanos() as libc::c_long };

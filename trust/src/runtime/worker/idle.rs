@@ -14,6 +14,10 @@
 //! 3. It goes on up to its spin if its [`SpinBudget`] suffices for all of that. Polling beyond 2 is charged to the budget, unless
 //!    something to do ended it. The budget grows with time, so no worker that polls too little remains so.
 //! 4. Then it sleeps.
+//! 5. One that lingers ([`set_linger`]) does neither 1 nor 2: it gives the core away again and again, for as long as it was told, and
+//!    then sleeps. So it answers at once where nobody wants its core, and takes next to nothing from those of this process and of others
+//!    that do. Where a yield took longer than [`CONTESTED_NS`], who had the core computes: it sleeps at once for a while, for the kernel
+//!    lets who is woken interrupt that one, and not who has given way.
 //!
 //! Between two looks it pauses, the longer, the more fibers ran before ([`pauses_after`]).
 //!
@@ -24,8 +28,8 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crate::config::{
-    BUDGET_PARTS, BUDGET_SPINS, FIBERS_PER_PAUSE, PAUSES_MAX, POLL_WAKE_UPS, SPIN_NS_MAX, TURNS_PER_LOOK, YIELD_NS_MAX,
-    YIELDS,
+    BUDGET_PARTS, BUDGET_SPINS, CONTESTED_NS, CONTESTED_YIELDS, FIBERS_PER_PAUSE, PAUSES_MAX, POLL_WAKE_UPS,
+    SPIN_NS_MAX, TURNS_PER_LOOK, YIELD_NS_MAX, YIELDS,
 };
 use crate::park;
 use crate::park::occupancy;
@@ -45,6 +49,10 @@ enum Step {
 /// How far a worker is on its way to sleep.
 pub(crate) struct Idle {
     spin_ns: Cell<u64>,
+    /// How long it lingers (5); 0: it does not.
+    linger_ns: Cell<u64>,
+    /// Until when somebody else is taken to compute on the core.
+    contested: Cell<Option<Instant>>,
     /// Pauses of this idle period: one or more a turn.
     turns: Cell<u32>,
     /// Pauses between two turns.
@@ -67,6 +75,8 @@ impl Idle {
     pub(crate) fn new(spin_ns: u64) -> Self {
         Idle {
             spin_ns: Cell::new(spin_ns.min(SPIN_NS_MAX)),
+            linger_ns: Cell::new(0),
+            contested: Cell::new(None),
             turns: Cell::new(0),
             pauses: Cell::new(1),
             ran: Cell::new(0),
@@ -176,8 +186,10 @@ impl Idle {
                 self.turns.set(TURNS_PER_LOOK);
                 worker.shared.counters.yields.add(1);
                 std::thread::yield_now();
-                let was_long = nanos(now.elapsed()) > YIELD_NS_MAX;
-                self.yields.set(if was_long { YIELDS } else { self.yields.get() + 1 });
+                self.yielded(now, now.elapsed());
+                if now.duration_since(since) > MARKED_AFTER {
+                    self.mark(worker);
+                }
             }
             Step::Sleep => {
                 self.charge(since);
@@ -195,9 +207,22 @@ impl Idle {
         }
     }
 
+    /// The core was away for so long.
+    fn yielded(&self, at: Instant, took: Duration) {
+        let ns = nanos(took);
+        self.yields.set(if ns > YIELD_NS_MAX { YIELDS } else { self.yields.get() + 1 });
+        if ns > CONTESTED_NS {
+            self.contested.set(at.checked_add(CONTESTED_YIELDS * took));
+        }
+    }
+
     /// The rule. It has been idle for so long.
     fn next_step(&self, now: Instant, idle_ns: u64, is_wanted: impl FnOnce() -> bool) -> Step {
-        let spin_ns = self.spin_ns.get();
+        let (spin_ns, linger_ns) = (self.spin_ns.get(), self.linger_ns.get());
+        if linger_ns > 0 {
+            let is_contested = self.contested.get().is_some_and(|until| now < until);
+            return if idle_ns < linger_ns && !is_contested { Step::Yield } else { Step::Sleep };
+        }
         if spin_ns == 0 || is_wanted() {
             return if self.yields.get() < YIELDS { Step::Yield } else { Step::Sleep };
         }
@@ -289,6 +314,13 @@ fn nanos(time: Duration) -> u64 {
 /// In destructors of thread-locals that run after the thread's worker has ended.
 pub fn set_spin(spin: Duration) {
     crate::runtime::worker::with(|worker| worker.idle.set_spin(nanos(spin)));
+}
+
+/// Has the calling thread's worker linger for so long when it is idle, if that is possible: under a CPU quota it would use that up. Not for
+/// programs.
+pub fn set_linger(linger: Duration) {
+    let linger_ns = if crate::cores::Cores::here().quota.is_some() { 0 } else { nanos(linger) };
+    crate::runtime::worker::with(|worker| worker.idle.linger_ns.set(linger_ns));
 }
 
 #[cfg(all(test, not(loom)))]
@@ -388,6 +420,22 @@ mod tests {
         idle.fibers_ran(1);
         crate::runtime::worker::with(|worker| idle.rest(worker));
         assert_eq!((idle.pauses.get(), idle.turns.get()), (1, 1));
+    }
+
+    #[test]
+    fn t19_one_that_lingers_gives_the_core_away_unless_somebody_computes_there() {
+        let idle = Idle::new(0);
+        idle.linger_ns.set(SPIN_NS);
+        let now = Instant::now();
+        for _ in 0..10 * YIELDS {
+            assert_eq!(idle.next_step(now, SPIN_NS - 1, || true), Step::Yield);
+            idle.yielded(now, Duration::from_nanos(CONTESTED_NS));
+        }
+        assert_eq!(idle.next_step(now, SPIN_NS, || false), Step::Sleep, "it is over");
+        let took = Duration::from_nanos(CONTESTED_NS + 1);
+        idle.yielded(now, took);
+        assert_eq!(idle.next_step(now + took, 0, || false), Step::Sleep, "somebody has the core");
+        assert_eq!(idle.next_step(now + CONTESTED_YIELDS * took, 0, || false), Step::Yield, "it tries again");
     }
 
     #[test]
