@@ -74,7 +74,7 @@ impl Region {
 pub fn preload(library: &Path, more: Option<&OsStr>) -> Result<OsString, String> {
     if library.as_os_str().as_bytes().iter().any(|byte| b": ".contains(byte)) {
         return Err(format!(
-            "{}: {PRELOAD} has no way to name a path with a space or a colon: put it elsewhere (on a rack: gossamer-daemon --cache)",
+            "{}: {PRELOAD} has no way to name a path with a space or a colon: put it elsewhere (where a rack's host keeps programs: gossamer-daemon --cache)",
             library.display()
         ));
     }

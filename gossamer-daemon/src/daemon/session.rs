@@ -91,12 +91,20 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<C
     let (file, library) = while_beating(sender, |say| {
         let file = obtain(daemon, receiver, &start.executable, Kind::Program, say)?;
         let library = start.library.as_ref().map(|library| obtain(daemon, receiver, library, Kind::Library, say));
-        Ok((file, library.transpose()?))
+        let library = library.transpose()?;
+        if !file.exists() {
+            let most = limits.cache_bytes;
+            return Err(format!(
+                "the program had to go for the library that it loads first: limits.cache_bytes is {most}, too little for both"
+            ));
+        }
+        Ok((file, library))
     })?;
     until_all_are_ready(link).map_err(|error| format!("the launcher does not say that it may start: {error}"))?;
 
     let id = start.program;
-    let mut setup = Setup { start, file: file.into_os_string().into_encoded_bytes() };
+    let bytes = |path: PathBuf| path.into_os_string().into_encoded_bytes();
+    let mut setup = Setup { start, file: bytes(file), library: library.clone().map(bytes) };
     setup.start.env = environment(daemon, std::mem::take(&mut setup.start.env), id);
     if let Some(library) = library {
         load_first(&mut setup.start.env, &library)?;

@@ -110,6 +110,11 @@ fn start(setup: &Setup, plan: &Plan) -> Result<Group, LaunchError> {
         let task = "enter the working folder of gossamer-launch, which this host lacks (--folder names another)";
         return Err(LaunchError::system(task)(error));
     }
+    if let Some(library) = &setup.library {
+        // Here, as the user that the program runs as: the loader would go on without it, and the program would be many of its own.
+        let task = "read the library that the program loads first";
+        std::fs::File::open(os(library)).map_err(LaunchError::system(task))?;
+    }
     let folder = Some(std::path::Path::new(&folder));
     let (environment, host) = (Some(&environment[..]), setup.start.host);
     let start = Start { program: &program, args: &args, environment, folder, plan, host };

@@ -185,8 +185,10 @@ pub(super) fn prepare(mut link: Link, files: &Files, silence: Duration) -> Resul
             Reply::Ready => return Ok(link),
             Reply::Beat => {}
             Reply::Refused(reason) => return Err(reason),
-            Reply::NeedProgram => send_file(&mut link, &files.program, silence)?,
-            Reply::NeedLibrary if let Some(library) = &files.library => send_file(&mut link, library, silence)?,
+            Reply::NeedProgram => send_file(&mut link, &files.program, "the program", silence)?,
+            Reply::NeedLibrary if let Some(library) = &files.library => {
+                send_file(&mut link, library, "the library that the program loads first", silence)?;
+            }
             _ => return Err("it answers what was not asked".into()),
         }
     }
@@ -201,9 +203,9 @@ fn go(mut link: Link) -> Result<Link, String> {
     }
 }
 
-fn send_file(link: &mut Link, file: &Carried, silence: Duration) -> Result<(), String> {
+fn send_file(link: &mut Link, file: &Carried, what: &str, silence: Duration) -> Result<(), String> {
     let path = path_of(&file.path);
-    let failed = |error: std::io::Error| format!("the program cannot be sent: {}: {error}", path.display());
+    let failed = |error: std::io::Error| format!("{what} cannot be sent: {}: {error}", path.display());
     let mut file = File::open(&path).map_err(failed)?;
     let total = file.metadata().map_err(failed)?.len();
     let mut buffer = vec![0; CHUNK_BYTES];
@@ -222,7 +224,7 @@ fn send_file(link: &mut Link, file: &Carried, silence: Duration) -> Result<(), S
         };
         if let WireError::Secure(comm::Error::TimedOut { .. }) = error {
             return Err(format!(
-                "the program cannot be sent: of {total} bytes at most {sent} had gone, and nothing more was taken for \
+                "{what} cannot be sent: of {total} bytes at most {sent} had gone, and nothing more was taken for \
                  {silence:?}: it hangs, or the link to it is cut"
             ));
         }

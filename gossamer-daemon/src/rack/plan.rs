@@ -176,13 +176,14 @@ impl Files {
     /// When the program is nowhere, or one of them cannot be read.
     pub fn find(run: &RackRun) -> Result<Files, LaunchError> {
         let carried = |path: &Path| {
-            let binary = (!run.in_place).then(|| hash_file(path)).transpose();
-            let binary = binary.map_err(|source| LaunchError::Program { program: path.into(), source })?;
-            Ok::<_, LaunchError>(Carried { path: path.as_os_str().as_bytes().to_vec(), binary })
+            let binary = (!run.in_place).then(|| hash_file(path)).transpose()?;
+            Ok(Carried { path: path.as_os_str().as_bytes().to_vec(), binary })
         };
-        let program = carried(&find_program(&run.program)?)?;
-        let library = run.region.as_ref().map(|region| carried(&region.library)).transpose()?;
-        Ok(Files { program, library })
+        let program = find_program(&run.program)?;
+        let failed = |source| LaunchError::Program { program: program.clone().into(), source };
+        let library = run.region.as_ref().map(|region| carried(&region.library)).transpose();
+        let library = library.map_err(LaunchError::system("read the library that the program loads first"))?;
+        Ok(Files { program: carried(&program).map_err(failed)?, library })
     }
 }
 

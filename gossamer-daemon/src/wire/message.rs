@@ -340,6 +340,8 @@ pub struct Setup {
     pub start: Start,
     /// The file to execute.
     pub file: Vec<u8>,
+    /// The one that is to be loaded first.
+    pub library: Option<Vec<u8>>,
 }
 
 /// The key of a program. Never printed.

@@ -45,7 +45,7 @@ fn traffic() -> Vec<Vec<u8>> {
         FromPart::NotStarted { reason: "reset".into(), is_program: true },
         FromPart::Done,
     ];
-    let setup = Setup { start: start(), file: b"/x".to_vec() };
+    let setup = Setup { start: start(), file: b"/x".to_vec(), library: Some(b"/y".to_vec()) };
     let replies = [
         Reply::Refused("no".into()),
         Reply::Logs(vec!["a".into(), "b".into()]),

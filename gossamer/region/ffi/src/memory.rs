@@ -36,8 +36,8 @@ pub(crate) fn lay_out(is_explicit: bool) {
     for machine in 0..side::machines() {
         if !side::from_worker(machine, move || mark == start::marks()) {
             gossamer::link::end(&format!(
-                "machine {machine} has the program or its libraries at other addresses than machine 0: all need the same files (C library included), \
-                 and their hosts the same version of Linux"
+                "machine {machine} has another program or other libraries than machine 0, or has them at other addresses: all need the same \
+                 files (C library included), and their hosts the same version of Linux and processors with the same instructions"
             ));
         }
     }

@@ -3,9 +3,10 @@
 //! The machines must have loaded the program and its libraries at the same addresses, which they do when the system chooses none at random.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use trust::Promise;
 
@@ -97,6 +98,7 @@ fn fail(cause: &str) -> ! {
 /// In place of `main`, on each machine.
 extern "C" fn start(argc: c_int, argv: *mut *mut c_char, _: *mut *mut c_char) -> c_int {
     threads::note_processors();
+    marks(); // before the runtime loads what only some machines have, as drivers of network cards
     threads::note_shares().unwrap_or_else(|cause| fail(&cause));
     // What the program starts is not a machine.
     // SAFETY: nothing else runs yet; the handler is a function of this library.
@@ -136,9 +138,48 @@ fn run_program(arguments: &[CString]) -> u8 {
     status
 }
 
-/// Addresses that are the same on all machines, if these have the program and its libraries at the same ones.
-pub(crate) fn marks() -> [usize; 3] {
-    [run_main as *const () as usize, MAIN.load(Ordering::Relaxed), libc::free as *const () as usize]
+/// See [`find_marks`].
+static MARKS: OnceLock<[u64; 3]> = OnceLock::new();
+
+pub(crate) fn marks() -> [u64; 3] {
+    *MARKS.get_or_init(find_marks)
+}
+
+/// The same on all machines, if these have the same program and libraries, at the same addresses, and processors for which the C library
+/// chooses the same functions: the program's variables, which are all machines', may have addresses of these.
+fn find_marks() -> [u64; 3] {
+    extern "C" fn note(info: *mut libc::dl_phdr_info, _: usize, hasher: *mut c_void) -> c_int {
+        // SAFETY: what the loader and `marks` hand on, for as long as this runs.
+        let (info, hasher) = unsafe { (&*info, &mut *hasher.cast::<DefaultHasher>()) };
+        // SAFETY: a string of the loader; null for none.
+        let name = if info.dlpi_name.is_null() { c"" } else { unsafe { CStr::from_ptr(info.dlpi_name) } };
+        if name.to_bytes().starts_with(b"linux-vdso") {
+            return 0; // the kernel's: nobody has an address of it but the C library
+        }
+        hasher.write_u64(info.dlpi_addr);
+        for at in 0..usize::from(info.dlpi_phnum) {
+            // SAFETY: so many headers of a loaded object.
+            let header = unsafe { &*info.dlpi_phdr.add(at) };
+            hasher.write_u32(header.p_type);
+            [header.p_vaddr, header.p_filesz, header.p_memsz].hash(hasher);
+            if header.p_type == libc::PT_NOTE {
+                // With the object's own number (`--build-id`).
+                let start = std::ptr::with_exposed_provenance::<u8>((info.dlpi_addr + header.p_vaddr) as usize);
+                // SAFETY: a part of the object that is loaded, and that nobody writes.
+                hasher.write(unsafe { std::slice::from_raw_parts(start, header.p_memsz as usize) });
+            }
+        }
+        0
+    }
+    let mut objects = DefaultHasher::new();
+    // SAFETY: `note` takes what is handed on here.
+    unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut objects).cast()) };
+    let mut chosen = DefaultHasher::new();
+    for name in [c"memcpy", c"memset", c"memchr", c"strlen", c"strcmp", c"strchr"] {
+        // SAFETY: a name that ends with a zero.
+        chosen.write_usize(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.expose_provenance());
+    }
+    [objects.finish(), chosen.finish(), MAIN.load(Ordering::Relaxed) as u64]
 }
 
 /// Bytes in the program's heap.
