@@ -56,6 +56,8 @@ pub(crate) const YIELDS: u32 = 16;
 pub(crate) const YIELD_NS_MAX: u64 = 1_000_000;
 /// Who lingers takes a core for another's whose thread had it for longer than this: those who wait for one another give it back sooner.
 pub(crate) const CONTESTED_NS: u64 = 50_000;
+/// What counts of that at most: a process that was stopped has had nobody on its core.
+pub(crate) const CONTESTED_MAX: std::time::Duration = std::time::Duration::from_millis(10);
 /// For so many times as long.
 pub(crate) const CONTESTED_YIELDS: u32 = 16;
 /// The longest spin.

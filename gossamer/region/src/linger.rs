@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 const CONTESTED: Duration = Duration::from_micros(50);
 /// For so many times as long the calling thread sleeps at once.
 const CONTESTED_YIELDS: u32 = 16;
+/// What counts at most: a process that was stopped has had nobody on its core.
+const AWAY_MAX: Duration = Duration::from_millis(10);
 
 thread_local! {
     static CONTESTED_UNTIL: Cell<Option<Instant>> = const { Cell::new(None) };
@@ -35,7 +37,7 @@ pub fn linger(since: Instant, limit: Duration) -> bool {
 
 fn note(at: Instant, away: Duration) {
     if away > CONTESTED {
-        CONTESTED_UNTIL.set(at.checked_add(CONTESTED_YIELDS * away));
+        CONTESTED_UNTIL.set(at.checked_add(CONTESTED_YIELDS * away.min(AWAY_MAX)));
     }
 }
 

@@ -14,7 +14,7 @@
 //! 3. It goes on up to its spin if its [`SpinBudget`] suffices for all of that. Polling beyond 2 is charged to the budget, unless
 //!    something to do ended it. The budget grows with time, so no worker that polls too little remains so.
 //! 4. Then it sleeps.
-//! 5. One that lingers ([`set_linger`]) does neither 1 nor 2: it gives the core away again and again, for as long as it was told, and
+//! 5. One that lingers ([`set_linger`]) does not do 1 to 3: it gives the core away again and again, for as long as it was told, and
 //!    then sleeps. So it answers at once where nobody wants its core, and takes next to nothing from those of this process and of others
 //!    that do. Where a yield took longer than [`CONTESTED_NS`], who had the core computes: it sleeps at once for a while, for the kernel
 //!    lets who is woken interrupt that one, and not who has given way.
@@ -28,8 +28,8 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crate::config::{
-    BUDGET_PARTS, BUDGET_SPINS, CONTESTED_NS, CONTESTED_YIELDS, FIBERS_PER_PAUSE, PAUSES_MAX, POLL_WAKE_UPS,
-    SPIN_NS_MAX, TURNS_PER_LOOK, YIELD_NS_MAX, YIELDS,
+    BUDGET_PARTS, BUDGET_SPINS, CONTESTED_MAX, CONTESTED_NS, CONTESTED_YIELDS, FIBERS_PER_PAUSE, PAUSES_MAX,
+    POLL_WAKE_UPS, SPIN_NS_MAX, TURNS_PER_LOOK, YIELD_NS_MAX, YIELDS,
 };
 use crate::park;
 use crate::park::occupancy;
@@ -172,7 +172,9 @@ impl Idle {
         }
         self.looked.set(now);
         let index = worker.id.index();
-        occupancy::enter(index);
+        if self.linger_ns.get() == 0 {
+            occupancy::enter(index); // who lingers wants no core of those who poll
+        }
         match self.next_step(now, nanos(now.duration_since(since)), || occupancy::is_wanted(index)) {
             Step::Poll => {
                 self.turns.set(0);
@@ -212,7 +214,7 @@ impl Idle {
         let ns = nanos(took);
         self.yields.set(if ns > YIELD_NS_MAX { YIELDS } else { self.yields.get() + 1 });
         if ns > CONTESTED_NS {
-            self.contested.set(at.checked_add(CONTESTED_YIELDS * took));
+            self.contested.set(at.checked_add(CONTESTED_YIELDS * took.min(CONTESTED_MAX)));
         }
     }
 
@@ -319,7 +321,7 @@ pub fn set_spin(spin: Duration) {
 /// Has the calling thread's worker linger for so long when it is idle, if that is possible: under a CPU quota it would use that up. Not for
 /// programs.
 pub fn set_linger(linger: Duration) {
-    let linger_ns = if crate::cores::Cores::here().quota.is_some() { 0 } else { nanos(linger) };
+    let linger_ns = if crate::cores::quota().is_some() { 0 } else { nanos(linger) };
     crate::runtime::worker::with(|worker| worker.idle.linger_ns.set(linger_ns));
 }
 
