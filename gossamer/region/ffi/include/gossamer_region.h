@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -68,6 +69,10 @@ static inline const struct gsm_region_calls *gsm_region_calls_(void) {
     static const struct gsm_region_calls *found;
     if (!__atomic_load_n(&looked, __ATOMIC_ACQUIRE)) {
         void *symbol = dlsym(NULL /* RTLD_DEFAULT */, "gossamer_region_calls_2");
+        if (!symbol && dlsym(NULL, "gossamer_region_calls_1")) {
+            fprintf(stderr, "gossamer: libgossamer_region_c.so is older than the gossamer_region.h of this program: install both from one release\n");
+            abort();
+        }
         const struct gsm_region_calls *(*calls)(void) = NULL;
         memcpy(&calls, &symbol, sizeof calls);
         const struct gsm_region_calls *now = calls ? calls() : NULL;
@@ -159,8 +164,8 @@ static inline int gsm_barrier_wait(gsm_barrier_t *barrier) {
 }
 
 /* The same, and then fetches what the caller names to its machine, in long runs instead of page by page as it is touched; nobody goes on before all have
- * theirs. For what others wrote before the barrier, and this thread reads after it. All who meet call this function, each with its own bytes; 0
- * bytes fetch nothing. EFAULT for memory that is not shared. */
+ * theirs. For what others wrote before the barrier, and this thread reads after it. All who meet call this function, each with its own bytes, and
+ * they are no more threads than the barrier is for; 0 bytes fetch nothing. EFAULT for memory that is not shared: it has met, and fetched nothing. */
 static inline int gsm_barrier_wait_fetch(gsm_barrier_t *barrier, const void *at, size_t bytes) {
     const struct gsm_region_calls *calls = gsm_region_calls_();
     return calls ? calls->barrier_wait_fetch(barrier->number, at, bytes) : pthread_barrier_wait(&barrier->own);

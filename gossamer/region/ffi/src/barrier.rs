@@ -58,25 +58,25 @@ pub unsafe extern "C" fn pthread_barrier_destroy(barrier: Pointer) -> c_int {
     match ours(barrier) {
         Some(_) => {
             gather::forget(barrier.addr());
+            gather::forget(fetched(barrier));
             0
         }
         None => real!(pthread_barrier_destroy: fn(Pointer) -> c_int, barrier),
     }
 }
 
-/// Meets; then what lies there is fetched to the caller's machine, to be read, and all meet again: so nobody goes on, and writes it, before
+/// Meets; then what lies there, in pages that are the region's, is fetched to the caller's machine, to be read, and all meet again: so nobody goes on, and writes it, before
 /// all have theirs.
 ///
 /// # Safety
 /// As [`pthread_barrier_init`].
 pub(crate) unsafe fn wait_and_fetch(barrier: Pointer, range: Range<usize>) -> c_int {
-    // SAFETY: as the caller says.
-    let wait = || unsafe { pthread_barrier_wait(barrier) };
-    let is_met = |met: c_int| met == 0 || met == libc::PTHREAD_BARRIER_SERIAL_THREAD;
-    let first = wait();
-    if !is_met(first) {
-        return first;
+    let Some(ours) = ours(barrier) else { return libc::EINVAL };
+    let count = ours.count.load(Ordering::SeqCst);
+    if count == 0 {
+        return libc::EINVAL; // not initialised
     }
+    let is_serial = gather::meet(barrier.addr(), count);
     if side::machines() > 1 && !range.is_empty() {
         side::outside(|| prefetch(range.clone()));
         for address in (range.start / PAGE_BYTES * PAGE_BYTES..range.end).step_by(PAGE_BYTES) {
@@ -84,10 +84,13 @@ pub(crate) unsafe fn wait_and_fetch(barrier: Pointer, range: Range<usize>) -> c_
             unsafe { std::ptr::with_exposed_provenance::<u8>(address).read_volatile() };
         }
     }
-    match wait() {
-        met if is_met(met) => first,
-        error => error,
-    }
+    gather::meet(fetched(barrier), count);
+    if is_serial { libc::PTHREAD_BARRIER_SERIAL_THREAD } else { 0 }
+}
+
+/// The key under which threads meet when they have fetched.
+fn fetched(barrier: Pointer) -> usize {
+    barrier.addr() + 1
 }
 
 /// As [`pthread_barrier_init`].

@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use gossamer::link;
 use gossamer_region::link::{arrive, linger};
+use trust::link::post;
 
 use crate::report::BARRIER_MESSAGES;
 use crate::{line, side};
@@ -37,6 +39,8 @@ struct Gathered {
     /// Who is with the home.
     sent: HashMap<u64, Sent>,
     next_token: u64,
+    /// The barrier is no more: nor is this, when nobody is on the way any more.
+    is_over: bool,
 }
 
 /// Threads that go to the home as one.
@@ -59,7 +63,7 @@ struct Group {
 /// By the address of the barrier.
 static GATHERED: Mutex<Option<HashMap<usize, Gathered>>> = Mutex::new(None);
 
-/// Nobody who has it waits, or touches memory of the program: the keeper takes it too.
+/// Nobody who has it waits, or touches memory of the program: the keeper takes it too. So no handler of a signal may run meanwhile.
 fn all() -> MutexGuard<'static, Option<HashMap<usize, Gathered>>> {
     GATHERED.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -68,27 +72,42 @@ fn with<R>(address: usize, f: impl FnOnce(&mut Gathered) -> R) -> R {
     f(all().get_or_insert_default().entry(address).or_default())
 }
 
-/// From a thread of the program: waits until `count` threads have come. Of these one is told `true`.
-pub(crate) fn meet(address: usize, count: u32) -> bool {
-    let home = line::home_of(address);
+/// From a thread of the program: waits until `count` threads have come under this key, which has the home of its address. Of these one is
+/// told `true`.
+pub(crate) fn meet(key: usize, count: u32) -> bool {
+    let home = line::home_of(key);
     side::outside(move || {
-        let (group, place, is_time) = with(address, |gathered| gathered.come(count));
-        if is_time {
-            go(address, count, home, None);
-        }
-        group.wait(place, || go(address, count, home, Some(&group)))
+        let (group, place) = side::without_signals(|| {
+            let (group, place, is_time) = with(key, |gathered| gathered.come(count));
+            if is_time {
+                go(key, count, home, None);
+            }
+            (group, place)
+        });
+        group.wait(place, || side::without_signals(|| go(key, count, home, Some(&group))));
+        side::without_signals(|| group.serials().contains(&place))
     })
 }
 
-/// The barrier is no more, on this machine: what is known of it is of no use.
-pub(crate) fn forget(address: usize) {
+/// From a thread of the program: the barrier is no more, so what any machine knows of it is of no use.
+pub(crate) fn forget(key: usize) {
     side::outside(move || {
-        let mut all = all();
-        let all = all.get_or_insert_default();
-        if all.get(&address).is_some_and(|gathered| gathered.here.is_none() && gathered.sent.is_empty()) {
-            all.remove(&address);
+        side::without_signals(|| forget_here(key));
+        for machine in (0..side::machines()).filter(|machine| *machine != side::own_machine()) {
+            post(link::keeper(machine), move |_| forget_here(key), &[]);
         }
     });
+}
+
+fn forget_here(key: usize) {
+    let mut all = all();
+    let all = all.get_or_insert_default();
+    if let Some(gathered) = all.get_mut(&key) {
+        gathered.is_over = true;
+        if gathered.is_empty() {
+            all.remove(&key);
+        }
+    }
 }
 
 impl Gathered {
@@ -99,6 +118,10 @@ impl Gathered {
         self.size += 1;
         self.arrived += 1;
         (group, place, self.arrived >= self.expected || self.size >= count)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.here.is_none() && self.sent.is_empty()
     }
 
     /// Those who are here leave for the home; none if they have, where they are to be `group`.
@@ -146,11 +169,23 @@ fn say(address: usize, count: u32, home: u16, token: u64, size: u32) {
         BARRIER_MESSAGES.fetch_add(1, Ordering::Relaxed);
     }
     arrive(home, address as u64, count, size, move |released, is_last| {
-        let left = with(address, |gathered| gathered.release(token, released, is_last));
+        let left = release(address, token, released, is_last);
         if left > 0 {
             say(address, count, home, token, left);
         }
     });
+}
+
+/// On the keeper: so many of those who left may go on; how many have to be said again.
+fn release(address: usize, token: u64, released: u32, is_last: bool) -> u32 {
+    let mut all = all();
+    let all = all.get_or_insert_default();
+    let Some(gathered) = all.get_mut(&address) else { return 0 };
+    let left = gathered.release(token, released, is_last);
+    if gathered.is_over && gathered.is_empty() {
+        all.remove(&address);
+    }
+    left
 }
 
 impl Group {
@@ -158,27 +193,31 @@ impl Group {
         self.serials.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until the thread with this place may go on; `flush` where that takes long. Whether it is the one.
-    fn wait(&self, place: u32, flush: impl FnOnce()) -> bool {
+    /// Until the thread with this place may go on; `flush` where that takes long.
+    fn wait(&self, place: u32, flush: impl FnOnce()) {
         let mut flush = Some(flush).filter(|_| place == 0);
         let since = Instant::now();
         loop {
             let released = self.released.load(Ordering::Acquire); // partner: the Release in `release`
             if released > place {
-                return self.serials().contains(&place);
+                return;
             }
             if linger(since, LINGER) {
                 continue;
             }
-            let timeout = libc::timespec { tv_sec: 0, tv_nsec: FLUSH.as_nanos() as libc::c_long };
+            // By the clock: signals end a wait, and one that comes often would put it off for ever.
+            let left = FLUSH.saturating_sub(since.elapsed());
+            if left.is_zero()
+                && let Some(flush) = flush.take()
+            {
+                flush();
+                continue;
+            }
+            let timeout = libc::timespec { tv_sec: 0, tv_nsec: left.as_nanos() as libc::c_long };
             let timeout = flush.as_ref().map_or(ptr::null(), |_| &raw const timeout);
             let (word, operation) = (self.released.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG);
             // SAFETY: a word that lives; the time is null or a place that does.
-            let done = unsafe { libc::syscall(libc::SYS_futex, word, operation, released, timeout) };
-            let is_late = done != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ETIMEDOUT);
-            if let Some(flush) = flush.take_if(|_| is_late) {
-                flush();
-            }
+            unsafe { libc::syscall(libc::SYS_futex, word, operation, released, timeout) };
         }
     }
 
@@ -186,5 +225,60 @@ impl Group {
         let (word, operation) = (self.released.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG);
         // SAFETY: a word that lives.
         unsafe { libc::syscall(libc::SYS_futex, word, operation, i32::MAX) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many come; those of the last group are told whether it is time to go.
+    fn come(gathered: &mut Gathered, threads: u32, count: u32) -> Vec<bool> {
+        (0..threads).map(|_| gathered.come(count).2).collect()
+    }
+
+    #[test]
+    fn st3_2_as_many_as_came_in_the_last_round_go_as_one() {
+        let mut gathered = Gathered::default();
+        // Nobody knows yet how many there are: each goes by itself.
+        for _ in 0..3 {
+            assert_eq!(come(&mut gathered, 1, 6), [true]);
+            gathered.leave(None);
+        }
+        (0..3).for_each(|token| assert_eq!(gathered.release(token, 1, false), 0));
+        assert!(gathered.is_empty());
+        assert_eq!(come(&mut gathered, 3, 6), [false, false, true]);
+        assert_eq!(gathered.leave(None), Some((3, 3)));
+        assert_eq!(gathered.leave(None), None);
+        assert_eq!(gathered.release(3, 3, true), 0);
+        assert!(gathered.is_empty());
+        assert_eq!(gathered.release(3, 3, true), 0, "it is known no more");
+    }
+
+    #[test]
+    fn st3_2_those_for_whom_a_round_has_no_place_are_said_again() {
+        let mut gathered = Gathered::default();
+        let group = gathered.come(2).0;
+        assert_eq!(come(&mut gathered, 2, 2), [true, true]);
+        assert_eq!(gathered.leave(Some(&group)), Some((0, 3)));
+        assert_eq!(gathered.release(0, 2, true), 1);
+        assert_eq!((group.released.load(Ordering::Relaxed), group.serials().clone()), (2, vec![0]));
+        assert_eq!(gathered.release(0, 1, true), 0);
+        assert_eq!((group.released.load(Ordering::Relaxed), group.serials().clone()), (3, vec![0, 2]));
+        let late = gathered.come(2).0;
+        assert_eq!(gathered.leave(Some(&group)), None, "it is another group that is here");
+        late.released.store(1, Ordering::Relaxed);
+        late.wait(0, || unreachable!("it may go on"));
+    }
+
+    #[test]
+    fn st3_2_the_first_of_a_group_does_not_wait_for_others_for_long() {
+        let group = Group::default();
+        let mut flushed = 0;
+        group.wait(0, || {
+            flushed += 1;
+            group.released.store(1, Ordering::Relaxed);
+        });
+        assert_eq!(flushed, 1);
     }
 }

@@ -48,7 +48,7 @@ pub(crate) fn tell_if_asked() {
         .map(|machine| side::from_worker(machine, || BARRIER_MESSAGES.load(Ordering::Relaxed)))
         .sum();
     eprintln!("gossamer: pages of all machines: {}", first.stats());
-    eprintln!("gossamer: barriers: {messages} messages between machines");
+    eprintln!("gossamer: barriers: {messages} messages to other machines, as many answers");
     let mut pages: Vec<(u64, usize)> = regions
         .iter()
         .flat_map(|region| region.hottest(count).into_iter().map(|(offset, asks)| (asks, address(region) + offset)))

@@ -6,6 +6,7 @@
 //! while it has a lock of the runtime would wait for a keeper that waits for the lock.
 
 use std::cell::Cell;
+use std::ptr;
 use std::time::Duration;
 
 use context::stack::Stack;
@@ -44,6 +45,21 @@ impl Drop for Side {
     fn drop(&mut self) {
         IS_IN_PROGRAM.set(self.0);
     }
+}
+
+/// Runs `f` without handlers of signals in between: they are the program's, and may wait for a page. On our side.
+pub(crate) fn without_signals<R>(f: impl FnOnce() -> R) -> R {
+    let mut before = std::mem::MaybeUninit::uninit();
+    // SAFETY: sets of this function, the first filled before it is used; the mask is the calling thread's.
+    unsafe {
+        let mut all = std::mem::MaybeUninit::uninit();
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+    }
+    let result = f();
+    // SAFETY: the set that the first call has filled.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
+    result
 }
 
 /// What a thread does on its own stack, between two pieces of the program's code.

@@ -168,8 +168,11 @@ unsafe extern "C" fn barrier_init(number: *mut u64, count: c_uint) -> c_int {
 extern "C" fn barrier_wait_fetch(number: u64, at: *const c_void, bytes: usize) -> c_int {
     let (Some(barrier), start) = (find(number, BARRIER), at.expose_provenance()) else { return libc::EINVAL };
     let range = start..start.saturating_add(bytes);
-    let pages = || (range.start / 4096 * 4096..range.end).step_by(4096);
-    if side::machines() > 1 && !pages().all(|page| table::is_shared(page.max(range.start))) {
+    let mut pages = (range.start / 4096 * 4096..range.end).step_by(4096);
+    if bytes > 0 && side::machines() > 1 && !pages.all(|page| table::is_shared(page.max(range.start))) {
+        // The others wait for this thread all the same.
+        // SAFETY: a page of the table on which one was initialised.
+        unsafe { barrier::wait_and_fetch(barrier.cast(), 0..0) };
         refused::tell(
             "gsm_barrier_wait_fetch of memory that the machines do not share",
             "gsm_region_share first; with 0 bytes it fetches nothing",

@@ -39,6 +39,7 @@ static void *count(void *number) {
     }
     atomic_fetch_add(late, answer == GSM_BARRIER_SERIAL_THREAD);
     CHECK(machines == 1 || gsm_barrier_wait_fetch(&barrier, from_malloc, PAGE) == EFAULT);
+    CHECK(gsm_barrier_wait_fetch(&barrier, (char *)from_malloc + 8, 0) != EFAULT);
     for (int round = 1; round <= FETCHES; round++) {
         shared[4 + thread][1] = thread * 1000 + round;
         answer = gsm_barrier_wait_fetch(&barrier, thread % 2 ? shared[4] : NULL, thread % 2 ? (size_t)threads * PAGE : 0);

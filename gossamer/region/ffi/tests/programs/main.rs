@@ -88,6 +88,9 @@ const FORKED: Option<&str> = Some("tests/programs/forked");
 const TWO: &[&str] = &[LAUNCH, RUN, "--local", "2", "--no-prefix", "--region", "auto"];
 const THREE_TCP: &[&str] = &[LAUNCH, RUN, "--local", "3", "--fabric", "tcp", "--no-prefix", "--region", "auto"];
 
+/// Nothing travels, and there are no keepers.
+const ONE: &[&str] = &[LAUNCH, RUN, "--local", "1", "--no-prefix", "--region", "auto"];
+
 const TWO_EXPLICIT: &[&str] = &[LAUNCH, RUN, "--local", "2", "--no-prefix", "--region", "explicit"];
 const THREE_TCP_EXPLICIT: &[&str] =
     &[LAUNCH, RUN, "--local", "3", "--fabric", "tcp", "--no-prefix", "--region", "explicit"];
@@ -211,6 +214,12 @@ fn trials(place: &Arc<Place>, cannot_share: Option<&str>) -> Vec<Trial> {
         ("rack::programs", rack::programs),
         ("rack::files_are_sent", rack::files_are_sent),
     ];
+    for name in ["barriers", "locks", "named"] {
+        let here = Arc::clone(place);
+        let test = move || pthreads(&here, explicit("one_machine", HEADER, ONE), name);
+        trials
+            .push(Trial::test(format!("one_machine::{name}"), test).with_ignored_flag(lacks(&LAUNCH) || lacks(&"gcc")));
+    }
     for (name, test) in others {
         let here = Arc::clone(place);
         let ignored = lacks(&LAUNCH) || lacks(&"gcc");

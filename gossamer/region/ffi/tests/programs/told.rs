@@ -21,7 +21,7 @@ pub fn hottest_page_is_named(place: &Place) -> Result<(), Failed> {
     let mut lines = told.lines().skip_while(|line| !line.contains("asked for most"));
     let first = lines.nth(1).unwrap_or_default();
     let is_named = first.ends_with("variable crowded_counters") && !told.contains("quiet");
-    let has_counts = told.contains(" faults to read, ") && told.contains(" messages between machines");
+    let has_counts = told.contains(" faults to read, ") && told.contains(" messages to other machines");
     if is_named && has_counts { Ok(()) } else { Err(told.into()) }
 }
 
