@@ -78,7 +78,7 @@ pub(crate) unsafe fn wait_and_fetch(barrier: Pointer, range: Range<usize>) -> c_
     }
     let is_serial = gather::meet(barrier.addr(), count);
     if side::machines() > 1 && !range.is_empty() {
-        side::outside(|| prefetch(range.clone()));
+        side::outside(|| side::without_signals(|| prefetch(range.clone())));
         for address in (range.start / PAGE_BYTES * PAGE_BYTES..range.end).step_by(PAGE_BYTES) {
             // SAFETY: a page of the region, or of which a part is; it comes if it is away.
             unsafe { std::ptr::with_exposed_provenance::<u8>(address).read_volatile() };
