@@ -137,7 +137,7 @@ impl Holder {
         if self.is_asked(page) {
             return; // S2
         }
-        let stream = self.stream(page);
+        let stream = self.stream(page, write);
         let count = self.streams[stream].count;
         let access = if write { Access::Write } else { self.to_read() };
         let run = self.ask(Run { first: page, count }, access, out);
@@ -202,10 +202,14 @@ impl Holder {
         }
     }
 
-    /// The stream that a fault on this page goes on with, or begins (ST1.6).
-    fn stream(&mut self, page: u32) -> usize {
+    /// The stream that a fault on this page goes on with, or begins (ST1.6). Who reads may leave out as many pages as came last: columns of a
+    /// matrix whose rows are longer than a page, say. Who writes may not: others would lose pages that nobody here writes.
+    fn stream(&mut self, page: u32, write: bool) -> usize {
         let goes_on = |stream: &Stream| stream.count > 0 && stream.next == page;
-        if let Some(stream) = self.streams.iter().position(goes_on) {
+        let goes_on_behind =
+            |stream: &Stream| !write && stream.count > 0 && stream.next < page && page - stream.next <= stream.count;
+        let found = self.streams.iter().position(goes_on).or_else(|| self.streams.iter().position(goes_on_behind));
+        if let Some(stream) = found {
             self.streams[stream].count = (self.streams[stream].count * 2).min(self.longest);
             return stream;
         }
@@ -411,6 +415,20 @@ mod tests {
         assert_eq!(asked(&mut holder, 5, 64), 8, "two of four pages came");
         assert_eq!(asked(&mut holder, 500, 64), 1, "another place is another stream");
         assert_eq!((asked(&mut holder, 13, 64), asked(&mut holder, 501, 64)), (16, 2), "both go on");
+    }
+
+    #[test]
+    fn st1_6_a_stream_of_reads_may_leave_pages_out_and_one_of_writes_may_not() {
+        let mut holder = Holder::new(Homes::Spread, 2, 1000, true);
+        let runs = [(0, 1), (2, 2), (6, 4), (14, 8)];
+        for (page, count) in runs {
+            assert_eq!(asked(&mut holder, page, 64), count, "as many are left out as came last");
+        }
+        assert_eq!(asked(&mut holder, 31, 64), 1, "these are too many");
+        assert_eq!(asked(&mut holder, 32, 64), 2, "where a stream goes on as it is, no other one does");
+        for page in [200, 202, 204] {
+            assert_eq!(asked_to_write(&mut holder, page, 1000), [(Access::Write, 1)]);
+        }
     }
 
     #[test]
