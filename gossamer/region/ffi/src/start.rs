@@ -157,12 +157,20 @@ fn find_marks() -> [u64; 3] {
             return 0; // the kernel's: nobody has an address of it but the C library
         }
         hasher.write_u64(info.dlpi_addr);
-        for at in 0..usize::from(info.dlpi_phnum) {
-            // SAFETY: so many headers of a loaded object.
-            let header = unsafe { &*info.dlpi_phdr.add(at) };
+        // SAFETY: so many headers of a loaded object.
+        let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+        let is_loaded = |note: &libc::Elf64_Phdr| {
+            headers.iter().any(|part| {
+                let is_readable = part.p_type == libc::PT_LOAD && part.p_flags & libc::PF_R != 0;
+                is_readable
+                    && part.p_vaddr <= note.p_vaddr
+                    && note.p_vaddr + note.p_memsz <= part.p_vaddr + part.p_filesz
+            })
+        };
+        for header in headers {
             hasher.write_u32(header.p_type);
             [header.p_vaddr, header.p_filesz, header.p_memsz].hash(hasher);
-            if header.p_type == libc::PT_NOTE {
+            if header.p_type == libc::PT_NOTE && is_loaded(header) {
                 // With the object's own number (`--build-id`).
                 let start = std::ptr::with_exposed_provenance::<u8>((info.dlpi_addr + header.p_vaddr) as usize);
                 // SAFETY: a part of the object that is loaded, and that nobody writes.
