@@ -31,7 +31,7 @@ pub use crate::registry::set_machine;
 pub use crate::remote::Carrier;
 pub use crate::request::Operation;
 pub use crate::runtime::watch::closures::{LongClosure, long_closures};
-pub use crate::runtime::worker::idle::set_linger;
+pub use crate::runtime::worker::idle::{Contested, set_linger};
 pub use crate::trace::{Event as TraceEvent, Kind as TraceKind, Trace};
 
 /// Bytes that a client and a trustee of one process share.

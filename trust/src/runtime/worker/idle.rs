@@ -51,8 +51,7 @@ pub(crate) struct Idle {
     spin_ns: Cell<u64>,
     /// How long it lingers (5); 0: it does not.
     linger_ns: Cell<u64>,
-    /// Until when somebody else is taken to compute on the core.
-    contested: Cell<Option<Instant>>,
+    contested: Contested,
     /// Pauses of this idle period: one or more a turn.
     turns: Cell<u32>,
     /// Pauses between two turns.
@@ -76,7 +75,7 @@ impl Idle {
         Idle {
             spin_ns: Cell::new(spin_ns.min(SPIN_NS_MAX)),
             linger_ns: Cell::new(0),
-            contested: Cell::new(None),
+            contested: Contested::new(),
             turns: Cell::new(0),
             pauses: Cell::new(1),
             ran: Cell::new(0),
@@ -213,17 +212,14 @@ impl Idle {
     fn yielded(&self, at: Instant, took: Duration) {
         let ns = nanos(took);
         self.yields.set(if ns > YIELD_NS_MAX { YIELDS } else { self.yields.get() + 1 });
-        if ns > CONTESTED_NS {
-            self.contested.set(at.checked_add(CONTESTED_YIELDS * took.min(CONTESTED_MAX)));
-        }
+        self.contested.yielded(at, took);
     }
 
     /// The rule. It has been idle for so long.
     fn next_step(&self, now: Instant, idle_ns: u64, is_wanted: impl FnOnce() -> bool) -> Step {
         let (spin_ns, linger_ns) = (self.spin_ns.get(), self.linger_ns.get());
         if linger_ns > 0 {
-            let is_contested = self.contested.get().is_some_and(|until| now < until);
-            return if idle_ns < linger_ns && !is_contested { Step::Yield } else { Step::Sleep };
+            return if idle_ns < linger_ns && !self.contested.is(now) { Step::Yield } else { Step::Sleep };
         }
         if spin_ns == 0 || is_wanted() {
             return if self.yields.get() < YIELDS { Step::Yield } else { Step::Sleep };
@@ -258,6 +254,34 @@ fn pauses_after(fibers: u64) -> u32 {
 /// What a wake-up takes. Tests count their own time, and what others that run beside them measure would change it.
 fn wake_up_ns() -> u64 {
     if cfg!(test) { 50_000 } else { park::wake_up_ns() }
+}
+
+/// Whether somebody else is taken to compute on the core of who lingers: after a yield that took longer than `CONTESTED_NS`, for some
+/// times as long.
+#[derive(Debug, Default)]
+pub struct Contested {
+    until: Cell<Option<Instant>>,
+}
+
+impl Contested {
+    /// Nobody.
+    #[must_use]
+    pub const fn new() -> Self {
+        Contested { until: Cell::new(None) }
+    }
+
+    /// Whether it is now.
+    #[must_use]
+    pub fn is(&self, now: Instant) -> bool {
+        self.until.get().is_some_and(|until| now < until)
+    }
+
+    /// A yield at that time took so long.
+    pub fn yielded(&self, at: Instant, took: Duration) {
+        if nanos(took) > CONTESTED_NS {
+            self.until.set(at.checked_add(CONTESTED_YIELDS * took.min(CONTESTED_MAX)));
+        }
+    }
 }
 
 /// So long must a worker be idle before it tells the end of its pool.
