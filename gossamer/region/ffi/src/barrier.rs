@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use gossamer_region::link::prefetch;
 use libc::{pthread_barrier_t, pthread_barrierattr_t};
 
+use crate::PAGE_BYTES;
 use crate::real::real;
 use crate::{gather, refused, side, table};
 
@@ -19,8 +20,6 @@ struct Barrier {
 }
 
 const _: () = assert!(size_of::<Barrier>() <= size_of::<pthread_barrier_t>());
-
-const PAGE_BYTES: usize = 4096;
 
 type Pointer = *mut pthread_barrier_t;
 
@@ -65,8 +64,8 @@ pub unsafe extern "C" fn pthread_barrier_destroy(barrier: Pointer) -> c_int {
     }
 }
 
-/// Meets; then what lies there, in pages that are the region's, is fetched to the caller's machine, to be read, and all meet again: so nobody goes on, and writes it, before
-/// all have theirs.
+/// Meets; then what lies there, in pages that are the region's, is fetched to the caller's machine, to be read, and all meet again: so
+/// nobody goes on, and writes it, before all have theirs.
 ///
 /// # Safety
 /// As [`pthread_barrier_init`].

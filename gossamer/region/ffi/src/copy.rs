@@ -9,11 +9,11 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_bytes::ByteBuf;
 
+use crate::PAGE_BYTES;
 use crate::semaphore::Count;
 use crate::table::{self, table};
 use crate::{heap, side, stack};
 
-const PAGE_BYTES: usize = 4096;
 /// Pages that travel together.
 const PIECE_PAGES: usize = 256;
 /// Pages of which the system is asked at a time.

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 
-const PAGE_BYTES: usize = 4096;
+use crate::PAGE_BYTES;
 
 /// The pages of the program's own variables (`.data`, `.bss`), not of its libraries', and without what the dynamic linker makes
 /// read-only.

@@ -10,10 +10,10 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::PAGE_BYTES;
 use crate::side::{self, outside};
 use crate::table::{self, table};
 
-const PAGE_BYTES: usize = 4096;
 /// What a machine takes for small blocks.
 const CHUNK_BYTES: usize = 256 << 10;
 /// Blocks of so many bytes and more begin on pages of their own, so that threads do not share pages by chance.

@@ -47,5 +47,8 @@ mod sync;
 mod table;
 mod threads;
 
+/// As regions have them.
+pub(crate) const PAGE_BYTES: usize = 4096;
+
 #[global_allocator]
 static OURS: allocate::Outside = allocate::Outside;

@@ -5,10 +5,9 @@ use std::ops::Range;
 
 use gossamer_region::link::over;
 
+use crate::PAGE_BYTES;
 use crate::copy::Changing;
 use crate::{report, side, table};
-
-const PAGE_BYTES: usize = 4096;
 
 /// Shares whole pages. 0, or an errno, with the cause and the cure on standard error.
 pub(crate) extern "C" fn share(at: *mut c_void, bytes: usize) -> c_int {

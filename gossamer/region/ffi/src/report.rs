@@ -8,11 +8,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use gossamer_region::Region;
 use gossamer_region::link::address;
 
+use crate::PAGE_BYTES;
 use crate::{globals, heap, side, symbols, table};
 
 /// How many pages are to be named.
 const PAGES: &str = "GOSSAMER_REGION_STATS";
-const PAGE_BYTES: usize = 4096;
 
 /// On machine 0: all regions there are.
 static REGIONS: Mutex<Vec<Region>> = Mutex::new(vec![]);

@@ -6,9 +6,9 @@ use std::ffi::c_int;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::PAGE_BYTES;
 use crate::{heap, report};
 
-const PAGE_BYTES: usize = 4096;
 /// Bytes of a guard, unless the thread's attributes say otherwise.
 pub(crate) const GUARD_BYTES: usize = PAGE_BYTES;
 

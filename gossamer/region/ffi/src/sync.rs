@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use libc::{pthread_barrier_t, pthread_mutex_t, timespec};
 
+use crate::PAGE_BYTES;
 use crate::table::{SYNCS_MAX, SyncPage, table};
 use crate::{barrier, mutex, named, refused, side, table};
 
@@ -168,7 +169,7 @@ unsafe extern "C" fn barrier_init(number: *mut u64, count: c_uint) -> c_int {
 extern "C" fn barrier_wait_fetch(number: u64, at: *const c_void, bytes: usize) -> c_int {
     let (Some(barrier), start) = (find(number, BARRIER), at.expose_provenance()) else { return libc::EINVAL };
     let range = start..start.saturating_add(bytes);
-    let mut pages = (range.start / 4096 * 4096..range.end).step_by(4096);
+    let mut pages = (range.start / PAGE_BYTES * PAGE_BYTES..range.end).step_by(PAGE_BYTES);
     if bytes > 0 && side::machines() > 1 && !pages.all(|page| table::is_shared(page.max(range.start))) {
         // The others wait for this thread all the same.
         // SAFETY: a page of the table on which one was initialised.

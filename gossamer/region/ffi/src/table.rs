@@ -4,6 +4,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{OnceLock, PoisonError, RwLock};
 
+use crate::PAGE_BYTES;
+
 /// Threads of the program at a time, on all machines together: fewer than calls of a worker may be under way, since each that waits has one.
 pub(crate) const THREADS_MAX: usize = 4000;
 /// Keys of `pthread_key_create`.
@@ -12,7 +14,6 @@ pub(crate) const KEYS_MAX: usize = 1024;
 pub(crate) const SYNCS_MAX: usize = 1024;
 /// As regions have.
 const MACHINES_MAX: usize = 64;
-const PAGE_BYTES: usize = 4096;
 
 /// All zero at first.
 #[repr(C, align(4096))]

@@ -24,8 +24,8 @@ struct Meeting {
 static MEETINGS: Mutex<Option<HashMap<u64, Meeting>>> = Mutex::new(None);
 
 /// From any thread: `arrived` more threads of this machine have come for a meeting of `count` under this key, at its `home`. `then` is
-/// called on this machine's keeper (with one machine, on the thread that the others waited for) when some may go on: with how many of them, and whether it was they who were waited for. Those
-/// whom a round has no place for have to be said again.
+/// called on this machine's keeper (with one machine, on the thread that the others waited for) when some may go on: with how many of
+/// them, and whether it was they who were waited for. Those whom a round has no place for have to be said again.
 pub fn arrive<F>(home: u16, key: u64, count: u32, arrived: u32, then: F)
 where
     F: FnOnce(u32, bool) + NoRef + Send + 'static,
