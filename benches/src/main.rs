@@ -7,41 +7,31 @@
 // Opening LMDB and handling faults are `unsafe`, in files of their own.
 #![deny(unsafe_code)]
 
-#[cfg(feature = "trust")]
 mod array;
 mod budget;
-#[cfg(feature = "trust")]
 mod busy;
 mod contender;
 mod contenders;
-#[cfg(feature = "trust")]
 mod durable;
-#[cfg(feature = "trust")]
 mod echo;
 mod fetch_add;
-#[cfg(feature = "trust")]
 mod futures;
 mod harness;
-#[cfg(feature = "trust")]
 mod heap;
 mod kv;
 mod latency;
 mod machine;
 mod memcached;
-#[cfg(feature = "trust")]
 mod operations;
 mod options;
 mod parts;
 mod pick;
 mod plot;
-#[cfg(feature = "trust")]
 mod region;
 mod report;
 mod rounds;
-#[cfg(feature = "trust")]
 mod sssp;
 mod targets;
-#[cfg(feature = "trust")]
 mod transfers;
 mod verdict;
 mod watch;
@@ -61,22 +51,17 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// The array over the rack beside a `Vec`, counted references, delegation by hand, locks, MPI, OpenSHMEM and Lamellar (DArray 6)
-    #[cfg(feature = "trust")]
     Array(array::ArrayBench),
     /// One run of one of `array`'s contenders, for itself
-    #[cfg(feature = "trust")]
     #[command(hide = true)]
     ArrayRun(array::ArrayRun),
     /// The example `pagerank`, for `array`
-    #[cfg(feature = "trust")]
     #[command(hide = true)]
     ArrayRanks(gossamer_examples::vertices::options::PageRank),
     /// The example `components`, for `array`
-    #[cfg(feature = "trust")]
     #[command(hide = true)]
     ArrayLabels(gossamer_examples::vertices::options::Components),
     /// One counter for the tasks of an async runtime: `apply_async` beside an actor, tokio's Mutex and std's
-    #[cfg(feature = "trust")]
     Async(futures::Futures),
     /// Throughput of shared counters over the number of objects (thesis 2.6.1)
     FetchAdd(fetch_add::FetchAdd),
@@ -87,52 +72,39 @@ enum Command {
     /// Each workload under each condition, by time: the default way of waiting beside fixed spins, locks and channels. Every
     /// run is a process of its own, and its answers are verified. What cannot be had here is SKIPPED, with the reason.
     /// Prints medians, latencies of `apply`, what the workers counted, and the targets with their figures.
-    #[cfg(feature = "trust")]
     Busy(busy::Busy),
     /// One run of `busy`, told on standard input
-    #[cfg(feature = "trust")]
     #[command(hide = true)]
     BusyRun,
     /// Puts that are acknowledged when they are on disk: durable trusts beside LMDB, redb, fjall, SQLite and a bare loop of writes and syncs
     ///
     /// The other stores need the feature `stores`. Every run is verified by opening it again.
-    #[cfg(feature = "trust")]
     Durable(durable::DurableBench),
     /// Requests between random peers, over threads, shm and tcp, beside MPI and gRPC (thesis 3.3.1)
-    #[cfg(feature = "trust")]
     Echo(echo::Echo),
     /// The program of `echo` over trusts, for itself: as threads, or as processes of this host
-    #[cfg(feature = "trust")]
     EchoRack(echo::EchoRack),
     /// Hash tables: delegated shards beside DashMap, papaya and shards under locks (thesis 2.6.3)
     Kv(kv::Kv),
     /// Objects of the heap over a rack beside `Box`
-    #[cfg(feature = "trust")]
     Heap(heap::HeapBench),
     /// One run of `heap`'s work over two processes, for itself
-    #[cfg(feature = "trust")]
     #[command(hide = true)]
     HeapRun(heap::HeapRun),
     /// One of the examples on the heap, for `heap`
-    #[cfg(feature = "trust")]
     #[command(hide = true, subcommand)]
     HeapApp(heap::HeapApp),
     /// Programs under starters, and a view into them, beside MPI, console-subscriber, prometheus-client and tracing-chrome
-    #[cfg(feature = "trust")]
     Operations(operations::Operations),
     /// One of the programs that `operations` starts
-    #[cfg(feature = "trust")]
     #[command(hide = true)]
     OperationsRun(operations::OperationsRun),
     /// Memory shared by pages beside a bare handler of faults, MPI, copies and threads of one process (STRETCH 5)
-    #[cfg(feature = "trust")]
     Region(region::RegionBench),
     /// One sample of one of `region`'s contenders, for itself
-    #[cfg(feature = "trust")]
     #[command(hide = true)]
     RegionRun(region::RegionRun),
     /// `gossamer-launch run`, of this build, for `region`
-    #[cfg(feature = "trust")]
     #[command(hide = true, disable_help_flag = true)]
     Run {
         /// As `gossamer-launch` reads them, from the command line.
@@ -140,13 +112,10 @@ enum Command {
         words: Vec<std::ffi::OsString>,
     },
     /// Shortest paths in a large graph, over threads, shm and tcp, beside MPI and Dijkstra's algorithm (thesis 3.3.3)
-    #[cfg(feature = "trust")]
     Sssp(sssp::Sssp),
     /// The example `sssp`, for itself
-    #[cfg(feature = "trust")]
     SsspRun(gossamer_examples::sssp::options::Options),
     /// The server of `kv` with one of the tables behind it, for itself
-    #[cfg(feature = "trust")]
     KvServer(kv::KvServer),
     /// memcached as it is beside memcached whose cache is delegated (examples/memcached)
     Memcached(memcached::Memcached),
@@ -157,62 +126,39 @@ enum Command {
     /// All that the crate's speed is measured against, with the verdicts
     Targets(targets::Targets),
     /// Amounts moved between accounts, two at a time: `together` beside nested launches, plain applies and locks
-    #[cfg(feature = "trust")]
     Transfers(transfers::Transfers),
 }
 
 fn main() -> Result<ExitCode> {
     let done = match Cli::parse().command {
-        #[cfg(feature = "trust")]
         Command::Array(options) => array::command(options),
-        #[cfg(feature = "trust")]
         Command::ArrayRun(options) => array::run_command(options),
-        #[cfg(feature = "trust")]
         Command::ArrayRanks(options) => array::ranks_command(options),
-        #[cfg(feature = "trust")]
         Command::ArrayLabels(options) => array::labels_command(options),
-        #[cfg(feature = "trust")]
         Command::Async(options) => futures::command(options),
         Command::FetchAdd(options) => fetch_add::command(options),
         Command::Latency(options) => latency::command(options),
-        #[cfg(feature = "trust")]
         Command::Busy(options) => busy::command(options),
-        #[cfg(feature = "trust")]
         Command::BusyRun => busy::child::command(),
-        #[cfg(feature = "trust")]
         Command::Durable(options) => durable::command(options),
-        #[cfg(feature = "trust")]
         Command::Echo(options) => echo::command(options),
-        #[cfg(feature = "trust")]
         Command::EchoRack(options) => echo::rack_command(options),
-        #[cfg(feature = "trust")]
         Command::Heap(options) => heap::command(options),
-        #[cfg(feature = "trust")]
         Command::HeapRun(options) => heap::run_command(options),
-        #[cfg(feature = "trust")]
         Command::HeapApp(app) => heap::app_command(app),
-        #[cfg(feature = "trust")]
         Command::Operations(options) => operations::command(options),
-        #[cfg(feature = "trust")]
         Command::OperationsRun(options) => operations::run_command(&options),
         Command::Kv(options) => kv::command(options),
-        #[cfg(feature = "trust")]
         Command::Region(options) => region::command(options),
-        #[cfg(feature = "trust")]
         Command::RegionRun(options) => region::run_command(options),
-        #[cfg(feature = "trust")]
         Command::Run { .. } => return Ok(gossamer_daemon::cli::main()),
-        #[cfg(feature = "trust")]
         Command::Sssp(options) => sssp::command(options),
-        #[cfg(feature = "trust")]
         Command::SsspRun(options) => sssp::run_command(&options),
-        #[cfg(feature = "trust")]
         Command::KvServer(options) => kv::serve(options),
         Command::Memcached(options) => memcached::command(options),
         Command::Parts(options) => parts::command(options),
         Command::Plot(options) => plot::command(options),
         Command::Targets(options) => targets::command(options),
-        #[cfg(feature = "trust")]
         Command::Transfers(options) => transfers::command(options),
     };
     done.map(|()| ExitCode::SUCCESS)

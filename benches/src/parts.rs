@@ -6,7 +6,6 @@ use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 
-#[cfg(feature = "trust")]
 use crate::contenders::{Apply, ApplyThen, Mode};
 use crate::{
     contender::{Contender, Workload},
@@ -83,9 +82,7 @@ pub fn entries(common: &Common) -> Result<Vec<Entry>> {
             Box::new(PingPong::two_lines()),
             Box::new(BareSlots::dedicated()),
             Box::new(Channel::one_at_a_time()),
-            #[cfg(feature = "trust")]
             Box::new(Apply::new(Mode::Lone)),
-            #[cfg(feature = "trust")]
             Box::new(Apply::new(Mode::Dedicated)),
         ],
     );
@@ -99,24 +96,14 @@ pub fn entries(common: &Common) -> Result<Vec<Entry>> {
             Box::new(SharedCounters::<MutexCounter>::new()),
             Box::new(SharedCounters::<ParkingLotCounter>::new()),
             Box::new(SharedCounters::<AtomicCounter>::new()),
-            #[cfg(feature = "trust")]
             Box::new(Apply::new(Mode::Shared)),
-            #[cfg(feature = "trust")]
             Box::new(ApplyThen::new(Mode::Shared)),
         ],
     );
 
     let mut pair = common.workload(2, 1, Dist::Uniform)?;
     pair.dedicated = 1;
-    add(
-        PAIR,
-        &pair,
-        vec![
-            Box::new(BareSlots::dedicated()),
-            #[cfg(feature = "trust")]
-            Box::new(ApplyThen::new(Mode::Dedicated)),
-        ],
-    );
+    add(PAIR, &pair, vec![Box::new(BareSlots::dedicated()), Box::new(ApplyThen::new(Mode::Dedicated))]);
     Ok(entries)
 }
 

@@ -1,7 +1,5 @@
 //! What `gossamer-bench busy` takes cores with ends with it, however it ends.
 
-#![cfg(feature = "trust")]
-
 use std::{
     fs,
     process::{Command, Stdio},

@@ -68,10 +68,7 @@ const ALWAYS: [&str; 9] = [
     "bare-slots",
     "bare-slots-dedicated",
 ];
-#[cfg(feature = "trust")]
 const OF_TRUST: [&str; 4] = ["apply", "apply-dedicated", "apply_then", "apply_then-dedicated"];
-#[cfg(not(feature = "trust"))]
-const OF_TRUST: [&str; 0] = [];
 
 #[test]
 fn fetch_add() {
@@ -129,7 +126,7 @@ fn parts() {
     assert_eq!(targets.len(), 5);
     let all_measured =
         targets.iter().all(|target| target["met"].is_boolean() && target["reached"].as_f64() > Some(0.0));
-    assert_eq!(all_measured, cfg!(feature = "trust"), "{targets:?}");
+    assert!(all_measured, "{targets:?}");
 }
 
 #[test]
@@ -146,7 +143,6 @@ fn targets() {
     }
 }
 
-#[cfg(feature = "trust")]
 #[test]
 fn echo() {
     let folder = tempfile::tempdir().unwrap();
@@ -176,7 +172,6 @@ fn echo() {
     assert!(fail(&["echo-rack", "--bytes", "9"]).contains("--bytes 9"));
 }
 
-#[cfg(feature = "trust")]
 #[test]
 fn sssp() {
     let folder = tempfile::tempdir().unwrap();
@@ -205,7 +200,6 @@ fn sssp() {
     assert!(fail(&["sssp", "--smoke", "--workers", "0"]).contains("--workers 0"));
 }
 
-#[cfg(feature = "trust")]
 #[test]
 fn array() {
     let folder = tempfile::tempdir().unwrap();
@@ -249,7 +243,6 @@ fn array() {
     assert!(fail(&["array-run", "--contender", "array", "--work", "pass"]).contains("two processes are needed"));
 }
 
-#[cfg(feature = "trust")]
 #[test]
 fn durable() {
     let folder = tempfile::tempdir().unwrap();
@@ -280,7 +273,6 @@ fn durable() {
     assert_eq!(fs::read_dir(&stores).unwrap().count(), 0, "nothing is left");
 }
 
-#[cfg(feature = "trust")]
 #[test]
 fn region() {
     let folder = tempfile::tempdir().unwrap();
@@ -298,7 +290,6 @@ fn region() {
     assert!(fail(&["region-run", "--work", "scan", "--size", "1"]).contains("needs --fabric"));
 }
 
-#[cfg(feature = "trust")]
 #[test]
 fn busy() {
     let folder = tempfile::tempdir().unwrap();
@@ -393,9 +384,9 @@ fn kv_servers() {
     let servers = &file["results"]["servers"];
     let series = servers["series"].as_array().unwrap();
     let of_trust = ["kv", "kv-dedicated", "dashmap", "papaya", "mutex", "rwlock"];
-    for server in of_trust.iter().filter(|_| cfg!(feature = "trust")) {
+    for server in of_trust {
         // Two numbers of keys, three mixes.
-        assert_eq!(series.iter().filter(|series| series["server"] == *server).count(), 6, "{server}");
+        assert_eq!(series.iter().filter(|series| series["server"] == server).count(), 6, "{server}");
     }
     for series in series {
         assert_eq!(series["samples"].as_array().unwrap().len(), 2);

@@ -1,40 +1,35 @@
 //! The contenders, one file for each way to share a counter, and the list of them all.
 
+mod apply;
+mod apply_then;
 mod atomic;
 mod bare_slots;
 mod channel;
 pub mod counter;
 mod locks;
 mod ping_pong;
-pub mod threads;
-
-#[cfg(feature = "trust")]
-mod apply;
-#[cfg(feature = "trust")]
-mod apply_then;
-#[cfg(feature = "trust")]
 pub mod pool;
+pub mod threads;
 
 use anyhow::Result;
 
 use crate::{contender::Contender, rounds::chosen};
 
-#[cfg(feature = "trust")]
-pub use self::pool::Mode;
-#[cfg(feature = "trust")]
-pub use self::{apply::Apply, apply_then::ApplyThen};
 pub use self::{
+    apply::Apply,
+    apply_then::ApplyThen,
     atomic::AtomicCounter,
     bare_slots::BareSlots,
     channel::Channel,
     counter::SharedCounters,
     locks::{McsCounter, MutexCounter, ParkingLotCounter, SpinCounter},
     ping_pong::PingPong,
+    pool::Mode,
 };
 
 /// All contenders of `fetch-add`, in the order of its tables.
 pub fn all() -> Vec<Box<dyn Contender>> {
-    let mut all: Vec<Box<dyn Contender>> = vec![
+    vec![
         Box::new(SharedCounters::<MutexCounter>::new()),
         Box::new(SharedCounters::<ParkingLotCounter>::new()),
         Box::new(SharedCounters::<SpinCounter>::new()),
@@ -42,17 +37,13 @@ pub fn all() -> Vec<Box<dyn Contender>> {
         Box::new(SharedCounters::<AtomicCounter>::new()),
         Box::new(Channel::one_at_a_time()),
         Box::new(Channel::pipelined()),
-    ];
-    #[cfg(feature = "trust")]
-    all.extend([
-        Box::new(Apply::new(Mode::Shared)) as Box<dyn Contender>,
+        Box::new(Apply::new(Mode::Shared)),
         Box::new(Apply::new(Mode::Dedicated)),
         Box::new(ApplyThen::new(Mode::Shared)),
         Box::new(ApplyThen::new(Mode::Dedicated)),
-    ]);
-    all.push(Box::new(BareSlots::shared()));
-    all.push(Box::new(BareSlots::dedicated()));
-    all
+        Box::new(BareSlots::shared()),
+        Box::new(BareSlots::dedicated()),
+    ]
 }
 
 /// The contenders with these names, all where there are none.

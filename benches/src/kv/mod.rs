@@ -15,7 +15,6 @@ use clap::Args;
 use serde::Serialize;
 
 use self::load::{LoadOptions, Mix};
-#[cfg(feature = "trust")]
 pub use self::servers::{KvServer, serve};
 use crate::{
     machine::Machine,

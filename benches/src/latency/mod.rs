@@ -4,7 +4,6 @@
 //!
 //! locks.rs and delegation.rs hold the two kinds of client, pace.rs when operations are due.
 
-#[cfg(feature = "trust")]
 mod delegation;
 mod locks;
 pub mod pace;
@@ -142,7 +141,6 @@ fn contenders(only: &[String]) -> Result<Vec<Box<dyn OpenLoop>>> {
         Box::new(locks::Paced::<SpinCounter>::new()),
         Box::new(locks::Paced::<McsCounter>::new()),
     ];
-    #[cfg(feature = "trust")]
     all.extend(delegation::all());
     chosen("contender of latency", all, |contender| contender.name(), only)
 }

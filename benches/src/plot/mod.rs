@@ -162,13 +162,10 @@ fn pictures(file: &File) -> Result<Vec<Picture>> {
             crate::fetch_add::pictures(&file.results::<Vec<_>>(None)?, has_pause)
         }
         "latency" => crate::latency::pictures(&file.results::<Vec<_>>(None)?),
-        #[cfg(feature = "trust")]
         "echo" => crate::echo::pictures(&file.results::<Vec<_>>(Some("series"))?),
         "kv" => crate::kv::pictures(file.results(Some("tables"))?, file.results(Some("servers"))?),
         "memcached" => crate::memcached::pictures(&file.results::<Vec<_>>(Some("series"))?),
-        #[cfg(feature = "trust")]
         "array" => crate::array::pictures(&file.results::<Vec<_>>(Some("series"))?),
-        #[cfg(feature = "trust")]
         "sssp" => crate::sssp::pictures(&file.results::<Vec<_>>(Some("series"))?),
         other => bail!("there is no picture of results of {other:?}"),
     })

@@ -23,10 +23,7 @@ const ITEM_BYTES: usize = 256;
 const MEMORY_MIB_MIN: usize = 256;
 
 /// All servers that can be started, in the order they are shown in.
-#[cfg(feature = "trust")]
 const ALL: &[&str] = &["kv", "kv-dedicated", "dashmap", "papaya", "mutex", "rwlock", MEMCACHED];
-#[cfg(not(feature = "trust"))]
-const ALL: &[&str] = &[MEMCACHED];
 
 /// Those with these names, all where there are none.
 ///

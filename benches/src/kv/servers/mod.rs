@@ -3,9 +3,7 @@
 //! child.rs starts and ends them; serve.rs is what such a process does, maps.rs the tables behind it that are not its own.
 
 pub mod child;
-#[cfg(feature = "trust")]
 mod maps;
-#[cfg(feature = "trust")]
 mod serve;
 
 use std::{collections::BTreeSet, net::SocketAddr};
@@ -14,7 +12,6 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use self::child::Child;
-#[cfg(feature = "trust")]
 pub use self::serve::{KvServer, command as serve};
 use super::{
     Kv,

@@ -3,7 +3,6 @@
 //! shared.rs and delegated.rs hold the two kinds of client, kinds.rs the tables in shared memory, ledger.rs the proof that
 //! all of them answered rightly.
 
-#[cfg(feature = "trust")]
 mod delegated;
 pub mod kinds;
 mod ledger;
@@ -43,33 +42,29 @@ pub struct TableSeries {
 
 /// All tables, in the order they are shown in.
 fn contenders(operations: &Picks) -> Vec<Box<dyn Contender>> {
-    let mut all = vec![
+    vec![
         SharedTable::<Sharded<Mutex<Map>>>::boxed("mutex-std", Kind::Lock, operations),
         SharedTable::<Sharded<parking_lot::Mutex<Map>>>::boxed("mutex-parking_lot", Kind::Lock, operations),
         SharedTable::<Sharded<RwLock<Map>>>::boxed("rwlock-std", Kind::Lock, operations),
         SharedTable::<Sharded<parking_lot::RwLock<Map>>>::boxed("rwlock-parking_lot", Kind::Lock, operations),
         SharedTable::<Dash>::boxed("dashmap", Kind::Table, operations),
         SharedTable::<Papaya>::boxed("papaya", Kind::Table, operations),
-    ];
-    #[cfg(feature = "trust")]
-    all.extend([delegated::Delegated::boxed(false, operations), delegated::Delegated::boxed(true, operations)]);
-    all
+        delegated::Delegated::boxed(false, operations),
+        delegated::Delegated::boxed(true, operations),
+    ]
 }
 
 /// DashMap, with these operations.
-#[cfg(feature = "trust")]
 pub fn dashmap(operations: &Picks) -> Box<dyn Contender> {
     SharedTable::<Dash>::boxed("dashmap", Kind::Table, operations)
 }
 
 /// Shards under std's mutex, with these operations.
-#[cfg(feature = "trust")]
 pub fn std_mutex(operations: &Picks) -> Box<dyn Contender> {
     SharedTable::<Sharded<Mutex<Map>>>::boxed("mutex-std", Kind::Lock, operations)
 }
 
 /// A shard a worker, entrusted to it, with these operations.
-#[cfg(feature = "trust")]
 pub fn delegated(operations: &Picks) -> Box<dyn Contender> {
     delegated::Delegated::boxed(false, operations)
 }
