@@ -1,7 +1,7 @@
 //! `gossamer-bench`: delegation beside locks, atomics and channels.
 //!
 //! Every command runs its contenders interleaved (`echo` as processes, the others in this one), verifies the answer of every run,
-//! says on which machine, commit and toolchain it ran, and can write all its samples as JSON.
+//! says on which machine, commit and toolchain it ran, and can write its results as JSON.
 //! This file only reads the command line; each command has a file of its own.
 
 // Opening LMDB and handling faults are `unsafe`, in files of their own.

@@ -1,9 +1,10 @@
 //! Samples, what they come down to, and where they go: tables on stdout, JSON in a file.
 
-use std::{fs::File, io::BufWriter, path::Path};
+use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{contender::Kind, harness::Entry, machine::Machine, plot::Dot};
 
@@ -181,17 +182,38 @@ impl<'a, O: Serialize, R: Serialize> Report<'a, O, R> {
     ) -> Result<()> {
         let Some(path) = path else { return Ok(()) };
         let report = Self { command, command_line: std::env::args().skip(1).collect(), machine, options, results };
-        let file = File::create(path).with_context(|| format!("{} cannot be written", path.display()))?;
-        serde_json::to_writer_pretty(BufWriter::new(file), &report)
-            .with_context(|| format!("{} cannot be written", path.display()))?;
-        println!("\nsamples: {}", path.display());
+        let mut text = rounded(serde_json::to_value(&report)?).to_string();
+        text.push('\n');
+        fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))?;
+        println!("\nresults: {}", path.display());
         Ok(())
+    }
+}
+
+/// The value with at most seven significant digits in each fraction, more than a run repeats: files of results stay small.
+fn rounded(value: Value) -> Value {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let digits = format!("{:.6e}", number.as_f64().expect("a number of this kind"));
+            Value::from(digits.parse::<f64>().expect("digits that were just written"))
+        }
+        Value::Array(values) => values.into_iter().map(rounded).collect(),
+        Value::Object(fields) => fields.into_iter().map(|(name, value)| (name, rounded(value))).collect(),
+        other => other,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::median;
+    use super::{median, rounded};
+
+    #[test]
+    fn fractions_are_rounded_and_counts_are_not() {
+        let value =
+            serde_json::json!({"mops": 118.83263462357506, "ops": 18446744073709551615u64, "ns": [0.00012345678, 2.0]});
+        let expected = serde_json::json!({"mops": 118.8326, "ops": 18446744073709551615u64, "ns": [0.0001234568, 2.0]});
+        assert_eq!(rounded(value), expected);
+    }
 
     #[test]
     fn medians() {

@@ -54,9 +54,11 @@ pub struct Sample {
     pub seconds: f64,
     /// Rate of the slowest client over that of the fastest.
     pub fairness: f64,
-    /// Latencies, where they were taken.
+    /// Latencies, where they were taken; files keep their medians only.
+    #[serde(skip)]
     pub latency: Option<Split>,
-    /// What the workers counted, where there were any: totals of the run.
+    /// Totals that the workers counted in the run, where there were workers; files keep their medians only.
+    #[serde(skip)]
     pub stats: BTreeMap<String, u64>,
     /// Time that the host took from all cores together, in milliseconds; `None` where it does not say.
     pub stolen_ms: Option<f64>,
@@ -181,6 +183,7 @@ impl Series {
                 let middle = median(&self.samples.iter().filter_map(rate).collect::<Vec<_>>());
                 (name, middle)
             })
+            .filter(|(_, middle)| *middle > 0.0)
             .collect();
     }
 }

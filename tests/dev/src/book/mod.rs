@@ -107,9 +107,22 @@ pub fn make(context: &Context, options: &BenchBook) -> anyhow::Result<Verdict> {
     let text = fs::read_to_string(&source).with_context(|| format!("{} cannot be read", source.display()))?;
     let target = if options.quick { folder.join("benchmarks.md") } else { source };
     let written = document::written(&text, &folder).with_context(|| document::PATH)?;
+    remove_unlinked(&folder, &written)?;
     fs::write(&target, written).with_context(|| format!("{} cannot be written", target.display()))?;
     println!("written: {}", target.display());
     Ok(verdict)
+}
+
+/// Removes the pictures that the document does not link; `gossamer-bench plot` draws them again from the file of results.
+fn remove_unlinked(folder: &Path, document: &str) -> anyhow::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.ends_with(".svg") && !document.contains(&format!("/{name})")) {
+            fs::remove_file(&path).with_context(|| format!("{} cannot be removed", path.display()))?;
+        }
+    }
+    Ok(())
 }
 
 fn chosen(only: &[String]) -> anyhow::Result<Vec<&'static Measurement>> {
@@ -175,6 +188,17 @@ mod tests {
         assert_eq!(left_s(0, 0, 100), 100);
         assert_eq!(left_s(20, 10, 100), 180);
         assert_eq!(left_s(5, 100, 100), 0);
+    }
+
+    #[test]
+    fn pictures_stay_where_the_document_links_them() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["linked.svg", "unlinked.svg", "figures.json"] {
+            fs::write(folder.path().join(name), "").expect("a file");
+        }
+        remove_unlinked(folder.path(), "Plotted: [linked](benchmarks/linked.svg).").expect("removed");
+        let is_there = |name: &str| folder.path().join(name).exists();
+        assert_eq!([is_there("linked.svg"), is_there("unlinked.svg"), is_there("figures.json")], [true, false, true]);
     }
 
     #[test]
