@@ -2,7 +2,7 @@
 //!
 //! Everything is timed inside a fiber of a pinned worker, so that the figures hold for fibers and not
 //! for the plain thread that criterion runs on. The ratios that are targets come from
-//! `gossamer-bench parts`, where the contenders are interleaved; these here find what changed.
+//! `gossamer-bench parts`, where the contenders are interleaved; these here find the part that changed.
 
 use std::{
     hint::black_box,
@@ -142,7 +142,7 @@ fn replace(text: &Trust<String>, sent: &str, iterations: u64) -> Duration {
     spent
 }
 
-/// One request to a trustee that sleeps: what it costs to wake it.
+/// The price of waking a trustee that sleeps, by one request.
 fn parking(criterion: &mut Criterion) {
     let stage = Stage::new();
     let counter = stage.trustee(TRUSTEE).entrust(0u64);

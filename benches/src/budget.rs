@@ -30,7 +30,7 @@ const FIRST_CHUNK: u64 = 16;
 pub enum Share {
     /// Each client makes the same number, as in thesis 2.6.1: a client that is starved delays the end.
     Equal,
-    /// Whoever is ready makes the next ones: throughput of all, however unfair.
+    /// Clients that are ready make the next operations: throughput of all, without fairness.
     Common,
 }
 
@@ -52,7 +52,7 @@ pub struct Timed {
     pub bursts: Option<Duration>,
 }
 
-/// What is left to do in a run.
+/// Operations left in a run.
 #[derive(Debug)]
 pub struct Budget {
     /// One for each client, or a single one for all of them.
@@ -73,7 +73,8 @@ struct Part {
 }
 
 impl Budget {
-    /// What `workload` wants, for `clients` threads of `fibers` claimants each, which rest by `rest` where there are bursts.
+    /// The budget of `workload`, for `clients` threads of `fibers` claimants each, which rest by `rest` where there are
+    /// bursts.
     pub fn new(workload: &Workload, clients: usize, fibers: usize, rest: fn(Duration)) -> Self {
         let Workload { ops, share, timed, .. } = *workload;
         let parts = match share {

@@ -1,4 +1,4 @@
-//! What a contender is: one way to let several clients increment shared counters, and the proof
+//! The trait of contenders: one way to let several clients increment shared counters, and the proof
 //! that it did.
 //!
 //! Not here: how contenders are interleaved and timed over rounds (harness.rs).
@@ -18,7 +18,7 @@ use crate::{
     watch::{Latencies, Split},
 };
 
-/// What a contender stands for in the ratio table.
+/// A contender's part in the ratio table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -38,7 +38,7 @@ pub enum Kind {
     Hardware,
 }
 
-/// What is to be done in a run; the same for all contenders of a series.
+/// Task of a run; the same for all contenders of a series.
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// OS threads, clients and trustees together.
@@ -108,15 +108,15 @@ pub struct Run {
     pub elapsed: Duration,
     /// Operations that the clients made.
     pub ops: u64,
-    /// What the clients made a second, each in its own time, summed.
+    /// Operations a second of the clients, each over its own time, summed.
     pub rate_hz: f64,
     /// Rate of the slowest client over that of the fastest, 0 to 1.
     pub fairness: f64,
-    /// What all increments returned (the value before), summed.
+    /// Sum of the values that all increments returned (each the value before).
     pub fetched: u64,
     /// The counters after the run.
     pub counters: Tally,
-    /// What the workers of `trust` counted meanwhile.
+    /// Counters of the workers of `trust` over the run.
     pub stats: Stats,
     /// The latencies, where they were asked for.
     pub latencies: Option<Latencies>,
@@ -130,7 +130,7 @@ pub type Stats = BTreeMap<&'static str, u64>;
 pub struct Tally {
     /// Sum over the counters.
     pub total: u64,
-    /// Sum over the counters of 0 + 1 + … + (value - 1): what their increments must have returned.
+    /// Sum over the counters of 0 + 1 + … + (value - 1): the sum that their increments must have returned.
     pub fetched: u64,
 }
 
@@ -178,7 +178,7 @@ pub trait Contender {
     /// Name in tables, JSON and `--only`.
     fn name(&self) -> &'static str;
 
-    /// What it stands for.
+    /// Its part in the ratio table.
     fn kind(&self) -> Kind;
 
     /// The least threads it needs.
@@ -189,13 +189,13 @@ pub trait Contender {
     /// Sets up, runs the workload once, and tears down; only the operations are timed.
     fn run(&self, workload: &Workload) -> Result<Run>;
 
-    /// After the last round: checks what is kept from run to run.
+    /// After the last round: checks the state that is kept from run to run.
     fn finish(&self) -> Result<()> {
         Ok(())
     }
 }
 
-/// When one client ran, and what its increments returned.
+/// Times of one client's run, and the values that its increments returned.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientRun {
     /// Its first operation began.

@@ -28,7 +28,7 @@ pub struct FetchAdd {
     /// How counters are picked; a series each.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "uniform,zipf")]
     pub dist: Vec<Dist>,
-    /// What all commands share.
+    /// Options of all commands.
     #[command(flatten)]
     pub common: Common,
 }
@@ -79,7 +79,8 @@ pub fn command(mut options: FetchAdd) -> Result<()> {
     Report::write("fetch-add", &machine, &options, results, common.comparison.json.as_deref())
 }
 
-/// Throughput over the number of objects, for each distribution and number of threads; `has_pause` is whether `--pause` was given.
+/// Throughput over the number of objects, for each distribution and number of threads; `has_pause` is whether `--pause`
+/// was given.
 pub fn pictures(results: &[FetchAddSeries], has_pause: bool) -> Vec<Picture> {
     let inside = if has_pause { ", a spin-loop hint inside" } else { "" };
     let mut album = Album::default();

@@ -1,8 +1,9 @@
-//! `async`: one counter for the tasks of an async runtime: `apply_async` beside an actor (a task behind tokio's mpsc and oneshot),
-//! tokio's `Mutex` and std's.
+//! `async`: one counter for the tasks of an async runtime: `apply_async` beside an actor (a task behind tokio's mpsc
+//! and oneshot), tokio's `Mutex` and std's.
 //!
-//! Each contender has the same runtime and the same tasks, each of which awaits one increment after the other; a trustee has a thread of
-//! its own besides. A run is verified by the counter at its end, and by each task seeing it grow.
+//! Each contender has the same runtime and the same tasks, each of which awaits one increment after the other; a
+//! trustee has a thread of its own besides. A run is verified by the counter at its end, and by each task seeing it
+//! grow.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,7 +36,7 @@ pub struct Futures {
     /// Threads of the runtime.
     #[arg(long, default_value_t = 2)]
     pub threads: usize,
-    /// What such commands share.
+    /// Options of such commands.
     #[command(flatten)]
     #[serde(flatten)]
     pub timed: Timed,
@@ -128,7 +129,7 @@ where
     Ok((made, began.elapsed()))
 }
 
-/// One task's loop around what `$increment` awaits. A macro, so that no contender pays for a future in a box.
+/// One task's loop around the future that `$increment` awaits. A macro, so that no contender pays for a boxed future.
 macro_rules! until_over {
     ($began:ident, $time:ident, $increment:expr) => {{
         let (mut made, mut last) = (0u64, 0u64);
@@ -171,7 +172,7 @@ fn actor(options: &Futures, tasks: usize) -> Ran {
             let mut count = 0;
             while let Some(answer) = asked.recv().await {
                 count += 1;
-                // Who has asked waits for it.
+                // The task that asked waits for it.
                 let _ = answer.send(count);
             }
             count

@@ -1,7 +1,7 @@
 //! Contenders, interleaved: calibrated one by one, then run once a round each, in an order shuffled
 //! anew every round, and verified every time.
 //!
-//! Not here: what a contender does (contender.rs), how samples become tables and files (report.rs).
+//! Not here: the work of a contender (contender.rs), how samples become tables and files (report.rs).
 
 use std::io::{IsTerminal, Write, stderr};
 
@@ -14,20 +14,20 @@ use crate::{
     rounds::interleaved,
 };
 
-/// A contender with what it is to do.
+/// A contender with its workload.
 pub struct Entry {
     /// Where it is shown: several groups may be interleaved in one run (`targets`).
     pub group: String,
-    /// Who runs.
+    /// The contender.
     pub contender: Box<dyn Contender>,
-    /// What it runs; `ops` is calibrated.
+    /// The workload; `ops` is calibrated.
     pub workload: Workload,
 }
 
 /// Runs all entries for all rounds; one series an entry, in the order of `entries`.
 ///
 /// # Errors
-/// The first run whose counters are wrong, by contender; nothing is reported then.
+/// The first run with wrong counters, by contender; nothing is reported then.
 pub fn interleave(mut entries: Vec<Entry>, options: &Common, title: &str) -> Result<Vec<Series>> {
     let progress = Progress::new(title);
     for entry in &mut entries {
@@ -82,7 +82,7 @@ fn calibrate(entry: &mut Entry, millis: u64) -> Result<u64> {
     }
 }
 
-/// One line on stderr that says what runs; on a terminal it is written over.
+/// One line on stderr that names the current run; on a terminal it is written over.
 pub struct Progress {
     title: String,
     terminal: bool,
@@ -94,7 +94,7 @@ impl Progress {
         Self { title: title.to_owned(), terminal: stderr().is_terminal() }
     }
 
-    /// Says what runs. A closed stderr is no reason to end a measurement: errors are left aside.
+    /// Names the current run. A closed stderr is no reason to end a measurement: errors are ignored.
     pub fn show(&self, what: &str) {
         let mut stderr = stderr().lock();
         let _ = if self.terminal {

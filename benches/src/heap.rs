@@ -1,7 +1,8 @@
-//! `heap`: objects of the heap over a rack (`gossamer-heap`). In one process beside `Box`: reads in random order, few and many, and objects made and
-//! dropped. Over two processes (rack.rs): what is read of the other one beside an own slice, MPI, a socket, a bunch beside single objects, and what is handed over
-//! beside iceoryx2. Whole programs (apps.rs) beside their twins, gRPC and polars, one by OpenBLAS (blas.rs) beside
-//! ScaLAPACK. A run is verified by the sum of what it read.
+//! `heap`: objects of the heap over a rack (`gossamer-heap`). In one process beside `Box`: reads in random order, few
+//! and many, and objects made and dropped. Over two processes (rack.rs): reads of the other one beside an own slice,
+//! MPI, a socket, a bunch beside single objects, and objects handed over beside iceoryx2. Whole programs (apps.rs)
+//! beside their twins, gRPC and polars, one by OpenBLAS (blas.rs) beside ScaLAPACK. A run is verified by the sum of the
+//! values it read.
 
 mod apps;
 mod blas;
@@ -50,7 +51,7 @@ pub struct HeapBench {
     /// Seed of the order of contenders.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// What all measuring commands share.
+    /// Options of all measuring commands.
     #[command(flatten)]
     #[serde(flatten)]
     pub comparison: Comparison,
@@ -76,7 +77,7 @@ impl Series {
     }
 }
 
-/// What is measured. Each is run by both.
+/// The works. Both contenders run each.
 const WORKS: [&str; 3] = ["reads of many", "reads of few", "made and dropped"];
 const CONTENDERS: [&str; 2] = ["box", "global"];
 
@@ -255,7 +256,7 @@ fn measure_iceoryx2(options: &HeapBench, elements: usize, skipped: &mut Skipped)
     Ok(Some(Series::new("64 KiB handed over", "iceoryx2", samples)))
 }
 
-/// What a program writes.
+/// Output of a program.
 fn run(program: &Path, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());

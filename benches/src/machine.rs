@@ -1,4 +1,4 @@
-//! What the figures were measured on: CPU, cores, commit, toolchain; and pinning of threads to cores.
+//! The machine of a measurement: CPU, cores, commit, toolchain; and pinning of threads to cores.
 //!
 //! Nothing here is on a measured path.
 
@@ -19,7 +19,7 @@ pub struct Machine {
     pub rustc: String,
     /// `release` or `debug`: figures of a debug build mean nothing.
     pub profile: String,
-    /// Load average over one minute when the run began: what else ran here.
+    /// Load average over one minute when the run began: the load of other programs.
     pub load_average: String,
 }
 

@@ -1,8 +1,8 @@
 //! `gossamer-bench`: delegation beside locks, atomics and channels.
 //!
-//! Every command runs its contenders interleaved (`echo` as processes, the others in this one), verifies the answer of every run,
-//! says on which machine, commit and toolchain it ran, and can write its results as JSON.
-//! This file only reads the command line; each command has a file of its own.
+//! Every command runs its contenders interleaved (`echo` as processes, the others in this one), verifies the answer of
+//! every run, says on which machine, commit and toolchain it ran, and can write its results as JSON. This file only
+//! reads the command line; each command has a file of its own.
 
 // Opening LMDB and handling faults are `unsafe`, in files of their own.
 #![deny(unsafe_code)]
@@ -50,7 +50,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// The array over the rack beside a `Vec`, counted references, delegation by hand, locks, MPI, OpenSHMEM and Lamellar (DArray 6)
+    /// The array over the rack beside a `Vec`, counted references, delegation by hand, locks, MPI, OpenSHMEM and
+    /// Lamellar (DArray 6)
     Array(array::ArrayBench),
     /// One run of one of `array`'s contenders, for itself
     #[command(hide = true)]
@@ -69,14 +70,15 @@ enum Command {
     Latency(latency::Latency),
     /// Delegation where workers have no core to themselves: hogs, noise, quotas, more workers than cores, plain threads
     ///
-    /// Each workload under each condition, by time: the default way of waiting beside fixed spins, locks and channels. Every
-    /// run is a process of its own, and its answers are verified. What cannot be had here is SKIPPED, with the reason.
-    /// Prints medians, latencies of `apply`, what the workers counted, and the targets with their figures.
+    /// Each workload under each condition, by time: the default way of waiting beside fixed spins, locks and channels.
+    /// Every run is a process of its own, and its answers are verified. A condition that cannot be had is SKIPPED, with
+    /// the reason. Prints medians, latencies of `apply`, the workers' counters, and the targets with their figures.
     Busy(busy::Busy),
     /// One run of `busy`, told on standard input
     #[command(hide = true)]
     BusyRun,
-    /// Puts that are acknowledged when they are on disk: durable trusts beside LMDB, redb, fjall, SQLite and a bare loop of writes and syncs
+    /// Puts that are acknowledged when they are on disk: durable trusts beside LMDB, redb, fjall, SQLite and a bare
+    /// loop of writes and syncs
     ///
     /// The other stores need the feature `stores`. Every run is verified by opening it again.
     Durable(durable::DurableBench),
@@ -94,7 +96,8 @@ enum Command {
     /// One of the examples on the heap, for `heap`
     #[command(hide = true, subcommand)]
     HeapApp(heap::HeapApp),
-    /// Programs under starters, and a view into them, beside MPI, console-subscriber, prometheus-client and tracing-chrome
+    /// Programs under starters, and a view into them, beside MPI, console-subscriber, prometheus-client and
+    /// tracing-chrome
     Operations(operations::Operations),
     /// One of the programs that `operations` starts
     #[command(hide = true)]
@@ -117,7 +120,7 @@ enum Command {
     SsspRun(gossamer_examples::sssp::options::Options),
     /// The server of `kv` with one of the tables behind it, for itself
     KvServer(kv::KvServer),
-    /// memcached as it is beside memcached whose cache is delegated (examples/memcached)
+    /// Stock memcached beside memcached with a delegated cache (examples/memcached)
     Memcached(memcached::Memcached),
     /// One request beside the least it could cost: transfers, an uncontended lock, bare slots
     Parts(parts::Parts),

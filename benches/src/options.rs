@@ -63,7 +63,7 @@ pub struct Strict {
     pub strict: bool,
 }
 
-/// Options of the commands whose runs end after a time, and that have targets.
+/// Options of the commands with runs that end after a time, and with targets.
 #[derive(Clone, Debug, Args, Serialize)]
 pub struct Timed {
     /// Length of a run in milliseconds.
@@ -72,7 +72,7 @@ pub struct Timed {
     /// Seed of the order of contenders.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// What all measuring commands share.
+    /// Options of all measuring commands.
     #[command(flatten)]
     #[serde(flatten)]
     pub comparison: Comparison,
@@ -97,11 +97,11 @@ impl Timed {
     }
 }
 
-/// Options of the commands whose contenders run in this process.
+/// Options of the commands with contenders in this process.
 #[derive(Clone, Debug, Args, Serialize)]
 #[command(mut_arg("rounds", |rounds| rounds.default_value("7")))]
 pub struct Common {
-    /// What all measuring commands share.
+    /// Options of all measuring commands.
     #[command(flatten)]
     #[serde(flatten)]
     pub comparison: Comparison,

@@ -1,4 +1,4 @@
-//! `parts`: what one request costs beside the least it could cost. A lone `apply` beside bare
+//! `parts`: the cost of one request beside the least possible. A lone `apply` beside bare
 //! cache-line transfers, the local shortcut beside an uncontended lock, and one client with one
 //! dedicated trustee beside the bare slots; all of them interleaved.
 
@@ -30,7 +30,7 @@ pub const PAIR: &str = "one client, one dedicated trustee";
 /// Options of `parts`.
 #[derive(Clone, Debug, Args, Serialize)]
 pub struct Parts {
-    /// What all commands share.
+    /// Options of all commands.
     #[command(flatten)]
     pub common: Common,
 }

@@ -1,7 +1,7 @@
 //! Which object each operation touches: index arrays made before the clock starts.
 //!
 //! Every contender reads the same arrays in the same order, so that picking costs the same, and
-//! little, for all. Not here: who runs the operations.
+//! little, for all. Not here: the threads that run the operations.
 
 use std::{fmt, sync::Arc};
 

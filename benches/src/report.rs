@@ -1,4 +1,4 @@
-//! Samples, what they come down to, and where they go: tables on stdout, JSON in a file.
+//! Samples, their medians and their destinations: tables on stdout, JSON in a file.
 
 use std::{fs, path::Path};
 
@@ -26,7 +26,7 @@ pub struct Series {
     pub group: String,
     /// Contender.
     pub contender: String,
-    /// What the contender stands for.
+    /// The contender's part in the ratio table.
     pub kind: Kind,
     /// OS threads.
     pub threads: usize,
@@ -100,7 +100,7 @@ pub fn spread(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::INFINITY, 0.0), |(low, high), value| (low.min(value), high.max(value)))
 }
 
-/// The series of a group, by what the ratios are taken against.
+/// The series of a group, by the kind that ratios are taken against.
 #[derive(Debug)]
 pub struct Field<'a>(pub Vec<&'a Series>);
 
@@ -153,7 +153,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// A file of results: what ran where, with which options, and all that came of it.
+/// A file of results: machine, command, options and all results.
 #[derive(Debug, Serialize)]
 pub struct Report<'a, O, R> {
     /// Subcommand.
@@ -164,7 +164,7 @@ pub struct Report<'a, O, R> {
     pub machine: &'a Machine,
     /// Options after defaults.
     pub options: &'a O,
-    /// What was measured.
+    /// The results.
     pub results: R,
 }
 
@@ -190,7 +190,8 @@ impl<'a, O: Serialize, R: Serialize> Report<'a, O, R> {
     }
 }
 
-/// The value with at most seven significant digits in each fraction, more than a run repeats: files of results stay small.
+/// The value with at most seven significant digits in each fraction, more than a run repeats: files of results stay
+/// small.
 fn rounded(value: Value) -> Value {
     match value {
         Value::Number(number) if number.is_f64() => {

@@ -1,4 +1,4 @@
-//! What contenders have in common, whatever they are: each runs once a round, in an order shuffled anew, and who cannot be had
+//! Shared by contenders of any kind: each runs once a round, in an order shuffled anew, and one that cannot be had
 //! here is SKIPPED with the reason.
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub fn interleaved(
     Ok(())
 }
 
-/// Those with these names, all where there are none; `what` they are is for the message.
+/// Those with these names, all where there are none; `what` is their kind, for the message.
 ///
 /// # Errors
 /// A name that nobody has, with the names there are.
@@ -59,7 +59,7 @@ impl Skipped {
     }
 }
 
-/// What a file of results holds.
+/// Contents of a file of results.
 #[derive(Debug, Serialize)]
 pub struct Compared<'a, S> {
     /// All samples.

@@ -1,8 +1,10 @@
-//! `sssp`: shortest paths (thesis 3.3.3) by delegation over threads, `shm` and `tcp`, beside MPI and Dijkstra's algorithm.
+//! `sssp`: shortest paths (thesis 3.3.3) by delegation over threads, `shm` and `tcp`, beside MPI and Dijkstra's
+//! algorithm.
 //!
-//! Each contender is a program of its own that makes the graph and searches it from all roots in one run; runs are interleaved, in
-//! an order shuffled anew every round. All must find the same distances, or there are no figures. `sssp-run` is the example
-//! `sssp`, in this program; the MPI program is built when it is asked for. Not here: graph and search (the package `graph`).
+//! Each contender is a program of its own that makes the graph and searches it from all roots in one run; runs are
+//! interleaved, in an order shuffled anew every round. All must find the same distances, or there are no figures.
+//! `sssp-run` is the example `sssp`, in this program; the MPI program is built when it is asked for. Not here: graph
+//! and search (the package `graph`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -50,7 +52,7 @@ pub struct Sssp {
     /// Contenders: threads, shm, tcp, mpi, dijkstra.
     #[arg(long, value_delimiter = ',', default_value = CONTENDERS)]
     pub only: Vec<String>,
-    /// What all measuring commands share.
+    /// Options of all measuring commands.
     #[command(flatten)]
     #[serde(flatten)]
     pub comparison: Comparison,
@@ -107,8 +109,8 @@ pub fn run_command(options: &Options) -> Result<()> {
 /// Measures, prints and writes.
 ///
 /// # Errors
-/// Options out of range; a contender that fails or finds other distances; a file that cannot be written; with `--strict`, a
-/// target that is missed or was not measured.
+/// Options out of range; a contender that fails or finds other distances; a file that cannot be written; with
+/// `--strict`, a target that is missed or was not measured.
 pub fn command(mut options: Sssp) -> Result<()> {
     options.comparison.prepare()?;
     if options.comparison.smoke {
@@ -130,7 +132,7 @@ pub fn command(mut options: Sssp) -> Result<()> {
     conclude("sssp", &machine, &options, measured, targets, options.comparison.json.as_deref(), options.strict)
 }
 
-/// Whether so many workers make sense: Dijkstra's algorithm is on one thread whatever was asked for, and runs once.
+/// Whether so many workers make sense: Dijkstra's algorithm is always on one thread, and runs once.
 fn can_have(contender: &str, workers: usize, options: &Sssp) -> bool {
     match contender {
         "dijkstra" => options.workers.first() == Some(&workers),
@@ -235,8 +237,8 @@ fn print(series: &[Series]) {
     }
 }
 
-/// Of the most workers, traversed edges a second and the time of a search (figure 26 of the thesis) over the size of the graph;
-/// of the largest graph, the time over the workers (figure 25).
+/// Of the most workers, traversed edges a second and the time of a search (figure 26 of the thesis) over the size of
+/// the graph; of the largest graph, the time over the workers (figure 25).
 pub fn pictures(series: &[Series]) -> Vec<Picture> {
     let (mut sizes, mut teams) = (Album::default(), Album::default());
     let most = series.iter().map(|series| series.workers).max().unwrap_or_default();
@@ -261,7 +263,8 @@ pub fn pictures(series: &[Series]) -> Vec<Picture> {
     sizes.pictures().into_iter().chain(teams.pictures_with_lines()).collect()
 }
 
-/// The targets, of the most workers: at each scale as fast as MPI and faster than one thread, and clearly faster than MPI at one of them.
+/// The targets, of the most workers: at each scale as fast as MPI and faster than one thread, and clearly faster than
+/// MPI at one of them.
 fn verdicts(series: &[Series]) -> Vec<Verdict> {
     let most = series.iter().map(|series| series.workers).max();
     let at = |contender: &str, scale: u32| {

@@ -25,7 +25,7 @@ pub struct Targets {
     #[command(flatten)]
     #[serde(flatten)]
     pub strict: Strict,
-    /// What all commands share.
+    /// Options of all commands.
     #[command(flatten)]
     pub common: Common,
 }

@@ -1,8 +1,9 @@
-//! `transfers`: amounts moved between two accounts at a time, atomically: `together` beside launches inside launches, locks, and plain
-//! `apply`s, which are not atomic.
+//! `transfers`: amounts moved between two accounts at a time, atomically: `together` beside launches inside launches,
+//! locks, and plain `apply`s, which are not atomic.
 //!
-//! Each contender runs the same fibers (locks: as many threads as there are workers) on the same accounts. A run is verified by the
-//! sum of all accounts, which stays, and by what each holds at last, which tells how many transfers there were.
+//! Each contender runs the same fibers (locks: as many threads as there are workers) on the same accounts. A run is
+//! verified by the sum of all accounts, which stays, and by each one's last balance, which tells how many transfers
+//! there were.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +25,7 @@ use crate::{
     verdict::{conclude, ratio, verdict_at_least},
 };
 
-/// What each account has at first.
+/// First balance of each account.
 const OPENING: i64 = 1_000_000;
 
 /// Options of `transfers`.
@@ -39,7 +40,7 @@ pub struct Transfers {
     /// Fibers that transfer, over all workers.
     #[arg(long, default_value_t = 64)]
     pub fibers: usize,
-    /// What such commands share.
+    /// Options of such commands.
     #[command(flatten)]
     #[serde(flatten)]
     pub timed: Timed,
@@ -58,7 +59,7 @@ type Ran = Result<(u64, Duration)>;
 /// One run of a contender.
 type Contender = (&'static str, fn(&Transfers) -> Ran);
 
-/// Contenders: what they do, and whether all accounts are at one trustee.
+/// Contenders: their calls, and whether all accounts are at one trustee.
 const CONTENDERS: [Contender; 10] = [
     ("together", |options| latched(options, false, two_together)),
     ("together-of-4", |options| latched(options, false, four_together)),
@@ -120,7 +121,7 @@ pub fn command(mut options: Transfers) -> Result<()> {
     conclude("transfers", &machine, &options, measured, targets, json, options.timed.strict)
 }
 
-/// What one fiber does again and again.
+/// The repeated work of one fiber.
 type Transfer = fn(&[Trust<Latch<i64>>], &mut SmallRng);
 
 /// Transfers between latched accounts by fibers of a pool.
@@ -241,7 +242,7 @@ fn apply_twice(accounts: &[Trust<Latch<i64>>], rng: &mut SmallRng) {
     }
 }
 
-/// All accounts are one property: what `together` could cost at best.
+/// All accounts are one property: the least that `together` could cost.
 fn apply_one(options: &Transfers) -> Ran {
     let pool = Threadpool::new(options.workers);
     let accounts = pool.trustees()[0].entrust(vec![OPENING; options.accounts]);

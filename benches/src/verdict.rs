@@ -1,4 +1,4 @@
-//! Verdicts: a target, what came of it, and how a command ends that has targets.
+//! Verdicts: a target, its result, and the exit status of a command that has targets.
 //!
 //! Not here: which targets there are (each command has its own), how anything is measured.
 
@@ -9,10 +9,10 @@ use serde::Serialize;
 
 use crate::{machine::Machine, options::Strict, report::Report};
 
-/// A target and what came of it.
+/// A target and its result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verdict {
-    /// What is compared.
+    /// The comparison.
     pub target: String,
     /// `at least` or `at most`.
     pub bound: &'static str,
@@ -67,7 +67,7 @@ fn print(verdicts: &[Verdict]) {
     }
 }
 
-/// What a file of results holds where there are targets.
+/// Contents of a file of results where there are targets.
 #[derive(Debug, Serialize)]
 struct WithTargets<R> {
     #[serde(flatten)]

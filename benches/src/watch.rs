@@ -1,7 +1,7 @@
 //! Latencies of a closed loop: some of a client's operations are timed, told apart by whether the core of their trustee
 //! or of their client was taken meanwhile.
 //!
-//! Not here: latencies at an offered load (latency/), who takes cores (busy/strangers.rs).
+//! Not here: latencies at an offered load (latency/), the strangers that take cores (busy/strangers.rs).
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +9,8 @@ use hdrhistogram::Histogram;
 
 use crate::latency::pace::empty_histogram;
 
-/// One operation in so many is timed: two looks at the clock cost as much as an uncontended lock. A prime, so that no order
-/// of trustees has the same ones timed again and again.
+/// One operation in so many is timed: two looks at the clock cost as much as an uncontended lock. A prime, so that no
+/// order of trustees has the same ones timed again and again.
 const EVERY: u32 = 13;
 
 /// How latencies are told apart. Worker `i` runs on core `i`, and object `o` belongs to worker `o` modulo their number.
@@ -33,7 +33,7 @@ pub struct Turns {
     pub period: Duration,
     /// Length of a turn.
     pub taken: Duration,
-    /// Whose turn is the first.
+    /// The owner of the first turn.
     pub first: usize,
     /// Cores that are taken in turn.
     pub cores: usize,
@@ -73,10 +73,10 @@ impl Split {
     }
 }
 
-/// Latencies in nanoseconds, by whose core was taken.
+/// Latencies in nanoseconds, by the owner of the core that was taken.
 #[derive(Clone, Debug)]
 pub struct Latencies {
-    /// Nobody's who took part.
+    /// The core of neither client nor trustee.
     pub others: Histogram<u64>,
     /// The trustee's.
     pub to_taken: Histogram<u64>,
@@ -109,16 +109,16 @@ impl Latencies {
     }
 }
 
-/// What looks on as a client makes its operations.
+/// A watcher of a client's operations.
 pub trait Watch {
-    /// What is kept from the begin of an operation to its end.
+    /// State from the begin of an operation to its end.
     type Begun;
 
     /// An operation begins.
     fn begin(&mut self) -> Self::Begun;
     /// It has ended, on this object.
     fn end(&mut self, object: u32, begun: Self::Begun);
-    /// What was seen.
+    /// The latencies seen.
     fn latencies(self) -> Option<Latencies>;
 }
 

@@ -1,4 +1,4 @@
-//! What `gossamer-bench busy` takes cores with ends with it, however it ends.
+//! Processes by which `gossamer-bench busy` takes cores end with it, however it ends.
 
 use std::{
     fs,
@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The processes whose parent is this one.
+/// The children of this process.
 fn children(parent: u32) -> Vec<u32> {
     let of_stat = |stat: String| {
         let fields: Vec<String> = stat.rsplit(')').next()?.split_whitespace().map(str::to_owned).collect();

@@ -1,5 +1,5 @@
 //! Every command of `gossamer-bench` at its smoke size: it ends well, its answers verify, its JSON
-//! holds what was asked for, and each file it writes can be drawn.
+//! holds the requested results, and each file it writes can be drawn.
 
 use std::{
     fs,
@@ -26,7 +26,7 @@ fn fail(arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Runs a command with `--smoke --json`, checks what every file of results must hold, draws it.
+/// Runs a command with `--smoke --json`, checks the fields that every file of results must hold, draws it.
 fn measure(folder: &Path, arguments: &[&str]) -> (String, Value, usize) {
     let json = folder.join("results.json");
     let json_path = json.to_str().expect("a path in UTF-8");
@@ -161,7 +161,7 @@ fn echo() {
     }
     assert!(stdout.contains("shm over threads"));
     assert_eq!(file["results"]["targets"].as_array().unwrap().len(), 8);
-    // What cannot be had is said, and does not count as measured.
+    // A contender that cannot be had is named, and does not count as measured.
     let mut without_mpi = Command::new(env!("CARGO_BIN_EXE_gossamer-bench"));
     let output = without_mpi.args(["echo", "--smoke", "--only", "mpi"]).env("PATH", folder.path()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
@@ -190,7 +190,7 @@ fn sssp() {
     }
     assert!(stdout.contains("threads over dijkstra, scale 9"));
     assert_eq!(file["results"]["targets"].as_array().unwrap().len(), 2 * 3 + 1);
-    // What cannot be had is said, and does not count as measured.
+    // A contender that cannot be had is named, and does not count as measured.
     let mut without_mpi = Command::new(env!("CARGO_BIN_EXE_gossamer-bench"));
     let output = without_mpi.args(["sssp", "--smoke", "--only", "mpi"]).env("PATH", folder.path()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
@@ -225,7 +225,7 @@ fn array() {
         assert_eq!(target["reached"].as_f64() > Some(0.0), is_measured, "{target}");
     }
     assert!(stdout.contains("array and array-bulk are as fast") && stdout.contains("a cache line there and back"));
-    // What cannot be had is said, and does not count as measured.
+    // A contender that cannot be had is named, and does not count as measured.
     let others = ["array", "--smoke", "--works", "pass", "--only", "mpi,shmem"];
     let without = Command::new(env!("CARGO_BIN_EXE_gossamer-bench")).args(others).env("PATH", folder.path()).output();
     let (status, said) =
@@ -393,7 +393,7 @@ fn kv_servers() {
         let us = |name: &str| series[name].as_f64().unwrap();
         assert!(us("median_kops") > 0.0 && us("p50_us") <= us("p99_us") && us("p99_us") <= us("p999_us"), "{series}");
     }
-    // What cannot be had is said, and does not count as measured.
+    // A server that cannot be had is named, and does not count as measured.
     for (skipped, why) in servers["skipped"].as_object().unwrap() {
         assert!(stdout.contains(&format!("SKIPPED: {skipped}: {}", why.as_str().unwrap())));
     }
@@ -423,7 +423,7 @@ fn memcached() {
     } else {
         println!("{stdout}");
     }
-    // What cannot be had is said, and does not count as measured.
+    // A contender that cannot be had is named, and does not count as measured.
     let nowhere = folder.path().to_str().unwrap();
     let said = succeed(&["memcached", "--smoke", "--folder", nowhere]);
     assert!(said.contains("SKIPPED: ") && said.contains("examples/memcached/build makes it"), "{said}");
@@ -452,7 +452,8 @@ fn heap() {
     let is_there = |work: &str, contender: &str| {
         series.iter().any(|series| series["work"] == work && series["contender"] == contender)
     };
-    // Six of one process, ten over two, five of each of four programs; each foreign one where it can be had, else the reason.
+    // Six of one process, ten over two, five of each of four programs; each foreign one where it can be had, else the
+    // reason.
     let foreign = [
         ("64 B of the other process, MPI_Get", "mpi", &["mpi"][..], 1),
         ("64 KiB handed over", "iceoryx2", &["iceoryx2"], 1),
@@ -482,7 +483,7 @@ fn operations() {
     let stdout = succeed(&["operations", "--smoke", "--json", json.to_str().unwrap()]);
     let file: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     let series = file["results"]["series"].as_array().unwrap();
-    // What needs nobody else: echo, three rates, the metrics.
+    // Targets that need no other program: echo, three rates, the metrics.
     assert!(series.len() >= 5, "{stdout}");
     assert!(series.iter().all(|series| series["median"].as_f64().unwrap() > 0.0), "{stdout}");
     assert_eq!(file["results"]["targets"].as_array().unwrap().len(), 16, "{stdout}");

@@ -1,4 +1,5 @@
-//! Operations in a transaction by Corundum itself, as `benches/src/durable/basics.rs` measures ours: whole transactions of a thousand.
+//! Operations in a transaction by Corundum itself, as `benches/src/durable/basics.rs` measures ours: whole transactions
+//! of a thousand.
 //!
 //!     basics FILE    nanoseconds an operation, in the order of `basics.rs`: [..]
 

@@ -1,9 +1,9 @@
-//! What `gossamer-bench array` has its contenders do, the same for all: which elements are touched in which order, what they
-//! must hold at the end, and how a run is told.
+//! The jobs of the contenders of `gossamer-bench array`, the same for all: the elements accessed, their order, their
+//! values at the end, and the report of a run.
 //!
 //! Here: picks, values, expected counts. Not here: how any contender reaches an element.
 //!
-//! Invariant: a contender that reads or leaves anything else than this file says gives no figures.
+//! Invariant: a contender that reads or leaves other values than this file says gives no figures.
 
 use std::fmt;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::split_mix;
 
-/// What is done to the elements.
+/// The operation on the elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Work {
@@ -67,7 +67,7 @@ const ELEMENTS_MAX: usize = 1 << 30;
 /// One run of one contender.
 #[derive(Clone, Copy, Debug, Args, Serialize)]
 pub struct Job {
-    /// What is done.
+    /// The operation.
     #[arg(long)]
     pub work: Work,
     /// Elements of 8 bytes; a power of two.
@@ -85,7 +85,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Is it possible? If not, what is.
+    /// Says why the job is impossible, if it is.
     ///
     /// # Errors
     /// The option that is out of range, with the range.
@@ -147,8 +147,8 @@ impl Job {
         }
     }
 
-    /// What the elements of `range`, all 0 at first, must hold after so many workers: how often each was picked, or, where elements
-    /// are set, its [`value`].
+    /// The values of the elements of `range`, all 0 at first, after so many workers: how often each was picked, or, in
+    /// jobs that set elements, its [`value`].
     pub fn expected(&self, workers: usize, range: Range<usize>) -> Vec<u64> {
         let mut expected = vec![0; range.len()];
         for pick in (0..workers).flat_map(|own| self.picks(own)).map(|pick| pick as usize) {
@@ -162,7 +162,7 @@ impl Job {
     }
 }
 
-/// What element `index` holds where elements are read, and is set to where they are set. Never 0.
+/// The value of element `index` in jobs that read or set elements. Never 0.
 #[inline(always)]
 pub fn value(index: usize) -> u64 {
     split_mix(index as u64) | 1
@@ -173,7 +173,7 @@ pub fn sum_of(range: Range<usize>) -> u64 {
     range.map(value).fold(0, u64::wrapping_add)
 }
 
-/// How many elements differ from what is expected, or are missing or too many.
+/// Number of elements that differ from the expected ones, are missing or are too many.
 pub fn wrong<'a>(expected: &[u64], elements: impl IntoIterator<Item = &'a u64>) -> u64 {
     let mut seen = 0;
     let differ = elements.into_iter().inspect(|_| seen += 1).zip(expected).filter(|(is, wanted)| is != wanted);
@@ -221,7 +221,7 @@ impl Zipf {
     }
 }
 
-/// What came of a run, told as a line of JSON.
+/// Result of a run, as one line of JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Operations of all workers together: elements read, set or incremented.
@@ -252,7 +252,7 @@ impl Outcome {
     /// Reads the line among others that a starter may have written.
     ///
     /// # Errors
-    /// No such line, with what was there.
+    /// There is no such line; the error has the output.
     pub fn read(output: &str) -> Result<Outcome, String> {
         let found = output.lines().find_map(|line| serde_json::from_str(line).ok());
         found.ok_or_else(|| format!("it tells no outcome: {output:?}"))

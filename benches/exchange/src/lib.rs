@@ -1,10 +1,10 @@
-//! The exchange that `gossamer-bench echo` measures (thesis 3.3.1), the same for all contenders: every worker is client and
-//! server, picks its peers at random, keeps a number of requests outstanding, and checks each answer.
+//! The exchange that `gossamer-bench echo` measures (thesis 3.3.1), the same for all contenders: every worker is client
+//! and server, picks its peers at random, keeps a number of requests outstanding, and checks each answer.
 //!
-//! Here: what is sent to whom, what must come back, and the figures of a run; in [`mod@array`], the same of `gossamer-bench array`. Not
-//! here: how anything is sent.
+//! Here: the requests and their destinations, the answers expected, and the figures of a run; in [`mod@array`], the
+//! same of `gossamer-bench array`. Not here: the transport.
 //!
-//! Invariant: a run whose answers or totals are wrong gives no figures.
+//! Invariant: a run with wrong answers or totals gives no figures.
 
 #![forbid(unsafe_code)]
 
@@ -24,7 +24,7 @@ pub const TIMED_EVERY: u64 = 16;
 /// The largest number of requests that a worker keeps outstanding.
 pub const OUTSTANDING_MAX: usize = 4096;
 
-/// What a program of the exchange is to measure: each size with each number of outstanding requests.
+/// The points that an exchange program measures: each size with each number of outstanding requests.
 #[derive(Clone, Debug, Args, Serialize)]
 pub struct Plan {
     /// Bytes of each request and each reply.
@@ -42,7 +42,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Is it possible? If not, what is.
+    /// Says why the plan is impossible, if it is.
     ///
     /// # Errors
     /// The option that is out of range, with the range.
@@ -123,7 +123,7 @@ pub fn is_timed(number: u64) -> bool {
     (number & ((1 << 48) - 1)).is_multiple_of(TIMED_EVERY)
 }
 
-/// What server `server` answers to the request with this number.
+/// The answer of server `server` to the request with this number.
 pub fn answer(number: u64, server: usize) -> u64 {
     number.rotate_left(17) ^ (server as u64 + 1).wrapping_mul(0xa24b_aed4_963e_e407)
 }
@@ -147,12 +147,12 @@ pub fn marked(words: &[u64]) -> Option<u64> {
     }
 }
 
-/// What one worker did in a point, as client and as server.
+/// The work of one worker in a point, as client and as server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// Requests it made that were answered.
     pub requests: u64,
-    /// Answers that were not what they must be.
+    /// Wrong answers.
     pub wrong: u64,
     /// Sum of the numbers it sent.
     pub sent: u64,
@@ -265,14 +265,14 @@ impl fmt::Display for Wrong {
 
 impl std::error::Error for Wrong {}
 
-/// What stands before a point in a program's output.
+/// Prefix of a point's line in a program's output.
 const LINE: &str = "point ";
 
 impl Point {
     /// The figures of a point, from the tallies of all workers together.
     ///
     /// # Errors
-    /// If an answer was wrong, or what was sent is not what was served.
+    /// An answer was wrong, or the requests sent are not the requests served.
     pub fn new(bytes: usize, outstanding: usize, all: &Tally, meter: &Meter) -> Result<Point, Wrong> {
         let is_right = all.wrong == 0 && all.requests > 0 && (all.requests, all.sent) == (all.served, all.received);
         if !is_right {

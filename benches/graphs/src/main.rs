@@ -1,8 +1,9 @@
-//! The contender of `gossamer-bench array` on graphs: `page_rank` and `wcc_baseline` of the registry's crate `graph`, on the threads of
-//! one process, with the edges that the project's own programs generate.
+//! The contender of `gossamer-bench array` on graphs: `page_rank` and `wcc_baseline` of the registry's crate `graph`,
+//! on the threads of one process, with the edges that the project's own programs generate.
 //!
-//! Here: how its results are checked. Its ranks are of single precision, take in what is new within a round, and leave the ranks of pages
-//! without links aside; they are checked against the equation that they solve, not against those of other programs.
+//! Here: how its results are checked. Its ranks are of single precision, use values of the same round, and leave the
+//! ranks of pages without links aside; they are checked against the equation that they solve, not against those of
+//! other programs.
 
 use clap::Parser;
 use csr::prelude::*;
@@ -13,7 +14,7 @@ use graph::Kronecker;
 /// Edges for each vertex.
 const EDGE_FACTOR: u32 = 16;
 const DAMPING: f64 = 0.85;
-/// What single precision may add to the difference.
+/// Most that single precision adds to the difference.
 const TOLERANCE: f64 = 1e-3;
 
 #[derive(Parser)]

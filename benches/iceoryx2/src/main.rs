@@ -1,5 +1,6 @@
-//! Loans of iceoryx2 handed over between two processes, for `gossamer-bench heap`: one writes the first and the last word of a loan and sends it, the other checks
-//! them and answers by a loan of its own. Both poll. Prints the nanoseconds of each time that something goes over.
+//! Loans of iceoryx2 handed over between two processes, for `gossamer-bench heap`: one writes the first and the last
+//! word of a loan and sends it, the other checks them and answers by a loan of its own. Both poll. Prints the
+//! nanoseconds of each time that something goes over.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader};
@@ -11,7 +12,7 @@ use iceoryx2::port::publisher::Publisher;
 use iceoryx2::port::subscriber::Subscriber;
 use iceoryx2::prelude::*;
 
-/// Looks before a core is left to whoever else wants it.
+/// Polls before the thread yields its core.
 const LOOKS: u32 = 1000;
 
 #[derive(Parser)]
@@ -27,7 +28,7 @@ struct Options {
     answers: Option<u32>,
 }
 
-/// What a process has of both ways.
+/// The two directions as one process holds them.
 struct Ports {
     send: Publisher<ipc::Service, [u64], ()>,
     receive: Subscriber<ipc::Service, [u64], ()>,
@@ -46,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             ports.take(turn)?;
             ports.hand_over(turn + 1)?;
         }
-        // Its loans are there until they have been read: whoever started it closes its input then.
+        // Its loans live until they have been read: the process that started it closes its input then.
         std::io::stdin().read_line(&mut String::new())?;
         return Ok(());
     }
@@ -99,7 +100,8 @@ impl Ports {
         let words = loan.payload_mut();
         words[0].write(turn);
         words[self.words - 1].write(turn);
-        // SAFETY: the other words are of shared memory that came from the system, initialised, and all numbers are good.
+        // SAFETY: the other words are of shared memory that came from the system, initialised, and all numbers are
+        // good.
         let loan = unsafe { loan.assume_init() };
         loan.send()?;
         Ok(())

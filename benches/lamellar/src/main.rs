@@ -1,8 +1,8 @@
-//! The contender of `gossamer-bench array` over Lamellar's `AtomicArray`: elements read one by one with `load`, incremented in bulk with
-//! `batch_add`, in blocks over two processes of this host and its shared memory.
+//! The contender of `gossamer-bench array` over Lamellar's `AtomicArray`: elements read one by one with `load`,
+//! incremented in bulk with `batch_add`, in blocks over two processes of this host and its shared memory.
 //!
-//! Started without Lamellar's variables it starts itself as these processes. Here: how an element is reached. Not here: which elements,
-//! and what they must hold (the package `exchange`).
+//! Started without Lamellar's variables it starts itself as these processes. Here: how an element is accessed. Not
+//! here: which elements, and their values (the package `exchange`).
 
 use std::env;
 use std::process::{Child, Command, Stdio, exit, id};
@@ -73,7 +73,7 @@ fn lead(job: &Job) -> Result<()> {
 }
 
 fn take_part(job: &Job) -> Result<()> {
-    // Whoever has enough of a run that hangs ends the process that leads.
+    // A run that hangs is ended by killing the leading process.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let world = LamellarWorldBuilder::new().build();
     let own = world.my_pe();

@@ -1,7 +1,9 @@
-//! The contender of `gossamer-bench array` over the windows of MPI: each of two ranks has half of the elements in its window.
+//! The contender of `gossamer-bench array` over the windows of MPI: each of two ranks has half of the elements in its
+//! window.
 //!
-//! Read one by one with `MPI_Get` and a flush, as `get` has its value when it returns; in chunks of 4 KiB, each into the same buffer;
-//! incremented with `MPI_Accumulate`, flushed now and then. Windows are those of `MPI_Win_allocate`: on one host, shared memory.
+//! Read one by one with `MPI_Get` and a flush, as `get` has its value when it returns; in chunks of 4 KiB, each into
+//! the same buffer; incremented with `MPI_Accumulate`, flushed now and then. Windows are those of `MPI_Win_allocate`:
+//! on one host, shared memory.
 //!
 //! Here: how an element is reached. Not here: which elements, and what they must hold (the package `exchange`).
 
@@ -72,8 +74,8 @@ impl Window {
         let bytes = (elements * size_of::<u64>()) as ffi::MPI_Aint;
         let (mut window, mut base) = (std::mem::MaybeUninit::uninit(), null_mut::<u64>());
         let own = world.rank() as usize;
-        // SAFETY: MPI is initialised; both ranks call this; `base` is where MPI tells the address of `bytes` bytes, aligned for any
-        // element. The lock is of all ranks, shared, and held until the window goes.
+        // SAFETY: MPI is initialised; both ranks call this; `base` is where MPI tells the address of `bytes` bytes,
+        // aligned for any element. The lock is of all ranks, shared, and held until the window goes.
         unsafe {
             let info = ffi::RSMPI_INFO_NULL;
             let told = (&raw mut base).cast::<c_void>();
@@ -91,8 +93,8 @@ impl Window {
 
     /// The rank's own elements.
     fn elements(&self) -> &[u64] {
-        // SAFETY: so many elements, all written in `new`; the other rank changes them only between two calls of `sync`, and this
-        // slice is used outside of these.
+        // SAFETY: so many elements, all written in `new`; the other rank changes them only between two calls of `sync`,
+        // and this slice is used outside of these.
         unsafe { slice::from_raw_parts(self.base, self.elements) }
     }
 
@@ -103,7 +105,7 @@ impl Window {
         }
     }
 
-    /// What either rank has done is seen by both.
+    /// Makes the writes of either rank visible to both.
     fn sync(&self, world: &SimpleCommunicator) {
         // SAFETY: the window is open and locked.
         unsafe {
@@ -119,7 +121,8 @@ impl Window {
     #[inline(always)]
     fn get(&self, rank: usize, at: usize, to: &mut [u64]) {
         let (words, rank, at) = (to.len() as i32, rank as i32, at as ffi::MPI_Aint);
-        // SAFETY: MPI checks the range in the other's window; `to` has room for so many words, and is left alone until the flush.
+        // SAFETY: MPI checks the range in the other's window; `to` has room for so many words, and is left alone until
+        // the flush.
         unsafe {
             let word = ffi::RSMPI_UINT64_T;
             ffi::MPI_Get(to.as_mut_ptr().cast(), words, word, rank, at, words, word, self.window);

@@ -1,3 +1,3 @@
-//! What the programs of this package share: how messages are gathered and sent ([`outbox`]).
+//! Shared by the programs of this package: how messages are gathered and sent ([`outbox`]).
 
 pub mod outbox;

@@ -1,10 +1,11 @@
 //! The exchange of `gossamer-bench echo` over MPI (rsmpi): each rank is client and server.
 //!
-//! Request by request, each request and each reply is a message. Aggregated, a rank gathers what goes to a peer, requests and
-//! replies alike, in a buffer of the size of a slot, and sends it when it is full or when there is nothing else to do, as
-//! the Graph500 reference does. Either way a rank takes what has come between any two requests of its own.
+//! Request by request, each request and each reply is a message. Aggregated, a rank gathers the messages for a peer,
+//! requests and replies alike, in a buffer of the size of a slot, and sends it when it is full or when there is nothing
+//! else to do, as the Graph500 reference does. In both forms a rank receives pending messages between any two requests
+//! of its own.
 //!
-//! Here: how bytes get from rank to rank. Not here: what is exchanged and checked (the package `exchange`).
+//! Here: how bytes get from rank to rank. Not here: the requests and their checks (the package `exchange`).
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -15,7 +16,8 @@ use exchange::{Meter, Peers, Plan, Point, Tally, answer, is_timed, mark, marked,
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::*;
 
-/// Marks of a message's kind, in the low bit of its head; the rest of the head is the number of the request it belongs to.
+/// Marks of a message's kind, in the low bit of its head; the rest of the head is the number of the request it belongs
+/// to.
 const REQUEST: u64 = 0;
 const REPLY: u64 = 1;
 
@@ -118,7 +120,7 @@ impl<'a> Rank<'a> {
         (self.tally, std::mem::take(&mut self.meter))
     }
 
-    /// Takes what has come; with nothing there, sends what was gathered.
+    /// Takes the messages that have arrived; with none there, sends the gathered ones.
     fn serve(&mut self) {
         if !self.take() {
             self.outbox.flush(self.world);

@@ -1,7 +1,7 @@
-//! What a rank sends: one open buffer for each peer, and buffers that MPI still reads.
+//! Outgoing messages of a rank: one open buffer for each peer, and buffers that MPI still reads.
 //!
-//! Sends are non-blocking, so two ranks that send to each other never wait for each other. A buffer is used again when MPI
-//! has done with it.
+//! Sends are non-blocking, so two ranks that send to each other never wait for each other. A buffer is used again when
+//! MPI has done with it.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use mpi::traits::*;
 /// Sends that may be under way before the oldest is waited for.
 const UNDER_WAY_MAX: usize = 8192;
 
-/// What a rank has to send, and what is on its way.
+/// The open buffers of a rank and its sends under way.
 pub struct Outbox {
     open: Vec<Vec<u64>>,
     under_way: VecDeque<(ffi::MPI_Request, Vec<u64>)>,
@@ -56,7 +56,7 @@ impl Outbox {
         }
     }
 
-    /// Sends what was gathered.
+    /// Sends the gathered messages.
     pub fn flush(&mut self, world: &SimpleCommunicator) {
         for peer in 0..self.open.len() {
             if !self.open[peer].is_empty() {

@@ -1,8 +1,9 @@
 //! The search of `gossamer-bench sssp` over MPI (rsmpi): each rank has a shard.
 //!
-//! Graph and algorithm are those of the package `graph`, the same as in the example `sssp`: delta-stepping with delayed edges and no
-//! useless message. Relaxations for another rank are gathered in buffers ([`Outbox`]), as the Graph500 reference does; a
-//! rank takes what has come between any two pieces of its own work; ranks agree by one collective operation.
+//! Graph and algorithm are those of the package `graph`, the same as in the example `sssp`: delta-stepping with delayed
+//! edges and no useless message. Relaxations for another rank are gathered in buffers ([`Outbox`]), as the Graph500
+//! reference does; a rank receives pending messages between any two pieces of its own work; ranks agree by one
+//! collective operation.
 //!
 //! Here: how bytes get from rank to rank. Not here: the search.
 
@@ -187,7 +188,7 @@ fn sum_sizes(world: &SimpleCommunicator, size: Size) -> Size {
     Size { connected: sums[0], edges: sums[1], heaviest }
 }
 
-/// All other ranks learn from `owner` what they have to know of its vertices.
+/// Tells all other ranks the state of `owner`'s vertices.
 fn learn(world: &SimpleCommunicator, shard: &mut Shard, owner: usize) {
     if world.rank() as usize != owner {
         let process = world.process_at_rank(owner as i32);

@@ -1,5 +1,6 @@
-//! The query of the example `dataframe` by polars, for `gossamer-bench heap`: the same table, filtered, grouped by key, and joined with labels and grouped by them. Both
-//! results are of one call, which shares what they have in common. Only that call is timed. Prints one JSON object, as the example does.
+//! The query of the example `dataframe` by polars, for `gossamer-bench heap`: the same table, filtered, grouped by key,
+//! and joined with labels and grouped by them. Both results are of one call, which shares their common parts. Only that
+//! call is timed. Prints one JSON object, as the example does.
 
 #[path = "../../../examples/src/dataframe/digest.rs"]
 mod digest;
@@ -21,7 +22,7 @@ use generated::{Generated, NO_LABEL};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What polars has read its threads from once it has begun.
+/// Environment variable from which polars reads its number of threads at its start.
 const THREADS: &str = "POLARS_MAX_THREADS";
 /// Groups that are told one by one.
 const TOP: usize = 5;
@@ -54,7 +55,7 @@ enum Through {
     Stream,
 }
 
-/// What is said about each group.
+/// The answer for one group.
 type Group = (u32, u64, f64, f64, f64);
 
 fn main() -> Result<(), Box<dyn Error>> {

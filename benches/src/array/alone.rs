@@ -1,4 +1,4 @@
-//! The contenders of `array` that need no rack: a plain `Vec`, a copy of memory, and chunks whose references are counted.
+//! The contenders of `array` that need no rack: a plain `Vec`, a copy of memory, and chunks with counted references.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::Barrier;
@@ -66,8 +66,9 @@ fn copy(job: &Job) -> Result<Outcome> {
     Ok(Outcome::new(to.len() as u64, start, end))
 }
 
-/// What DArray's figure 4 does on each access: a reference to the chunk is counted, the delay flag looked at, the element accessed,
-/// and the reference given back. Two atomic read-modify-writes, where several threads may use a machine's right to a chunk.
+/// The work of DArray's figure 4 on each access: a reference to the chunk is counted, the delay flag read, the element
+/// accessed, and the reference given back. Two atomic read-modify-writes, where several threads may use a machine's
+/// right to a chunk.
 struct Counted {
     len: usize,
     chunks: Vec<Chunk>,
@@ -94,7 +95,7 @@ impl Counted {
     fn access<R>(&self, index: usize, access: impl Fn(&AtomicU64) -> R) -> R {
         let chunk = &self.chunks[index / CHUNK];
         loop {
-            // Before the flag is looked at, in the order in which who recalls sees both.
+            // Read before the flag, in the order in which a recaller sees both.
             chunk.references.fetch_add(1, Ordering::SeqCst);
             if !chunk.delay.load(Ordering::SeqCst) {
                 break;

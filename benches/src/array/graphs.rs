@@ -1,5 +1,5 @@
-//! The examples `pagerank` and `components` as contenders of `array`: each run compared with one thread, after the clock, and told as an
-//! outcome.
+//! The examples `pagerank` and `components` as contenders of `array`: each run compared with one thread, after the
+//! clock, and told as an outcome.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

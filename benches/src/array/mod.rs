@@ -1,9 +1,11 @@
-//! `array`: the array over the rack beside a `Vec`, counted references, delegation by hand, locks, MPI windows, OpenSHMEM and Lamellar
-//! (DArray 5 and 6); and programs on graphs over arrays beside those of the registry's crate `graph`.
+//! `array`: the array over the rack beside a `Vec`, counted references, delegation by hand, locks, MPI windows,
+//! OpenSHMEM and Lamellar (DArray 5 and 6); and programs on graphs over arrays beside those of the registry's crate
+//! `graph`.
 //!
-//! Each contender is a program of its own that does one job, verifies what came of it, and tells how long it took; runs are
-//! interleaved, in an order shuffled anew every round. works.rs says who takes part in what, programs.rs how each is started,
-//! run.rs and graphs.rs are the programs of the project's own contenders. What elements hold and which are picked is in the package `exchange`.
+//! Each contender is a program of its own that does one job, verifies the result, and reports its time; runs are
+//! interleaved, in an order shuffled anew every round. works.rs has the contenders of each work, programs.rs how each
+//! is started, run.rs and graphs.rs are the programs of the project's own contenders. The picks and values of elements
+//! are in the package `exchange`.
 
 mod alone;
 mod graphs;
@@ -43,13 +45,13 @@ pub struct ArrayBench {
     /// Only these contenders, by name.
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
-    /// What carries the requests of the project's own contenders between processes: shm, tcp or auto.
+    /// The fabric between the processes of the project's own contenders: shm, tcp or auto.
     #[arg(long, default_value = "auto")]
     pub fabric: String,
     /// Seed of the picks and of the order of contenders.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// What all measuring commands share.
+    /// Options of all measuring commands.
     #[command(flatten)]
     #[serde(flatten)]
     pub comparison: Comparison,
@@ -64,7 +66,7 @@ pub struct ArrayBench {
 pub struct Series {
     /// In which table of the document it stands.
     pub table: String,
-    /// What it is compared in: the work, and of `dense` the density.
+    /// The group in which it is compared: the work, and the density for `dense`.
     pub group: String,
     /// The work.
     pub work: Work,
@@ -80,7 +82,7 @@ pub struct Series {
     pub samples: Vec<Outcome>,
 }
 
-/// What the file of results holds.
+/// Contents of the file of results.
 #[derive(Serialize)]
 struct Measured<'a> {
     series: &'a [Series],
@@ -94,8 +96,8 @@ struct Measured<'a> {
 /// Measures, prints and writes.
 ///
 /// # Errors
-/// Options out of range; a contender that fails or answers wrongly; a file that cannot be written; with `--strict`, a target
-/// that is missed or was not measured.
+/// Options out of range; a contender that fails or answers wrongly; a file that cannot be written; with `--strict`, a
+/// target that is missed or was not measured.
 pub fn command(mut options: ArrayBench) -> Result<()> {
     options.comparison.prepare()?;
     let (known, unknown) = (contenders(), options.only.iter().find(|name| !contenders().contains(&name.as_str())));

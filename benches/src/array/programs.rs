@@ -1,4 +1,5 @@
-//! The contenders of `array` as programs: how each is made and started. What cannot be had here is skipped, with the reason.
+//! The contenders of `array` as programs: how each is made and started. A contender that cannot be had is skipped, with
+//! the reason.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

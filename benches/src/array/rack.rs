@@ -1,7 +1,8 @@
-//! What the project's own contenders do, on the workers of a rack: the array in all its ways, and shards by `apply_then`.
+//! The jobs of the project's own contenders on the workers of a rack: the array by all its calls, and shards by
+//! `apply_then`.
 //!
-//! A run ends when all its operations can be seen by everyone: merged at home, or acknowledged. Each worker then looks at the
-//! elements it owns, after the clock.
+//! A run ends when all its operations can be seen by everyone: merged at home, or acknowledged. Each worker then looks
+//! at the elements it owns, after the clock.
 
 use std::array;
 use std::cell::Cell;
@@ -100,7 +101,7 @@ fn on_array(
         let start_ns = now_ns();
         act(&array, picks);
         barrier.wait();
-        // Whoever looks has everything merged.
+        // A reader has everything merged.
         let ranges = array.owned(places[own]);
         ranges.for_each(|range| _ = std::hint::black_box(sum_of_views(&array, range)));
         let end_ns = now_ns();
@@ -123,7 +124,7 @@ pub struct Part {
     pub start_ns: u64,
     /// When its last one could be seen by everyone.
     pub end_ns: u64,
-    /// Elements, or answers, that were not what they must be.
+    /// Wrong elements or answers.
     pub wrong: u64,
 }
 
@@ -157,7 +158,7 @@ where
     Ok(Outcome::new(ops, start, end))
 }
 
-/// A `Vec` at each place, whose elements are incremented by `apply_then`.
+/// A `Vec` at each place; `apply_then` increments its elements.
 fn increment_shards(job: Job) -> Result<Outcome> {
     let places: Vec<Place> = gossamer::rack().places().collect();
     ensure!(places.len().is_power_of_two(), "{} workers do not share the elements evenly", places.len());

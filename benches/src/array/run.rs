@@ -1,7 +1,7 @@
 //! One run of one of the project's own contenders: `gossamer-bench array-run`, alone or as the machines of a rack.
 //!
-//! Here: its options, and how it starts itself as several processes, with the library that is under `gossamer-launch`. Not here:
-//! what contenders do (rack.rs, alone.rs).
+//! Here: its options, and how it starts itself as several processes, with the library that is under `gossamer-launch`.
+//! Not here: the work of the contenders (rack.rs, alone.rs).
 
 use std::env;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use gossamer_daemon::supervisor::Policy;
 
 use super::{alone, rack};
 
-/// By what the elements are reached.
+/// The means by which elements are accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Contender {
     /// The array: `get`, `set`, `apply`.
@@ -32,14 +32,14 @@ pub enum Contender {
     Vec,
     /// A copy of memory.
     Memcpy,
-    /// Chunks whose references are counted.
+    /// Chunks with counted references.
     Counted,
 }
 
 /// Options of `array-run`.
 #[derive(Clone, Debug, Args)]
 pub struct ArrayRun {
-    /// By what the elements are reached.
+    /// The means by which elements are accessed.
     #[arg(long)]
     contender: Contender,
     /// Processes.
@@ -48,7 +48,7 @@ pub struct ArrayRun {
     /// Workers in all processes together.
     #[arg(long, default_value_t = 1)]
     workers: u32,
-    /// What carries the requests between processes: shm, tcp or auto.
+    /// The fabric between the processes: shm, tcp or auto.
     #[arg(long, default_value = "auto")]
     fabric: FabricChoice,
     #[command(flatten)]

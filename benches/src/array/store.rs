@@ -1,7 +1,8 @@
-//! A key-value store with values of 100 bytes: that on two arrays (the example `array-kv`) beside a map at each place, by `apply_then`.
+//! A key-value store with values of 100 bytes: that on two arrays (the example `array-kv`) beside a map at each place,
+//! by `apply_then`.
 //!
-//! A value tells its key and which put it is of, at both ends, so that one that is torn or of another key is seen by each get. When
-//! the clock has stopped, each key has the last put of one of its writers, whole.
+//! A value tells its key and which put it is of, at both ends, so that one that is torn or of another key is seen by
+//! each get. When the clock has stopped, each key has the last put of one of its writers, whole.
 
 use std::array;
 use std::collections::HashMap;
@@ -36,7 +37,7 @@ type Map = HashMap<u64, Value, FixedState>;
 /// Runs the job, on machine 0.
 ///
 /// # Errors
-/// No memory; values that are not what they must be.
+/// Out of memory; wrong values.
 pub fn measure(contender: Contender, job: Job) -> Result<Outcome> {
     match contender {
         Contender::Array => on_arrays(job),
@@ -48,7 +49,8 @@ pub fn measure(contender: Contender, job: Job) -> Result<Outcome> {
 /// The put of a key that fills the store.
 const FIRST: u64 = 1;
 
-/// The put that operation `number` of a worker is, if it is one. Operations are dealt to fibers in turn, each a writer of its own.
+/// The put that operation `number` of a worker is, if it is one. Operations are dealt to fibers in turn, each a writer
+/// of its own.
 fn put(job: &Job, own: usize, number: usize) -> Option<u64> {
     let is_put = job.work == Work::Puts && number % PUT_EVERY == PUT_EVERY - 1;
     is_put.then(|| ((own + 1) as u64) << 40 | (number + 2) as u64)

@@ -1,7 +1,7 @@
-//! What `array` measures: which contenders take part in which work, at which size, and the targets.
+//! The works of `array`: the contenders of each, its size, and the targets.
 //!
-//! Not here: how a contender is started (programs.rs), what it does (rack.rs, alone.rs, store.rs, graphs.rs, benches/mpi, benches/shmem,
-//! benches/lamellar, benches/graphs).
+//! Not here: how a contender is started (programs.rs), its work (rack.rs, alone.rs, store.rs, graphs.rs, benches/mpi,
+//! benches/shmem, benches/lamellar, benches/graphs).
 
 use exchange::array::{Job, Work};
 
@@ -11,15 +11,15 @@ use crate::verdict::{Verdict, ratio, verdict_at_least};
 /// One contender in one work.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// What it is compared in.
+    /// The group in which it is compared.
     pub group: String,
-    /// Who takes part.
+    /// The contender.
     pub contender: &'static str,
-    /// What it does.
+    /// The work.
     pub job: Job,
 }
 
-/// A work: its size, and who takes part with how many operations of each worker. Some are so slow that they do fewer.
+/// A work: its size, its contenders, and the operations of each worker. Slow contenders do fewer.
 struct Row {
     work: Work,
     what: &'static str,
@@ -90,7 +90,8 @@ const ROWS: [Row; 10] = [
     },
     Row {
         work: Work::Ranks,
-        what: "PageRank of a Kronecker graph, scale 20: edges times rounds; two processes, one of two workers, of one; `graph`: two threads",
+        what: "PageRank of a Kronecker graph, scale 20: edges times rounds; two processes, one of two workers, of one; \
+               `graph`: two threads",
         elements: 1 << 20,
         contenders: GRAPHS,
     },
@@ -132,7 +133,7 @@ pub fn table(work: Work) -> &'static str {
     }
 }
 
-/// What is done in a group.
+/// Description of a group.
 pub fn what(work: Work) -> &'static str {
     ROWS.iter().find(|row| row.work == work).map_or(DENSE.what, |row| row.what)
 }
@@ -200,7 +201,7 @@ pub fn verdicts(series: &[Series]) -> Vec<Verdict> {
         over("gets", "array", "apply_then", 2.0),
         over("puts", "array", "apply_then", 1.0),
     ];
-    // Who was not measured might have been the best.
+    // A contender that was not measured might have been the best.
     let others = ["array", "apply_then", "mpi", "lamellar"].map(|contender| rate(series, "uniform", contender));
     let best = others.into_iter().try_fold(0f64, |best, rate| Some(best.max(rate?)));
     let reached = ratio(rate(series, "uniform", "array-bulk"), best);
@@ -208,8 +209,8 @@ pub fn verdicts(series: &[Series]) -> Vec<Verdict> {
     verdicts
 }
 
-/// Increments of a chunk at which combining and delegating are as fast: between two measured densities, where the logarithm of their
-/// ratio passes through 0. `None` if one of them is the faster everywhere.
+/// Increments of a chunk at which combining and delegating are as fast: between two measured densities, where the
+/// logarithm of their ratio passes through 0. `None` if one of them is the faster everywhere.
 pub fn crossing(series: &[Series]) -> Option<f64> {
     let at = |density: &usize| {
         let group = format!("{}-{density}", Work::Dense);

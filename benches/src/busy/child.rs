@@ -1,6 +1,6 @@
-//! One run in a process of its own: what it keeps about the machine is found out under the condition, and it can be put into
-//! a cgroup before it starts. The measuring process writes a [`Task`] to the child's standard input and reads what came of
-//! it from its standard output, both as JSON.
+//! One run in a process of its own: its knowledge of the machine is gathered under the condition, and it can be put
+//! into a cgroup before it starts. The measuring process writes a [`Task`] to the child's standard input and reads the
+//! result from its standard output, both as JSON.
 
 use std::{
     env, fs,
@@ -29,20 +29,20 @@ const LONGEST_BEYOND: Duration = Duration::from_secs(100);
 /// Round trips from which the time of a line transfer is taken.
 const TRANSFERS: u64 = 4000;
 
-/// What a child is to do.
+/// Task of a child.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Task {
     /// Measures one contender.
     Run(Spec),
-    /// Measures what a pool with nothing to do uses.
+    /// Measures the processor time of an idle pool.
     Idle {
         /// For how long, in milliseconds.
         millis: u64,
     },
 }
 
-/// What a child reads.
+/// Input of a child.
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
     /// The process that wants it.
@@ -60,7 +60,8 @@ pub fn measure(prepared: &Prepared, spec: Spec) -> Result<Sample> {
     })
 }
 
-/// The share of one core that a pool as wide as the machine uses with nothing to do; `None` where the kernel does not say.
+/// The share of one core that a pool as wide as the machine uses with nothing to do; `None` where the kernel does not
+/// say.
 ///
 /// # Errors
 /// As [`measure`].
@@ -152,7 +153,7 @@ fn tick_ms() -> f64 {
 }
 
 fn idle(lasts: Duration) -> Result<Option<f64>> {
-    /// Whoever has just worked may poll for a moment.
+    /// A worker that has just worked polls for a moment.
     const SETTLING: Duration = Duration::from_millis(200);
     let cores = machine::cores().len();
     let pool = pool::pool(&Workload::of(cores, cores, Picks::new(Dist::Uniform, 1, 1, 1)), 0);

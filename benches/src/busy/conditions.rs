@@ -1,4 +1,4 @@
-//! The conditions: how many workers, pinned or not, and who takes cores from them.
+//! The conditions: how many workers, pinned or not, and which strangers take cores from them.
 //!
 //! Not here: the threads that take cores (strangers.rs), the quota (quota.rs).
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{quota::Quota, strangers};
 use crate::machine;
 
-/// What a machine is like for the workers.
+/// A condition under which the workers run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Condition {
@@ -38,7 +38,8 @@ pub enum Condition {
     Noise,
     /// All clients rest for 1 ms, then work for 1 ms, and so on
     Bursts,
-    /// A thread of real-time priority (SCHED_FIFO) takes each core in turn for 4 ms, one every 100 ms (needs CAP_SYS_NICE)
+    /// A thread of real-time priority (SCHED_FIFO) takes each core in turn for 4 ms, one every 100 ms (needs
+    /// CAP_SYS_NICE)
     RealTime,
     /// Plain threads, as many as cores, ask a pool as wide as the machine
     StdThreads,
@@ -103,7 +104,7 @@ impl Condition {
     }
 }
 
-/// A condition that can be had, with what it needs.
+/// A condition that is available, with its means.
 #[derive(Debug)]
 pub struct Prepared {
     /// Which it is.

@@ -1,7 +1,8 @@
-//! `busy`: delegation where not every worker has a core to itself. Each workload under each condition, the default way of
-//! waiting beside fixed spins, locks and channels; throughput by time, latencies of a closed loop, counters of the workers.
+//! `busy`: delegation where not every worker has a core to itself. Each workload under each condition, the default way
+//! of waiting beside fixed spins, locks and channels; throughput by time, latencies of a closed loop, counters of the
+//! workers.
 //!
-//! conditions.rs says what conditions there are, strangers.rs and quota.rs bring them about, points.rs has workloads and
+//! conditions.rs has the conditions, strangers.rs and quota.rs bring them about, points.rs has workloads and
 //! contenders, child.rs makes one run in a process of its own, targets.rs holds the targets.
 
 pub mod child;
@@ -47,7 +48,7 @@ pub struct Busy {
     /// Only these contenders.
     #[arg(long, value_enum, value_delimiter = ',')]
     pub contenders: Vec<Who>,
-    /// What all measuring commands share.
+    /// Options of all measuring commands.
     #[command(flatten)]
     #[serde(flatten)]
     pub comparison: Comparison,
@@ -66,7 +67,7 @@ pub struct Busy {
     pub strict: Strict,
 }
 
-/// How long a pool is idle, for what it uses meanwhile.
+/// Seconds for which the processor time of an idle pool is measured.
 const IDLE_MS: u64 = 1000;
 
 impl Busy {
@@ -90,7 +91,7 @@ impl Busy {
     }
 }
 
-/// What a file of results holds.
+/// Contents of a file of results.
 #[derive(Debug, Serialize)]
 struct Measured<'a> {
     series: &'a [Series],
@@ -111,7 +112,7 @@ struct Point {
 /// Measures, prints and writes.
 ///
 /// # Errors
-/// Options out of range; a run whose answers are wrong; a file that cannot be written; with `--strict`, a target that is
+/// Options out of range; a run with wrong answers; a file that cannot be written; with `--strict`, a target that is
 /// missed or was not measured.
 pub fn command(options: Busy) -> Result<()> {
     let options = options.prepare()?;
@@ -153,10 +154,11 @@ fn plan(options: &Busy, conditions: &[Prepared]) -> (Vec<Point>, Vec<Series>) {
     (points, series)
 }
 
-/// All rounds; returns what an idle pool used in each, where the quiet machine is among the conditions.
+/// Runs all rounds; returns the processor time of an idle pool in each, where the quiet machine is among the
+/// conditions.
 ///
-/// In a round the points are in an order shuffled anew, and the contenders of a point run one after the other, shuffled as
-/// well: those that are compared most closely are closest in time.
+/// In a round the points are in an order shuffled anew, and the contenders of a point run one after the other, shuffled
+/// as well: those that are compared most closely are closest in time.
 fn measure(options: &Busy, conditions: &[Prepared], points: &[Point], series: &mut [Series]) -> Result<Vec<f64>> {
     let progress = Progress::new("busy");
     let (mut idle, mut last_idle) = (Vec::new(), 0);

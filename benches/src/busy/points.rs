@@ -1,4 +1,4 @@
-//! What is measured: the workloads, the contenders, and which contender runs which workload.
+//! Workloads and contenders, and which contender runs which workload.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::{
     watch::Split,
 };
 
-/// What clients do.
+/// Work of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 pub enum Work {
     /// `apply` on 1,024 counters, one fiber a worker; latencies are taken
@@ -63,13 +63,13 @@ pub enum Work {
     Shards16,
 }
 
-/// Who is measured.
+/// The contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Who {
     /// Delegation with the default way of waiting
     Default,
-    /// Delegation whose workers poll for no time before they sleep
+    /// Delegation with workers that sleep without polling first
     #[value(name = "spin-0")]
     #[serde(rename = "spin-0")]
     Spin0,
@@ -110,7 +110,7 @@ pub fn name_of(value: impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-/// What a value stands for.
+/// Kind of a value.
 pub fn text_of(value: impl ValueEnum) -> String {
     let help = value.to_possible_value().and_then(|value| value.get_help().map(ToString::to_string));
     help.unwrap_or_default()
@@ -176,9 +176,9 @@ impl Work {
 pub struct Spec {
     /// Under which condition.
     pub condition: Condition,
-    /// What clients do.
+    /// Work of the clients.
     pub work: Work,
-    /// Who is measured.
+    /// The contender.
     pub who: Who,
     /// How long, in milliseconds.
     pub millis: u64,

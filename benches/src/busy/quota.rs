@@ -92,7 +92,7 @@ impl Drop for Quota {
     }
 }
 
-/// Removes what a program that was killed has left; a cgroup in use stays.
+/// Removes the cgroups of programs that were killed; a cgroup in use stays.
 fn remove_stale(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(NAME) {

@@ -1,4 +1,4 @@
-//! Samples of `busy`, and what they come down to.
+//! Samples of `busy` and their medians.
 
 use std::collections::BTreeMap;
 
@@ -30,10 +30,10 @@ pub struct Quantiles {
     pub max_ns: f64,
 }
 
-/// Latencies by whose core was taken; `None` where there was no such request.
+/// Latencies by the owner of the core that was taken; `None` where there was no such request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Split {
-    /// Nobody's who took part, or it is not known whose.
+    /// The core of neither client nor trustee, or of an unknown thread.
     pub others: Option<Quantiles>,
     /// The trustee's.
     pub to_taken: Option<Quantiles>,
@@ -133,9 +133,9 @@ impl Quantiles {
 pub struct Series {
     /// Under which condition.
     pub condition: Condition,
-    /// What clients did.
+    /// Work of the clients.
     pub work: Work,
-    /// Who was measured.
+    /// The contender.
     pub contender: Who,
     /// Workers, or threads that contend; plain threads beside a pool.
     pub threads: usize,
@@ -147,7 +147,7 @@ pub struct Series {
     pub max_mops: f64,
     /// Medians of the samples' latencies, where they were taken.
     pub latency: Option<Split>,
-    /// Medians of what the workers counted, a second.
+    /// Medians of the workers' counters, a second.
     pub stats_per_second: BTreeMap<String, f64>,
     /// All samples in the order of their rounds.
     pub samples: Vec<Sample>,

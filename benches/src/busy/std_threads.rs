@@ -1,5 +1,5 @@
-//! Plain threads as clients: of trustees in a pool as wide as the machine, or of servers behind `std::sync::mpsc`. Each asks
-//! all objects in turn and waits for each answer.
+//! Plain threads as clients: of trustees in a pool as wide as the machine, or of servers behind `std::sync::mpsc`. Each
+//! asks all objects in turn and waits for each answer.
 
 use std::{
     sync::{Barrier, mpsc},
@@ -122,7 +122,7 @@ fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
 fn serve(objects: usize, requests: &mpsc::Receiver<Request>, replies: &[mpsc::Sender<u64>]) -> Vec<u64> {
     let mut counters = vec![0; objects];
     for Request { client, object } in requests {
-        // A client that panicked drops its receiver; its panic is what the run reports.
+        // A client that panicked drops its receiver; the run reports its panic.
         let _ = replies[client].send(increment::<false>(&mut counters[object]));
     }
     counters

@@ -1,6 +1,6 @@
-//! The threads that take cores from the workers: hog, noise, real-time thread. They are threads of the measured process, with
-//! the same nice value in the same cgroup, so the scheduler treats them as it does those of another program; and they end
-//! with the process, however it ends.
+//! The threads that take cores from the workers: hog, noise, real-time thread. They are threads of the measured
+//! process, with the same nice value in the same cgroup, so the scheduler treats them as it does those of another
+//! program; and they end with the process, however it ends.
 
 use std::{
     hint::spin_loop,
@@ -166,8 +166,8 @@ fn take_turns(stop: &AtomicBool, turns: &Turns, cores: &[CoreId]) {
     }
 }
 
-/// How long a thread waits for its core while another one, just as important, spins there: the median of what two
-/// such threads saw in a tenth of a second on the last core.
+/// The time for which a thread waits for its core while another one of the same priority spins there: the median of two
+/// such threads in a tenth of a second on the last core.
 pub fn time_slice() -> Duration {
     const LASTS: Duration = Duration::from_millis(100);
     const SHORTEST: Duration = Duration::from_micros(100);

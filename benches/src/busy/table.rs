@@ -1,4 +1,5 @@
-//! The tables of `busy`: a condition each, a row a workload, a column a contender; then latencies and counters of the default.
+//! The tables of `busy`: a condition each, a row a workload, a column a contender; then latencies and counters of the
+//! default.
 
 use clap::ValueEnum;
 

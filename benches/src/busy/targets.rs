@@ -11,7 +11,7 @@ use super::{
 };
 use crate::verdict::{Verdict, verdict_at_least, verdict_at_most};
 
-/// What the verdicts are made of.
+/// Figures that the verdicts are made of.
 #[derive(Debug)]
 pub struct Evidence<'a> {
     /// All that ran.
@@ -148,7 +148,7 @@ impl Evidence<'_> {
         ]
     }
 
-    /// Where workers float nobody knows who shares the hog's core: the bound for those who do is that of all.
+    /// Where workers float the hog's core is shared with an unknown worker: the bound for that worker applies to all.
     fn beside_hog(&self, condition: Condition) -> Vec<Verdict> {
         let name = name_of(condition);
         let split = self.latency(condition);

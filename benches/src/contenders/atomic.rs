@@ -1,4 +1,4 @@
-//! One relaxed `fetch_add`: what hardware offers where the critical section is a single addition.
+//! One relaxed `fetch_add`, the best that hardware offers where the critical section is a single addition.
 
 use std::{
     hint::spin_loop,

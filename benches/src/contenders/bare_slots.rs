@@ -266,7 +266,7 @@ impl BareSlots {
     }
 }
 
-/// Zeros whose pages are there already: `vec![0; n]` would fault them in while the clock runs.
+/// Zeros on pages that are already mapped: `vec![0; n]` would fault them in while the clock runs.
 fn touched(counters: usize) -> Vec<u64> {
     (0..counters).map(|_| black_box(0)).collect()
 }
@@ -283,7 +283,7 @@ impl Route {
     }
 }
 
-/// What one thread holds: its counters as a trustee, its ends of the pairs, its sum as a client.
+/// State of one thread: its counters as a trustee, its ends of the pairs, its sum as a client.
 struct Node<'a> {
     trustee: Option<usize>,
     counters: Vec<u64>,

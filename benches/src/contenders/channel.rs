@@ -130,7 +130,7 @@ fn serve(workload: &Workload, requests: &Receiver<Request>, replies: &[Sender<u6
     for Request { client, object } in requests {
         let counter = &mut counters[object as usize / workload.dedicated];
         let before = if workload.pause { increment::<true>(counter) } else { increment::<false>(counter) };
-        // A client that panicked drops its receiver; its panic is what the run reports.
+        // A client that panicked drops its receiver; the run reports its panic.
         let _ = replies[client].send(before);
     }
     counters.into_iter().collect()

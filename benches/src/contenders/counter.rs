@@ -25,7 +25,7 @@ pub trait Counter: Send + Sync + Sized + 'static {
     const NAME: &'static str;
     /// Its contender's kind.
     const KIND: Kind;
-    /// What each thread keeps for itself (the queue node of an MCS lock).
+    /// State that each thread keeps for itself (the queue node of an MCS lock).
     type Local: Default;
 
     /// A counter at zero.

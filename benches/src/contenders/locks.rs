@@ -1,12 +1,12 @@
-//! Counters under a lock each: std's and parking_lot's mutex, and the two locks of the thesis (2.6.1), a spinlock and an MCS queue
-//! lock.
+//! Counters under a lock each: std's and parking_lot's mutex, and the two locks of the thesis (2.6.1), a spinlock and
+//! an MCS queue lock.
 
 use synctools::mcs::{MCSLock, MCSNode};
 
 use super::counter::{Counter, increment};
 use crate::contender::Kind;
 
-/// A counter under a mutex; `$checked` is what follows a call that may find the mutex poisoned.
+/// A counter under a mutex; `$checked` follows a call that may find the mutex poisoned.
 macro_rules! mutex_counter {
     ($counter:ident, $name:literal, $mutex:ty $(, $($checked:tt)+)?) => {
         #[doc = concat!("A counter under `", stringify!($mutex), "`.")]

@@ -1,4 +1,4 @@
-//! Bare cache-line transfers between two threads: what any request and its reply must cost.
+//! Bare cache-line transfers between two threads: the least that a request and its reply can cost.
 //!
 //! The client writes n into a line; the server sees it, increments its counter and writes n and the
 //! value into another line; the client sees that. One operation is one such round trip: two

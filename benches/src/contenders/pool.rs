@@ -1,4 +1,4 @@
-//! What every contender on `trust` needs: a pool of pinned workers, counters entrusted to them, and
+//! Shared by the contenders on `trust`: a pool of pinned workers, counters entrusted to them, and
 //! clients that start together.
 
 use std::{
@@ -11,7 +11,7 @@ use trust::{Threadpool, Trust};
 
 use crate::contender::{ClientRun, Run, Stats, Tally, Workload, fold};
 
-/// Who serves.
+/// The workers that serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Every worker is client and trustee.
@@ -34,7 +34,7 @@ pub struct Stage {
     trusts: Arc<[Trust<u64>]>,
     clients: usize,
     pool: Threadpool,
-    /// What the workers had counted when all was ready.
+    /// The workers' counters when all was ready.
     before: Stats,
 }
 
@@ -51,7 +51,7 @@ pub fn pool(workload: &Workload, dedicated: usize) -> Threadpool {
     builder.build()
 }
 
-/// What the workers have counted since their start, together.
+/// Sum of the workers' counters since their start.
 pub fn stats(pool: &Threadpool) -> Stats {
     let mut sums = Stats::new();
     for (name, value) in pool.trustees().iter().filter_map(|&worker| trust::stats(worker)).flat_map(|one| one.iter()) {
@@ -60,7 +60,7 @@ pub fn stats(pool: &Threadpool) -> Stats {
     sums
 }
 
-/// What the workers have counted since `before`, together.
+/// Sum of the workers' counters since `before`.
 pub fn stats_since(pool: &Threadpool, before: &Stats) -> Stats {
     stats(pool).into_iter().map(|(name, value)| (name, value - before.get(name).copied().unwrap_or(0))).collect()
 }
@@ -81,7 +81,8 @@ impl Stage {
             (0..workload.objects).map(|object| trustees[object % trustees.len()].entrust(0)).collect();
         let trustees = trustees.len();
         let mut stage = Self { trusts, clients: Self::clients(workload, mode), pool, before: Stats::new() };
-        // Entrusting never waits. Requests of one thread to one trustee run in order: once these have, all counters are there.
+        // Entrusting never waits. Requests of one thread to one trustee run in order: once these have, all counters are
+        // there.
         for trust in stage.trusts.iter().take(trustees) {
             trust.apply(|_| ());
         }
@@ -125,7 +126,7 @@ impl Stage {
         handles.into_iter().map(|handle| handle.join().unwrap_or_else(|panic| panic::resume_unwind(panic))).collect()
     }
 
-    /// Puts the clients of a run together with what the workers counted and how the counters stand.
+    /// Combines the clients of a run with the workers' counters and the entrusted counters.
     pub fn fold(&self, clients: &[ClientRun]) -> Run {
         let stats = stats_since(&self.pool, &self.before);
         Run { stats, ..fold(clients, self.tally()) }
@@ -160,7 +161,7 @@ thread_local! {
     static RETURNED: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// What the `then` closures on this thread have received: how many values, and their sum.
+/// Values that the `then` closures on this thread have received: their number and sum.
 ///
 /// A thread-local, so that the closures capture nothing; they run on the client's thread.
 #[derive(Debug)]
@@ -173,7 +174,7 @@ impl Returned {
         Self(())
     }
 
-    /// Adds a value: what `then` calls.
+    /// Adds a value; called by `then`.
     #[inline(always)]
     pub fn add(value: u64) {
         let (count, sum) = RETURNED.get();

@@ -1,5 +1,5 @@
-//! The least that any of this can cost: a loop of `pwrite` and `fdatasync` of as many bytes as a group of the durable trust has, into
-//! a file whose blocks are there.
+//! The least that any of this can cost: a loop of `pwrite` and `fdatasync` of as many bytes as a group of the durable
+//! trust has, into a file with allocated blocks.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -17,7 +17,7 @@ const FILE_BYTES: usize = 64 << 20;
 /// A loop of its own.
 #[derive(Default)]
 pub struct Bare {
-    /// Puts and bytes of a group, by what the durable trust did with one, and with many outstanding.
+    /// Puts and bytes of a group, as the durable trust had with one, and with many outstanding.
     groups: [Cell<(u64, u64)>; 2],
 }
 

@@ -1,8 +1,9 @@
-//! What single operations in a transaction cost: table 5 of Corundum's paper, whose figures on memory stand beside ours, and those of Corundum
-//! itself where it can be made (`corundum.rs`).
+//! Costs of single operations in a transaction: table 5 of Corundum's paper, with its figures on memory beside ours,
+//! and those of Corundum itself where it can be made (`corundum.rs`).
 //!
-//! Each figure is the time of whole transactions of a thousand such operations, from the call to the answer that they are on disk (here a file
-//! system that is memory), by the number of operations. The paper's machine was another one, so this compares orders of magnitude.
+//! Each figure is the time of whole transactions of a thousand such operations, from the call to the answer that they
+//! are on disk (here a file system that is memory), by the number of operations. The paper's machine was another one,
+//! so this compares orders of magnitude.
 
 use std::path::Path;
 use std::time::Instant;
@@ -31,9 +32,9 @@ struct Root<'p> {
 /// A figure, in nanoseconds an operation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Basic {
-    /// What is done.
+    /// The operation.
     pub what: &'static str,
-    /// What it takes here.
+    /// Its time here.
     pub ns: f64,
     /// In the paper, on memory.
     pub paper_ns: f64,
@@ -41,7 +42,8 @@ pub struct Basic {
     pub corundum_ns: Option<f64>,
 }
 
-/// Makes `$before` and then `$work` a transaction each, again and again; nanoseconds of each of the operations in `$work`.
+/// Makes `$before` and then `$work` a transaction each, again and again; nanoseconds of each of the operations in
+/// `$work`.
 macro_rules! timed {
     ($pool:expr, |$root:ident, $tx:ident| $before:expr, $work:expr) => {{
         let mut elapsed = 0.0;

@@ -1,5 +1,5 @@
-//! Corundum itself: a program in a workspace of its own (`corundum/`), which a compiler of its time has to make: Debian's rustc 1.63. Today's cargo
-//! fetches what it needs, for that one's way to crates.io is none any more.
+//! Corundum itself: a program in a workspace of its own (`corundum/`), which a compiler of its time has to make:
+//! Debian's rustc 1.63. Today's cargo fetches its dependencies, for that toolchain's way to crates.io no longer exists.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(120);
 /// The program.
 pub struct Corundum(PathBuf);
 
-/// Did it end well? Else what it said first of an error.
+/// Returns the first line of the error if the command failed.
 fn done(command: &mut Command) -> std::result::Result<(), String> {
     let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
     if output.status.success() {
@@ -34,7 +34,7 @@ impl Corundum {
     /// Makes it; or says why it cannot be had here.
     ///
     /// # Errors
-    /// No place for what is built.
+    /// There is no folder to build in.
     pub fn prepare() -> Result<std::result::Result<Corundum, String>> {
         let tools = PathBuf::from(std::env::var_os(TOOLCHAIN).unwrap_or_else(|| "/usr/bin".into()));
         let version = Command::new(tools.join("rustc")).arg("--version").stdin(Stdio::null()).output();

@@ -1,4 +1,5 @@
-//! Contenders that are programs in C over a library of the system: made with `cc` where its header is, and asked by their arguments.
+//! Contenders that are programs in C over a library of the system: made with `cc` where its header is, and asked by
+//! their arguments.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,7 +14,7 @@ use crate::machine::program;
 /// Longer than any run takes.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// What such a program is made of.
+/// Sources of such a program.
 pub struct Source {
     /// Of this package.
     pub file: &'static str,
@@ -34,7 +35,7 @@ impl Foreign {
     /// Makes it; or says why it cannot be had here.
     ///
     /// # Errors
-    /// No place for what is built.
+    /// There is no folder to build in.
     pub fn prepare(source: &Source) -> Result<std::result::Result<Foreign, String>> {
         let Some(cc) = program("cc") else { return Ok(Err("there is no `cc`".to_owned())) };
         if !Path::new(source.header).exists() {
@@ -44,7 +45,7 @@ impl Foreign {
         Ok(compile(&cc, source.file, source.binary, source.libraries)?.map(Foreign))
     }
 
-    /// What it says, with these variables in its environment.
+    /// Its output, with these variables in its environment.
     ///
     /// # Errors
     /// Of a run that failed, or took too long.

@@ -1,9 +1,10 @@
-//! `durable`: puts that are acknowledged when they are on disk, one and 4,096 outstanding: a durable trust beside a bare loop of `pwrite` and
-//! `fdatasync`, LMDB, redb, fjall, SQLite, RocksDB and libpmemobj, on one file system. Then what it costs beside the disk.
+//! `durable`: puts that are acknowledged when they are on disk, one and 4,096 outstanding: a durable trust beside a
+//! bare loop of `pwrite` and `fdatasync`, LMDB, redb, fjall, SQLite, RocksDB and libpmemobj, on one file system. Then
+//! the costs beside the disk.
 //!
-//! The first four stores need the feature `stores`, RocksDB and libpmemobj their packages, Corundum a compiler of its time;
-//! without it they are SKIPPED. Every run is verified: it is opened again, and the last puts of each
-//! client are there.
+//! The first four stores need the feature `stores`, RocksDB and libpmemobj their packages, Corundum a compiler of its
+//! time; without it they are SKIPPED. Every run is verified: it is opened again, and the last puts of each client are
+//! there.
 
 mod bare;
 mod basics;
@@ -53,14 +54,15 @@ const FIBERS: &str = "trust-durable-fibers";
 const BARE: &str = "bare-loop";
 const PMEM: &str = "libpmemobj";
 const ROCKS: &str = "rocksdb";
-/// Threads of RocksDB, whose best counts.
+/// Numbers of threads of RocksDB, of which the best counts.
 const ROCKS_THREADS: [u64; 3] = [64, 512, 2048];
 
 /// Options of `durable`.
 #[derive(Clone, Debug, Args, Serialize)]
 #[command(mut_arg("millis", |millis| millis.default_value("1000")))]
 pub struct DurableBench {
-    /// Where all of them write: in folders that are removed after each run [default: the system's folder for temporary files].
+    /// Where all of them write: in folders that are removed after each run [default: the system's folder for temporary
+    /// files].
     #[arg(long)]
     pub folder: Option<PathBuf>,
     /// Puts under way at a time, of the series with many.
@@ -69,7 +71,7 @@ pub struct DurableBench {
     /// Only these of the other stores, by name.
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
-    /// What such commands share.
+    /// Options of such commands.
     #[command(flatten)]
     #[serde(flatten)]
     pub timed: Timed,
@@ -91,7 +93,7 @@ struct Series {
     disk_busy: Option<f64>,
 }
 
-/// What a file of results holds.
+/// Contents of a file of results.
 #[derive(Serialize)]
 struct Measured {
     series: Vec<Series>,
@@ -113,7 +115,7 @@ const GATHERED: &str = "1,000 puts a commit by hand";
 /// Runs it.
 ///
 /// # Errors
-/// A run that went wrong, or whose puts are not there; with `--strict`, a target that is missed.
+/// A run failed or lost puts; with `--strict`, a target was missed.
 pub fn command(mut options: DurableBench) -> Result<()> {
     options.timed.prepare(50)?;
     ensure!(options.outstanding > 1, "--outstanding: more than one is needed");
@@ -133,7 +135,7 @@ pub fn command(mut options: DurableBench) -> Result<()> {
         let pmem = skipped.sort(PMEM, Pmem::prepare()?);
         let time = Duration::from_millis(options.timed.millis);
         let work = |outstanding| Work { outstanding, time };
-        // What a group is like, for the bare loop.
+        // Puts and bytes of a group, for the bare loop.
         for outstanding in [1, options.outstanding] {
             let ran = verified(&own, &parent, work(outstanding)).with_context(|| failed(&parent))?;
             bare.learn(work(outstanding), &ran);

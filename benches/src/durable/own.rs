@@ -52,7 +52,7 @@ fn by_fibers(map: &Map, clients: u64, end: Instant) -> Result<Vec<u64>> {
     fibers.into_iter().map(|fiber| Ok(fiber.join().map_err(|_| anyhow!("a client panicked"))??)).collect()
 }
 
-/// Clients whose next put is made by the callback of the one before.
+/// Clients with a next put that the callback of the one before makes.
 struct Callers {
     map: Map,
     end: Instant,

@@ -1,8 +1,8 @@
-//! libpmemobj (PMDK), which has transactions with an undo log on memory that is the file: a program in C (`pmemobj/map.c`), made where the library
-//! is there.
+//! libpmemobj (PMDK), which has transactions with an undo log on memory that is the file: a program in C
+//! (`pmemobj/map.c`), made where the library is there.
 //!
-//! On a disk it syncs each range of its log with `msync`. On tmpfs it is told to take the file for persistent memory, where it flushes caches
-//! instead (`PMEM_IS_PMEM_FORCE=1`): what the papers measured.
+//! On a disk it syncs each range of its log with `msync`. On tmpfs it is told to take the file for persistent memory,
+//! where it flushes caches instead (`PMEM_IS_PMEM_FORCE=1`), as the papers measured it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -28,7 +28,7 @@ const FORCED: [(&str, &str); 1] = [("PMEM_IS_PMEM_FORCE", "1")];
 #[derive(Clone, Debug)]
 pub struct Pmem(Foreign);
 
-/// What it says of its puts.
+/// Its report of its puts.
 #[derive(Deserialize)]
 struct Puts {
     ops: u64,
@@ -47,12 +47,13 @@ impl Pmem {
     /// Makes it; or says why it cannot be had here.
     ///
     /// # Errors
-    /// No place for what is built.
+    /// There is no folder to build in.
     pub fn prepare() -> Result<std::result::Result<Pmem, String>> {
         Ok(Foreign::prepare(&SOURCE)?.map(Pmem))
     }
 
-    /// Inserts of scattered keys into its tree, and into its map, from which they are then read; all on a file system that is memory.
+    /// Inserts of scattered keys into its tree, and into its map, from which they are then read; all on a file system
+    /// that is memory.
     ///
     /// # Errors
     /// Of a run that failed.

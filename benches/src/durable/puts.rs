@@ -1,4 +1,5 @@
-//! What is measured: puts that are acknowledged when they are on disk. Clients, their keys and values, and how a run is verified.
+//! The work: puts that are acknowledged when they are on disk. Clients, their keys and values, and how a run is
+//! verified.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +16,7 @@ const LOOKED_FOR: u64 = 4;
 /// A value: the number of its put, and zeros.
 pub type Value = [u8; VALUE_BYTES];
 
-/// What a run is to do.
+/// Task of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
     /// Puts under way at a time.
@@ -24,7 +25,7 @@ pub struct Work {
     pub time: Duration,
 }
 
-/// What a run has done.
+/// Result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Ran {
     /// The puts of each client.
@@ -57,7 +58,7 @@ pub fn value(number: u64) -> Value {
     value
 }
 
-/// Who runs. Each run begins with an empty folder.
+/// The store. Each run begins with an empty folder.
 pub trait Contender {
     /// For tables and files.
     fn name(&self) -> &str;

@@ -1,4 +1,5 @@
-//! RocksDB, by its C API: a program in C (`rocksdb/map.c`), made where the library is there, which takes far longer to build than all else here.
+//! RocksDB, by its C API: a program in C (`rocksdb/map.c`), made where the library is there, which takes far longer to
+//! build than all else here.
 //!
 //! Its writers are threads: those that wait at the same time get one sync, so it runs with several numbers of them.
 
@@ -28,7 +29,7 @@ pub struct Rocks {
     batch: u64,
 }
 
-/// What it says of its puts.
+/// Its report of its puts.
 #[derive(Deserialize)]
 struct Puts {
     puts: Vec<u64>,
@@ -38,7 +39,7 @@ struct Puts {
 /// Makes the program; or says why it cannot be had here.
 ///
 /// # Errors
-/// No place for what is built.
+/// There is no folder to build in.
 pub fn prepare() -> Result<std::result::Result<Foreign, String>> {
     Foreign::prepare(&SOURCE)
 }

@@ -1,7 +1,8 @@
-//! The stores that it is compared with (feature `stores`): each put, or so many together, a transaction that is synced before the next.
+//! The stores that it is compared with (feature `stores`): each put, or so many together, a transaction that is synced
+//! before the next.
 //!
-//! One thread commits one after the other: LMDB, redb and SQLite have one writer at a time, and fjall one journal, so more of them
-//! would wait for each other.
+//! One thread commits one after the other: LMDB, redb and SQLite have one writer at a time, and fjall one journal, so
+//! more of them would wait for each other.
 
 use std::path::Path;
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! What a durable trust costs beside the disk, on a file system that is memory where there is one: reads beside those of a `Box`, many adds
-//! outstanding beside those on a plain trust, and inserts into the structures of Corundum's list.
+//! Costs of a durable trust beside the disk, on a file system that is memory where there is one: reads beside those of
+//! a `Box`, many adds outstanding beside those on a plain trust, and inserts into the structures of Corundum's list.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -156,7 +156,7 @@ fn reads(folder: &Path) -> Result<(f64, f64)> {
     Ok((durable.1, plain.1))
 }
 
-/// What it gives, and nodes a second, in millions.
+/// Its result, and nodes a second, in millions.
 fn timed(mut sum: impl FnMut() -> u64) -> (u64, f64) {
     let first = sum();
     let began = Instant::now();

@@ -1,8 +1,9 @@
 //! `echo`: the exchange between random peers (thesis 3.3.1) over threads, `shm` and `tcp`, beside MPI and gRPC.
 //!
-//! Each contender is a program of its own that measures the whole plan in one run; runs are interleaved, in an order shuffled
-//! anew every round. rack.rs is the program of `threads`, `shm` and `tcp`; the others are packages with workspaces of their
-//! own, which are built when they are asked for (programs.rs). Not here: what is exchanged (the package `exchange`).
+//! Each contender is a program of its own that measures the whole plan in one run; runs are interleaved, in an order
+//! shuffled anew every round. rack.rs is the program of `threads`, `shm` and `tcp`; the others are packages with
+//! workspaces of their own, which are built when they are asked for (programs.rs). Not here: the requests (the package
+//! `exchange`).
 
 pub mod programs;
 mod rack;
@@ -37,7 +38,7 @@ pub struct Echo {
     pub only: Vec<String>,
     #[command(flatten)]
     plan: Plan,
-    /// What all measuring commands share.
+    /// Options of all measuring commands.
     #[command(flatten)]
     #[serde(flatten)]
     pub comparison: Comparison,
@@ -73,8 +74,8 @@ type Key = (String, usize, usize, usize);
 /// Measures, prints and writes.
 ///
 /// # Errors
-/// Options out of range; a contender that fails or answers wrongly; a file that cannot be written; with `--strict`, a target
-/// that is missed or was not measured.
+/// Options out of range; a contender that fails or answers wrongly; a file that cannot be written; with `--strict`, a
+/// target that is missed or was not measured.
 pub fn command(mut options: Echo) -> Result<()> {
     options.comparison.prepare()?;
     if options.comparison.smoke {
@@ -152,9 +153,9 @@ impl Series {
     }
 }
 
-/// For two sizes and each number of processes, throughput and the 99th percentile over the outstanding requests. And as the thesis
-/// has them, of 32 bytes and two processes: throughput over the processes (figure 22), over the size (23), each contender at its
-/// best number of outstanding requests; the tail of the latency over the throughput (24).
+/// For two sizes and each number of processes, throughput and the 99th percentile over the outstanding requests. And as
+/// the thesis has them, of 32 bytes and two processes: throughput over the processes (figure 22), over the size (23),
+/// each contender at its best number of outstanding requests; the tail of the latency over the throughput (24).
 pub fn pictures(series: &[Series]) -> Vec<Picture> {
     const RATE: &str = "million requests a second (median, min to max)";
     let (mut own, mut of_thesis) = (Album::default(), Album::default());

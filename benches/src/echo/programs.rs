@@ -1,4 +1,5 @@
-//! The programs of the exchange: how each is made, started and read. What cannot be had here is skipped, with the reason.
+//! The programs of the exchange: how each is made, started and read. A program that cannot be had is skipped, with the
+//! reason.
 
 use std::env;
 use std::fs;
@@ -14,7 +15,7 @@ use exchange::{Plan, Point};
 
 use crate::machine::program;
 
-/// Longer than any run takes, start and end included, beyond what is measured.
+/// Longer than any run takes, start and end included, beyond the measured time.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// One contender, ready to run.
@@ -76,7 +77,7 @@ impl Program {
     /// Runs the plan once.
     ///
     /// # Errors
-    /// If it fails, says what is no point, or takes far longer than it should.
+    /// The program failed, printed a line that is no point, or took far too long.
     pub fn run(&self, plan: &Plan) -> Result<Vec<Point>> {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).args(plan.arguments());
@@ -102,7 +103,7 @@ pub fn own() -> Result<PathBuf> {
     env::current_exe().context("where this program is")
 }
 
-/// What the child writes until it ends well; it is ended where it takes too long.
+/// Output of the child until it ends well; a child that takes too long is ended.
 pub fn finish(mut child: Child, limit: Duration) -> Result<String> {
     let Some(mut stdout) = child.stdout.take() else { bail!("the child has no output to read") };
     let (send, receive) = mpsc::channel();
@@ -140,7 +141,7 @@ pub fn build_beside(package: &str) -> Result<std::result::Result<PathBuf, String
     cargo_build(workspace, &builds()?, &["--package", package], "")
 }
 
-/// Builds what a folder has into `target`; the folder there that it is in.
+/// Builds the package of a folder into `target`; returns the folder of its programs.
 fn cargo_build(
     folder: &Path,
     target: &Path,

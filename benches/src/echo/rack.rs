@@ -1,8 +1,8 @@
 //! The exchange over trusts: `gossamer-bench echo-rack`, as threads of one process or as the machines of a rack.
 //!
-//! Each worker has a property, its server, and a fiber, its client, which sends with `apply_then` (with `apply` where only one
-//! request is outstanding). Nothing is batched by hand. The program starts itself as several processes with the library
-//! that is under `gossamer-launch`.
+//! Each worker has a property, its server, and a fiber, its client, which sends with `apply_then` (with `apply` where
+//! only one request is outstanding). Nothing is batched by hand. The program starts itself as several processes with
+//! the library that is under `gossamer-launch`.
 
 use std::cell::{Cell, RefCell};
 use std::env;
@@ -33,14 +33,14 @@ pub struct EchoRack {
     /// Workers in all processes together.
     #[arg(long, default_value_t = 2)]
     workers: u32,
-    /// What carries the requests between processes: shm, tcp or auto.
+    /// The fabric between the processes: shm, tcp or auto.
     #[arg(long, default_value = "auto")]
     fabric: FabricChoice,
     #[command(flatten)]
     plan: Plan,
 }
 
-/// What a worker's trustee has for the others.
+/// State of a worker's trustee that serves the others.
 struct Server {
     own: usize,
     served: u64,
@@ -98,7 +98,7 @@ fn start(options: &EchoRack) -> Result<()> {
     Ok(())
 }
 
-/// The servers, by worker: what a client's closure can capture.
+/// The servers, by worker, in a form that a client's closure can capture.
 type Servers = [Option<Trust<Server>>; WORKERS_MAX];
 
 /// On machine 0: all points, one after the other.
@@ -178,7 +178,7 @@ struct Client {
     state: Rc<State>,
 }
 
-/// What the callbacks of a client's requests work on.
+/// State of the callbacks of a client's requests.
 #[derive(Default)]
 struct State {
     in_flight: Cell<usize>,

@@ -1,5 +1,6 @@
-//! The four programs on the heap (the examples `gemm`, `dataframe`, `heap-kv`, `social`) as contenders of `heap`: two workers of one process, and one of each of two
-//! (DRust, figure 7), beside their twins in plain Rust and beside foreign programs that do the same. What each has found is compared with the others' of its kind.
+//! The four programs on the heap (the examples `gemm`, `dataframe`, `heap-kv`, `social`) as contenders of `heap`: two
+//! workers of one process, and one of each of two (DRust, figure 7), beside their twins in plain Rust and beside
+//! foreign programs that do the same. The answers of all programs of a kind are compared.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -44,7 +45,7 @@ struct App {
     name: &'static str,
     arguments: &'static str,
     smoke: &'static str,
-    /// Who does the same.
+    /// The foreign programs that do the same.
     foreign: Option<Foreign>,
 }
 
@@ -54,7 +55,7 @@ struct Foreign {
     contender: &'static str,
     package: &'static str,
     binary: &'static str,
-    /// Ways to run it, and what each is asked for beside the work.
+    /// Ways to run it, and the arguments of each beside the work.
     ways: &'static [(&'static str, &'static str)],
 }
 
@@ -88,7 +89,7 @@ const APPS: [App; 4] = [
     },
 ];
 
-/// What all of a kind must have found alike, those that say it.
+/// Fields of the answer on which all programs of a kind must agree, those that print them.
 const FOUND: [&str; 10] = ["checksum", "kept", "joined", "keys", "labels", "digests", "top", "puts", "posted", "read"];
 /// More rounds say little, and each takes a minute.
 const ROUNDS_MAX: usize = 5;
@@ -135,7 +136,7 @@ pub fn measure_apps(comparison: &Comparison, skipped: &mut Skipped) -> Result<To
 /// A program of others, built where its figures are wanted.
 ///
 /// # Errors
-/// No place for what is built.
+/// There is no folder to build in.
 pub fn foreign(package: &str, binary: &str, is_smoke: bool) -> Result<std::result::Result<PathBuf, String>> {
     if is_smoke { Ok(Err("a smoke run builds no program of others".to_owned())) } else { build(package, binary) }
 }

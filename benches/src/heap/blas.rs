@@ -1,4 +1,5 @@
-//! The example `gemm` by OpenBLAS, beside ScaLAPACK's product of the same matrices by the same library: two processes of one thread each.
+//! The example `gemm` by OpenBLAS, beside ScaLAPACK's product of the same matrices by the same library: two processes
+//! of one thread each.
 
 use anyhow::Result;
 
@@ -9,7 +10,7 @@ use crate::{
     rounds::Skipped,
 };
 
-/// What both are called.
+/// Name of both programs.
 pub const NAME: &str = "gemm by OpenBLAS";
 /// ScaLAPACK by the columns of a block, which each rank has by turns; the last is half the matrix.
 pub const SCALAPACK: [(&str, usize); 3] = [("scalapack, 64", 64), ("scalapack, 256", 256), ("scalapack, 1536", 1536)];
@@ -22,10 +23,10 @@ const CURE: &str = "on Debian: apt-get install openmpi-bin libopenmpi-dev libsca
 const WORK: (usize, usize) = (3072, 384);
 const SMOKE: (usize, usize) = (100, 16);
 
-/// All of them, or none: who is skipped has nobody to be compared with.
+/// Both of them, or none: a skipped program leaves the other nothing to be compared with.
 ///
 /// # Errors
-/// No place for what is compiled.
+/// There is no folder to compile in.
 pub fn ways(is_smoke: bool, skipped: &mut Skipped) -> Result<Vec<Way>> {
     let (size, tile) = if is_smoke { SMOKE } else { WORK };
     let (Some(mpirun), Some(compiler)) = (program("mpirun.openmpi"), program("mpicc.openmpi")) else {

@@ -1,5 +1,5 @@
-//! `heap-run`: objects of the heap over two processes, for `heap`. Here: how it starts itself as the machines of a rack, what machine 0 of them measures, and
-//! how that is told: a line of JSON, nanoseconds by work, all rounds.
+//! `heap-run`: objects of the heap over two processes, for `heap`. Here: how it starts itself as the machines of a
+//! rack, the measurements of machine 0, and their report: a line of JSON, nanoseconds by work, all rounds.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -23,13 +23,14 @@ use crate::rounds::interleaved;
 /// Options of `heap-run`.
 #[derive(Clone, Debug, Args)]
 pub struct HeapRun {
-    /// What carries bytes between the processes: shm or tcp.
+    /// The fabric between the processes: shm or tcp.
     #[arg(long)]
     pub fabric: FabricChoice,
     /// Rounds.
     #[arg(long, default_value_t = 5)]
     pub rounds: usize,
-    /// Elements of 64 bytes that are read, a power of two; of cold reads a 64th of it; so often something is handed over, and so many KiB has what is large.
+    /// Elements of 64 bytes that are read, a power of two; a 64th of it for cold reads, and for hand-overs, of which
+    /// large ones have so many KiB.
     #[arg(long, default_value_t = 1 << 16)]
     pub elements: usize,
 }
@@ -37,9 +38,9 @@ pub struct HeapRun {
 /// Nanoseconds by work.
 pub type Told = BTreeMap<String, Vec<f64>>;
 
-/// Of what is read by turns.
+/// Bytes of an object that is read in turns.
 type Element = [u64; 8];
-/// What is read cold.
+/// Bytes of an object that is read cold.
 type Small = [u64; 64];
 /// Elements of the bunch, and objects in its place.
 const NODES: usize = 1000;
@@ -85,7 +86,7 @@ fn start(options: &HeapRun) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of what is handed over.
+/// Bytes of an object that is handed over.
 pub const HANDED_BYTES: usize = 64 << 10;
 
 /// Over `shm` objects are read in place; over `tcp` they are copied, once each, so each round has its own.
@@ -223,7 +224,7 @@ fn large(there: Place, words: usize) -> Result<f64> {
     Ok(ns)
 }
 
-/// The first and the last word of what is handed over say whose turn it is.
+/// The first and the last word of the object name the process whose turn it is.
 fn stamp(words: &mut [u64], turn: u64) {
     let last = words.len() - 1;
     (words[0], words[last]) = (turn, turn);
@@ -233,7 +234,8 @@ fn is_stamped(words: &[u64], turn: u64) -> bool {
     words.first() == Some(&turn) && words.last() == Some(&turn)
 }
 
-/// An object goes to the other process and comes back, again and again; who has it reads and writes it where it lies. Nanoseconds for each time that it goes over.
+/// Hands an object to the other process and back, again and again; its holder reads and writes it in place. Returns
+/// nanoseconds for each hand-over.
 fn handed_over(there: Place, turns: usize) -> Result<f64> {
     let (send, arrives_there) = Channel::new().at(there).open_plain::<Global<[u64]>>();
     let (answer, arrives) = Channel::new().at(gossamer::here()).open_plain::<Global<[u64]>>();

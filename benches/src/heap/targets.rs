@@ -1,4 +1,4 @@
-//! The targets of `heap` (the ratios of a run), by the medians of what was measured.
+//! The targets of `heap` (the ratios of a run), by the medians of the figures.
 
 use crate::report::median;
 use crate::verdict::{Verdict, ratio, verdict_at_least, verdict_at_most};
@@ -6,7 +6,7 @@ use crate::verdict::{Verdict, ratio, verdict_at_least, verdict_at_most};
 use super::apps::POLARS;
 use super::{MPI, Series, blas};
 
-/// Programs over two processes beside two workers of one: what is wanted over `shm`, and over `tcp`.
+/// Programs over two processes beside two workers of one: the ratios wanted over `shm`, and over `tcp`.
 const OVER_PROCESSES: [(&str, Option<f64>, Option<f64>); 3] =
     [("gemm", Some(0.97), Some(0.9)), ("dataframe", Some(0.95), Some(0.7)), ("heap-kv", Some(0.75), None)];
 

@@ -1,7 +1,8 @@
-//! `kv`: key-value stores (thesis 2.6.3, figures 10 to 13; figures 27 and 28): the tables alone, and servers under load.
+//! `kv`: key-value stores (thesis 2.6.3, figures 10 to 13; figures 27 and 28): the tables alone, and servers under
+//! load.
 //!
-//! record.rs says what keys and values of the tables are, tables/ which tables there are and how they are measured; load/ is
-//! the load generator, servers/ what it is pointed at.
+//! record.rs has the keys and values of the tables, tables/ the tables and their measurement; load/ is
+//! the load generator, servers/ its targets.
 
 pub mod load;
 mod record;
@@ -30,7 +31,7 @@ pub struct Kv {
     /// The tables alone, without sockets.
     #[arg(long)]
     pub tables: bool,
-    /// Load the server at this address, whatever it is, instead of starting some. Its table is filled first.
+    /// Load the server at this address, of any kind, instead of starting some. Its table is filled first.
     #[arg(long, conflicts_with = "tables")]
     pub address: Option<SocketAddr>,
     /// Threads of the tables' run, clients and trustees together; or of each server.
@@ -54,12 +55,12 @@ pub struct Kv {
     #[command(flatten)]
     #[serde(flatten)]
     pub strict: Strict,
-    /// What all commands share.
+    /// Options of all commands.
     #[command(flatten)]
     pub common: Common,
 }
 
-/// What the file of results holds: one of the two.
+/// Contents of the file of results: one of the two.
 #[derive(Debug, Default, Serialize)]
 struct Results {
     tables: Vec<tables::TableSeries>,
@@ -69,8 +70,8 @@ struct Results {
 /// Measures, prints and writes.
 ///
 /// # Errors
-/// Options out of range; a server that cannot be loaded; wrong answers; a file that cannot be written; with `--strict`, a
-/// target that is missed or was not measured.
+/// Options out of range; a server that cannot be loaded; wrong answers; a file that cannot be written; with `--strict`,
+/// a target that is missed or was not measured.
 pub fn command(mut options: Kv) -> Result<()> {
     options.common = options.common.prepare()?;
     prepare(&mut options)?;

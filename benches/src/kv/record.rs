@@ -1,5 +1,5 @@
-//! Keys, values, and the hash function that all tables share. A value tells which key and which write it belongs to, so that
-//! one that is torn, or found under another key, is seen.
+//! Keys, values, and the hash function that all tables share. A value tells which key and which write it belongs to, so
+//! that one that is torn, or found under another key, is seen.
 
 use std::num::NonZeroU64;
 
@@ -83,8 +83,8 @@ impl Stamps {
     }
 }
 
-/// The shard of a key among `shards`. The top seven bits of the hash, by which a hash table tells its entries apart, and the
-/// low ones, by which it finds their place, take no part.
+/// The shard of a key among `shards`. The top seven bits of the hash, by which a hash table tells its entries apart,
+/// and the low ones, by which it finds their place, take no part.
 #[inline(always)]
 pub fn shard_of(hash: u64, shards: usize) -> usize {
     let middle = (hash << 7) >> 32;

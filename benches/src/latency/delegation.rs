@@ -2,7 +2,7 @@
 //! fibers as the load needs, up to `--fibers`.
 //!
 //! A client that waits for the next operation to be due polls the clock, as those of locks do: a sleep ends too late by
-//! more than what is measured. Everything else waits by suspending.
+//! more than the latencies measured. Everything else waits by suspending.
 
 use std::{
     cell::{Cell, RefCell},
@@ -175,7 +175,7 @@ fn complete(before: u64, due_ns: u64) {
     Returned::add(before);
 }
 
-/// Waits until all results have come, and takes what was recorded.
+/// Waits until all results have come, and takes the recorded latencies.
 fn close(returned: Returned) -> (ClientRun, Histogram<u64>) {
     let ops = CLIENT.with_borrow(|client| client.as_ref().map_or(0, |client| client.ops));
     let fetched = returned.wait(ops);

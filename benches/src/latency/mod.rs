@@ -47,7 +47,7 @@ pub struct Latency {
     /// How arrivals are spaced.
     #[arg(long, value_enum, default_value_t = Arrivals::Poisson)]
     pub arrivals: Arrivals,
-    /// What all commands share; --ops does not apply, --millis is how long load is offered.
+    /// Options of all commands; --ops does not apply, --millis is how long load is offered.
     #[command(flatten)]
     pub common: Common,
 }
@@ -74,7 +74,7 @@ impl FromStr for SeriesKey {
     }
 }
 
-/// What one run offers.
+/// Load of one run.
 #[derive(Clone, Debug)]
 pub struct Load {
     /// Threads, objects, picks; `ops` follows from rate and time.

@@ -1,4 +1,4 @@
-//! What a latency run comes down to, and how it is printed.
+//! Medians of a latency run, and how they are printed.
 
 use serde::{Deserialize, Serialize};
 
@@ -68,7 +68,7 @@ pub struct Point {
     pub dedicated: usize,
     /// Load offered, in millions of operations a second.
     pub offered_mops: f64,
-    /// Median of what was completed.
+    /// Median of the completed load.
     pub achieved_mops: f64,
     /// Medians over the runs.
     pub latency: Quantiles,

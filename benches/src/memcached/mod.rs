@@ -1,8 +1,8 @@
-//! `memcached`: memcached as it is beside memcached whose cache is delegated (examples/memcached), under the same load; and with
-//! `--soak` the delegated one alone, under a load that tries to break it.
+//! `memcached`: stock memcached beside memcached with a delegated cache (examples/memcached), under the same load; and
+//! with `--soak` the delegated one alone, under a load that tries to break it.
 //!
-//! points.rs measures and judges; soak.rs is the long run, talk.rs one of its clients, values.rs what those store. The load, and
-//! servers as child processes, are those of `kv`.
+//! points.rs measures and judges; soak.rs is the long run, talk.rs one of its clients, values.rs their values. The
+//! load, and servers as child processes, are those of `kv`.
 
 mod points;
 mod soak;
@@ -29,7 +29,7 @@ use crate::{
 #[derive(Clone, Debug, Args, Serialize)]
 #[command(mut_arg("load_millis", |millis| millis.default_value("500")))]
 pub struct Memcached {
-    /// What `examples/memcached/build` made.
+    /// The folder that `examples/memcached/build` filled.
     #[arg(long, default_value = "target/memcached")]
     pub folder: PathBuf,
     /// Threads of each server.
@@ -48,19 +48,20 @@ pub struct Memcached {
     #[command(flatten)]
     #[serde(flatten)]
     pub load: LoadOptions,
-    /// Instead: so many operations against the delegated build, with clients that vanish, evictions, and every read verified.
+    /// Instead: so many operations against the delegated build, with clients that vanish, evictions, and every read
+    /// verified.
     #[arg(long)]
     pub soak: Option<u64>,
     /// Whether targets have to be met.
     #[command(flatten)]
     #[serde(flatten)]
     pub strict: Strict,
-    /// What all commands share.
+    /// Options of all commands.
     #[command(flatten)]
     pub common: Common,
 }
 
-/// What the file of results holds.
+/// Contents of the file of results.
 #[derive(Debug, Serialize)]
 struct Results {
     series: Vec<points::Series>,
@@ -72,8 +73,8 @@ struct Results {
 /// Measures, prints and writes.
 ///
 /// # Errors
-/// Options out of range; a server that does not start or answers wrongly; a file that cannot be written; with `--strict`, a target
-/// that is missed or was not measured.
+/// Options out of range; a server that does not start or answers wrongly; a file that cannot be written; with
+/// `--strict`, a target that is missed or was not measured.
 pub fn command(mut options: Memcached) -> Result<()> {
     options.common = options.common.prepare()?;
     prepare(&mut options)?;

@@ -1,4 +1,4 @@
-//! The servers beside each other: at each point as fast as they go, then at half of what the stock one makes; and the verdicts.
+//! The servers beside each other: at each point at full speed, then at half of the stock one's rate; and the verdicts.
 
 use std::path::PathBuf;
 
@@ -21,8 +21,8 @@ use crate::{
 /// As it is, and ours.
 const STOCK: &str = "stock";
 pub const DELEGATED: &str = "delegated";
-/// All that are measured. `together` is as it is but for one word: it sends the replies to pipelined `get`s together, which the
-/// delegated build does too. So it tells how much of a difference is due to that.
+/// All that are measured. `together` is as it is but for one word: it sends the replies to pipelined `get`s together,
+/// which the delegated build does too. So it tells how much of a difference is due to that.
 pub const SERVERS: [&str; 3] = [STOCK, "together", DELEGATED];
 
 /// One server at one point.
@@ -40,7 +40,7 @@ pub struct Series {
     pub median_kops: f64,
     /// and thousand operations for each second of the server's CPU time.
     pub median_kops_per_cpu_second: f64,
-    /// The pace of `paced`: half of what the stock server made.
+    /// The pace of `paced`: half of the stock server's rate.
     pub pace_kops: f64,
     /// Medians of the latencies at that pace.
     pub paced_p50_us: f64,

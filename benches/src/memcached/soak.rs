@@ -1,5 +1,6 @@
-//! `--soak`: the delegated build under clients that check every reply and vanish at will, with too little memory for all they store.
-//! It has to keep answering rightly, to stay at its size once its cache is full, and to end well when it is told to.
+//! `--soak`: the delegated build under clients that check every reply and vanish at will, with too little memory for
+//! all they store. It has to keep answering rightly, to stay at its size once its cache is full, and to end well when
+//! it is told to.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -24,12 +25,12 @@ const MEMORY_MIB: &str = "24";
 /// How often the statistics are asked for, which every shard adds to, and memory is looked at.
 const LOOKS: u64 = 40;
 const PAUSE: Duration = Duration::from_millis(20);
-/// Growth over the second half that is no leak, of what there is beside slabs: buffers of values mostly.
+/// Growth over the second half that is no leak, of memory beside slabs: buffers of values mostly.
 const GROWTH: f64 = 1.5;
 /// Below so many operations the cache has not been full for long enough to say.
 const LEAST_FOR_GROWTH: u64 = 1_000_000;
 
-/// What came of it.
+/// Result of a soak.
 #[derive(Debug, Serialize)]
 pub struct Soaked {
     operations: u64,
@@ -41,8 +42,8 @@ pub struct Soaked {
     evictions: u64,
     /// Memory of the server over the run, in MiB,
     resident_mib: Vec<f64>,
-    /// and what of it are slabs. Each shard has at least one page of each class of sizes that it ever used, so these grow until
-    /// the rarest has come.
+    /// and the part of it in slabs. Each shard has at least one page of each class of sizes that it ever used, so slabs
+    /// grow until the rarest has come.
     slabs_mib: Vec<f64>,
     /// All but the slabs: the most of the last quarter over the most of the second.
     growth: Option<f64>,
@@ -113,7 +114,8 @@ pub fn soak(options: &Memcached, operations: u64) -> Result<Soaked> {
         resident_mib,
     };
     println!(
-        "{} operations in {:.0} s: {} reads verified, {} misses, {} writes refused, {} connections vanished, {} evictions\n\
+        "{} operations in {:.0} s: {} reads verified, {} misses, {} writes refused, {} connections vanished, \
+         {} evictions\n\
          resident MiB: {:.0?}\nof which slabs: {:.0?}",
         soaked.operations,
         soaked.seconds,

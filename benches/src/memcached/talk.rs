@@ -1,9 +1,9 @@
-//! One client of a soak: pipelined batches of most of memcached's text commands, every reply checked; now and then it vanishes in the
-//! middle of a request.
+//! One client of a soak: pipelined batches of most of memcached's text commands, every reply checked; now and then it
+//! vanishes in the middle of a request.
 //!
-//! Each object is written by one client alone. Replies come in the order of the requests, so that client knows exactly which write a
-//! read has to return, if it finds anything. Only writes whose connection vanished before their reply may take effect later,
-//! and are remembered as possible for ever. What others write has to be whole, no more.
+//! Each object is written by one client alone. Replies come in the order of the requests, so that client knows exactly
+//! which write a read has to return, if it finds anything. Only writes on a connection that vanished before their reply
+//! may take effect later, and are remembered as possible for ever. Objects of other clients have to be whole, no more.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -60,7 +60,7 @@ enum Request {
     Count,
 }
 
-/// What came of it.
+/// Result of one client.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub operations: u64,
@@ -81,7 +81,7 @@ pub struct Talker {
     version: u32,
     /// The last write of each own object that was answered; none: deleted, or never written.
     latest: HashMap<u32, u32>,
-    /// Writes whose answer was never seen.
+    /// Writes without an answer.
     possible: HashSet<(u32, u32)>,
     lives: u32,
     counter: Option<u64>,
@@ -229,7 +229,7 @@ impl Talker {
         }
         let Some(mut socket) = self.socket.take() else { return };
         let sent = if self.rng.random_bool(0.3) { bytes.len() } else { self.rng.random_range(0..=bytes.len()) };
-        // Whatever becomes of it: nobody looks at this connection any more.
+        // The result is ignored: nothing uses this connection any more.
         if socket.write_all(&bytes[..sent]).is_ok() && sent == bytes.len() && self.rng.random_bool(0.5) {
             let _ = socket.read(&mut [0; 100]);
         }

@@ -1,5 +1,5 @@
-//! What the clients of a soak store: values of all sizes, of which every byte follows from the key and the number of the write, so that
-//! one that is of another key, torn or cut is found.
+//! The values that the clients of a soak store: of all sizes, with every byte given by the key and the number of the
+//! write, so that one that is of another key, torn or cut is found.
 
 use anyhow::{Context, Result, ensure};
 

@@ -1,4 +1,4 @@
-//! The programs that `operations` starts, as one process or as machines of whoever starts them.
+//! The programs that `operations` starts, as one process or as machines of any starter.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 /// Requests between two looks at the clock; as many as a batch of `benches/watching` has.
 const BATCH: u64 = 64;
 
-/// What to do.
+/// The task.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Role {
     /// Print how many machines there are, and end.
@@ -20,7 +20,7 @@ pub enum Role {
     Wait,
     /// One worker sends requests to the other for so long; prints requests a second.
     Rate,
-    /// The same for so many requests: what callgrind counts.
+    /// The same for so many requests, for counting by callgrind.
     Requests,
 }
 
@@ -36,7 +36,7 @@ pub struct OperationsRun {
 /// Runs it.
 ///
 /// # Errors
-/// A count that is not what was sent.
+/// A count that differs from the requests sent.
 pub fn command(options: &OperationsRun) -> Result<()> {
     let (role, amount) = (options.role, options.amount);
     let told = Arc::new(Mutex::new(Ok(())));

@@ -1,9 +1,11 @@
-//! `operations`: programs under starters, and a view into them, beside MPI, console-subscriber, prometheus-client and tracing-chrome.
+//! `operations`: programs under starters, and a view into them, beside MPI, console-subscriber, prometheus-client and
+//! tracing-chrome.
 //!
-//! Here: which contenders there are, the table, the targets. Not here: how a sample is taken (works.rs), the programs (child.rs, `benches/watching`,
-//! `benches/mpi/hello.c`).
+//! Here: which contenders there are, the table, the targets. Not here: how a sample is taken (works.rs), the programs
+//! (child.rs, `benches/watching`, `benches/mpi/hello.c`).
 //!
-//! Invariant: contenders run interleaved, each sample is verified, and who cannot be had is SKIPPED with the reason.
+//! Invariant: contenders run interleaved, each sample is verified, and a contender that cannot be had is SKIPPED with
+//! the reason.
 
 mod child;
 mod process;
@@ -28,12 +30,15 @@ use crate::{
 
 /// Options of `operations`.
 #[derive(Clone, Debug, Args, Serialize)]
-#[command(mut_arg("rounds", |rounds| rounds.default_value("7")), mut_arg("millis", |millis| millis.default_value("2000")))]
+#[command(
+    mut_arg("rounds", |rounds| rounds.default_value("7")),
+    mut_arg("millis", |millis| millis.default_value("2000"))
+)]
 pub struct Operations {
     /// Processes that have to meet (requirement O9).
     #[arg(long, default_value_t = 128)]
     pub many: u16,
-    /// What all timed commands share.
+    /// Options of all timed commands.
     #[command(flatten)]
     #[serde(flatten)]
     pub timed: Timed,

@@ -13,7 +13,7 @@ use gossamer::view::{MachineSample, Snapshot, WorkerSample, snapshot::Seen};
 use super::process::{Process, get, kill};
 use crate::echo::programs::own;
 
-/// Workers of the program whose metrics are written.
+/// Workers of the program that writes its metrics.
 pub const WORKERS: usize = 128;
 /// Times that the metrics are written in a sample.
 const TIMES: usize = 20;
@@ -28,7 +28,7 @@ pub enum Work {
     Killed(Vec<String>),
     /// Million requests a second that these words tell as a point.
     Echo(Vec<String>),
-    /// Requests a second of a program with two workers whose view is so used.
+    /// Requests a second of a program with two workers while its view is so used.
     Rate(View),
     /// Requests a second of another program.
     Foreign(PathBuf, &'static str),
@@ -38,7 +38,7 @@ pub enum Work {
     ForeignMetrics(PathBuf),
 }
 
-/// What becomes of a view.
+/// Use of a view.
 #[derive(Clone, Copy)]
 pub enum View {
     Off,
@@ -50,7 +50,7 @@ impl Work {
     /// Takes a sample; a rate's over so many milliseconds.
     ///
     /// # Errors
-    /// It fails, or does not tell what it has to.
+    /// The program fails, or its report is incomplete.
     pub fn sample(&self, millis: u64) -> Result<f64> {
         match self {
             Work::FirstLine(words, machines) => {
@@ -131,7 +131,7 @@ fn rate(view: View, millis: u64) -> Result<f64> {
                         Ok(answer) if answer.contains("gossamer_parks_total{") => looks += 1,
                         _ => break,
                     }
-                    std::thread::sleep(Duration::from_secs(1) / LOOKS); // the pace of who watches
+                    std::thread::sleep(Duration::from_secs(1) / LOOKS); // the pace of a watcher
                 }
                 looks
             }))

@@ -1,5 +1,5 @@
-//! Results without an x axis as horizontal bars, one file a group: `parts` and `targets` in nanoseconds an operation, `busy` in
-//! operations a second.
+//! Results without an x axis as horizontal bars, one file a group: `parts` and `targets` in nanoseconds an operation,
+//! `busy` in operations a second.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -57,7 +57,7 @@ fn of_parts(file: &File) -> Result<Vec<Group>> {
     Ok(grouped("nanoseconds an operation", bars))
 }
 
-/// What a picture shows of a series of `busy`.
+/// A picture's part of a series of `busy`.
 #[derive(Deserialize)]
 struct BusySeries {
     condition: String,

@@ -1,7 +1,7 @@
 //! `plot`: a JSON file of results as SVG, one file a series.
 //!
-//! Lines over an x axis here, bars in bars.rs. Drawn with plotters' SVG backend alone: no fonts of the system are needed. Not
-//! here: measuring.
+//! Lines over an x axis here, bars in bars.rs. Drawn with plotters' SVG backend alone: no fonts of the system are
+//! needed. Not here: measuring.
 
 mod bars;
 
@@ -108,7 +108,7 @@ impl Picture {
 pub struct Album(BTreeMap<String, Picture>);
 
 impl Album {
-    /// The picture of this name, with what its x and y axes are.
+    /// The picture of this name, with the labels of its x and y axes.
     pub fn picture(
         &mut self,
         name: String,

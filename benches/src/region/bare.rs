@@ -1,5 +1,5 @@
-//! The least that a fault can cost: a handler in the same process, by userfaultfd(2) alone, that copies a page and installs it. No protocol, no other
-//! process.
+//! The least that a fault can cost: a handler in the same process, by userfaultfd(2) alone, that copies a page and
+//! installs it. No protocol, no other process.
 
 #![allow(unsafe_code)]
 
@@ -24,11 +24,11 @@ const MISSING_AND_MINOR: u64 = 1 | 4;
 /// `struct uffdio_api`.
 #[repr(C)]
 struct Handshake([u64; 3]);
-/// `struct uffdio_register`, and `struct uffdio_continue`: start, bytes, mode, and what the system says.
+/// `struct uffdio_register`, and `struct uffdio_continue`: start, bytes, mode, and the system's answer.
 #[repr(C)]
 struct Range([u64; 4]);
 
-/// Nanoseconds of a fault on each second of so many pages, and the sum of what they hold: the numbers of the pages.
+/// Nanoseconds of a fault on each second of so many pages, and the sum of their values: the numbers of the pages.
 pub fn faults(pages: usize) -> Result<(f64, u64)> {
     let bytes = 2 * pages * PAGE;
     let file = memfd_create("bare", MemfdFlags::CLOEXEC)?;
@@ -39,11 +39,11 @@ pub fn faults(pages: usize) -> Result<(f64, u64)> {
     let (view, alias) = (map()?, map()?);
     // SAFETY: as above; the advice changes no bytes. A kernel without huge pages knows no such advice.
     let _ = unsafe { madvise(view, bytes, Advice::LinuxNoHugepage) };
-    // SAFETY: what is done with the descriptor is below.
+    // SAFETY: the descriptor's uses are below.
     let mut uffd = File::from(unsafe { userfaultfd(UserfaultfdFlags::CLOEXEC) }.context("userfaultfd")?);
     let (mut api, mut register) =
         (Handshake([API, MINOR_SHMEM, 0]), Range([view.addr() as u64, bytes as u64, MISSING_AND_MINOR, 0]));
-    // SAFETY: the opcodes go with the structs; who touches the view gets pages from the thread below.
+    // SAFETY: the opcodes go with the structs; a thread that touches the view gets pages from the thread below.
     unsafe {
         ioctl(&uffd, Updater::<{ opcode::read_write::<Handshake>(GROUP, 0x3f) }, _>::new(&mut api))?;
         ioctl(&uffd, Updater::<{ opcode::read_write::<Range>(GROUP, 0) }, _>::new(&mut register))?;
@@ -68,7 +68,8 @@ pub fn faults(pages: usize) -> Result<(f64, u64)> {
     let (began, mut sum) = (Instant::now(), 0u64);
     for page in 0..pages {
         let word = ptr::with_exposed_provenance::<u64>(view + 2 * page * PAGE);
-        // SAFETY: a word of the view; the handler writes it before it is there. Volatile: it is the fault that is measured.
+        // SAFETY: a word of the view; the handler writes it before it is there. Volatile: it is the fault that is
+        // measured.
         sum = sum.wrapping_add(unsafe { ptr::read_volatile(word) });
     }
     let ns = began.elapsed().as_nanos() as f64 / pages as f64;

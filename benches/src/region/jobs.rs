@@ -1,8 +1,8 @@
-//! The jobs of STRETCH's evaluation (Phoenix), over plain slices: the same code runs by threads of one process and over a region. All arithmetic is on
-//! whole numbers, so every division of the work has the same answer.
+//! The jobs of STRETCH's evaluation (Phoenix), over plain slices: the same code runs by threads of one process and over
+//! a region. All arithmetic is on whole numbers, so every division of the work has the same answer.
 //!
-//! A job has items of some words, which its parts fill and then work on; each part has an output of its own. `hot` is a page that all parts read and
-//! add to: the means of k-means.
+//! A job has items of some words, which its parts fill and then work on; each part has an output of its own. `hot` is a
+//! page that all parts read and add to: the means of k-means.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,7 +14,7 @@ use serde::Serialize;
 pub const HOT_WORDS: usize = 512;
 const CLUSTERS: usize = 16;
 const COORDINATES: usize = 4;
-/// Points that a part sorts before it adds what it has to the sums of all.
+/// Points that a part sorts before it adds its own to the sums of all.
 const POINTS: usize = 4096;
 /// Slots of the table of words.
 const SLOTS_BITS: u32 = 14;
@@ -92,7 +92,7 @@ impl Job {
         if self == Job::Kmeans { 20 } else { 1 }
     }
 
-    /// What a part has: of PCA, whose first rows have most to do, by what there is to do.
+    /// The rows of a part: for PCA, in which the first rows cost most, by their cost.
     pub fn part(self, size: usize, part: usize, parts: usize) -> Range<usize> {
         let items = self.items(size);
         let start = |part: usize| match self {
@@ -195,7 +195,7 @@ impl Job {
         }
     }
 
-    /// One number for the answer, whatever parts it was found in.
+    /// One number for the answer, independent of the parts it was found in.
     pub fn digest(self, outs: &[&[u64]], hot: &[AtomicU64]) -> u64 {
         let fold = |digest: u64, word: u64| (digest.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         match self {

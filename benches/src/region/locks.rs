@@ -1,7 +1,9 @@
-//! Mutexes and barriers of a program in C on two machines (`benches/region/locks.c`) beside those of MPI (`benches/mpi/locks.c`).
+//! Mutexes and barriers of a program in C on two machines (`benches/region/locks.c`) beside those of MPI
+//! (`benches/mpi/locks.c`).
 //!
-//! Here: how they are started, and what they have to answer; how any program in C is put on two machines. The launcher is this program; the library that it has programs load is built on demand, and
-//! in a smoke run taken where the build of this program has it.
+//! Here: how they are started, and the answers expected; how any program in C is put on two machines. The launcher is
+//! this program; the library that it has programs load is built on demand, and in a smoke run taken where the build of
+//! this program has it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -26,11 +28,11 @@ pub(super) const VARIABLE: &str = "GOSSAMER_REGION_LIBRARY";
 /// Additions of each machine, and rounds.
 const TIMES: u64 = 10_000;
 const SMOKE_TIMES: u64 = 50;
-/// Who add to the word, and who meet.
+/// Threads that add to the word, and threads that meet.
 const MACHINES: u64 = 2;
 const THREADS: u64 = 4;
 
-/// Names, ways of `--region`, and what the program is told.
+/// Names, ways of `--region`, and arguments of the program.
 const REGION: [(&str, &str, &[&str]); 4] = [
     ("mutex: region", "auto", &["mutex"]),
     ("mutex: region with gsm_mutex_t", "explicit", &["mutex", "gsm"]),
@@ -66,7 +68,7 @@ pub(super) fn contenders(is_smoke: bool, library: &Library, skipped: &mut Skippe
     Ok(all)
 }
 
-/// What comes before a program for two machines, as words for this program.
+/// Words for this program that precede a program for two machines.
 pub(super) fn launch(way: &str) -> Vec<String> {
     ["run", "--local", "2", "--no-prefix", "--region", way].map(str::to_owned).into()
 }

@@ -1,7 +1,8 @@
-//! `region`: memory shared by pages (`gossamer-region`) beside a bare handler of faults, MPI, copies, and threads of one process.
+//! `region`: memory shared by pages (`gossamer-region`) beside a bare handler of faults, MPI, copies, and threads of
+//! one process.
 //!
-//! Here: which contenders there are, the table, the targets. Not here: one sample of one contender (run.rs), the jobs (jobs.rs, work.rs), programs in C
-//! that lock and meet (locks.rs), or work (programs.rs).
+//! Here: which contenders there are, the table, the targets. Not here: one sample of one contender (run.rs), the jobs
+//! (jobs.rs, work.rs), programs in C that lock and meet (locks.rs), or work (programs.rs).
 //!
 //! Invariant: each sample is a process, or several, of its own; contenders run interleaved; each answer is verified.
 
@@ -38,7 +39,7 @@ use crate::{
 const TIME_LIMIT: Duration = Duration::from_secs(300);
 /// Of `u64`.
 const PAGE_WORDS: u64 = 512;
-/// What turns knobs of regions, and how.
+/// The variables that turn knobs of regions, and their values.
 const RUNS_OFF: (&str, &str) = ("GOSSAMER_REGION_RUN_PAGES", "1");
 const HOLD_OFF: (&str, &str) = ("GOSSAMER_REGION_HOLD_US", "0");
 
@@ -58,7 +59,7 @@ pub struct RegionBench {
     /// Seed of the order of contenders.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// What all measuring commands share.
+    /// Options of all measuring commands.
     #[command(flatten)]
     #[serde(flatten)]
     pub comparison: Comparison,
@@ -72,8 +73,8 @@ pub struct RegionBench {
 #[derive(Clone, Debug, Serialize)]
 struct Series {
     contender: String,
-    /// Nanoseconds: of a page where pages are fetched one by one, of an addition under a mutex, of a round of a barrier, of the threads of a program in C,
-    /// of the whole else.
+    /// Nanoseconds: of a page where pages are fetched one by one, of an addition under a mutex, of a round of a
+    /// barrier, of the threads of a program in C, of the whole else.
     median_ns: f64,
     samples: Vec<f64>,
 }
@@ -83,9 +84,9 @@ struct Contender {
     program: PathBuf,
     arguments: Vec<String>,
     variable: Option<(&'static str, OsString)>,
-    /// Who has the same answer, by this name, or the answer itself.
+    /// The program with the same answer, by this name, or the answer itself.
     answer: Answer,
-    /// What it tells, from all that it writes.
+    /// Its report, from its whole output.
     told: fn(&str) -> Option<Told>,
 }
 

@@ -1,7 +1,9 @@
-//! Four of the jobs as plain pthread programs in C (`examples/c/region`): two threads of one process, of two machines that share what the program names,
-//! and of two processes whose handler of SIGSEGV fetches pages by MPI (`benches/mpi/faults`). Sources, flags and inputs are the same.
+//! Four of the jobs as plain pthread programs in C (`examples/c/region`): two threads of one process, of two machines
+//! that share the objects that the program names, and of two processes with a handler of SIGSEGV that fetches pages by
+//! MPI (`benches/mpi/faults`). Sources, flags and inputs are the same.
 //!
-//! A sample is what the program's own clock says: from before its threads are created until all were joined. The answer is its checksum.
+//! A sample is read from the program's own clock: from before its threads are created until all were joined. The answer
+//! is its checksum.
 
 use std::path::{Path, PathBuf};
 
@@ -62,7 +64,7 @@ pub(super) fn contenders(is_smoke: bool, library: &Library, skipped: &mut Skippe
 
 const SHELL: &str = "/bin/sh";
 
-/// The words by which a shell starts a program so that what its clock says, on standard error, is with what it prints.
+/// The words by which a shell starts a program so that its clock's report, on standard error, is beside its output.
 fn with_clock(program: &Path, arguments: Vec<String>) -> Vec<String> {
     let first = ["-c", "exec \"$@\" 2>&1", "sh"].map(str::to_owned);
     first.into_iter().chain([program.display().to_string()]).chain(arguments).collect()

@@ -1,4 +1,5 @@
-//! `region-run`: one sample of one contender of `region`, for itself: a line of JSON with its nanoseconds and the digest of its answer.
+//! `region-run`: one sample of one contender of `region`, for itself: a line of JSON with its nanoseconds and the
+//! digest of its answer.
 
 use std::env;
 use std::hint::black_box;
@@ -18,10 +19,10 @@ use super::jobs::Job;
 use super::{bare, work};
 
 const WORDS: usize = 512;
-/// Times that what is resident is added up.
+/// Times that resident memory is added up.
 pub const PASSES: usize = 20;
 
-/// What is done.
+/// The work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Work {
     /// Machine 0 touches pages of machine 1, one by one.
@@ -30,11 +31,11 @@ pub enum Work {
     Ring,
     /// A handler of faults in this process.
     Bare,
-    /// Machine 0 adds up what machine 1 has.
+    /// Machine 0 adds up the memory of machine 1.
     Scan,
     /// The same within one process.
     Memcpy,
-    /// One machine adds up what it has, again and again.
+    /// One machine adds up its own memory, again and again.
     Resident,
     /// The same of a `Vec`.
     ResidentVec,
@@ -52,7 +53,7 @@ pub struct RegionRun {
     /// Machines, or threads of this process where there is no fabric.
     #[arg(long, default_value_t = 2)]
     pub machines: u16,
-    /// What carries bytes between machines.
+    /// The fabric between machines.
     #[arg(long)]
     pub fabric: Option<FabricChoice>,
     /// The machine that is the home of all pages.
@@ -203,7 +204,8 @@ fn filled(mut span: Span<u64>, machine: u16) -> Result<Span<u64>> {
     })
 }
 
-/// Nanoseconds for each second page of a span, and the sum of what is found. From the last to the first, for which nobody asks beforehand.
+/// Nanoseconds for each second page of a span, and the sum of their values. From the last to the first, so that no page
+/// is prefetched.
 fn touch(span: Span<u64>) -> work::Done {
     let began = Instant::now();
     let sum = span.iter().step_by(2 * WORDS).rev().sum();

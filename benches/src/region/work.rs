@@ -1,5 +1,5 @@
-//! A job by threads of this process, or over a region by a worker of each machine. Parts fill their input, as programs read their files, and work on it;
-//! both is timed.
+//! A job by threads of this process, or over a region by a worker of each machine. Parts fill their input, as programs
+//! read their files, and work on it; both is timed.
 
 use std::iter::repeat_with;
 use std::ops::Range;
@@ -49,7 +49,7 @@ pub fn by_threads(job: Job, size: usize, threads: usize) -> Done {
     (began.elapsed().as_nanos() as f64, digest)
 }
 
-/// Over a region, by the first worker of each machine. Tells on standard error what the region did.
+/// Over a region, by the first worker of each machine. Prints the region's counters on standard error.
 pub fn by_rack(job: Job, size: usize) -> Result<std::result::Result<Done, Error>> {
     let machines = gossamer::rack().machines().len();
     let (parts, words) = (parts(job, size, machines), job.item_words(size));

@@ -1,8 +1,9 @@
 //! The exchange of `gossamer-bench echo` over gRPC (tonic): each process is client and server, on one thread.
 //!
-//! Started with `--processes N` it starts itself N times, tells each the ports of all, and leads them through the points by
-//! lines on their standard streams: `go` begins a point, `done` says that a client has all its answers, `sum` asks for the
-//! tally. Here: that, and the client. Not here: the gRPC service (service.rs), what is exchanged (the package `exchange`).
+//! Started with `--processes N` it starts itself N times, tells each the ports of all, and leads them through the
+//! points by lines on their standard streams: `go` begins a point, `done` says that a client has all its answers, `sum`
+//! asks for the tally. Here: that, and the client. Not here: the gRPC service (service.rs), the requests (the package
+//! `exchange`).
 
 mod plain;
 mod service;
@@ -36,7 +37,7 @@ struct Options {
     plan: Plan,
 }
 
-/// What a process tells of a point.
+/// A process's report of a point.
 #[derive(Serialize, Deserialize)]
 struct Told {
     tally: Tally,

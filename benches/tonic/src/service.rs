@@ -1,4 +1,4 @@
-//! The gRPC service of the exchange: one unary method, whose messages are plain bytes.
+//! The gRPC service of the exchange: one unary method with plain bytes as messages.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
@@ -18,7 +18,7 @@ use crate::plain::Plain;
 
 const PATH: &str = "/exchange.Exchange/Ask";
 
-/// What a process has served since it was last asked.
+/// Requests that a process has served since it was last asked.
 #[derive(Default)]
 pub struct Served {
     pub served: u64,

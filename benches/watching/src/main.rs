@@ -1,6 +1,7 @@
-//! `watching plain|console|chrome MILLIS`: two tasks of tokio, one sends batches of requests to the other, which counts them. Prints requests a second.
-//! With `console` console-subscriber instruments the runtime, nobody connected; with `chrome` each batch is a span of tracing-chrome, at both ends.
-//! `watching metrics WORKERS SERIES TIMES`: prometheus-client encodes so many series for each worker. Prints the bytes and the microseconds of each time.
+//! `watching plain|console|chrome MILLIS`: two tasks of tokio, one sends batches of requests to the other, which counts
+//! them. Prints requests a second. With `console` console-subscriber instruments the runtime, nobody connected; with
+//! `chrome` each batch is a span of tracing-chrome, at both ends. `watching metrics WORKERS SERIES TIMES`:
+//! prometheus-client encodes so many series for each worker. Prints the bytes and the microseconds of each time.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ fn main() {
         Some("metrics") => metrics(number(1), number(2), number(3)),
         Some("plain") => rate(number(1)),
         Some("console") => {
-            // Port 0: several may run. It records what its aggregator would send.
+            // Port 0: several may run. It records the messages that its aggregator would send.
             console_subscriber::ConsoleLayer::builder().server_addr(([127, 0, 0, 1], 0)).init();
             rate(number(1));
         }

@@ -1,4 +1,4 @@
-//! One connection: what has been asked for, in order, and the bytes that go out and come in.
+//! One connection: its outstanding requests in order, and the bytes that go out and come in.
 
 use std::{
     collections::VecDeque,
@@ -11,10 +11,10 @@ use mio::net::TcpStream;
 
 use super::protocol::{Format, Operation, Reply, Step};
 
-/// Room for what comes in, at first.
+/// Initial size of the receive buffer.
 const INCOMING_BYTES: usize = 64 << 10;
 
-/// A connection, and what is outstanding on it.
+/// A connection and its outstanding requests.
 pub struct Connection {
     socket: TcpStream,
     outstanding: VecDeque<Operation>,
@@ -22,7 +22,7 @@ pub struct Connection {
     /// How much of `outgoing` is sent.
     sent: usize,
     incoming: Vec<u8>,
-    /// What of `incoming` is there and not taken yet.
+    /// The part of `incoming` that has arrived and is not consumed yet.
     taken: usize,
     come: usize,
     /// Writes so far.
@@ -69,7 +69,7 @@ impl Connection {
         self.outstanding.push_back(operation);
     }
 
-    /// Sends what the socket takes.
+    /// Sends as much as the socket takes.
     pub fn send(&mut self) -> Result<()> {
         while self.sent < self.outgoing.len() {
             match self.socket.write(&self.outgoing[self.sent..]) {
@@ -84,7 +84,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Receives all that has come; with `to_the_end` what comes is known to end.
+    /// Receives everything that has arrived; with `to_the_end` the peer is known to close.
     pub fn receive(&mut self, to_the_end: bool) -> Result<()> {
         self.incoming.copy_within(self.taken..self.come, 0);
         self.come -= self.taken;
@@ -105,7 +105,7 @@ impl Connection {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error).with_context(|| self.so_far()),
             }
-            // A read that leaves room has taken all there was; what comes later is an event of its own.
+            // A short read has taken everything; later bytes are an event of their own.
             return Ok(());
         }
     }

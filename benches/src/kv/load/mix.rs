@@ -27,7 +27,7 @@ pub enum Mix {
     B,
     /// YCSB C: all read.
     C,
-    /// YCSB D: 95 read what was inserted last, 5 insert.
+    /// YCSB D: 95 read the latest inserts, 5 insert.
     D,
     /// YCSB F: 50 read, 50 read and write back.
     F,
@@ -67,7 +67,10 @@ impl FromStr for Mix {
             "D" | "d" => Mix::D,
             "F" | "f" => Mix::F,
             number => Mix::Writes(number.parse().ok().filter(|writes| *writes <= 100).ok_or_else(|| {
-                anyhow!("{text:?} is neither a number of writes in a hundred, 0 to 100, nor a workload of YCSB: A, B, C, D, F")
+                anyhow!(
+                    "{text:?} is neither a number of writes in a hundred, 0 to 100, nor a workload of YCSB: \
+                     A, B, C, D, F"
+                )
             })?),
         })
     }
@@ -96,7 +99,7 @@ pub struct Mixed {
     rng: StdRng,
     /// The object that is inserted next, by whichever client.
     newest: Arc<AtomicU32>,
-    /// Where reads prefer what was inserted last: how long before that one.
+    /// Where reads prefer the latest insert: the distance from it.
     age: Option<Zipf<f64>>,
 }
 

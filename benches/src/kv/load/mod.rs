@@ -1,8 +1,9 @@
-//! A load generator for servers that speak memcached's text protocol: pipelined connections over a few threads, every reply
-//! checked, latencies in a histogram. Closed loop: a reply makes room for the next request; or, in open.rs, at a pace.
+//! A load generator for servers that speak memcached's text protocol: pipelined connections over a few threads, every
+//! reply checked, latencies in a histogram. Closed loop: a reply makes room for the next request; or, in open.rs, at a
+//! pace.
 //!
-//! protocol.rs is what requests and replies look like, mix.rs which operations are made, connection.rs how one connection
-//! keeps its requests outstanding, options.rs what the commands let one choose. Not here: servers.
+//! protocol.rs has the form of requests and replies, mix.rs the choice of operations, connection.rs one connection with
+//! its outstanding requests, options.rs the options of the commands. Not here: servers.
 
 mod connection;
 mod mix;
@@ -51,13 +52,14 @@ pub struct Load {
     pub warm_up: Duration,
     /// Counted.
     pub measured: Duration,
-    /// Operations a second over all threads, due whether or not earlier ones are answered; none: as fast as replies come.
+    /// Operations a second over all threads, due whether or not earlier ones are answered; none: as fast as replies
+    /// come.
     pub pace_hz: Option<f64>,
     /// Seed of the operations.
     pub seed: u64,
 }
 
-/// What came of it.
+/// Result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// Operations that were complete while it was counted; reading and writing back is one.
@@ -147,7 +149,7 @@ fn histogram() -> Histogram<u64> {
 enum Phase {
     WarmUp,
     Counted,
-    /// What is outstanding is seen through, nothing is asked for any more; a source with an end goes on until it.
+    /// Completes the outstanding requests and makes no new ones; a source with an end goes on until it.
     Over,
 }
 
@@ -237,7 +239,7 @@ impl Client {
         Ok(replies)
     }
 
-    /// Makes up to so many requests, and sends what can be sent.
+    /// Makes up to so many requests, and sends as much as the socket takes.
     fn ask(&mut self, index: usize, requests: usize) -> Result<()> {
         let now = self.now_ns();
         let connection = &mut self.connections[index];
@@ -259,7 +261,7 @@ mod tests {
     use super::*;
     use crate::pick::Dist;
 
-    /// A server that answers whatever comes first on each connection with these bytes and closes it.
+    /// A server that answers the first bytes of each connection with these bytes and closes it.
     fn against(reply: &'static [u8], keys: u32) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,4 +1,5 @@
-//! Open loop: operations are due at a pace, whether or not earlier ones are answered, and their latency counts from then.
+//! Open loop: operations are due at a pace, whether or not earlier ones are answered, and their latency counts from
+//! then.
 
 use std::{io::ErrorKind, ops::Range, thread, time::Duration};
 
@@ -8,12 +9,13 @@ use mio::{Events, Token};
 use super::{Client, Connection, TIME_LIMIT};
 use crate::latency::pace::{Arrivals, Schedule};
 
-/// How long a client sleeps at most between looking for replies: its sockets' poller counts in milliseconds, which is too coarse.
+/// How long a client sleeps at most between looking for replies: its sockets' poller counts in milliseconds, which is
+/// too coarse.
 const NAP: Duration = Duration::from_micros(50);
 
 impl Client {
-    /// Makes operations at the pace until the end of `counted`, in nanoseconds since now, and sees them through. Those that are due
-    /// within it count.
+    /// Makes operations at the pace until the end of `counted`, in nanoseconds since now, and sees them through. Those
+    /// that are due within it count.
     pub(super) fn run_paced(&mut self, hz: f64, seed: u64, counted: Range<u64>) -> Result<()> {
         let mut schedule = Schedule::new(Arrivals::Poisson, hz, seed);
         let mut events = Events::with_capacity(256);

@@ -1,5 +1,5 @@
-//! Requests and replies of memcached's text protocol, as far as a load needs them: `get` and `set` of one key. Every value
-//! tells its key and which write it is of.
+//! Requests and replies of memcached's text protocol, as far as a load needs them: `get` and `set` of one key. Every
+//! value tells its key and which write it is of.
 
 use anyhow::{Result, bail, ensure};
 
@@ -10,7 +10,7 @@ pub const VALUE_BYTES_MIN: usize = 16;
 const VALUE_BYTES_MAX: usize = 1 << 20;
 const FILLER: u8 = b'.';
 
-/// What a request asks for.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A value.
@@ -26,7 +26,7 @@ pub enum Step {
 pub struct Operation {
     /// Which key.
     pub object: u32,
-    /// What it asks for.
+    /// Its kind.
     pub step: Step,
     /// When the operation began, in nanoseconds since its client did.
     pub began: u64,
@@ -49,7 +49,7 @@ pub struct Format {
     value_bytes: usize,
     /// Between the key of a `set` or of a found value and the value.
     before_value: Vec<u8>,
-    /// Behind the 16 bytes that tell what a value is.
+    /// Behind the 16 bytes that identify a value.
     filler: Vec<u8>,
 }
 
@@ -98,8 +98,8 @@ impl Format {
         to.extend_from_slice(b"\r\n");
     }
 
-    /// Reads the reply at the front of `bytes`: how long it is and whether the key was not there; `None` if it has not come
-    /// whole.
+    /// Reads the reply at the front of `bytes`: how long it is and whether the key was not there; `None` if it has not
+    /// come whole.
     ///
     /// # Errors
     /// A reply that this operation cannot have.

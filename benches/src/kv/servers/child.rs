@@ -1,4 +1,5 @@
-//! A server as a child process: found, started, waited for, ended. What cannot be had here is skipped, with the reason.
+//! A server as a child process: found, started, waited for, ended. A server that cannot be had is skipped, with the
+//! reason.
 
 use std::{
     env, fs,
@@ -18,7 +19,7 @@ use crate::{kv::Kv, machine::program, rounds::chosen};
 /// A server that takes longer than this to start does not start.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
-/// What memcached keeps beside a key and its value, and some room.
+/// Memcached's memory beside a key and its value, and some room.
 const ITEM_BYTES: usize = 256;
 const MEMORY_MIB_MIN: usize = 256;
 
@@ -85,7 +86,8 @@ impl Child {
         ((keys * (value_bytes + ITEM_BYTES)) >> 20).max(MEMORY_MIB_MIN)
     }
 
-    /// Starts it and waits until it takes connections, at this address or at the one that ends its first line of output.
+    /// Starts it and waits until it takes connections, at this address or at the one that ends its first line of
+    /// output.
     fn spawn(mut command: Command, address: Option<SocketAddr>) -> Result<Self> {
         command.stdin(Stdio::null()).stderr(Stdio::inherit());
         command.stdout(if address.is_some() { Stdio::null() } else { Stdio::piped() });

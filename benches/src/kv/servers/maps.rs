@@ -1,7 +1,8 @@
-//! Tables in shared memory for the server of `kv`: whichever worker has read a command runs it itself, where the server's own
-//! table sends it to the worker that has the key. Keys and values of up to 16 bytes lie in the table, without allocations.
+//! Tables in shared memory for the server of `kv`: whichever worker has read a command runs it itself, where the
+//! server's own table sends it to the worker that has the key. Keys and values of up to 16 bytes lie in the table,
+//! without allocations.
 //!
-//! What a command does to an item is the business of `gossamer_examples::kv::item`, the same for all tables. There is no limit
+//! The effect of a command on an item is in `gossamer_examples::kv::item`, the same for all tables. There is no limit
 //! of memory and no order of last use, which the server's own table has.
 
 use std::{borrow::Cow, cell::Cell, convert::Infallible, sync::Arc};
@@ -27,7 +28,7 @@ pub type Text = SmallVec<[u8; 16]>;
 /// A standard map of items.
 pub type ItemMap = std::collections::HashMap<Text, Item, Hashing>;
 
-/// What a key has.
+/// Entry of a key.
 #[derive(Clone)]
 pub struct Item {
     flags: u32,
@@ -43,7 +44,7 @@ impl Item {
     }
 }
 
-/// What becomes of an item.
+/// The change of an item.
 pub enum Update {
     /// As it was.
     Kept,
@@ -59,7 +60,8 @@ pub trait Map: Send + Sync + 'static {
     fn with_capacity(keys: usize) -> Self;
     /// A copy of the item.
     fn get(&self, key: &[u8]) -> Option<Item>;
-    /// Changes an item, of which nothing else sees the state between; `change` may be called again where others come between.
+    /// Changes an item, of which nothing else sees the state between; `change` may be called again where others come
+    /// between.
     fn change<R>(&self, key: &[u8], change: impl FnMut(Option<&Item>) -> (Update, R)) -> R;
     /// Forgets all.
     fn clear(&self);
@@ -234,7 +236,7 @@ impl<M: Map> table::Table for Shared<M> {
         }
     }
 
-    /// Forgets all at once, whatever the time.
+    /// Forgets all items at once, at any time.
     fn flush(&self, _at: u32) {
         self.map.clear();
     }

@@ -1,6 +1,7 @@
-//! Servers under the same load, each a process of its own, interleaved: which there are, what a point is, and the verdicts.
+//! Servers under the same load, each a process of its own, interleaved: the servers, the points, and the verdicts.
 //!
-//! child.rs starts and ends them; serve.rs is what such a process does, maps.rs the tables behind it that are not its own.
+//! child.rs starts and ends them; serve.rs is the process of a server, maps.rs the tables behind it that are not its
+//! own.
 
 pub mod child;
 mod maps;
@@ -32,7 +33,7 @@ pub const MEMCACHED: &str = "memcached";
 /// Servers that the targets measure ours against, beside memcached: the same server with another table.
 const OTHERS: [&str; 4] = ["dashmap", "papaya", "mutex", "rwlock"];
 
-/// What came of all runs.
+/// Results of all runs.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Measured {
     series: Vec<ServerSeries>,
@@ -262,8 +263,8 @@ pub fn verdicts(measured: &Measured) -> Vec<Verdict> {
     ]
 }
 
-/// Throughput over the number of keys, for each distribution and mix; and over the share of writes, for each distribution and
-/// number of keys, where there are several.
+/// Throughput over the number of keys, for each distribution and mix; and over the share of writes, for each
+/// distribution and number of keys, where there are several.
 pub fn pictures(measured: &Measured) -> Vec<Picture> {
     let (mut keys, mut writes) = (Album::default(), Album::default());
     let y = "thousand operations a second (median, min to max)";

@@ -28,7 +28,7 @@ use crate::{
 pub struct Delegated {
     dedicated: bool,
     operations: Picks,
-    /// The table, filled, once it has been needed, and what happened to it since.
+    /// The table, filled once it is needed, and its history since.
     built: RefCell<Option<(Table, Ledger)>>,
 }
 
@@ -165,7 +165,7 @@ fn run_client(
 }
 
 thread_local! {
-    /// What this thread's client was answered; callbacks run on its thread.
+    /// Answers to this thread's client; callbacks run on its thread.
     static ANSWERS: Cell<Answers> = const { Cell::new(Answers { right: 0, wrong: 0, replaced: 0 }) };
 }
 

@@ -1,5 +1,6 @@
-//! The proof that a table did what it was asked: every read found a whole value of its key, every write replaced one, and in
-//! the end nothing was lost or kept twice: what has been written, and not been returned as replaced, is what the table holds.
+//! The proof that a table did its work: every read found a whole value of its key, every write replaced one, and in the
+//! end nothing was lost or kept twice: the table holds exactly the values that were written and not returned as
+//! replaced.
 
 use anyhow::{Result, ensure};
 
@@ -8,7 +9,7 @@ use crate::{
     kv::record::{FIRST_STAMP, Stamps, Value, key_of},
 };
 
-/// What one client was answered in one run.
+/// Answers to one client in one run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Answers {
     /// Answers that were a whole value of the key that was asked for.
@@ -20,7 +21,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// What a read found.
+    /// The value that a read found.
     #[inline(always)]
     pub fn read(&mut self, key: u64, found: Option<Value>) {
         match found {
@@ -29,7 +30,7 @@ impl Answers {
         }
     }
 
-    /// What a write replaced.
+    /// The value that a write replaced.
     #[inline(always)]
     pub fn wrote(&mut self, key: u64, replaced: Option<Value>) {
         self.read(key, replaced);
@@ -37,7 +38,7 @@ impl Answers {
     }
 }
 
-/// What happened to a table since it was filled.
+/// History of a table since it was filled.
 #[derive(Debug)]
 pub struct Ledger {
     keys: u32,
@@ -67,7 +68,7 @@ impl Ledger {
         self.stamps[client]
     }
 
-    /// Enters a run: for each client when it ran, the stamps it has left, and what it was answered.
+    /// Enters a run: for each client its times, the stamps it has left, and the answers it got.
     ///
     /// # Errors
     /// An answer that was wrong.
@@ -90,7 +91,7 @@ impl Ledger {
         Ok(fold(&runs, Tally { total: right, fetched: 0 }))
     }
 
-    /// Compares with what the table holds: each object, and its value.
+    /// Compares with the table's contents: each object, and its value.
     ///
     /// # Errors
     /// A value that is missing or another key's; writes that were lost or made twice.

@@ -1,7 +1,8 @@
-//! The tables alone: which there are, one point for each number of keys, distribution and share of writes, and the verdicts.
+//! The tables alone: which there are, one point for each number of keys, distribution and share of writes, and the
+//! verdicts.
 //!
-//! shared.rs and delegated.rs hold the two kinds of client, kinds.rs the tables in shared memory, ledger.rs the proof that
-//! all of them answered rightly.
+//! shared.rs and delegated.rs hold the two kinds of client, kinds.rs the tables in shared memory, ledger.rs the proof
+//! that all of them answered rightly.
 
 mod delegated;
 pub mod kinds;
@@ -139,8 +140,8 @@ pub fn verdicts(results: &[TableSeries]) -> Vec<Verdict> {
     vec![verdict(1000, Dist::Zipf, 1.5), verdict(1_000_000, Dist::Uniform, 1.0)]
 }
 
-/// Throughput over the number of keys, for each distribution and share of writes; and over the share of writes, for each
-/// distribution and number of keys, where there are several.
+/// Throughput over the number of keys, for each distribution and share of writes; and over the share of writes, for
+/// each distribution and number of keys, where there are several.
 pub fn pictures(results: &[TableSeries]) -> Vec<Picture> {
     let (mut keys, mut writes) = (Album::default(), Album::default());
     let y = "million operations a second (median, min to max)";

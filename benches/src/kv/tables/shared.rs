@@ -1,4 +1,4 @@
-//! Tables in shared memory: whoever asks for a key looks it up himself. One trait, and the loop that all of them share.
+//! Tables in shared memory: each client looks its keys up itself. One trait, and the loop that all of them share.
 
 use std::{cell::RefCell, thread, time::Instant};
 
@@ -15,7 +15,7 @@ use crate::{
 
 /// A concurrent table.
 pub trait Table: Sync + Sized + 'static {
-    /// What a client asks through; made anew for each stretch of operations.
+    /// The handle that a client asks through; made anew for each stretch of operations.
     type Handle<'a>: Handle;
 
     /// An empty table that will hold so many keys.
@@ -39,7 +39,7 @@ pub struct SharedTable<T> {
     name: &'static str,
     kind: Kind,
     operations: Picks,
-    /// The table, filled, once it has been needed, and what happened to it since.
+    /// The table, filled once it is needed, and its history since.
     built: RefCell<Option<(T, Ledger)>>,
 }
 

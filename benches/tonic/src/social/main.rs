@@ -1,7 +1,9 @@
-//! The social network of the example `social` over gRPC, for `gossamer-bench heap`: the same twelve services and requests, at two processes of one thread each.
+//! The social network of the example `social` over gRPC, for `gossamer-bench heap`: the same twelve services and
+//! requests, at two processes of one thread each.
 //!
-//! It starts itself for each process, tells each the ports of all, and leads them through the rounds by lines on their standard streams: `round N` begins one, `done`
-//! says that all requests of a process are answered. Here: that, and the users' connections. Not here: what the services do (services.rs), how they are called (rpc.rs).
+//! It starts itself for each process, tells each the ports of all, and leads them through the rounds by lines on their
+//! standard streams: `round N` begins one, `done` says that all requests of a process are answered. Here: that, and the
+//! users' connections. Not here: the work of the services (services.rs), how they are called (rpc.rs).
 
 #[path = "../plain.rs"]
 mod plain;
@@ -84,7 +86,7 @@ impl Process {
     }
 }
 
-/// Tells all a line, and hears what each answers.
+/// Sends all a line, and returns the answer of each.
 fn tell(processes: &mut [Process], line: &str) -> Result<Vec<String>> {
     for process in processes.iter_mut() {
         writeln!(process.stdin, "{line}")?;

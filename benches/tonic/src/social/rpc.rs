@@ -1,5 +1,5 @@
-//! How services are called: a unary call of gRPC each, named by the service, with a message of protobuf each way. As between services that know of each other only by
-//! name, also where both are at the same process.
+//! How services are called: a unary call of gRPC each, named by the service, with a message of protobuf each way. As
+//! between services that know of each other only by name, also where both are at the same process.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -55,12 +55,12 @@ impl Peers {
 /// A message that has come.
 ///
 /// # Errors
-/// It is not what it should be.
+/// An answer of the wrong form.
 pub fn read<M: Message + Default>(bytes: Bytes) -> std::result::Result<M, Status> {
     M::decode(bytes).map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
-/// Serves who calls, for as long as the process lives.
+/// Serves its callers for as long as the process lives.
 pub fn serve(listener: TcpListener, services: Arc<Services>) {
     tokio::spawn(async move {
         let router = tonic::transport::Server::builder().tcp_nodelay(true).add_service(Server(services));

@@ -1,4 +1,5 @@
-//! The twelve services: what each is asked, what it does, whom it calls. As the example's services.rs; where that passes owners, messages have the texts and lists.
+//! The twelve services: the requests of each, its work, and the services it calls. As the example's services.rs; where
+//! that passes owners, messages have the texts and lists.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -10,7 +11,8 @@ use crate::rpc::{Peers, read};
 use crate::state::{Addresses, Graph, Names, Posts, Timelines, Users};
 use crate::world::{Answer, Request, View, World, parse, readers, shorten, shortened};
 
-/// Services by number and path; the number says at which process, as at which place in the example. front is called by nobody.
+/// Services by number and path; the number says at which process, as at which place in the example. front is called by
+/// nobody.
 const COMPOSE_POST: (usize, &str) = (0, "/social.Services/compose-post");
 const TEXT: (usize, &str) = (1, "/social.Services/text");
 const USER_MENTION: (usize, &str) = (2, "/social.Services/user-mention");
@@ -122,7 +124,7 @@ struct Add {
     round: u64,
 }
 
-/// What the services remember, each that of its process; those of other processes are not used.
+/// State of the services, each in its own process; the state in other processes is not used.
 pub struct Services {
     world: World,
     peers: OnceLock<Peers>,
