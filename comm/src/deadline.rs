@@ -1,6 +1,31 @@
 //! Points in time by which something has to be over.
+//!
+//! Here: ends of waits, and sums of instants and durations that saturate, for this crate and those above. `Instant + Duration` panics
+//! where the clock cannot tell the sum, which a limit such as [`Duration::MAX`] ("never") reaches: the lint `arithmetic_side_effects`
+//! denies it. (`trust::link` has the same two functions: neither crate knows the other.)
 
 use std::time::{Duration, Instant};
+
+/// Centuries are as good as no end. The clock of every system can tell a time so far from now.
+const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// The time `time` from now on; a century from now on where the clock cannot tell it.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+///
+/// assert!(comm::deadline::deadline_after(Duration::MAX) > Instant::now() + Duration::from_secs(3600));
+/// ```
+#[must_use]
+pub fn deadline_after(time: Duration) -> Instant {
+    later(Instant::now(), time)
+}
+
+/// The time `time` after `start`; a century after it where the clock cannot tell it, and `start` itself where not even that.
+#[must_use]
+pub fn later(start: Instant, time: Duration) -> Instant {
+    start.checked_add(time).or_else(|| start.checked_add(FAR)).unwrap_or(start)
+}
 
 /// The end of a wait; none where it lies beyond what the clock can tell.
 #[derive(Debug, Clone, Copy)]
@@ -28,5 +53,18 @@ mod tests {
         assert_eq!(Deadline::after(Duration::ZERO).left(), Duration::ZERO);
         let left = Deadline::after(Duration::from_secs(60)).left();
         assert!(left > Duration::from_secs(30) && left <= Duration::from_secs(60), "{left:?}");
+    }
+
+    #[test]
+    fn sums_of_times_saturate() {
+        let start = Instant::now();
+        assert_eq!(later(start, Duration::from_secs(1)), start + Duration::from_secs(1));
+        for time in [Duration::MAX, Duration::from_secs(u64::MAX), Duration::from_secs(i64::MAX as u64), FAR] {
+            assert_eq!(later(start, time), start + FAR);
+        }
+        let end = later(start, Duration::from_secs(i64::MAX as u64 / 2));
+        assert!(end > start + FAR);
+        assert_eq!(later(end, Duration::from_secs(i64::MAX as u64 / 2 + 1)), end + FAR);
+        assert!(deadline_after(Duration::MAX) >= start + FAR);
     }
 }

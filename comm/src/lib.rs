@@ -63,12 +63,15 @@
 //! ```
 
 #![cfg_attr(loom, allow(dead_code))]
+// `Instant + Duration` panics where limits are large: sums saturate (`deadline.rs`), in all code that is no test.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 #[cfg(all(not(loom), any(test, feature = "conformance")))]
 pub mod conformance;
 #[cfg(all(target_os = "linux", not(loom)))]
 mod connected_pairs;
-mod deadline;
+#[doc(hidden)]
+pub mod deadline;
 mod error;
 mod fabric;
 #[cfg(all(not(loom), any(test, feature = "fuzz")))]

@@ -9,6 +9,7 @@
 //! process still holds its number, so never a stranger's; the control channel is read to its end before an exit is
 //! told, so a last word always comes first; no machine that does not read holds up the caller.
 
+use comm::deadline::later;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -196,7 +197,7 @@ impl Group {
         }
         let now = Instant::now();
         if now >= self.look_at {
-            self.look_at = now + LOOK_INTERVAL;
+            self.look_at = later(now, LOOK_INTERVAL);
             events.extend(self.machines.iter_mut().filter_map(|member| member.stands_still(now, self.stop_limit)));
         }
         Ok(events)

@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
+use trust::link::deadline_after;
 
 use comm::mixed::{MixedFabric, Part};
 use comm::secure::Key;
@@ -93,7 +94,7 @@ pub(crate) fn connect(
         Arc::new(Layout::with_hidden(workers::divide(plan, &cores, asked.threads)?, asked.hidden, Slots::of(plan)));
     let threads: Vec<u16> = (0..layout.machines()).map(|machine| layout.threads(machine)).collect();
     let (own, transports, threads) = (MachineId(own), &transports[..], &threads[..]);
-    let topology = Topology { own, transports, offers: &offers, threads, deadline: Instant::now() + deadline.left() };
+    let topology = Topology { own, transports, offers: &offers, threads, deadline: deadline_after(deadline.left()) };
     let parts = Parts { own, plan, region_bytes: layout.region_bytes(own.0), topology, deadline };
     let opened = parts.open(memory, listener, candidate, &endpoints, key);
     let (fabric, transports) = opened.map_err(|error| StartError::fabric(error, plan))?;
@@ -176,7 +177,7 @@ fn listen(own: u16, plan: &Plan) -> Result<Listener, StartError> {
     // The clock is looked at with each heartbeat, and what was heard in between counts from then: so with the limit
     // of 3 s silence is told 2.5 to 3.25 s after its begin, as that of a host is by its launcher.
     let heartbeat = silence / 12;
-    Ok(listener.with_limits(Limits { heartbeat, silence: silence - heartbeat }))
+    Ok(listener.with_limits(Limits { heartbeat, silence: silence.saturating_sub(heartbeat) }))
 }
 
 /// What the fabrics of this machine are made of.

@@ -12,6 +12,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use trust::link::deadline_after;
 
 use comm::secure::Key;
 use comm::{Fabric, Loss, MachineId};
@@ -145,7 +146,7 @@ fn report_loss(peer: u16, reason: &str) {
         return;
     }
     let _ = sharing.control.send(&Message::Lost { machine: peer, reason: reason.to_owned() });
-    let deadline = Instant::now() + END_TIMEOUT;
+    let deadline = deadline_after(END_TIMEOUT);
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if is_over() {

@@ -36,6 +36,9 @@
 //! The design is that of Gossamer (N. Ahmad, *Gossamer*, University of Illinois Chicago 2025, chapter 3), cited as
 //! "thesis".
 
+// `Instant + Duration` panics where limits are large: sums saturate (`deadline.rs`), in all code that is no test.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 #[cfg(not(noref_auto))]
 compile_error!(
     "gossamer needs the strict `NoRef` of `trust`, or pointers would travel between machines: put the line \

@@ -93,7 +93,8 @@ impl Candidate {
             Ok((network, settings)) => {
                 // Twice the time in which a peer that is there and can be reached must have answered; longer where the
                 // program cannot start without.
-                let answer_timeout = Duration::from_millis(if is_asked_for { 4 } else { 2 } * plan.silence_ms);
+                let answer_timeout =
+                    Duration::from_millis(plan.silence_ms.saturating_mul(if is_asked_for { 4 } else { 2 }));
                 Ok(Some(Candidate { listener: listen()?, settings, network, answer_timeout, is_asked_for }))
             }
             Err(error) if is_asked_for => Err(StartError::fabric(error, plan)),

@@ -36,11 +36,14 @@
 #![cfg_attr(noref_auto, feature(auto_traits, negative_impls))]
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
 #![allow(missing_docs)]
+// `Instant + Duration` panics where limits are large: sums saturate (`deadline.rs`), in all code that is no test.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod api;
 mod buffer;
 mod config;
 mod cores;
+mod deadline;
 mod error;
 mod fault;
 #[cfg(feature = "c-api")]

@@ -7,9 +7,10 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::rc::Rc;
 use std::thread;
+use std::time::Duration;
 
 use common::{join_and_serve, serve_until};
-use trust::{Error, Threadpool, Trust, TrusteeReference, local_trustee, spawn, yield_now};
+use trust::{Error, Latch, Threadpool, Trust, TrusteeReference, local_trustee, spawn, yield_now};
 
 #[test]
 fn trap_09_callbacks_with_strict_alignment_survive_a_growing_buffer() {
@@ -212,4 +213,25 @@ fn trap_12_a_value_entrusted_while_a_thread_goes_down_harms_nobody() {
     });
     join_and_serve(ending);
     assert_eq!(kept.apply(|value| value.len()), 1);
+}
+
+/// "Never" as a limit: the clock cannot tell such a time, and nothing may come of it but a wait.
+#[test]
+fn limits_beyond_the_clock_are_no_limits() {
+    let _watch = watchdog!();
+    for never in [Duration::MAX, Duration::from_secs(i64::MAX as u64), Duration::from_secs(i64::MAX as u64 / 2)] {
+        let pool = Threadpool::builder().workers(1).spin(never).build();
+        let latch = pool.entrust(Latch::new(1));
+        assert_eq!(latch.launch_timeout(|value| *value, never), Ok(1));
+        let (promise, pending) = trust::promise();
+        let waits = spawn(move || (trust::select(&[&pending], Some(never)), pending.wait_timeout(never)));
+        let sleeps = spawn(move || trust::sleep(never));
+        yield_now();
+        promise.keep(2);
+        assert_eq!(waits.join().ok(), Some((Some(0), Some(Ok(2)))));
+        sleeps.abort();
+        assert!(sleeps.join().is_err());
+        drop(latch);
+        assert!(pool.shutdown_timeout(never).is_ok());
+    }
 }

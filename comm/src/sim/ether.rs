@@ -12,6 +12,7 @@
 //! - The delivery thread waits for nobody but the clock, so a sender that waits for room gets it.
 
 use super::Conditions;
+use crate::deadline::later;
 use crate::error::Error;
 use crate::fabric::{Loss, MachineId, WorkerId};
 use crate::liveness::Liveness;
@@ -367,8 +368,8 @@ impl NetworkState {
         let state = &mut self.flows[flow];
         let (least, most) = (*conditions.delay.start(), *conditions.delay.end());
         let spread_ns = most.saturating_sub(least).as_nanos() as u64;
-        let delay = least + Duration::from_nanos(state.toss(conditions.seed) % (spread_ns + 1));
-        state.last_due = (now + delay).max(state.last_due + Duration::from_nanos(1));
+        let delay = least.saturating_add(Duration::from_nanos(state.toss(conditions.seed) % (spread_ns + 1)));
+        state.last_due = later(now, delay).max(later(state.last_due, Duration::from_nanos(1)));
         state.bytes += load.bytes();
         self.sent += 1;
         self.under_way.push(Reverse(Due { at: state.last_due, number: self.sent, flow, load }));
@@ -397,8 +398,8 @@ impl NetworkState {
         let mut next = None;
         for index in 0..self.members.len() {
             let Some(since) = self.members[index].cut_since.filter(|_| !self.members[index].is_dead) else { continue };
-            if now < since + silence {
-                next = Some(next.map_or(since + silence, |next: Instant| next.min(since + silence)));
+            if now < later(since, silence) {
+                next = Some(next.map_or(later(since, silence), |next: Instant| next.min(later(since, silence))));
                 continue;
             }
             let (machine, cause) = (MachineId(index as u16), format!("it was silent for {silence:?}"));

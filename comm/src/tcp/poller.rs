@@ -16,6 +16,7 @@ use super::greeting::{Claim, Use};
 use super::incoming::{Authenticated, Incoming, watch};
 use super::serving::Serving;
 use super::shared::{Order, TcpShared};
+use crate::deadline::deadline_after;
 use crate::error::Error;
 use crate::fabric::{Loss, MachineId};
 use crate::park;
@@ -268,7 +269,7 @@ impl Poller {
                 Order::Control(peer, stream) => self.add_control(peer, stream),
                 Order::Leave => {
                     self.control.close_gracefully();
-                    self.leaving = Some(Instant::now() + LEAVE_TIMEOUT);
+                    self.leaving = Some(deadline_after(LEAVE_TIMEOUT));
                 }
                 Order::Stop => self.is_stopped = true,
             }

@@ -12,6 +12,7 @@
 
 use super::poller::Poller;
 use super::shared::TcpShared;
+use crate::deadline::deadline_after;
 use crate::error::Error;
 use crate::fabric::Wake;
 use crate::park;
@@ -114,7 +115,7 @@ impl PollerLock {
             events.iter().try_for_each(|event| poller.handle(event.data.u64())).map_err(failed)?;
             if !events.is_empty() || Instant::now() >= clock_due {
                 let tick = if poller.keep_time().map_err(failed)? { SHORT_TICK } else { poller.tick() };
-                clock_due = Instant::now() + tick;
+                clock_due = deadline_after(tick);
             }
             if poller.is_over() {
                 return Ok(());

@@ -7,6 +7,7 @@ use super::link::Counts;
 use super::liveness::VerbsLiveness;
 use super::raw::{Device, MemoryRegion, QueuePair};
 use super::shares::Directory;
+use crate::deadline::deadline_after;
 use crate::error::Error;
 use crate::fabric::{MachineId, Wake, WorkerId};
 use crate::memory::Region;
@@ -15,7 +16,7 @@ use crate::waker::Waker;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The worker number of the thread that starts a machine.
 pub(super) const MAIN_THREAD: WorkerId = WorkerId(u16::MAX);
@@ -149,7 +150,7 @@ impl Core {
     /// Brings everything written to its peer, as far as that is possible, and has the I/O thread close
     /// gracefully.
     pub(super) fn leave(&self) {
-        let deadline = Instant::now() + LEAVE_TIMEOUT;
+        let deadline = deadline_after(LEAVE_TIMEOUT);
         for lane in &self.lanes {
             // What cannot be brought any more is lost with its peer.
             let _ = lock(lane).drain(deadline);

@@ -7,6 +7,7 @@ use super::core::Core;
 use super::lane::{give_way, tag_of};
 use super::liveness::failure;
 use super::raw::{self, Completion, CompletionChannel, CompletionQueue, Event, QueuePair, Works};
+use crate::deadline::{deadline_after, later};
 use crate::error::Error;
 use crate::fabric::MachineId;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -75,7 +76,7 @@ impl IoThread {
             }
             let now = Instant::now();
             if now >= next_beat {
-                next_beat = now + BEAT_INTERVAL;
+                next_beat = later(now, BEAT_INTERVAL);
                 self.beat();
                 self.core.look_again();
             }
@@ -161,7 +162,7 @@ impl IoThread {
 
     /// Tells every peer that can still be reached that this machine leaves, and waits until they know.
     fn close_gracefully(mut self) {
-        let deadline = Instant::now() + LEAVE_TIMEOUT;
+        let deadline = deadline_after(LEAVE_TIMEOUT);
         let mut untold: Vec<MachineId> = self.beats.iter().map(|beat| beat.peer).collect();
         let mut looks = 0;
         loop {

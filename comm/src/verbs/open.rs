@@ -18,6 +18,7 @@ use super::raw::{self, Completion, CompletionChannel, Device, MemoryRegion, Path
 use super::resources::{Own, PeerQueues};
 use super::shares::Directory;
 use super::{VerbsFabric, terms};
+use crate::deadline::deadline_after;
 use crate::error::Error;
 use crate::fabric::MachineId;
 use crate::waker::Waker;
@@ -119,7 +120,7 @@ impl Connected {
     /// # Errors
     /// The own device fails.
     pub fn greet(&mut self, timeout: Duration) -> Result<Vec<(MachineId, Error)>, Error> {
-        let deadline = Instant::now() + timeout;
+        let deadline = deadline_after(timeout);
         let mut failures: BTreeMap<MachineId, u32> = BTreeMap::new();
         let is_missing = |route: &Route| route.trouble.is_none() && route.beat.beats == 0;
         while Instant::now() < deadline && self.routes.iter().any(is_missing) {

@@ -1,5 +1,6 @@
 //! Which program is watched: one on a rack, by its number, or one whose view is served somewhere, by its address.
 
+use comm::deadline::deadline_after;
 use std::fmt::Display;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -136,7 +137,7 @@ impl Watched {
             Watched::Rack(source, _) => Ok(chrome::of_answer(&source.look(Look::Trace(time), TRACE_LIMIT))),
             Watched::Web(address) => {
                 let what = format!("trace.json?seconds={}", time.as_secs_f64());
-                let body = address.get(&what, time + TRACE_LIMIT)?;
+                let body = address.get(&what, time.saturating_add(TRACE_LIMIT))?;
                 Ok((String::from_utf8_lossy(&body).into_owned(), Vec::new()))
             }
         }
@@ -167,7 +168,7 @@ impl Address {
         stream.set_write_timeout(Some(WEB_LIMIT)).map_err(failed)?;
         let request = format!("GET {}{what} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n", self.path);
         stream.write_all(request.as_bytes()).map_err(failed)?;
-        let end = Instant::now() + limit;
+        let end = deadline_after(limit);
         let mut bytes = Vec::new();
         let mut buffer = vec![0; 64 << 10];
         loop {

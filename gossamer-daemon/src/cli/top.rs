@@ -1,5 +1,6 @@
 //! `gossamer-launch top`: what the workers of a program do, each second, busiest first.
 
+use comm::deadline::later;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
 use std::process::ExitCode;
@@ -66,7 +67,7 @@ impl Top {
                 }
             }
             before = Some(now);
-            next += interval;
+            next = later(next, interval);
             std::thread::sleep(next.saturating_duration_since(Instant::now()));
             next = next.max(Instant::now());
         }

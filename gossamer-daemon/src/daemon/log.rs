@@ -4,6 +4,7 @@
 //! A thread of its own writes to standard error, from a queue: if nobody reads that, lines are lost, and counted, but no
 //! thread of the daemon waits.
 
+use comm::deadline::deadline_after;
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -69,7 +70,7 @@ impl Queue {
     /// Waits until all is written, or for a while.
     fn flush(&self) {
         let (done, written) = mpsc::sync_channel(0);
-        let end = Instant::now() + FLUSH_LIMIT; // nobody reads: the daemon ends nevertheless
+        let end = deadline_after(FLUSH_LIMIT); // nobody reads: the daemon ends nevertheless
         let mut flush = Piece::Flush(done);
         while let Err(TrySendError::Full(back)) = self.pieces.try_send(flush) {
             if Instant::now() >= end {

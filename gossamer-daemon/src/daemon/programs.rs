@@ -4,6 +4,7 @@
 //! against one limit, each once: who counts holds the lock of those that come, and so does what turns one of them into one
 //! that runs. One part at a time is started ([`Programs::starting`]).
 
+use comm::deadline::deadline_after;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::Shutdown;
@@ -157,7 +158,7 @@ impl Programs {
     /// # Errors
     /// Why not, in words.
     pub fn reserve(&self, id: ProgramId, most: u16) -> Result<Reserved<'_>, String> {
-        let end = Instant::now() + ROOM_LIMIT;
+        let end = deadline_after(ROOM_LIMIT);
         let mut coming = self.coming();
         loop {
             let running = self.list();

@@ -5,6 +5,7 @@
 //! end of its socket and kills its machines, or is killed [`PART_LIMIT`] later; the launcher is told `Gone`. When the
 //! session is over, part and orphans have been collected.
 
+use comm::deadline::deadline_after;
 use std::ffi::OsStr;
 use std::io;
 use std::net::Shutdown;
@@ -462,7 +463,7 @@ fn collect(daemon: &Daemon, id: ProgramId, mut child: Child) -> String {
 }
 
 fn collect_within(child: &mut Child, limit: Duration) -> Option<String> {
-    let end = Instant::now() + limit;
+    let end = deadline_after(limit);
     let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok();
     loop {
         match orphans::try_collect(child) {

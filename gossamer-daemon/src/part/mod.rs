@@ -11,6 +11,7 @@
 
 mod streams;
 
+use comm::deadline::later;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsFd;
@@ -267,7 +268,7 @@ impl Part {
             let now = Instant::now();
             if now >= self.beat_at {
                 self.say(&FromPart::Beat);
-                self.beat_at = now + Duration::from_millis(BEAT_MS);
+                self.beat_at = later(now, Duration::from_millis(BEAT_MS));
             }
             if self.wait(inbox).is_err() {
                 return; // kills the machines
@@ -309,7 +310,7 @@ impl Part {
 
     fn wait(&self, inbox: &Inbox) -> Result<(), Errno> {
         let mut fds = [PollFd::new(&self.group, PollFlags::IN), PollFd::new(&inbox.woken, PollFlags::IN)];
-        let until = self.beat_at.min(self.heard + self.silence);
+        let until = self.beat_at.min(later(self.heard, self.silence));
         let timeout = Timespec::try_from(until.saturating_duration_since(Instant::now())).ok();
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),

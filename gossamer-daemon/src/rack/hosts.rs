@@ -1,6 +1,7 @@
 //! The hosts of a program, from the launcher's side: connected and started all at once, or not at all; then told
 //! things.
 
+use comm::deadline::deadline_after;
 use std::fs::File;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -130,11 +131,11 @@ pub(super) fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(), RackErro
 fn gather(dialer: &Dialer<'_>, chosen: &[Host], mut beat: impl FnMut(&mut Link)) -> Result<Links, RackError> {
     let mut links: Vec<Option<Link>> = chosen.iter().map(|_| None).collect();
     let mut failed = Vec::new();
-    let mut beat_at = Instant::now() + Duration::from_millis(BEAT_MS);
+    let mut beat_at = deadline_after(Duration::from_millis(BEAT_MS));
     while links.iter().flatten().count() + failed.len() < chosen.len() {
         if Instant::now() >= beat_at {
             links.iter_mut().flatten().for_each(&mut beat);
-            beat_at = Instant::now() + Duration::from_millis(BEAT_MS);
+            beat_at = deadline_after(Duration::from_millis(BEAT_MS));
         }
         match dialer.events.recv_timeout(beat_at.saturating_duration_since(Instant::now())) {
             Ok(Event::Connected(number, link)) => match link {
@@ -229,7 +230,7 @@ fn send_file(link: &mut Link, file: &Carried, what: &str, silence: Duration) -> 
             ));
         }
         // It may have said why before it hung up.
-        let end = Instant::now() + silence;
+        let end = deadline_after(silence);
         while Instant::now() < end {
             hear(link, silence)?;
         }

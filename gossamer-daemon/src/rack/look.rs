@@ -1,5 +1,6 @@
 //! A program on the hosts of a rack, as who watches it sees it: by the daemons, which open no other port for it.
 
+use comm::deadline::deadline_after;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -76,7 +77,8 @@ impl OnRack {
         link.sender.send_message(&request).map_err(|error| error.to_string())?;
         // A host that goes on and on is left.
         let mut pieces: Vec<(u16, Vec<u8>, bool)> = Vec::new();
-        let until = Instant::now() + answer_limit(look, limit) + WAY + self.rack.timeouts.silence();
+        let until =
+            deadline_after(answer_limit(look, limit).saturating_add(WAY).saturating_add(self.rack.timeouts.silence()));
         let silent = loop {
             if Instant::now() > until {
                 return Err("it does not come to an end".to_owned());

@@ -39,6 +39,9 @@
 //!
 //! The design is that of DArray (B. Ding, M. Han, R. Chen, ICPP 2023), with delegation in the place of its runtime threads and reference counts.
 
+// `Instant + Duration` panics where limits are large: sums saturate (`deadline.rs`), in all code that is no test.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 mod array;
 mod builder;
 mod bulk;

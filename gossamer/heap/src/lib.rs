@@ -40,6 +40,9 @@
 //!
 //! The design is that of DRust (H. Ma et al., OSDI 2024), cited as "DRust".
 
+// `Instant + Duration` panics where limits are large: sums saturate (`deadline.rs`), in all code that is no test.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 mod atomic;
 mod bases;
 mod bunch;

@@ -28,6 +28,9 @@
 //!
 //! The design is that of STRETCH, cited as "STRETCH".
 
+// `Instant + Duration` panics where limits are large: sums saturate (`deadline.rs`), in all code that is no test.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 mod error;
 mod holder;
 mod home;

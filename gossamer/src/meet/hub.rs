@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
+use trust::link::{deadline_after, later};
 
 use comm::secure::{SecureReader, SecureWriter};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -136,14 +137,14 @@ pub(super) fn meet(
 impl Hub {
     /// Until all have come.
     fn gather(&mut self, limit: &Limit) -> Result<(), MeetError> {
-        let mut tell_at = Instant::now() + TELL_INTERVAL;
+        let mut tell_at = deadline_after(TELL_INTERVAL);
         while self.members.iter().any(Option::is_none) {
             if limit.left().is_zero() {
                 let (missing, count) = (self.missing(), self.own.count);
                 return Err(MeetError::NotCome { missing, count, waited: limit.timeout });
             }
             if tell_at <= Instant::now() {
-                tell_at += TELL_INTERVAL;
+                tell_at = later(tell_at, TELL_INTERVAL);
                 let (waited, most) = (limit.start.elapsed().as_secs(), limit.timeout);
                 complain(format_args!("waiting for {} of {}, {waited} s of {most:?}", self.missing(), self.own.count));
             }
@@ -246,7 +247,7 @@ impl Hub {
     /// Lets the others hear that machine 0 lives, when it is time.
     fn beat(&mut self) {
         if self.beat_at <= Instant::now() {
-            self.beat_at = Instant::now() + BEAT_INTERVAL;
+            self.beat_at = deadline_after(BEAT_INTERVAL);
             self.tell_all(|_| Down::Beat);
         }
     }

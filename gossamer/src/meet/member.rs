@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use trust::link::deadline_after;
 
 use comm::secure::{Key, SecureReader, SecureStream, SecureWriter};
 
@@ -172,7 +173,7 @@ fn watch_signals(signals: Signals, writer: Writer) -> Result<(), MeetError> {
     spawn("gossamer-signals", move || {
         let Ok(signal) = signals.wait() else { return };
         let _ = send(&writer, &Up::Signal(signal.as_raw())); // else it ends all the same
-        let until = Instant::now() + END_TIMEOUT;
+        let until = deadline_after(END_TIMEOUT);
         while Instant::now() < until && signals.take().is_none() {
             std::thread::sleep(Duration::from_millis(50));
         }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
+use trust::link::deadline_after;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::FdFlags;
@@ -126,7 +127,7 @@ impl Pmi {
 
     /// The next line, which has to be this answer and no complaint.
     fn answer(&mut self, wanted: &str, time: Duration) -> Result<Answer, MeetError> {
-        let line = self.line(Instant::now() + time).map_err(MeetError::system("hear the process manager (PMI_FD)"))?;
+        let line = self.line(deadline_after(time)).map_err(MeetError::system("hear the process manager (PMI_FD)"))?;
         let pairs = line.split_whitespace().filter_map(|pair| pair.split_once('='));
         let answer: Answer = pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         let is_well = answer.get("rc").is_none_or(|code| code == "0");

@@ -12,6 +12,7 @@
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use trust::link::deadline_after;
 
 use comm::{Fabric, MachineId, WorkerId};
 
@@ -125,7 +126,7 @@ pub(crate) fn exchange(
         connection.wake(layout.start_word())?;
         connection.flush()?;
     }
-    let deadline = Instant::now() + timeout;
+    let deadline = deadline_after(timeout);
     let mut hellos = Vec::new();
     for machine in 0..layout.machines() {
         if machine == own {

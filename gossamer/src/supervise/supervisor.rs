@@ -22,6 +22,7 @@
 
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
+use trust::link::{deadline_after, later};
 
 use rustix::process::Signal;
 
@@ -143,7 +144,7 @@ impl Supervisor {
             finished: None,
             finish_by: None,
             interrupted: None,
-            limit: policy.time_limit.map(|limit| (limit, Instant::now() + limit)),
+            limit: policy.time_limit.map(|limit| (limit, deadline_after(limit))),
             timed_out: None,
             broken: false,
             death: None,
@@ -193,7 +194,7 @@ impl Supervisor {
 
     fn interrupt(&mut self, signal: Signal, now: Instant) {
         self.interrupted = Some(signal);
-        self.kill_at = Some(now + self.bounds.after_signal);
+        self.kill_at = Some(later(now, self.bounds.after_signal));
         self.orders.push(Order::Signal(signal));
     }
 
@@ -202,7 +203,7 @@ impl Supervisor {
     pub fn on_unwritten(&mut self, stream: Unwritten, now: Instant) {
         if !stream.is_closed() && !self.is_ending() && !self.is_over() {
             self.broken = true;
-            self.kill_at = Some(now + self.bounds.after_death);
+            self.kill_at = Some(later(now, self.bounds.after_death));
             self.suspicion = None;
             self.orders.push(Order::End(format!("the launcher {stream}")));
         }
@@ -321,7 +322,7 @@ impl Supervisor {
             }
             Message::Finished { status } if number == 0 && self.finished.is_none() => {
                 self.finished = Some(status);
-                self.finish_by = Some(now + self.bounds.after_finish);
+                self.finish_by = Some(later(now, self.bounds.after_finish));
                 self.suspicion = None; // who leaves in order may be missed
                 self.orders.push(Order::End("the program has finished".to_owned()));
             }
@@ -333,7 +334,8 @@ impl Supervisor {
                 machine.has_lost = true;
                 let host = self.machines.get(usize::from(peer)).and_then(|peer| peer.host.clone());
                 if self.suspicion.is_none() && !self.is_ending() {
-                    self.suspicion = Some((now + self.bounds.after_loss, number, Cause::Lost { peer, host, reason }));
+                    self.suspicion =
+                        Some((later(now, self.bounds.after_loss), number, Cause::Lost { peer, host, reason }));
                 }
             }
             Message::Finished { .. } => {
@@ -353,7 +355,7 @@ impl Supervisor {
     /// The program cannot go on, because of this machine: remembers why (the first cause counts) and ends all.
     pub fn on_death(&mut self, number: u16, cause: Cause, now: Instant) {
         let Some(machine) = self.machines.get(usize::from(number)) else { return };
-        let soon = now + self.bounds.after_death;
+        let soon = later(now, self.bounds.after_death);
         if !self.killed {
             self.kill_at = Some(self.kill_at.map_or(soon, |at| at.min(soon)));
         }
@@ -410,7 +412,7 @@ impl Supervisor {
     fn kill(&mut self, now: Instant) {
         self.orders.push(Order::Kill);
         self.killed = true;
-        self.kill_at = Some(now + AFTER_KILL);
+        self.kill_at = Some(later(now, AFTER_KILL));
     }
 
     /// How the program ended; to be asked when [`Supervisor::is_over`].

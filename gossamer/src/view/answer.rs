@@ -5,6 +5,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+use trust::link::later;
 
 use super::chrome::MachineTrace;
 use super::probe::{LOOK_AGAIN, Probes};
@@ -69,7 +70,7 @@ fn sample_all(questions: &mpsc::Receiver<Reply>, own: &Mutex<Option<Sender<Reply
         let now = Instant::now();
         let is_due = now >= probe_at;
         if is_due {
-            probe_at = now + PROBE_EVERY;
+            probe_at = later(now, PROBE_EVERY);
         }
         probes.look(&workers(), is_due);
         let wait = probe_at.saturating_duration_since(Instant::now());

@@ -6,6 +6,7 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
+use trust::link::deadline_after;
 
 /// The longest head of a request.
 pub(super) const HEAD_BYTES_MAX: usize = 8 << 10;
@@ -64,7 +65,7 @@ impl From<Status> for Answer {
 
 /// Reads the head of a request. `Err(None)` where the connection is of no more use.
 pub(super) fn read(stream: &mut TcpStream) -> Result<Request, Option<Status>> {
-    let end = Instant::now() + TIME_LIMIT;
+    let end = deadline_after(TIME_LIMIT);
     let mut bytes = Vec::with_capacity(1024);
     let mut buffer = [0; 2048];
     loop {
@@ -121,7 +122,7 @@ pub(super) fn write(stream: &mut TcpStream, answer: &Answer) -> io::Result<()> {
          Referrer-Policy: no-referrer\r\nCross-Origin-Resource-Policy: same-origin\r\n\r\n",
         body.len()
     );
-    let end = Instant::now() + TIME_LIMIT;
+    let end = deadline_after(TIME_LIMIT);
     let bytes = [head.as_bytes(), body].concat();
     let mut rest = &bytes[..];
     while !rest.is_empty() {

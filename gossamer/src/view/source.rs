@@ -2,6 +2,7 @@
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use trust::link::deadline_after;
 
 use super::answer::Answers;
 use crate::control::Look;
@@ -49,7 +50,7 @@ impl Source for Here {
 #[must_use]
 pub fn answer_limit(look: Look, limit: Duration) -> Duration {
     match look {
-        Look::Trace(time) => time + limit,
+        Look::Trace(time) => time.saturating_add(limit),
         Look::Sample | Look::Dump => limit,
     }
 }
@@ -69,7 +70,7 @@ impl Parts {
     #[must_use]
     pub fn new(machines: impl IntoIterator<Item = u16>, limit: Duration) -> Parts {
         let machines = machines.into_iter().map(|machine| (machine, Vec::new(), false)).collect();
-        Parts { machines, until: Instant::now() + limit }
+        Parts { machines, until: deadline_after(limit) }
     }
 
     /// A part has come.

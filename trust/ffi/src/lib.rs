@@ -11,6 +11,8 @@
 //! as far as no check can tell.
 
 #![allow(unsafe_code)]
+// `Instant + Duration` panics where limits are large: sums saturate (`deadline.rs`), in all code that is no test.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 // In the order of the header.
 mod thread;

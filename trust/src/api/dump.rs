@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::config::WATCH_ANSWER_MS;
+use crate::deadline::deadline_after;
 use crate::fiber::record::{Doing, Seen, Wait, now_ms};
 use crate::ids::TrusteeId;
 use crate::registry::report::{Collection, Report};
@@ -59,7 +60,7 @@ impl Dump {
         let collection = Collection::ask(&others, true);
         let may_serve = worker::existing(|here| here.context() == Context::Free) == Some(true);
         if may_serve {
-            let end = Instant::now() + limit;
+            let end = deadline_after(limit);
             worker::with(|here| here.serve_until(|| collection.is_complete() || Instant::now() > end));
         } else {
             collection.block(limit);

@@ -23,6 +23,7 @@ pub use crate::api::watching::{Memory, memory, probe, running_fiber, thread_stat
 pub use crate::buffer::Buffer;
 pub use crate::config::REMOTE_MESSAGE_BYTES_MAX;
 pub use crate::cores::quota as cpu_quota;
+pub use crate::deadline::{deadline_after, later};
 pub use crate::error::panic_text;
 pub use crate::ids::worker_id;
 pub use crate::park::Waker;

@@ -15,6 +15,7 @@ pub use self::ending::StillRunning;
 use crate::api::settings::PoolSettings;
 use crate::config::{STACK_BYTES, UNWINDING_WAIT_MS};
 use crate::cores::{Cores, pin_to};
+use crate::deadline::deadline_after;
 use crate::fiber::stack::round_stack_bytes;
 use crate::park::learn_wake_up;
 use crate::registry::Shared;
@@ -406,7 +407,7 @@ impl Drop for Threadpool {
             Some((false, false)) => ending.run_elsewhere(),
             // A failing test, say. What it leaves behind may wait for what it would have done.
             _ if thread::panicking() => {
-                let end = Instant::now() + Duration::from_millis(UNWINDING_WAIT_MS);
+                let end = deadline_after(Duration::from_millis(UNWINDING_WAIT_MS));
                 if let Err(left) = ending.run(Some(end)).map_err(Ending::give_up) {
                     crate::unwind::tell(format_args!(
                         "a pool was dropped by a panic, and did not come to its end in {UNWINDING_WAIT_MS} ms; its workers run on:\n{}",

@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{Message, Shared};
+use crate::deadline::deadline_after;
 use crate::fiber::record::{Seen, Wait};
 use crate::ids::TrusteeId;
 
@@ -86,7 +87,7 @@ impl Collection {
 
     /// Blocks the thread until it is complete, but no longer than that.
     pub(crate) fn block(&self, at_most: Duration) {
-        let end = Instant::now() + at_most;
+        let end = deadline_after(at_most);
         let mut state = self.lock();
         while !state.awaited.is_empty() {
             let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) else { return };

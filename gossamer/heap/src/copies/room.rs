@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use trust::link::deadline_after;
 
 use gossamer::Place;
 
@@ -51,7 +52,7 @@ pub(crate) fn make_room(wanted: u64) -> bool {
     }
     if here::is_known_worker() {
         ask_others();
-        let end = Instant::now() + WAIT;
+        let end = deadline_after(WAIT);
         while !fits() && Instant::now() < end && trust::may_wait() {
             gossamer::sleep(LOOK_EVERY);
             evict(wanted, most);

@@ -19,6 +19,7 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use trust::link::deadline_after;
 
 use gossamer::{NoRef, Pending, Place, Promise};
 use trust::{Aborted, Error, link, promise};
@@ -205,7 +206,7 @@ impl<'scope> Scope<'scope, '_> {
             while wait(end, None, &mut aborted).is_none() {}
         }
         for loan in self.loans.take() {
-            loan.end(Instant::now() + UNDER_WAY, &mut aborted);
+            loan.end(deadline_after(UNDER_WAY), &mut aborted);
         }
         for told in self.told.take() {
             wait(&told, None, &mut aborted);

@@ -19,6 +19,8 @@
 //! The design is that of STRETCH, 3.2 and 4.2.
 
 #![allow(unsafe_code)]
+// `Instant + Duration` panics where limits are large: sums saturate (`deadline.rs`), in all code that is no test.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod allocate;
 mod barrier;

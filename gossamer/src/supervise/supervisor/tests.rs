@@ -240,6 +240,20 @@ fn who_has_to_join_and_does_not_has_died() {
 }
 
 #[test]
+fn limits_beyond_the_clock_do_not_pass() {
+    let never = Duration::MAX;
+    let bounds = Bounds { after_death: never, after_loss: never, after_signal: never, after_finish: never };
+    let mut story = story();
+    story.supervisor = Supervisor::new(3, Policy { time_limit: Some(never), ..Policy::default() });
+    story.supervisor.bounds = bounds;
+    story.lost(0, 1);
+    story.supervisor.on_signal(Signal::INT, story.now);
+    story.exits(2, 9);
+    story.later(Duration::from_secs(3600));
+    assert!(!story.supervisor.orders().contains(&Order::Kill));
+}
+
+#[test]
 fn the_time_limit_ends_whatever_runs() {
     let limited = || strangers(Policy { time_limit: Some(Duration::from_secs(60)), ..Policy::default() });
     // As a signal does: first asked, then killed. What the machines say to it does not count.

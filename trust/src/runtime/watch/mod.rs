@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 use self::circle::{Cycle, Node};
 use self::graph::Graph;
 use crate::config::{WATCH_ANSWER_MS, WATCH_EVERY_MS, WATCH_EVERY_MS_MAX};
+use crate::deadline::later;
 use crate::registry::report::Collection;
 use crate::registry::{self, Message};
 
@@ -135,7 +136,7 @@ impl Rounds {
             *self = Rounds { last: Some((Instant::now(), every)), ..Rounds::default() };
         }
         // News may shorten a long pause, but not below this.
-        self.last.map(|(last, pause)| last + if has_news { every } else { pause })
+        self.last.map(|(last, pause)| later(last, if has_news { every } else { pause }))
     }
 
     fn make(&mut self, rack: &mut rack::Part) {

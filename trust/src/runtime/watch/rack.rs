@@ -18,6 +18,7 @@ use super::circle::{Cycle, Node, Path};
 use super::graph::Graph;
 use super::paths::{Judge, Next, Question, Verdict};
 use crate::config::{RACK_ANSWER_MS, RACK_JUDGED_EVERY_MS, WATCH_EVERY_MS};
+use crate::deadline::{deadline_after, later};
 use crate::fiber::record::now_ms;
 use crate::ids::TrusteeId;
 use crate::registry::{self, Message};
@@ -177,7 +178,7 @@ impl Part {
                 Stage::Idle => return None,
                 Stage::Resting(end) if now >= end => self.stage = Stage::Idle,
                 Stage::Asking(end) if now >= end || self.judge.is_complete() => {
-                    let pause = now + Duration::from_millis(WATCH_EVERY_MS);
+                    let pause = later(now, Duration::from_millis(WATCH_EVERY_MS));
                     self.stage = Stage::Pausing(pause);
                 }
                 Stage::Pausing(end) if now >= end => self.close(rack),
@@ -201,7 +202,7 @@ impl Part {
             Next::Ask(question) => self.ask(rack, question),
             Next::Over(verdicts) => {
                 verdicts.into_iter().for_each(|verdict| rack.carry_out(verdict));
-                self.stage = Stage::Resting(Instant::now() + Duration::from_millis(RACK_JUDGED_EVERY_MS));
+                self.stage = Stage::Resting(deadline_after(Duration::from_millis(RACK_JUDGED_EVERY_MS)));
             }
         }
     }
@@ -211,7 +212,7 @@ impl Part {
             rack.send(machine, &Mail::Ask(question.clone()));
         }
         self.judge.hear(rack.own, question.round, Rack::answer(&question));
-        self.stage = Stage::Asking(Instant::now() + Duration::from_millis(RACK_ANSWER_MS));
+        self.stage = Stage::Asking(deadline_after(Duration::from_millis(RACK_ANSWER_MS)));
     }
 }
 

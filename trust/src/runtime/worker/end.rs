@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::config::{EXIT_WAIT_MS, LAST_WORDS_MS, SLOTS};
+use crate::deadline::deadline_after;
 use crate::ids::TrusteeId;
 use crate::park::Presence;
 use crate::registry::{self, Message, Shared};
@@ -97,7 +98,7 @@ impl Worker {
         let is_last = registry::unregister(self.id);
 
         // Dropped properties may have held trusts of others. What took up the time before is not to cost them the last word.
-        self.finish_outgoing(Instant::now() + Duration::from_millis(LAST_WORDS_MS));
+        self.finish_outgoing(deadline_after(Duration::from_millis(LAST_WORDS_MS)));
         self.launches.close();
         self.drop_new_fibers();
         self.leave();
@@ -110,7 +111,7 @@ impl Worker {
     /// Runs the loop until nothing is left of this worker's own work, or time is up: for fibers in the middle of their code it is not up if
     /// `waits_for_fibers`. True if there still is such a fiber.
     pub(crate) fn finish_own(&self, waits_for_fibers: bool) -> bool {
-        let deadline = Instant::now() + Duration::from_millis(EXIT_WAIT_MS);
+        let deadline = deadline_after(Duration::from_millis(EXIT_WAIT_MS));
         let mut is_late = false;
         while self.has_own_work() {
             let busy = self.turn();

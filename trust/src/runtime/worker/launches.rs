@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::lines::Lines;
 use super::{Context, Worker};
 use crate::config::LAUNCHES_MAX;
+use crate::deadline::deadline_after;
 use crate::fiber::record;
 use crate::fiber::timer::Waiter;
 use crate::fiber::{FiberQueue, Waits};
@@ -104,7 +105,7 @@ impl Launches {
         let has_place = || self.awaited() < LAUNCHES_MAX || worker.scheduler.is_holding();
         while !has_place() && end.is_none_or(|end| Instant::now() < end) {
             // Who frees a place does not know of this one.
-            let look = Instant::now() + Duration::from_millis(1);
+            let look = deadline_after(Duration::from_millis(1));
             let look = end.map_or(look, |end| end.min(look));
             worker.wait_unless_aborted(record::Awaited::Time, Some(look), &Waiter::default(), has_place);
             worker.heed_abort();

@@ -7,6 +7,7 @@ use std::panic::resume_unwind;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use crate::deadline::deadline_after;
 use crate::error::Aborted;
 use crate::fiber::record::{Awaited, Revoke, Whom};
 use crate::fiber::timer::Waiter;
@@ -91,7 +92,7 @@ impl Worker {
             super::with(|worker| {
                 // Nobody is told when it is over: it is rare.
                 while !worker.scheduler.abort_again(whom) {
-                    worker.wait_until_or(Some(Instant::now() + LOOK_EVERY), &Waiter::default(), || false);
+                    worker.wait_until_or(Some(deadline_after(LOOK_EVERY)), &Waiter::default(), || false);
                 }
             });
         };
@@ -116,7 +117,7 @@ impl Worker {
         const LOOK_EVERY: Duration = Duration::from_micros(100);
         while !done() {
             if self.fiber().is_some() {
-                self.wait_until_or(Some(Instant::now() + LOOK_EVERY), &Waiter::default(), || false);
+                self.wait_until_or(Some(deadline_after(LOOK_EVERY)), &Waiter::default(), || false);
             } else if !self.turn() {
                 let _ = self.shared.parker.park(Some(LOOK_EVERY), || self.has_work());
                 self.reactor.look_next();
