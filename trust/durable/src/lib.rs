@@ -34,6 +34,7 @@ mod sync;
 mod tests;
 mod tx;
 mod types;
+mod unwind;
 #[doc(hidden)]
 pub mod walk;
 

@@ -231,7 +231,8 @@ fn send<U>(asked: &Arc<dyn Awaited<U>>, worker: &Shared) {
 }
 
 impl<U> Pending<U> {
-    pub(super) fn poll(&mut self, context: &TaskContext<'_>) -> Poll<Result<U, Fault>> {
+    /// Sends the call if it is unsent and there is room; else the task is woken when there may be.
+    fn poll_sent(&mut self, context: &TaskContext<'_>) -> Poll<()> {
         while let Some(unsent) = &mut self.unsent {
             let window = &unsent.worker.calls.window;
             if window.try_enter() {
@@ -246,6 +247,13 @@ impl<U> Pending<U> {
                     return Poll::Pending;
                 }
             }
+        }
+        Poll::Ready(())
+    }
+
+    pub(super) fn poll(&mut self, context: &TaskContext<'_>) -> Poll<Result<U, Fault>> {
+        if self.poll_sent(context).is_pending() {
+            return Poll::Pending;
         }
         if std::mem::take(&mut self.may_spin) {
             spin_for(self.asked.answer());
@@ -326,6 +334,21 @@ future! {
 future! {
     /// The result of [`Trust::try_apply_async`] and its kin. Dropping it is as for [`ApplyFuture`].
     TryApplyFuture<U> -> Result<U, Error>, Error, map_err
+}
+
+impl<U> TryApplyFuture<U> {
+    /// For futures that are made of this one and get the result by another way: ready once the call has been sent, after which this may
+    /// be dropped. Up to then the call is this future's, and dropping it takes the call back.
+    #[doc(hidden)]
+    pub fn poll_sent(&mut self, context: &TaskContext<'_>) -> Poll<()> {
+        self.pending.poll_sent(context)
+    }
+
+    /// Has the call been sent?
+    #[doc(hidden)]
+    pub fn is_sent(&self) -> bool {
+        self.pending.unsent.is_none()
+    }
 }
 
 impl<T: 'static> Trust<T> {

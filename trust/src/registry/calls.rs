@@ -340,13 +340,15 @@ impl Window {
         self.wake_waiters();
     }
 
-    /// Wakes as many as there is room for. While there is none, calls are under way that will leave.
+    /// Wakes as many as there is room for: when one of the calls that are under way leaves, the next ones have their turn, also where those that
+    /// were woken before do not come. With none under way nobody will leave, so all are woken.
     #[cold]
     fn wake_waiters(&self) {
         let mut woken = Vec::new();
         let mut waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_closed = self.is_closed.load(Ordering::SeqCst);
-        let room = if is_closed { usize::MAX } else { CALLS_MAX.saturating_sub(self.under_way()) };
+        let under_way = self.under_way();
+        let is_last = under_way == 0 || self.is_closed.load(Ordering::SeqCst);
+        let room = if is_last { usize::MAX } else { CALLS_MAX.saturating_sub(under_way) };
         while woken.len() < room
             && let Some((_, waker)) = waiters.by_number.pop_first()
         {

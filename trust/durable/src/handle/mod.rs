@@ -16,7 +16,7 @@ use crate::builder::Builder;
 use crate::error::Result;
 use crate::persist::Persist;
 use crate::property::{Answer, Service};
-use crate::service::future::{Carried, DurableFuture};
+use crate::service::future::DurableFuture;
 use crate::tx::Tx;
 
 /// A handle to a value that outlives the program: a [`Trust`] whose closures are transactions on disk.
@@ -233,20 +233,21 @@ impl<T: Persist + 'static> Durable<T> {
 
     /// As [`try_apply`](Self::try_apply), for async programs of this process: gives a future, on any executor. The calling thread does not become a
     /// trustee by it.
+    ///
+    /// The call is sent at once. Beyond 1,024 calls of async programs at one trustee it is not: its future then waits for room when it is polled,
+    /// and sends it. Dropping the future discards the result; the closure runs all the same, unless there was no room for it yet.
     pub fn apply_async<U, F>(&self, f: F) -> DurableFuture<U>
     where
         F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
     {
-        let future = DurableFuture::new(self.trust.clone());
-        let carried = Carried(future.number());
-        // The outcome goes by the table.
-        drop(self.trust.apply_async(move |service| {
-            if service.run_for_future(carried.0, f).is_some() {
-                std::mem::forget(carried);
-            }
-        }));
-        future
+        DurableFuture::new(self.trust.clone(), |carried| {
+            self.trust.try_apply_async(move |service| {
+                if service.run_for_future(carried.0, f).is_some() {
+                    std::mem::forget(carried);
+                }
+            })
+        })
     }
 
     /// Looks at the root as it is now, at once: it may show what a power cut undoes.

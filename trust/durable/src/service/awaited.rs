@@ -2,12 +2,12 @@
 //!
 //! Invariant K4: a task that was told to wait is woken by its last waker, once the outcome is settled. Checked by loom: `model.rs`.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
 
 use super::held::Why;
 use crate::error::Error;
 use crate::sync::{Mutex, lock};
+use crate::unwind::quietly;
 
 struct State<U> {
     outcome: Option<Result<U, Error>>,
@@ -30,28 +30,43 @@ impl<U> Awaited<U> {
 
     /// It may be told, or is lost. Without an outcome: its trustee is gone.
     pub(super) fn settle(&self, lost: Option<&Why>) {
-        let mut state = lock(&self.0);
-        if let Some(why) = lost {
-            state.outcome = Some(Err(why.clone().into()));
-        }
-        state.is_settled = true;
-        let waker = state.waker.take();
-        drop(state);
+        let (replaced, waker) = {
+            let mut state = lock(&self.0);
+            state.is_settled = true;
+            (lost.and_then(|why| state.outcome.replace(Err(why.clone().into()))), state.waker.take())
+        };
+        // A result of the user's, and the executor's code: not under the lock.
+        quietly(|| drop(replaced));
         if let Some(waker) = waker {
-            // The executor's code.
-            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake())).map_err(std::mem::forget);
+            quietly(|| waker.wake());
         }
     }
 
     pub(super) fn poll(&self, context: &Context<'_>) -> Poll<Result<U, Error>> {
-        let mut state = lock(&self.0);
-        if state.is_settled {
-            return Poll::Ready(state.outcome.take().unwrap_or(Err(Error::Gone)));
+        let mut own: Option<Waker> = None;
+        loop {
+            let mut state = lock(&self.0);
+            if state.is_settled {
+                let outcome = state.outcome.take();
+                drop(state);
+                return Poll::Ready(outcome.unwrap_or(Err(Error::Gone)));
+            }
+            if state.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                return Poll::Pending;
+            }
+            // Cloning and dropping one is the executor's code, which may call the pool: not under the lock.
+            match own.take() {
+                Some(waker) => {
+                    let replaced = state.waker.replace(waker);
+                    drop(state);
+                    drop(replaced);
+                    return Poll::Pending;
+                }
+                None => {
+                    drop(state);
+                    own = Some(context.waker().clone());
+                }
+            }
         }
-        match &mut state.waker {
-            Some(waker) => waker.clone_from(context.waker()),
-            none => *none = Some(context.waker().clone()),
-        }
-        Poll::Pending
     }
 }

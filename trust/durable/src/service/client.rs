@@ -11,7 +11,6 @@
 use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use trust::{Pending, Promise, Trust, local_trustee, promise};
@@ -19,6 +18,7 @@ use trust::{Pending, Promise, Trust, local_trustee, promise};
 use super::held::Held;
 pub(crate) use super::held::{News, Verdict, Why};
 use crate::hash::ByNumber;
+use crate::unwind::quietly;
 
 /// The property of a client's thread.
 pub(crate) struct Ear;
@@ -270,10 +270,8 @@ fn tell(record: &Shared) {
     loop {
         let next = record.borrow_mut().held.pop();
         let Some((entry, verdict)) = next else { break };
-        // The panic hook has told of it; the others are called all the same.
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| entry.tell_first(verdict))) {
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(panic))).map_err(std::mem::forget);
-        }
+        // The others are called all the same.
+        quietly(|| entry.tell_first(verdict));
     }
     let room = {
         let record = &mut *record.borrow_mut();

@@ -12,7 +12,6 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -33,6 +32,7 @@ use crate::group::Rooms;
 use crate::memory::Memory;
 use crate::property::Outcome;
 use crate::stats::DurableStats;
+use crate::unwind;
 
 /// The group of what will never be durable: told when the pool is lost.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -308,11 +308,8 @@ impl Core {
     /// Keeps the text of a panic; the ticket for it.
     pub(crate) fn keep_text(&mut self, panic: Box<dyn Any + Send>) -> u64 {
         self.last_text += 1;
-        let text = panic.downcast_ref::<&'static str>().map(|text| (*text).to_owned());
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-        texts::keep(self.number, self.last_text, text.unwrap_or_else(|| "a panic whose payload is not text".into()));
-        // Its destructor is the user's code.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(panic))).map_err(std::mem::forget);
+        texts::keep(self.number, self.last_text, unwind::text(&*panic));
+        unwind::discard(panic);
         self.last_text
     }
 

@@ -1,7 +1,7 @@
 //! Results for async programs: in a table of the process, by number, until their group is durable.
 //!
 //! The calling thread has no worker and gets none. The closure carries the number; the trustee leaves the value in the table, and the core's word
-//! wakes the task.
+//! wakes the task. A call that finds the trustee's window of calls full is not sent yet: the future has it, and sends it when it is polled.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -10,9 +10,12 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
+use trust::TryApplyFuture;
+
 use super::awaited::Awaited;
 use super::held::Why;
 use crate::error::Error;
+use crate::unwind::quietly;
 
 /// An entry, whatever its value.
 trait Slot: Send + Sync {
@@ -38,11 +41,14 @@ impl<U: Send + 'static> Slot for Awaited<U> {
     }
 }
 
-/// The result of [`Durable::apply_async`](crate::Durable::apply_async), on the disk. Dropping it discards the result: the closure runs all the same.
-#[must_use = "the closure runs all the same; await this for its result, or use `apply_then`"]
+/// The result of [`Durable::apply_async`](crate::Durable::apply_async), on the disk. Dropping it discards the result: the closure runs all the same,
+/// unless there was no room for it yet.
+#[must_use = "a closure for which there was no room is not sent before this is polled: await it"]
 pub struct DurableFuture<U> {
     number: u64,
     slot: Arc<Awaited<U>>,
+    /// The call, up to when it is sent.
+    unsent: Option<TryApplyFuture<()>>,
     /// A trust of the pool, so that it lives for as long as the result is awaited.
     kept: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -54,24 +60,28 @@ impl<U> std::fmt::Debug for DurableFuture<U> {
 }
 
 impl<U: Send + 'static> DurableFuture<U> {
-    /// `kept` keeps the pool.
-    pub(crate) fn new(kept: impl Send + 'static) -> Self {
+    /// Of the call that `send` makes, whose closure carries what it is given and leaves the outcome in the table. `kept` keeps the pool.
+    pub(crate) fn new(kept: impl Send + 'static, send: impl FnOnce(Carried) -> TryApplyFuture<()>) -> Self {
         let number = LAST.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let slot = Arc::new(Awaited::new());
         table().get_or_insert_default().insert(number, Arc::clone(&slot) as Arc<dyn Slot>);
-        DurableFuture { number, slot, kept: Mutex::new(Some(Box::new(kept))) }
-    }
-
-    pub(crate) fn number(&self) -> u64 {
-        self.number
+        let call = send(Carried(number));
+        // Dropped unsent, a call is taken back.
+        let unsent = (!call.is_sent()).then_some(call);
+        DurableFuture { number, slot, unsent, kept: Mutex::new(Some(Box::new(kept))) }
     }
 }
 
-/// Leaves the value of a future; is it still wanted?
+/// Leaves the value of a future, if it is still wanted.
 pub(crate) fn put<U: Send + 'static>(number: u64, outcome: Result<U, Error>) {
     let slot = table().as_ref().and_then(|table| table.get(&number).cloned());
-    if let Some(Ok(awaited)) = slot.map(|slot| slot.as_any().downcast::<Awaited<U>>()) {
-        awaited.put(outcome);
+    match slot.map(|slot| slot.as_any().downcast::<Awaited<U>>()) {
+        // Where the future is dropped meanwhile the outcome is dropped here: a panic of its destructor would poison the pool.
+        Some(Ok(awaited)) => quietly(|| {
+            awaited.put(outcome);
+            drop(awaited);
+        }),
+        _ => quietly(|| drop(outcome)),
     }
 }
 
@@ -80,13 +90,21 @@ pub(crate) fn settle(number: u64, lost: Option<&Why>) {
     let slot = table().as_mut().and_then(|table| table.remove(&number));
     if let Some(slot) = slot {
         slot.settle(lost);
+        // As in `put`.
+        quietly(|| drop(slot));
     }
 }
 
 impl<U: Send + 'static> Future for DurableFuture<U> {
     type Output = Result<U, Error>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(call) = &mut self.unsent {
+            if call.poll_sent(context).is_pending() {
+                return Poll::Pending;
+            }
+            self.unsent = None;
+        }
         let outcome = self.slot.poll(context);
         if outcome.is_ready() {
             let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();

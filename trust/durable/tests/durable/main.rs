@@ -3,6 +3,7 @@
 mod calls;
 mod ends;
 mod faults;
+mod futures;
 mod pools;
 mod traced;
 

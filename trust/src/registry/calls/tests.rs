@@ -73,3 +73,13 @@ fn who_is_woken_and_does_not_send_passes_its_turn_on() {
     window.close();
     assert_eq!(woken(&[late]), [1], "where nothing is taken any more nobody has to wait");
 }
+
+/// Each that leaves wakes as many as there is room for, but those may be many that are kept and not polled again.
+#[test]
+fn with_no_call_under_way_all_are_woken() {
+    let (window, counts, _) = full(CALLS_MAX * (CALLS_MAX + 1) / 2 + 2);
+    (1..CALLS_MAX).for_each(|_| window.leave());
+    assert_eq!(counts.last().map(|last| last.0.load(Ordering::SeqCst)), Some(0));
+    window.leave();
+    assert!(woken(&counts).into_iter().all(|times| times == 1));
+}
