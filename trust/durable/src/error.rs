@@ -13,8 +13,10 @@ pub enum Error {
         /// The folder.
         folder: PathBuf,
     },
-    /// The folder holds a file that is not of a durable trust.
-    #[error("{folder} has no pool but holds `{file}`: open an empty folder, or one that a durable trust has made")]
+    /// The folder holds a file that is not of a durable trust; or, where a snapshot is to go, any file.
+    #[error(
+        "{folder} holds `{file}`: open an empty folder, or one that a durable trust has made; a snapshot goes into an empty one; nothing was changed"
+    )]
     Foreign {
         /// The folder.
         folder: PathBuf,
@@ -90,6 +92,15 @@ pub enum Error {
         /// Why not.
         source: io::Error,
     },
+    /// Another program has removed, moved or replaced a file of an open pool. It comes as the cause of [`Lost`](Self::Lost).
+    #[error(
+        "{file} is not the pool's file any more: another program removed, moved or replaced it; what was acknowledged is in the pool's files, \
+         wherever these are now: put them back into one folder, or restore a snapshot; leave the files of an open pool alone"
+    )]
+    Removed {
+        /// The file.
+        file: PathBuf,
+    },
     /// The pool is larger than the limit that it is opened with.
     #[error(
         "{file}: the pool takes {bytes} bytes, the limit is {limit}; open it with a greater `limit`; nothing was changed"
@@ -115,12 +126,10 @@ pub enum Error {
     /// The trustee is of another machine.
     #[error("the trustee is of another machine: open the pool there (`gossamer::spawn_on`), and take the handle here")]
     OtherMachine,
-    /// The disk failed: nothing is made durable any more. What was not told durable may be lost.
-    #[error(
-        "the durable trust is lost, for the disk failed: {cause}; what was acknowledged is safe; open the folder anew once the cause is gone"
-    )]
+    /// The disk failed, or another program took files of the pool: nothing is made durable any more. What was not told durable may be lost.
+    #[error("the durable trust is lost: {cause}")]
     Lost {
-        /// What the system said.
+        /// What happened, what is safe, and what to do about it.
         cause: String,
     },
     /// The closure panicked; what it did is undone.
@@ -143,6 +152,17 @@ pub enum Error {
         /// What `trust` said.
         cause: String,
     },
+}
+
+impl Error {
+    /// As the cause of what is lost.
+    pub(crate) fn cause(self) -> String {
+        match self {
+            Error::Lost { cause } => cause,
+            Error::Removed { .. } => self.to_string(),
+            _ => format!("{self}; what was acknowledged is safe; open the folder anew once the cause is gone"),
+        }
+    }
 }
 
 fn place(file: &Path, offset: &Option<u64>) -> String {

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::path::Path;
 
-use crate::error::{Error, Result};
-use crate::files::disk::Folder;
+use crate::error::Result;
+use crate::files::folder::Folder;
 use crate::files::named::Files;
 use crate::files::recover;
-use crate::service::lock::Lock;
+use crate::service::lock::open_folder;
 
 /// What the folder of a pool holds. Of [`inspect`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,11 +61,8 @@ pub struct Inspection {
 /// # Errors
 /// What keeps it from being opened, as of [`Durable::open`](crate::Durable::open); [`Error::Truncated`] where there is no pool.
 pub fn inspect(folder: impl AsRef<Path>) -> Result<Inspection> {
-    let folder = folder.as_ref();
-    let io = |what| move |source| Error::Io { file: folder.into(), offset: None, what, source };
-    let _lock =
-        Lock::take(folder).map_err(io("open the folder"))?.ok_or_else(|| Error::InUse { folder: folder.into() })?;
-    recover::inspect(&mut Files::of(Folder::there(folder).map_err(io("open the folder"))?))
+    let (folder, _lock) = open_folder(folder.as_ref(), Folder::there)?;
+    recover::inspect(&mut Files::of(folder))
 }
 
 impl fmt::Display for Inspection {

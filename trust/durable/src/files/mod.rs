@@ -6,6 +6,7 @@
 //!   is damage.
 
 pub(crate) mod disk;
+pub(crate) mod folder;
 pub(crate) mod format;
 pub(crate) mod named;
 pub(crate) mod recover;

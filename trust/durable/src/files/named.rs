@@ -67,6 +67,15 @@ impl Files {
         self.told(name, None, "remove it", removed)
     }
 
+    /// An error if another program has removed, moved or replaced the file.
+    pub(crate) fn expect_there(&mut self, name: &str) -> Result<()> {
+        let is_there = self.0.is_there(name);
+        if self.told(name, None, "look for it", is_there)? {
+            return Ok(());
+        }
+        Err(Error::Removed { file: self.path(name) })
+    }
+
     pub(crate) fn sync_folder(&mut self) -> Result<()> {
         let synced = self.0.sync_folder();
         self.told("", None, "make the names in it durable", synced)

@@ -1,7 +1,5 @@
 //! Reading: the newest image, its log, the next one; then the log anew, so that what was read is durable.
 
-use std::path::Path;
-
 use super::format::{
     HEAD, ImageHead, LogHead, PAGE, Record, RecordHead, SLICE, VERSION, checksum, generation, image_name, log_name,
 };
@@ -224,15 +222,32 @@ fn is_ours(name: &str) -> bool {
     generation(base, "image").is_some() || generation(base, "log").is_some()
 }
 
-/// Refuses a folder that has no pool but other files. A folder that cannot be listed is left to who opens it.
-pub(crate) fn refuse_foreign(folder: &Path) -> Result<()> {
-    let names: Vec<String> = std::fs::read_dir(folder)
-        .map(|entries| entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
-        .unwrap_or_default();
+/// Refuses a folder that has no pool but other files.
+pub(crate) fn refuse_foreign(files: &mut Files) -> Result<()> {
+    let names = files.list()?;
     let has_pool = names.iter().any(|name| generation(name, "image").is_some());
     match names.into_iter().find(|name| !is_ours(name)) {
-        Some(file) if !has_pool => Err(Error::Foreign { folder: folder.into(), file }),
+        Some(file) if !has_pool => Err(Error::Foreign { folder: files.path(""), file }),
         _ => Ok(()),
+    }
+}
+
+/// Refuses a folder that has any file, but those that making a pool may have left. These are removed.
+pub(crate) fn expect_empty(files: &mut Files) -> Result<()> {
+    let names = files.list()?;
+    let foreign = names.iter().find(|name| !is_ours(name) || generation(name, "image").is_some());
+    let begun = names.iter().find(|name| generation(name, "log").is_some());
+    let mut reader = Reader { files };
+    if let Some(file) = foreign.or(begun.filter(|_| reader.expect_new(&names).is_err())) {
+        return Err(Error::Foreign { folder: reader.files.path(""), file: file.clone() });
+    }
+    names.iter().try_for_each(|name| files.remove(name))
+}
+
+/// Removes what making a pool has left, as far as that can be removed.
+pub(crate) fn remove_ours(files: &mut Files) {
+    for name in files.list().unwrap_or_default().iter().filter(|name| is_ours(name)) {
+        let _ = files.remove(name);
     }
 }
 

@@ -156,7 +156,17 @@ impl Store {
     pub(crate) fn commit(&mut self, record: &mut Record) -> Result<()> {
         record.seal(self.identity.pool, self.log.generation);
         self.log.write(&mut self.files, record)?;
-        self.files.sync(&self.log.name)
+        self.files.sync(&self.log.name)?;
+        self.expect_there()
+    }
+
+    /// An error if another program has taken one of the files that recovery needs: what is written is durable only in a file that has its name.
+    pub(crate) fn expect_there(&mut self) -> Result<()> {
+        self.files.expect_there(&image_name(self.generation))?;
+        if self.log.generation != self.generation {
+            self.files.expect_there(&log_name(self.generation))?;
+        }
+        self.files.expect_there(&self.log.name)
     }
 
     /// From the group `first` on another log is written, which goes with an image of `len` bytes that begins here.

@@ -44,6 +44,8 @@ impl<T: Persist + 'static> Durable<T> {
     /// Writes a copy of the pool as it is now, made durable, into another folder, which must be new or empty; it opens like any pool. Copying the
     /// folder of a running pool by other means gives no backup.
     ///
+    /// Where it cannot be written, what it has made is removed again; so is what one before it left that was killed.
+    ///
     /// The memory is copied as a whole between two transactions: the pool waits for that (about 0.3 s for a GiB), and the process takes as
     /// much memory more until it is written.
     ///
@@ -56,14 +58,11 @@ impl<T: Persist + 'static> Durable<T> {
     pub fn snapshot(&self, folder: impl AsRef<Path>) -> Result<()> {
         self.sync()?;
         let (keeps, written) = promise::<bool>();
-        let id = keeps.id();
-        snapshots::leave(id, folder.as_ref().to_path_buf());
+        let awaited = snapshots::leave(keeps.id(), folder.as_ref().to_path_buf());
         let asked = self.trust.try_apply(move |service| service.snapshot(keeps));
         let outcome = asked.map(|()| written.wait());
-        // Taken from there in any case.
-        let told = snapshots::outcome(id);
         outcome.map_err(|error| call_error(self.number, error))?.map_err(|_| Error::Gone)?;
-        told.unwrap_or(Err(Error::Gone))
+        awaited.outcome().unwrap_or(Err(Error::Gone))
     }
 
     /// What it has counted since it was opened.

@@ -15,16 +15,19 @@ use trust::{Promise, TrusteeReference, spawn_on};
 use super::closers::Closers;
 use super::core;
 use super::jobs::{Job, Report};
-use super::lock::Lock;
+use super::lock::{Lock, open_folder};
 use super::slice;
 use super::snapshots;
 use crate::error::{Error, Result};
-use crate::files::disk::Folder;
+use crate::files::folder::Folder;
 use crate::files::named::Files;
 use crate::files::recover::{self, Check, Opened};
 use crate::files::store::{Identity, Store};
 use crate::layout::Layout;
 use crate::memory::Memory;
+
+/// So far apart a pool that is written to looks whether its folder has been moved.
+const LOOKS: Duration = Duration::from_secs(1);
 
 /// What is to be opened.
 pub(crate) struct Request {
@@ -72,7 +75,7 @@ pub(crate) fn start(request: Request, slot: Slot, opened: Promise<bool>) -> Resu
         drop(slot);
         opened.keep(true);
         let Some((stage, lock)) = opened_files else { return };
-        let mut keeper = Keeper { stage, trustee, number, pause, layout: request.layout };
+        let mut keeper = Keeper { stage, trustee, number, pause, layout: request.layout, looked: Instant::now() };
         keeper.serve(&queue);
         let lost = keeper.lost();
         // Files before the lock, and both before who waits for it.
@@ -95,21 +98,12 @@ enum Stage {
     Lost(String),
 }
 
-/// The folder with its lock; made if it is not there.
-fn open_folder(folder: &Path) -> Result<(Files, Lock)> {
-    let io = |what| move |source| Error::Io { file: folder.into(), offset: None, what, source };
-    let disk = Folder::open(folder).map_err(io("open the folder"))?;
-    let lock = Lock::take(folder).map_err(io("lock it"))?.ok_or_else(|| Error::InUse { folder: folder.into() })?;
-    match lock.shared().map_err(io("ask for its file system"))? {
-        Some(kind) => Err(Error::Network { folder: folder.into(), kind }),
-        None => Ok((Files::of(disk), lock)),
-    }
-}
-
 fn open(request: &Request, jobs: Sender<Job>, closers: Arc<Closers>) -> Result<(Started, Stage, Lock)> {
-    refuse_foreign(&request.folder)?;
-    let (files, lock) = open_folder(&request.folder)?;
+    refuse_file(&request.folder)?;
+    let (folder, lock) = open_folder(&request.folder, Folder::open)?;
     let id = lock.id();
+    let mut files = Files::of(folder);
+    recover::refuse_foreign(&mut files)?;
     let started = |memory, is_new, last, replayed, cut, log_bytes| Started {
         memory,
         is_new,
@@ -134,14 +128,14 @@ fn open(request: &Request, jobs: Sender<Job>, closers: Arc<Closers>) -> Result<(
     }
 }
 
-/// Before anything is made there.
-fn refuse_foreign(folder: &Path) -> Result<()> {
-    match std::fs::metadata(folder) {
+/// Refuses what is no folder.
+fn refuse_file(path: &Path) -> Result<()> {
+    match std::fs::metadata(path) {
         Ok(metadata) if !metadata.is_dir() => {
-            let file = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            Err(Error::Foreign { folder: folder.parent().unwrap_or(Path::new("")).into(), file })
+            let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            Err(Error::Foreign { folder: path.parent().unwrap_or(Path::new("")).into(), file })
         }
-        _ => recover::refuse_foreign(folder),
+        _ => Ok(()),
     }
 }
 
@@ -151,6 +145,8 @@ struct Keeper {
     number: u64,
     pause: Option<Duration>,
     layout: Layout,
+    /// When the folder was last looked for under its name.
+    looked: Instant,
 }
 
 impl Keeper {
@@ -175,10 +171,10 @@ impl Keeper {
                 },
             };
             let report = match job {
-                None | Some(Job::Close) => return,
+                None | Some(Job::Close) => return self.end(),
                 Some(Job::Snapshot { bytes, seed, promise }) => {
                     // A panic drops the promise, which tells who waits.
-                    let _ = catch_unwind(AssertUnwindSafe(|| self.snapshot(&bytes, seed, promise)));
+                    let _ = catch_unwind(AssertUnwindSafe(|| self.snapshot(bytes, seed, promise)));
                     continue;
                 }
                 Some(Job::Hurry) => {
@@ -190,10 +186,15 @@ impl Keeper {
                 Some(job) => self.work(job),
             };
             // The core does not wait after the first files.
-            if matches!(report, Report::Durable { group, .. } if group > 0) {
+            let is_group = matches!(report, Report::Durable { group, .. } if group > 0);
+            if is_group {
                 pause = self.pause.map(|pause| Instant::now() + pause);
             }
             self.report(report);
+            if is_group && self.looked.elapsed() >= LOOKS {
+                self.looked = Instant::now();
+                self.tell_if_moved();
+            }
         }
     }
 
@@ -208,7 +209,7 @@ impl Keeper {
         let cause = match worked {
             Ok(Ok(report)) => return report,
             // The first one is the cause of all.
-            Ok(Err(error)) => self.lost().unwrap_or_else(|| error.to_string()),
+            Ok(Err(error)) => self.lost().unwrap_or_else(|| self.removed().unwrap_or(error).cause()),
             Err(_) => "the disk thread panicked".into(),
         };
         self.stage = Stage::Lost(cause.clone());
@@ -241,23 +242,38 @@ impl Keeper {
         Error::Lost { cause: self.lost().unwrap_or_else(|| "its disk thread was given work out of order".into()) }
     }
 
-    fn snapshot(&self, bytes: &[u8], seed: u64, promise: Promise<bool>) {
-        let Some(folder) = snapshots::wanted(promise.id()) else { return };
-        let written = match self.lost() {
+    fn snapshot(&self, bytes: Vec<u8>, seed: u64, promise: Promise<bool>) {
+        let identity = match self.lost() {
             Some(cause) => Err(Error::Lost { cause }),
-            None => self.write_copy(&folder, bytes, seed),
+            None => self.identity(seed),
         };
-        let is_written = written.is_ok();
-        snapshots::done(promise.id(), written);
-        promise.keep(is_written);
+        snapshots::start(promise, identity, bytes);
     }
 
-    fn write_copy(&self, folder: &Path, bytes: &[u8], seed: u64) -> Result<()> {
-        let (mut files, _lock) = open_folder(folder)?;
-        if let Some(file) = files.list()?.into_iter().next() {
-            return Err(Error::Foreign { folder: folder.into(), file });
+    /// The last look: what was acknowledged has to be in files that opening finds.
+    fn end(&mut self) {
+        if let Some(removed) = self.removed() {
+            self.stage = Stage::Lost(removed.cause());
         }
-        Store::create(files, self.identity(seed)?, bytes).map(drop)
+        self.tell_if_moved();
+    }
+
+    /// The error of a file that another program has removed, moved or replaced, if there is one.
+    fn removed(&mut self) -> Option<Error> {
+        let Stage::Open(store) = &mut self.stage else { return None };
+        store.expect_there().err().filter(|error| matches!(error, Error::Removed { .. }))
+    }
+
+    fn tell_if_moved(&mut self) {
+        if let Stage::Open(store) = &mut self.stage
+            && let Some((from, to)) = store.files.0.moved()
+        {
+            let (from, to) = (from.display(), to.display());
+            eprintln!(
+                "trust-durable: another program has moved {from}, the folder of an open pool: what was acknowledged is in {to}, \
+                 and so will be what comes; open it there from now on"
+            );
+        }
     }
 
     fn create(&mut self, bytes: &[u8], seed: u64) -> Result<Report> {
@@ -270,8 +286,9 @@ impl Keeper {
         match Store::create(files, identity, bytes) {
             Ok(store) => self.stage = Stage::Open(Box::new(store)),
             Err(error) => {
-                self.stage = Stage::Lost(error.to_string());
-                return Err(error);
+                let cause = error.cause();
+                self.stage = Stage::Lost(cause.clone());
+                return Err(Error::Lost { cause });
             }
         }
         let now = Instant::now();
@@ -297,7 +314,7 @@ mod tests {
 
     fn keeper(sim: Sim) -> Keeper {
         let (stage, layout) = (Stage::New(Files::of(sim)), Layout::of::<u64>());
-        Keeper { stage, trustee: trust::local_trustee(), number: 0, pause: None, layout }
+        Keeper { stage, trustee: trust::local_trustee(), number: 0, pause: None, layout, looked: Instant::now() }
     }
 
     const CREATE: Job = Job::Create { bytes: Vec::new(), seed: 0 };

@@ -1,17 +1,24 @@
 //! One pool a folder, among all processes of this machine; and waiting for one that this process is closing.
 //!
-//! The lock is on the folder itself: no file to be removed under it. It is of this machine alone, so folders on file systems that
-//! several machines share are refused.
+//! The lock is on the folder itself, by the descriptor that its files are opened by: no file to be removed under it. It is of this machine alone,
+//! so folders on file systems that several machines share are refused.
+//!
+//! It is a `flock`: locks of `fcntl` are not for folders, and those of a process end when any descriptor of the folder is closed. A child that
+//! was forked has the descriptor until it executes a program, and with it the lock. So the lock is let go of outright; closing the descriptor
+//! here would leave the lock with the child.
 
 use std::collections::HashMap;
 use std::fs::{File, TryLockError};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-type Id = (u64, u64);
+use crate::error::{Error, Result};
+use crate::files::folder::{Folder, Id, Made};
+
+/// So often a folder is looked for again that another program moved while it was being opened.
+const TRIES: u32 = 100;
 
 /// The folders that this process has open; is it closing them?
 static OPEN: Mutex<Option<HashMap<Id, bool>>> = Mutex::new(None);
@@ -24,18 +31,34 @@ fn pools() -> MutexGuard<'static, Option<HashMap<Id, bool>>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The folder at `path` by way of `open`, with its lock.
+pub(crate) fn open_folder(path: &Path, open: fn(&Path) -> io::Result<Folder>) -> Result<(Folder, Lock)> {
+    let io = |what| move |source| Error::Io { file: path.into(), offset: None, what, source };
+    for _ in 0..TRIES {
+        let mut folder = open(path).map_err(io("open the folder"))?;
+        let lock = Lock::take(&folder).map_err(io("lock it"))?.ok_or_else(|| Error::InUse { folder: path.into() })?;
+        if let Some(kind) = lock.shared().map_err(io("ask for its file system"))? {
+            Made::remove(folder.take_made());
+            return Err(Error::Network { folder: path.into(), kind });
+        }
+        // Before it was locked another program may have moved or removed it.
+        if folder.is_at(path).map_err(io("look for it"))? {
+            return Ok((folder, lock));
+        }
+    }
+    Err(io("open the folder")(io::Error::other("other programs move or remove it again and again")))
+}
+
 /// The lock of a folder, until it is dropped.
 pub(crate) struct Lock {
-    file: Option<File>,
+    folder: Arc<File>,
     id: Id,
 }
 
 impl Lock {
     /// `None` if another one has it. Waits for one that is being closed.
-    pub(crate) fn take(folder: &Path) -> io::Result<Option<Lock>> {
-        let file = File::open(folder)?;
-        let metadata = file.metadata()?;
-        let id = (metadata.dev(), metadata.ino());
+    fn take(folder: &Folder) -> io::Result<Option<Lock>> {
+        let (file, id) = (folder.file(), folder.id());
         let end = Instant::now() + NOTICED;
         let mut open = pools();
         loop {
@@ -54,14 +77,13 @@ impl Lock {
             };
         }
         open.get_or_insert_default().insert(id, false);
-        Ok(Some(Lock { file: Some(file), id }))
+        Ok(Some(Lock { folder: file, id }))
     }
 
     /// The file system that several machines share, if the folder is on one.
-    pub(crate) fn shared(&self) -> io::Result<Option<&'static str>> {
-        let Some(file) = &self.file else { return Ok(None) };
+    fn shared(&self) -> io::Result<Option<&'static str>> {
         // Its type is of another width on other machines.
-        Ok(shared(rustix::fs::fstatfs(file)?.f_type as u64 & 0xffff_ffff))
+        Ok(shared(rustix::fs::fstatfs(&self.folder)?.f_type as u64 & 0xffff_ffff))
     }
 
     pub(crate) fn id(&self) -> Id {
@@ -92,7 +114,8 @@ pub(crate) fn is_closing(id: Id) {
 impl Drop for Lock {
     fn drop(&mut self) {
         let mut open = pools();
-        self.file = None;
+        // Closing does it otherwise, as soon as no child has the descriptor.
+        let _ = self.folder.unlock();
         if let Some(open) = open.as_mut() {
             open.remove(&self.id);
         }
@@ -107,11 +130,12 @@ mod tests {
     #[test]
     fn c2_the_lock_is_the_folders() {
         let folder = tempfile::tempdir().expect("a folder");
-        let lock = Lock::take(folder.path()).expect("it works").expect("free");
-        assert!(Lock::take(folder.path()).expect("it works").is_none());
+        let take = || open_folder(folder.path(), Folder::there);
+        let lock = take().expect("free");
+        assert!(matches!(take(), Err(Error::InUse { .. })));
         assert_eq!(std::fs::read_dir(folder.path()).expect("there").count(), 0, "there is nothing to be removed");
         drop(lock);
-        assert!(Lock::take(folder.path()).expect("it works").is_some());
+        take().expect("free");
     }
 
     #[test]

@@ -1,52 +1,139 @@
 //! Snapshots that somebody waits for: names of folders, and what went wrong, cannot travel in a closure. So they stand in a table of the
 //! process, by promise.
+//!
+//! A snapshot is written by a thread of its own: it may wait for a folder that another pool is closing, or its own, and the disk thread of
+//! neither may wait for that.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 
-use trust::PromiseId;
+use trust::{Promise, PromiseId};
 
-use crate::error::Result;
+use super::lock::open_folder;
+use crate::error::{Error, Result};
+use crate::files::folder::{Folder, Made};
+use crate::files::named::Files;
+use crate::files::recover;
+use crate::files::store::{Identity, Store};
 
 enum Snapshot {
     Wanted(PathBuf),
+    /// A thread is at it.
+    Begun,
     Done(Result<()>),
 }
 
 static SNAPSHOTS: Mutex<Option<HashMap<PromiseId, Snapshot>>> = Mutex::new(None);
 
-fn put(name: PromiseId, snapshot: Snapshot) {
-    let mut snapshots = SNAPSHOTS.lock().unwrap_or_else(PoisonError::into_inner);
-    snapshots.get_or_insert_default().insert(name, snapshot);
+fn with_table<R>(f: impl FnOnce(&mut HashMap<PromiseId, Snapshot>) -> R) -> R {
+    f(SNAPSHOTS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }
 
-fn take(name: PromiseId) -> Option<Snapshot> {
-    SNAPSHOTS.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.remove(&name)
-}
+/// Somebody waits for a snapshot. Dropped, nobody does: one that was not begun is not made.
+pub(crate) struct Awaited(PromiseId);
 
 /// Says where the snapshot with this name is to go.
-pub(crate) fn leave(name: PromiseId, folder: PathBuf) {
-    put(name, Snapshot::Wanted(folder));
+pub(crate) fn leave(name: PromiseId, folder: PathBuf) -> Awaited {
+    with_table(|table| table.insert(name, Snapshot::Wanted(folder)));
+    Awaited(name)
 }
 
-/// Where it is to go, if anybody waits for it in this process.
-pub(super) fn wanted(name: PromiseId) -> Option<PathBuf> {
-    match take(name)? {
-        Snapshot::Wanted(folder) => Some(folder),
-        Snapshot::Done(_) => None,
+impl Awaited {
+    /// What came of it, if anything did.
+    pub(crate) fn outcome(self) -> Option<Result<()>> {
+        match with_table(|table| table.remove(&self.0))? {
+            Snapshot::Done(outcome) => Some(outcome),
+            Snapshot::Wanted(_) | Snapshot::Begun => None,
+        }
     }
 }
 
-/// It was written, or could not be.
-pub(super) fn done(name: PromiseId, outcome: Result<()>) {
-    put(name, Snapshot::Done(outcome));
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        drop(with_table(|table| table.remove(&self.0)));
+    }
 }
 
-/// What came of it, if anything did.
-pub(crate) fn outcome(name: PromiseId) -> Option<Result<()>> {
-    match take(name)? {
-        Snapshot::Done(outcome) => Some(outcome),
-        Snapshot::Wanted(_) => None,
+/// Where it is to go, if anybody waits for it in this process.
+fn begin(name: PromiseId) -> Option<PathBuf> {
+    with_table(|table| match table.get_mut(&name) {
+        Some(snapshot @ Snapshot::Wanted(_)) => match std::mem::replace(snapshot, Snapshot::Begun) {
+            Snapshot::Wanted(folder) => Some(folder),
+            Snapshot::Begun | Snapshot::Done(_) => None,
+        },
+        _ => None,
+    })
+}
+
+/// It was written, or could not be.
+fn done(name: PromiseId, outcome: Result<()>) {
+    with_table(|table| {
+        if let Some(snapshot) = table.get_mut(&name) {
+            *snapshot = Snapshot::Done(outcome);
+        }
+    });
+}
+
+/// Has a pool with this identity and memory written to the folder that was left with the promise's name.
+pub(super) fn start(promise: Promise<bool>, identity: Result<Identity>, bytes: Vec<u8>) {
+    let Some(folder) = begin(promise.id()) else { return };
+    let (gives, takes) = channel::<(Promise<bool>, Result<Identity>)>();
+    let path = folder.clone();
+    let started = thread::Builder::new().name("durable-snapshot".into()).spawn(move || {
+        if let Ok((promise, identity)) = takes.recv() {
+            finish(promise, identity.and_then(|identity| write(&path, identity, &bytes)));
+        }
+    });
+    match started {
+        // A thread that has ended drops the promise, which tells who waits.
+        Ok(_) => drop(gives.send((promise, identity))),
+        Err(source) => finish(promise, Err(Error::Io { file: folder, offset: None, what: "start its thread", source })),
+    }
+}
+
+fn finish(promise: Promise<bool>, written: Result<()>) {
+    let is_written = written.is_ok();
+    done(promise.id(), written);
+    promise.keep(is_written);
+}
+
+/// Writes a pool into a folder. Where that fails what it has made there is removed.
+fn write(path: &Path, identity: Identity, bytes: &[u8]) -> Result<()> {
+    let (mut folder, _lock) = open_folder(path, Folder::open)?;
+    let (made, again) = (folder.take_made(), folder.again());
+    let mut files = Files::of(folder);
+    let expected = recover::expect_empty(&mut files);
+    let is_empty = expected.is_ok();
+    let written = expected.and_then(|()| Store::create(files, identity, bytes).map(drop));
+    if written.is_err() {
+        if is_empty {
+            recover::remove_ours(&mut Files::of(again));
+        }
+        Made::remove(made);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_no_more_leaves_nothing_behind() {
+        let (one, two) = (trust::promise::<bool>().0, trust::promise::<bool>().0);
+        drop(leave(one.id(), "a".into()));
+        assert_eq!(begin(one.id()), None, "it is not made");
+        let awaited = leave(two.id(), "b".into());
+        assert_eq!((begin(two.id()), begin(two.id())), (Some("b".into()), None));
+        drop(awaited);
+        done(two.id(), Ok(()));
+        assert!(with_table(|table| [&one, &two].iter().all(|promise| !table.contains_key(&promise.id()))));
+        let awaited = leave(one.id(), "a".into());
+        assert!(begin(one.id()).is_some());
+        done(one.id(), Ok(()));
+        assert!(matches!(awaited.outcome(), Some(Ok(()))));
     }
 }

@@ -33,7 +33,7 @@ fn child(test: &str, before: &str, folder: &Path) -> Option<String> {
     let line = format!("{before} exec \"$0\" \"$@\"");
     let program = std::env::current_exe().expect("this program");
     let mut command = Command::new("sh");
-    command.arg("-c").arg(line).arg(program).args(["--exact", &format!("faults::{test}"), "--nocapture"]);
+    command.arg("-c").arg(line).arg(program).args(["--exact", test, "--nocapture"]);
     let output = command.env(CHILD, folder).output().expect("a shell");
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     if said.contains("CANNOT") {
@@ -44,7 +44,7 @@ fn child(test: &str, before: &str, folder: &Path) -> Option<String> {
     Some(said)
 }
 
-fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+pub(super) fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let files = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
     files.map(|path| (path.clone(), fs::read(path).expect("a file"))).collect()
 }
@@ -96,7 +96,7 @@ fn causes(numbers: &Numbers) -> Vec<String> {
 
 #[test]
 fn c25_files_that_may_not_grow() {
-    const TEST: &str = "c25_files_that_may_not_grow";
+    const TEST: &str = "faults::c25_files_that_may_not_grow";
     let Some(folder) = child_folder() else {
         let folder = tempfile::tempdir().unwrap();
         child(TEST, "trap '' XFSZ;", folder.path());
@@ -121,7 +121,7 @@ fn c25_files_that_may_not_grow() {
 
 #[test]
 fn c27_address_space_that_is_not_given() {
-    const TEST: &str = "c27_address_space_that_is_not_given";
+    const TEST: &str = "faults::c27_address_space_that_is_not_given";
     let Some(folder) = child_folder() else {
         let folder = tempfile::tempdir().unwrap();
         child(TEST, "ulimit -v 8388608 || { echo CANNOT limit; exit 1; };", folder.path());
@@ -139,7 +139,7 @@ fn c27_address_space_that_is_not_given() {
 
 #[test]
 fn c25_a_full_disk() {
-    const TEST: &str = "c25_a_full_disk";
+    const TEST: &str = "faults::c25_a_full_disk";
     let Some(folder) = child_folder() else {
         let folder = tempfile::tempdir().unwrap();
         let mount = "mount -t tmpfs -o size=14m none \"$DURABLE_TEST_FOLDER\" || { echo CANNOT mount; exit 1; };";
@@ -175,7 +175,7 @@ fn c25_a_full_disk() {
 
 #[test]
 fn c26_a_folder_that_may_only_be_read() {
-    const TEST: &str = "c26_a_folder_that_may_only_be_read";
+    const TEST: &str = "faults::c26_a_folder_that_may_only_be_read";
     let Some(folder) = child_folder() else {
         let folder = tempfile::tempdir().unwrap();
         let pool = Threadpool::new(1);
@@ -201,7 +201,7 @@ fn c26_a_folder_that_may_only_be_read() {
 }
 
 /// As [`child`], with mounts of its own.
-fn in_namespace(test: &str, before: &str, folder: &Path) {
+pub(super) fn in_namespace(test: &str, before: &str, folder: &Path) {
     let inner = before.replace('\'', "'\\''");
     let line = format!(
         "exec unshare --user --map-root-user --mount sh -c '{inner} exec \"$0\" \"$@\"' \"$0\" \"$@\" || echo CANNOT unshare; #"

@@ -4,7 +4,10 @@ mod calls;
 mod ends;
 mod faults;
 mod futures;
+mod locks;
+mod moved;
 mod pools;
+mod snapshots;
 mod traced;
 
 use std::path::Path;

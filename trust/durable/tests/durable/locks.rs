@@ -1,0 +1,80 @@
+//! The lock of a folder: let go of when a pool ends, whatever children of the process have.
+
+#![allow(unsafe_code)]
+
+use std::io::{PipeWriter, Read, Write, pipe};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+
+use trust::Threadpool;
+use trust_durable::{Durable, Error, inspect};
+
+pub(super) fn open(pool: &Threadpool, folder: &Path) -> Result<Durable<u64>, Error> {
+    Durable::<u64>::open(pool.trustees()[0], folder, |_| 0)
+}
+
+/// Lets the child go on, also where the test fails.
+struct Goes(PipeWriter);
+
+impl Drop for Goes {
+    fn drop(&mut self) {
+        self.0.write_all(b"g").unwrap();
+    }
+}
+
+/// Runs `during` while a child of this process, forked before and not yet another program, has all its descriptors.
+fn with_a_forked_child(during: impl FnOnce()) {
+    let ((mut is_forked, mut forked), (mut go, goes)) = (pipe().unwrap(), pipe().unwrap());
+    let mut command = Command::new("true");
+    // SAFETY: the child writes to a pipe and reads from one, which a forked child of a process with threads may do.
+    unsafe {
+        command.pre_exec(move || {
+            forked.write_all(b"f")?;
+            go.read_exact(&mut [0])
+        });
+    }
+    thread::scope(|scope| {
+        let starter = scope.spawn(move || command.status().unwrap());
+        is_forked.read_exact(&mut [0]).unwrap();
+        let goes = Goes(goes);
+        during();
+        drop(goes);
+        assert!(starter.join().unwrap().success());
+    });
+}
+
+#[test]
+fn c1_a_closed_pools_folder_is_free_whatever_children_there_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = Threadpool::new(1);
+    let number = open(&pool, folder.path()).unwrap();
+    number.apply(|number, _| *number += 1);
+    with_a_forked_child(|| {
+        number.close().unwrap();
+        assert_eq!(inspect(folder.path()).unwrap().groups, 1);
+        let again = open(&pool, folder.path()).unwrap();
+        assert_eq!(again.apply(|number, _| *number), 1);
+        // The last handle.
+        drop(again);
+        open(&pool, folder.path()).unwrap().close().unwrap();
+    });
+}
+
+#[test]
+fn c2_a_folder_that_was_refused_is_free_whatever_children_there_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = Threadpool::new(1);
+    let panics =
+        || Durable::<u64>::open(pool.trustees()[0], folder.path(), |_| if true { panic!("no root") } else { 0 });
+    assert!(matches!(panics(), Err(Error::Panicked { .. })));
+    // The lock of that one may be held while it ends.
+    with_a_forked_child(|| {
+        assert!(matches!(panics(), Err(Error::Panicked { .. })));
+        open(&pool, folder.path()).unwrap().close().unwrap();
+        let other = Durable::<i8>::open(pool.trustees()[0], folder.path(), |_| 0);
+        assert!(matches!(other, Err(Error::OtherType { .. })));
+    });
+    open(&pool, folder.path()).unwrap().close().unwrap();
+}
