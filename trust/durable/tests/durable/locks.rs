@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+use std::fs;
 use std::io::{PipeWriter, Read, Write, pipe};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -77,4 +78,21 @@ fn c2_a_folder_that_was_refused_is_free_whatever_children_there_are() {
         assert!(matches!(other, Err(Error::OtherType { .. })));
     });
     open(&pool, folder.path()).unwrap().close().unwrap();
+}
+
+#[test]
+fn no_descriptor_of_a_pool_reaches_a_program_that_is_executed() {
+    let there = tempfile::tempdir().unwrap();
+    let there = fs::canonicalize(there.path()).unwrap();
+    let pool = Threadpool::new(1);
+    let numbers = ["one", "two"].map(|name| open(&pool, &there.join(name)).unwrap());
+    numbers.iter().for_each(|number| number.apply(|number, _| *number += 1));
+    numbers[0].snapshot(there.join("copy")).unwrap();
+    let output = Command::new("sh").arg("-c").arg("ls -l /proc/self/fd").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && !text.contains(there.to_str().unwrap()), "{text}");
+    let own = fs::read_dir("/proc/self/fd").unwrap();
+    let open =
+        own.filter(|each| fs::read_link(each.as_ref().unwrap().path()).is_ok_and(|path| path.starts_with(&there)));
+    assert!(open.count() >= 6, "folders, images and logs are open here");
 }
