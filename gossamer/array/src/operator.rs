@@ -16,6 +16,9 @@ use crate::post;
 /// `combine` must be associative and commutative with `IDENTITY` as its identity: values are combined in whatever order and grouping,
 /// by several workers, and merged later. Debug builds test that on the values that pass, where `EXACT` is true.
 ///
+/// An element that no call combines keeps its bits, whatever the operator makes of its value: an accumulator that still has the bytes of
+/// `IDENTITY` is not merged.
+///
 /// ```
 /// use gossamer_array::{Array, Operator};
 ///
@@ -44,7 +47,8 @@ use crate::post;
 ///
 /// Source: DArray 4.3.
 pub trait Operator<T>: Copy + 'static {
-    /// `combine(x, IDENTITY)` is `x`.
+    /// `combine(x, IDENTITY)` is `x`. Of floating-point numbers that is -0.0 for sums, as 0.0 would change -0.0, and NaN for [`Min`] and [`Max`], which
+    /// take the other number where one is NaN.
     const IDENTITY: T;
     /// Do the laws hold exactly? Not for floating-point numbers, whose sums may differ in the last bits from run to run.
     const EXACT: bool;
@@ -98,7 +102,7 @@ macro_rules! operators {
 }
 
 operators! {
-    /// The sum; on integers it wraps.
+    /// The sum; on integers it wraps. The identity of floating-point sums is -0.0.
     ///
     /// ```
     /// use gossamer_array::{Add, Array};
@@ -109,7 +113,7 @@ operators! {
     /// }, 2);
     /// ```
     Add;
-    /// The lesser value.
+    /// The lesser value; of a number and NaN, the number. The identity is the greatest integer, or NaN.
     ///
     /// ```
     /// use gossamer_array::{Array, Min};
@@ -121,7 +125,7 @@ operators! {
     /// }, 2);
     /// ```
     Min;
-    /// The greater value. Example: as for [`Min`].
+    /// The greater value; of a number and NaN, the number. The identity is the least integer, or NaN. Example: as for [`Min`].
     Max;
     /// The bits that both have. Example: as for [`Or`].
     And;
@@ -159,11 +163,11 @@ macro_rules! implement {
 
 implement! {
     Add 0 true [u8, u16, u32, u64, usize, i8, i16, i32, i64, isize] 0, T::wrapping_add;
-    Add 0 false [f32, f64] 0.0, |a, b| a + b;
+    Add 0 false [f32, f64] -0.0, |a, b| a + b;
     Min 1 true [u8, u16, u32, u64, usize, i8, i16, i32, i64, isize] T::MAX, Ord::min;
-    Min 1 false [f32, f64] T::INFINITY, T::min;
+    Min 1 false [f32, f64] T::NAN, T::min;
     Max 2 true [u8, u16, u32, u64, usize, i8, i16, i32, i64, isize] T::MIN, Ord::max;
-    Max 2 false [f32, f64] T::NEG_INFINITY, T::max;
+    Max 2 false [f32, f64] T::NAN, T::max;
     And 3 true [u8, u16, u32, u64, usize, i8, i16, i32, i64, isize] !0, BitAnd::bitand;
     Or 4 true [u8, u16, u32, u64, usize, i8, i16, i32, i64, isize] 0, BitOr::bitor;
     Xor 5 true [u8, u16, u32, u64, usize, i8, i16, i32, i64, isize] 0, BitXor::bitxor;
@@ -177,7 +181,7 @@ pub(crate) struct OpTable {
     pub(crate) bit: u64,
     /// Writes as many identities.
     pub(crate) clear: unsafe fn(*mut u8, usize),
-    /// Combines each of the first elements with those of the bytes behind. Runs the operator's code.
+    /// Combines each of the first elements with those of the bytes behind, but for the bytes of the identity. Runs the operator's code.
     pub(crate) merge: unsafe fn(*mut u8, &[u8]),
     /// Asks for the right to combine.
     pub(crate) send_want: fn(&Part, u32),
@@ -226,10 +230,18 @@ impl<T: Element, O: Operator<T>> TableOf<T, O> {
         }
     }
 
+    /// Does a merge of the identity leave each element as it is, by the crate's own word?
+    const IS_NEUTRAL: bool = O::EXACT && O::PLAIN.is_plain();
+
     unsafe fn merge(elements: *mut u8, with: &[u8]) {
+        let identity = O::IDENTITY;
         for (index, with) in with.chunks_exact(size_of::<T>()).enumerate() {
             // SAFETY: the caller's promise: so many elements lie there; any bytes are a `T`, as it is `FromBytes`.
             let (at, with) = unsafe { (elements.cast::<T>().add(index), with.as_ptr().cast::<T>().read_unaligned()) };
+            // Nobody has combined this element, or to no effect: it keeps its bits, also where the operator would change them.
+            if !Self::IS_NEUTRAL && bytes_of(&with) == bytes_of(&identity) {
+                continue;
+            }
             // SAFETY: as before. Read and written apart, for the operator is the user's code.
             unsafe { at.write(checked_combine::<T, O>(at.read(), with)) };
         }
@@ -283,6 +295,93 @@ mod tests {
         fn combine(a: u64, b: u64) -> u64 {
             a.wrapping_mul(b)
         }
+    }
+
+    /// Merges `operands`, each combined into an accumulator of its own (`None`: into none), into elements of this value.
+    fn merged<T: Element, O: Operator<T>>(_: O, value: T, operands: &[Option<T>]) -> Vec<T> {
+        let table = Op::of::<T, O>().0;
+        let mut elements = vec![value; operands.len()];
+        let mut accumulators = elements.clone();
+        // SAFETY: as many elements lie there.
+        unsafe { (table.clear)(accumulators.as_mut_ptr().cast(), operands.len()) };
+        for (accumulator, operand) in accumulators.iter_mut().zip(operands) {
+            *accumulator = operand.map_or(*accumulator, |operand| checked_combine::<T, O>(*accumulator, operand));
+        }
+        // SAFETY: as before.
+        unsafe { (table.merge)(elements.as_mut_ptr().cast(), bytes_of_all(&accumulators)) };
+        elements
+    }
+
+    /// Whatever an element is: one that is merged becomes the element and the operand combined, and one that has no operand keeps its bits.
+    fn merge_touches_what_was_combined<T: Element, O: Operator<T>>(op: O, values: &[T]) {
+        for value in values {
+            for operand in values {
+                let merged = merged(op, *value, &[None, Some(*operand), None]);
+                let name = std::any::type_name::<O>();
+                assert!([0, 2].iter().all(|i| bytes_of(&merged[*i]) == bytes_of(value)), "{name} of an identity");
+                let wanted = O::combine(*value, *operand);
+                assert_eq!(bytes_of(&merged[1]), bytes_of(&wanted), "{name}");
+            }
+        }
+    }
+
+    /// Numbers of this type that are special, but for signalling NaN, which any operation makes a quiet one.
+    macro_rules! special {
+        ($type:ident) => {
+            [
+                $type::NAN,
+                -0.0,
+                0.0,
+                1.5,
+                $type::INFINITY,
+                $type::NEG_INFINITY,
+                $type::MIN_POSITIVE / 2.0,
+                $type::MAX,
+                $type::MIN,
+            ]
+        };
+    }
+
+    #[test]
+    fn a_merge_is_the_combination_of_what_was_combined_and_leaves_the_rest() {
+        merge_touches_what_was_combined::<f64, _>(Min, &special!(f64));
+        merge_touches_what_was_combined::<f64, _>(Max, &special!(f64));
+        merge_touches_what_was_combined::<f32, _>(Min, &special!(f32));
+        merge_touches_what_was_combined::<f32, _>(Max, &special!(f32));
+        // Of infinities of both signs the sum is a NaN whose sign depends on the order.
+        let finite = |all: &[f64]| all.iter().copied().filter(|x| !x.is_infinite()).collect::<Vec<_>>();
+        merge_touches_what_was_combined(Add, &finite(&special!(f64)));
+        merge_touches_what_was_combined(Add, &[f32::NAN, -0.0, 0.0, 1.5, f32::MIN_POSITIVE / 2.0]);
+        merge_touches_what_was_combined(Product, &[0, 1, 7, u64::MAX]);
+        merge_touches_what_was_combined::<i16, _>(Max, &[i16::MIN, -1, 0, i16::MAX]);
+        merge_touches_what_was_combined(Xor, &[0u8, 1, 255]);
+    }
+
+    /// Of two pairs the one with more; its identity is none for pairs whose `more` is NaN.
+    #[derive(Clone, Copy)]
+    struct Best;
+
+    impl Operator<[f32; 2]> for Best {
+        const IDENTITY: [f32; 2] = [f32::NEG_INFINITY, 0.0];
+        const EXACT: bool = false;
+        fn combine(a: [f32; 2], b: [f32; 2]) -> [f32; 2] {
+            if a[0] > b[0] { a } else { b }
+        }
+    }
+
+    #[test]
+    fn what_nobody_combined_keeps_its_bits_under_operators_of_programs() {
+        let payload = f32::from_bits(0x7fc0_1234);
+        for value in [[f32::NAN, 3.0], [payload, -0.0], [f32::NEG_INFINITY, 5.0]] {
+            let merged = merged(Best, value, &[None, Some([2.0, 1.0]), None]);
+            assert_eq!(bytes_of(&merged[0]), bytes_of(&value), "{value:?}");
+            assert_eq!(bytes_of(&merged[2]), bytes_of(&value), "{value:?}");
+            assert_eq!(merged[1], [2.0, 1.0]);
+        }
+        let quiet = [Some(1.0), None];
+        let bits = |value: f64| merged(Max, value, &quiet).into_iter().map(f64::to_bits).collect::<Vec<_>>();
+        assert_eq!(bits(f64::from_bits(0x7ff8_0000_0000_beef))[1], 0x7ff8_0000_0000_beef, "the payload of a NaN");
+        assert_eq!(bits(f64::from_bits(0x7ff4_0000_0000_0000))[1], 0x7ff4_0000_0000_0000, "a signalling NaN");
     }
 
     /// Hits know the operator of a chunk by these alone.

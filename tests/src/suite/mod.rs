@@ -168,6 +168,7 @@ behaviours! {
         array_of_nothing_and_of_little,
         array_what_happened_before_is_seen,
         array_operators_alternate,
+        array_elements_that_nobody_combines_keep_their_bits,
         array_writers_of_one_chunk_all_progress,
         array_endless_hits_hold_up_nobody,
         array_loops_of_any_call_hold_up_nobody,

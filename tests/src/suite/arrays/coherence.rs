@@ -1,7 +1,7 @@
 //! What one place has done is seen by another after a message, and nobody is held up.
 
 use gossamer::link;
-use gossamer_array::{Add, Array, Max};
+use gossamer_array::{Add, Array, Max, Min, Operator};
 
 use crate::suite::ground::{effort, places, remote, spots};
 
@@ -44,6 +44,57 @@ pub fn array_operators_alternate() {
     });
     assert_eq!(array.get(7), turns.into_iter().sum::<u64>());
     assert!(array.get(8) < each);
+}
+
+/// Of two pairs the one with the greater number. Its identity is none for a pair that has NaN.
+#[derive(Clone, Copy)]
+struct Best;
+
+impl Operator<[f32; 2]> for Best {
+    const IDENTITY: [f32; 2] = [f32::NEG_INFINITY, 0.0];
+    const EXACT: bool = false;
+    fn combine(a: [f32; 2], b: [f32; 2]) -> [f32; 2] {
+        if a[0] > b[0] { a } else { b }
+    }
+}
+
+/// Combines element 2 at all places, by each call that can, and sees that the rest of its chunk has the bits that it had.
+fn leaves_the_rest<T, O>(op: O, value: T, operand: T, bits: fn(T) -> u64)
+where
+    T: gossamer_array::Element,
+    O: Operator<T> + gossamer::NoRef + Send,
+{
+    let n = 1000;
+    for call in 0..3 {
+        let array = Array::new(n, value).unwrap();
+        for place in places() {
+            let own = array.clone();
+            let combine = move || match call {
+                0 => own.apply(2, op, operand),
+                1 => own.apply_all(op, [(2, operand)]),
+                _ => own.combine(0..n, op, |_, mut chunk| {
+                    if chunk.range().contains(&2) {
+                        chunk.apply(2, operand);
+                    }
+                }),
+            };
+            gossamer::spawn_on(place, combine).join().unwrap();
+        }
+        let all: Vec<u64> = array.view(0..n).iter().map(|element| bits(*element)).collect();
+        assert_eq!(all[2], bits(operand));
+        let changed = (0..n).filter(|i| *i != 2 && all[*i] != bits(value)).count();
+        assert_eq!(changed, 0, "elements of {:x} that nobody combined, by call {call}", bits(value));
+    }
+}
+
+/// What is merged is what was combined: other elements keep their bits, also where the operator would change them.
+pub fn array_elements_that_nobody_combines_keep_their_bits() {
+    leaves_the_rest(Min, f64::NAN, 5.0, f64::to_bits);
+    leaves_the_rest(Max, f32::from_bits(0x7fc0_1234), 5.0, |x| x.to_bits().into());
+    leaves_the_rest(Add, -0.0, 0.0, f64::to_bits);
+    let bits = |pair: [f32; 2]| u64::from(pair[0].to_bits()) << 32 | u64::from(pair[1].to_bits());
+    leaves_the_rest(Best, [f32::NAN, -0.0], [5.0, 1.0], bits);
+    leaves_the_rest(Max, i8::MIN, 5, |x| u64::from(x as u8));
 }
 
 /// DA15: two that write the same chunk in turn, each of whose calls has to be granted.
