@@ -4,20 +4,46 @@
 //! Ctrl-C reaches the launcher alone, and a process outside the terminal's foreground group is stopped when it reads.
 //! So a thread here reads the terminal and passes its input on. It never changes the terminal's modes, and it reads
 //! only while the launcher is in the foreground, so that a launcher in the background is not stopped either.
+//!
+//! A descriptor that somebody has made non-blocking is read by a thread here, too: programs take "nothing there yet" for
+//! an error.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::process::{ChildStdin, Stdio};
 use std::time::Duration;
 
+use clap::ValueEnum;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{OFlags, fcntl_getfl};
+
 const CHUNK_BYTES: usize = 16 * 1024;
 const FOREGROUND_CHECK: Duration = Duration::from_millis(100);
 
-/// What machine 0 is to be started with.
-pub fn for_machine_0() -> Stdio {
-    if io::stdin().is_terminal() { Stdio::piped() } else { Stdio::inherit() }
+/// Which machine reads the launcher's standard input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Reader {
+    /// Machine 0. The launcher may read ahead of it.
+    #[default]
+    #[value(name = "0")]
+    Machine0,
+    /// None: each machine reads an end of file. The launcher reads nothing either.
+    None,
 }
 
-/// Passes the terminal's input on, to its end or until the machine reads no more. The thread is left to itself: it may
+/// What machine 0 is to be started with.
+pub fn for_machine_0(reader: Reader) -> Stdio {
+    match reader {
+        Reader::None => Stdio::null(),
+        Reader::Machine0 if io::stdin().is_terminal() || is_nonblocking() => Stdio::piped(),
+        Reader::Machine0 => Stdio::inherit(),
+    }
+}
+
+fn is_nonblocking() -> bool {
+    fcntl_getfl(rustix::stdio::stdin()).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
+}
+
+/// Passes standard input on, to its end or until the machine reads no more. The thread is left to itself: it may
 /// wait for a key for ever, and ends with the launcher.
 pub fn forward(mut machine: ChildStdin) -> io::Result<()> {
     let pass_on = move || pump(|bytes| machine.write_all(bytes).is_ok());
@@ -36,9 +62,17 @@ pub fn pump(mut take: impl FnMut(&[u8]) -> bool) {
             Ok(0) => return,
             Ok(bytes) if take(&chunk[..bytes]) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => until_readable(),
             _ => return,
         }
     }
+}
+
+/// Waits until standard input has something, or its end; not longer than the foreground may go unlooked at.
+fn until_readable() {
+    let timeout = rustix::event::Timespec::try_from(FOREGROUND_CHECK).ok();
+    // Interrupted or refused: the next read tells.
+    let _ = poll(&mut [PollFd::from_borrowed_fd(rustix::stdio::stdin(), PollFlags::IN)], timeout.as_ref());
 }
 
 fn in_foreground() -> bool {

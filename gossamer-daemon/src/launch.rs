@@ -20,7 +20,7 @@ use crate::core_dump;
 use crate::environment::Environment;
 use crate::error::LaunchError;
 use crate::gather::Gather;
-use crate::input;
+use crate::input::{self, Reader};
 use crate::looks::{self, Looks};
 use crate::machines::{Event, Group, LOOK_INTERVAL, Start, Streams};
 use crate::orphans;
@@ -56,6 +56,8 @@ pub struct LaunchConfig {
     pub start_timeout: Duration,
     /// Whether the machine's name goes before each line of output (with one machine it never does).
     pub prefix: bool,
+    /// Which machine reads this process's standard input.
+    pub stdin: Reader,
     /// By which rules it ends.
     pub policy: Policy,
     /// Who may look at it, and where.
@@ -78,6 +80,7 @@ impl LaunchConfig {
             pretended_hosts: 1,
             start_timeout: Duration::from_millis(START_TIMEOUT_MS),
             prefix: true,
+            stdin: Reader::default(),
             policy: Policy::default(),
             view: None,
             on_view: |_| (),
@@ -162,7 +165,7 @@ fn plan(config: &LaunchConfig) -> Plan {
 
 fn streams(config: &LaunchConfig, machine: u16) -> Streams {
     let output = || if config.machines > 1 { Stdio::piped() } else { Stdio::inherit() };
-    let stdin = if machine == 0 { input::for_machine_0() } else { Stdio::null() };
+    let stdin = if machine == 0 { input::for_machine_0(config.stdin) } else { Stdio::null() };
     Streams { stdin, stdout: output(), stderr: output() }
 }
 

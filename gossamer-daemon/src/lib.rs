@@ -26,7 +26,7 @@ pub mod daemon;
 mod descriptors;
 pub mod environment;
 pub mod error;
-mod input;
+pub mod input;
 pub mod launch;
 pub mod looks;
 pub mod machines;

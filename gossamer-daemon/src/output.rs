@@ -54,7 +54,8 @@ pub struct Forwarding {
     stop: PipeWriter,    // dropped: the machines are gone, pass on what is there and end
     running: PipeReader, // end of file: both threads have ended
     unwritten: mpsc::Receiver<Unwritten>,
-    failed: PipeReader, // readable: something is in `unwritten`, or was
+    failed: PipeReader,   // readable: something is in `unwritten`, or was
+    _failing: PipeWriter, // held: without a writer `failed` would be at its end, which is readable for ever
 }
 
 impl Forwarding {
@@ -79,7 +80,7 @@ impl Forwarding {
             };
             std::thread::Builder::new().name(stream.name().into()).spawn(forward)?;
         }
-        Ok(Forwarding { stop, running, unwritten, failed })
+        Ok(Forwarding { stop, running, unwritten, failed, _failing: tell })
     }
 
     /// Readable when [`Forwarding::unwritten`] has something to say.
@@ -181,24 +182,26 @@ impl Target {
     }
 
     /// Writes all of it.
-    pub fn write(&self, mut bytes: &[u8]) -> Result<(), Errno> {
+    pub fn write(&self, bytes: &[u8]) -> Result<(), Errno> {
         let _guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        while !bytes.is_empty() {
-            match rustix::io::write(self.fd, bytes) {
-                Ok(count) => bytes = &bytes[count..],
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    // Somebody who shares the stream has made it non-blocking.
-                    match poll(&mut [PollFd::from_borrowed_fd(self.fd.as_fd(), PollFlags::OUT)], None) {
-                        Ok(_) | Err(Errno::INTR) => {}
-                        Err(error) => return Err(error),
-                    }
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+        write_all(self.fd, bytes)
     }
+}
+
+/// Writes all of it, also where somebody who shares the stream has made it non-blocking.
+pub fn write_all(stream: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        match rustix::io::write(stream, bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => match poll(&mut [PollFd::from_borrowed_fd(stream, PollFlags::OUT)], None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            },
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Cuts a stream of bytes into lines with a prefix.
@@ -267,6 +270,18 @@ mod tests {
         }
         assert_eq!(cut("m0 | ", &[]), b"");
         assert_eq!(cut("", &[b"a\n", b"b"]), b"a\nb\n");
+    }
+
+    #[test]
+    fn a_non_blocking_stream_gets_all_of_it() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::NONBLOCK).unwrap();
+        let text = vec![b'x'; 300_000]; // more than a pipe holds
+        let expected = text.clone();
+        let writing = std::thread::spawn(move || write_all(writer.as_fd(), &text));
+        let mut read = Vec::new();
+        reader.read_to_end(&mut read).unwrap();
+        assert!(writing.join().unwrap().is_ok() && read == expected);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::Parser;
 
 use crate::outcome::{CLOSED_STATUS, FAILURE_STATUS};
-use crate::output::Unwritten;
+use crate::output::{Unwritten, write_all};
 use crate::wire::Stream;
 
 /// The arguments of this process, or what to exit with: after `--help` and `--version`, and where they are wrong.
@@ -25,9 +25,12 @@ pub(super) fn parse<P: Parser>(program: &str) -> Result<P, ExitCode> {
 
 /// Writes a line to standard output, at once.
 pub(super) fn print(line: &str) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(format!("{line}\n").as_bytes())?;
-    stdout.flush()
+    write(&format!("{line}\n"))
+}
+
+/// Writes text to standard output, at once.
+pub(super) fn write(text: &str) -> io::Result<()> {
+    Ok(write_all(rustix::stdio::stdout(), text.as_bytes())?)
 }
 
 /// Whether a line for standard error could not be written.
@@ -36,7 +39,7 @@ static HAS_LOST_A_LINE: AtomicBool = AtomicBool::new(false);
 /// Writes a line to standard error. Where that cannot be, the status will tell ([`status`]).
 pub(super) fn complain(message: impl std::fmt::Display) {
     let line = format!("gossamer-launch: {message}\n");
-    if io::stderr().write_all(line.as_bytes()).is_err() {
+    if write_all(rustix::stdio::stderr(), line.as_bytes()).is_err() {
         HAS_LOST_A_LINE.store(true, Ordering::Relaxed); // a flag alone
     }
 }
@@ -56,6 +59,6 @@ fn unwritten(program: &str, error: io::Error) -> ExitCode {
     if unwritten.is_closed() {
         return ExitCode::from(CLOSED_STATUS);
     }
-    let _ = io::stderr().write_all(format!("{program}: {unwritten}\n").as_bytes()); // as in `complain`
+    let _ = write_all(rustix::stdio::stderr(), format!("{program}: {unwritten}\n").as_bytes()); // as in `complain`
     ExitCode::from(FAILURE_STATUS)
 }

@@ -15,6 +15,7 @@ use super::{complain, detach, size};
 use crate::config::RackConfig;
 use crate::environment::Environment;
 use crate::error::LaunchError;
+use crate::input::Reader;
 use crate::launch::{self, LaunchConfig, MAX_LOCAL_MACHINES};
 use crate::orphans::{self, Spare};
 use crate::outcome::{Ended, FAILURE_STATUS, USAGE_STATUS};
@@ -121,6 +122,11 @@ pub(super) struct Run {
     #[arg(long)]
     must_join: bool,
 
+    /// Which machine reads standard input. `none`: each reads an end of file, and gossamer-launch leaves its own input to
+    /// whoever reads it next, such as `while read` of a shell
+    #[arg(long, value_name = "MACHINE", default_value = "0")]
+    pub(super) stdin: Reader,
+
     /// Do not put the machine's name (`m0 | `) before each line of output
     #[arg(long)]
     pub(super) no_prefix: bool,
@@ -168,7 +174,8 @@ Streams:
   Lines of stdout go to stdout, lines of stderr to stderr, never mixed within a line (longer than 1 MiB: in pieces of
   that length, each a line), after the machine's name (`m1 | `, or `m1@beta | ` on a rack). With --local 1 the machine
   writes to stdout and stderr itself. When one of them cannot be written (no space left), the program is ended and the
-  cause is told. Standard input goes to machine 0; the others read an end of file.
+  cause is told. Standard input goes to machine 0; the others read an end of file. On a rack it is read ahead of the program:
+  in a `while read` loop, say --stdin none, as for srun and ssh -n; then machine 0 reads an end of file, too.
 
 Any program:
   PROGRAM may be any program (`ls`, a script); each machine runs to its own end, whatever becomes of the others. When one
@@ -296,6 +303,7 @@ impl Run {
             pretended_hosts: self.pretend_hosts,
             start_timeout: Duration::from_secs(self.start_timeout.into()),
             prefix: !self.no_prefix,
+            stdin: self.stdin,
             policy: self.policy(),
             ..LaunchConfig::new(program, args, machines)
         };
@@ -327,6 +335,7 @@ impl Run {
             in_place: self.in_place,
             folder: self.folder,
             prefix: !self.no_prefix,
+            stdin: self.stdin,
             policy,
         };
         let rack = RackConfig::find(self.rack.as_deref()).map_err(RackError::from);

@@ -2,7 +2,7 @@
 
 use comm::deadline::later;
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write as _};
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use rustix::termios::tcgetwinsize;
 use serde_json::json;
 
 use super::complain;
-use super::console::print;
+use super::console::{print, write};
 use super::target::Target;
 use crate::outcome::FAILURE_STATUS;
 
@@ -90,12 +90,7 @@ fn show(now: &Snapshot, workers: Vec<Rates>, is_once: bool) -> io::Result<()> {
     let lines =
         if is_screen { tcgetwinsize(&stdout).map_or(ALL_LINES, |size| usize::from(size.ws_row)) } else { ALL_LINES };
     let text = screen(now, workers, lines);
-    let mut stdout = stdout.lock();
-    if is_screen {
-        stdout.write_all(b"\x1b[H\x1b[2J")?;
-    }
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()
+    write(&if is_screen { format!("\x1b[H\x1b[2J{text}") } else { text })
 }
 
 /// All of it, in so many lines.

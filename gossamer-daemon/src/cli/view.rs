@@ -1,6 +1,6 @@
 //! `gossamer-launch dump`, `trace` and `view`: what fibers wait for, what workers did when, and the page.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use gossamer::view::source::Answer;
 use gossamer::view::{Snapshot, Source};
 
 use super::complain;
-use super::console::print;
+use super::console::{print, write};
 use super::target::{Target, Watched};
 use crate::outcome::{FAILURE_STATUS, USAGE_STATUS};
 
@@ -118,7 +118,7 @@ impl Trace {
             Err(cause) => Ok(failed(&cause)),
             Ok((json, troubles)) => {
                 match &self.output {
-                    None => io::stdout().lock().write_all(json.as_bytes())?,
+                    None => write(&json)?,
                     Some(file) => {
                         if let Err(error) = std::fs::write(file, json) {
                             return Ok(failed(&format!("{}: {error}", file.display())));

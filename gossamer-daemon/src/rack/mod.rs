@@ -33,6 +33,7 @@ use crate::config::{ConfigError, RackConfig};
 use crate::environment::Environment;
 use crate::error::LaunchError;
 use crate::gather::Gather;
+use crate::input::Reader;
 use crate::machines;
 use crate::outcome::{Cause, Ended, NOT_STARTED_STATUS, Outcome, USAGE_STATUS};
 use crate::output::Unwritten;
@@ -75,6 +76,8 @@ pub struct RackRun {
     pub notice: fn(&str),
     /// Called when all machines have been started.
     pub on_start: fn(ProgramId),
+    /// Which machine reads this process's standard input.
+    pub stdin: Reader,
     /// Whether the machine's name goes before each line of output (with one machine it never does).
     pub prefix: bool,
     /// By which rules it ends.
@@ -210,7 +213,7 @@ impl Program {
         let failed = LaunchError::system("start the threads of the program");
         let silence = Duration::from_millis(u64::from(start.silence_ms));
         let (hosts, outputs, input) =
-            streams::connect(links, silence, &plan::prefixes(run, plan), news).map_err(failed)?;
+            streams::connect(links, silence, &plan::prefixes(run, plan), run.stdin, news).map_err(failed)?;
         Ok(Program {
             names: chosen.iter().map(|host| host.name.clone()).collect(),
             plan: plan.clone(),

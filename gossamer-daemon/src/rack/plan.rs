@@ -259,6 +259,7 @@ fn is_passed_on(name: &OsStr) -> bool {
 mod tests {
     use super::*;
     use crate::environment::Environment;
+    use crate::input::Reader;
     use crate::supervisor::Policy;
 
     const RACK: &str = "key_file: k\nhosts:\n  - {name: a, address: 127.0.0.1}\n  - {name: b, address: 127.0.0.2, \
@@ -270,6 +271,7 @@ mod tests {
 
     fn run(hosts: &[&str]) -> RackRun {
         RackRun {
+            stdin: Reader::default(),
             rack: RackConfig::parse(RACK, Path::new("rack.yaml")).unwrap(),
             hosts: hosts.iter().map(|name| (*name).to_owned()).collect(),
             machines_per_host: 2,

@@ -15,7 +15,7 @@ use comm::secure::{SecureReader, SecureWriter};
 
 use super::Event;
 use super::hosts::{Down, Hosts, Queue};
-use crate::input;
+use crate::input::{self, Reader};
 use crate::output::{Lines, Target, Unwritten};
 use crate::wire::link::Link;
 use crate::wire::{BEAT_MS, FromPart, Receiver, Sender, Stream, ToPart, WINDOW_BYTES, WireError};
@@ -78,6 +78,7 @@ pub fn connect(
     links: Vec<Link>,
     silence: Duration,
     prefixes: &[String],
+    stdin: Reader,
     news: mpsc::Sender<Event>,
 ) -> io::Result<(Hosts, Outputs, Input)> {
     let mut ends = Vec::new();
@@ -110,7 +111,10 @@ pub fn connect(
     }
     let input = Input(Arc::new((Mutex::new(WINDOW_BYTES), Condvar::new())));
     let (window, first) = (input.clone(), queues[0].clone()); // machine 0 is on the first host
-    thread("input".into(), move || read_input(&window, &first))?;
+    match stdin {
+        Reader::Machine0 => drop(thread("input".into(), move || read_input(&window, &first))?),
+        Reader::None => drop(first.send(Down::Say(ToPart::InputEnd))), // refused: cut off
+    }
     Ok((Hosts::new(queues, writers), Outputs { count: 2 }, input))
 }
 

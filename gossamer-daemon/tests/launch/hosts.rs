@@ -138,6 +138,13 @@ impl Rack {
 
     /// The process between a daemon and its machines.
     pub fn part(&self, name: &str) -> u32 {
+        let parts = self.parts(name);
+        assert_eq!(parts.len(), 1, "{parts:?}");
+        parts[0]
+    }
+
+    /// Those of all programs.
+    pub fn parts(&self, name: &str) -> Vec<u32> {
         let daemon = self.pid(name).to_string();
         let is_child = |pid: &u32| {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -145,9 +152,7 @@ impl Rack {
         };
         let processes = std::fs::read_dir("/proc").unwrap();
         let pids = processes.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
-        let children: Vec<u32> = pids.filter(is_child).collect();
-        assert_eq!(children.len(), 1, "{children:?}");
-        children[0]
+        pids.filter(is_child).collect()
     }
 }
 

@@ -113,6 +113,11 @@ pub fn play(args: &[String]) {
         ["lines", count] => lines(me, count.parse().unwrap(), &control),
         ["flood"] if me == 0 => flood(),
         ["cat"] => cat(me, &control),
+        ["mute"] => {
+            let null = std::fs::File::options().write(true).open("/dev/null").unwrap();
+            rustix::stdio::dup2_stdout(&null).unwrap();
+            rustix::stdio::dup2_stderr(&null).unwrap();
+        }
         _ => {}
     }
     wait_for_end(&control)

@@ -19,6 +19,7 @@ mod rack;
 mod rack_ends;
 mod rig;
 mod root;
+mod stdin;
 mod streams;
 mod terminal;
 mod troubles;
@@ -33,7 +34,7 @@ fn main() {
         machine::play(&args[1..]);
         return;
     }
-    let local = [normal::TESTS, endpoints::TESTS, death::TESTS, streams::TESTS, terminal::TESTS];
+    let local = [normal::TESTS, endpoints::TESTS, death::TESTS, streams::TESTS, stdin::TESTS, terminal::TESTS];
     let both = [unwritten::TESTS, any_program::TESTS, orphans::TESTS, descriptors::TESTS, core_dumps::TESTS];
     let racks = [rack::TESTS, rack_ends::TESTS, troubles::TESTS, queue::TESTS, kept::TESTS, watched::TESTS];
     let groups = local.into_iter().chain(both).chain(racks);
