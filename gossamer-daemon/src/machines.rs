@@ -39,6 +39,9 @@ pub const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// The most messages that are read from one machine before the others get their turn.
 const MESSAGES_AT_ONCE: usize = 16;
 
+/// Where so many messages wait for a machine, questions of who watches it are left out.
+const UNSENT_MAX: usize = 1024;
+
 /// What to start on this host.
 #[derive(Debug, Clone, Copy)]
 pub struct Start<'a> {
@@ -247,8 +250,11 @@ impl Group {
     /// Sends a message to a machine, now or when its channel has room for it; to one that is gone, nothing.
     pub fn send(&mut self, machine: u16, message: Message) {
         let Some(index) = self.machines.iter().position(|member| member.number == machine) else { return };
-        if self.machines[index].control.is_some() {
-            self.machines[index].unsent.push_back(message);
+        let member = &mut self.machines[index];
+        // A machine that does not read is not asked again and again: who asks hears that it has not answered.
+        let is_in_vain = matches!(message, Message::Look { .. }) && member.unsent.len() >= UNSENT_MAX;
+        if member.control.is_some() && !is_in_vain {
+            member.unsent.push_back(message);
             self.send_unsent(index);
         }
     }

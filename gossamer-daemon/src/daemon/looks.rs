@@ -1,14 +1,16 @@
 //! Questions of who watches a program, passed on to its machines on this host, and their answers.
 //!
-//! Invariant: what machines answer goes to who asked, never to the program's launcher; where nobody waits for it any more it is dropped.
+//! Invariants: what machines answer goes to who asked, never to the program's launcher; where nobody waits for it any more it is dropped. What
+//! waits for who asked is bounded, of each question and of all: a watcher that reads slowly, or was stopped, is told whose answers were dropped.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gossamer::control::Look;
-use gossamer::view::source::{Parts, answer_limit};
+use gossamer::view::backlog::{self, Backlog, Given, Giver, Part};
+use gossamer::view::source::Parts;
 
 use super::Daemon;
 use super::connection::answer;
@@ -18,25 +20,35 @@ use crate::wire::{BEAT_MS, ProgramId, Reply, Sender, ToPart, WireError};
 /// The longest that a host waits for answers, beyond what the question itself takes.
 const LIMIT_MS_MAX: u32 = 60_000;
 
-type Part = (u16, bool, Vec<u8>);
+/// The most bytes of answers that wait, to one question and to all.
+const WAITING_MAX: usize = 32 << 20;
+const ALL_WAITING_MAX: usize = 64 << 20;
 
 /// The questions that wait for answers.
-#[derive(Default)]
-pub(super) struct Looks(Mutex<State>);
+pub(super) struct Looks {
+    state: Mutex<State>,
+    waiting: Arc<Backlog>,
+}
 
 #[derive(Default)]
 struct State {
     last: u32,
-    open: BTreeMap<u32, (ProgramId, mpsc::Sender<Part>)>,
+    open: BTreeMap<u32, (ProgramId, Giver)>,
+}
+
+impl Default for Looks {
+    fn default() -> Self {
+        Looks { state: Mutex::default(), waiting: Backlog::new(ALL_WAITING_MAX) }
+    }
 }
 
 impl Looks {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn open(&self, program: ProgramId) -> (u32, mpsc::Receiver<Part>) {
-        let (tell, told) = mpsc::channel();
+    fn open(&self, program: ProgramId) -> (u32, Receiver<Given>) {
+        let (tell, told) = backlog::channel(vec![Backlog::new(WAITING_MAX), Arc::clone(&self.waiting)]);
         let mut state = self.lock();
         state.last = state.last.wrapping_add(1);
         let ask = state.last;
@@ -46,8 +58,15 @@ impl Looks {
 
     /// A machine of this program has answered.
     pub(super) fn deliver(&self, program: ProgramId, machine: u16, ask: u32, is_last: bool, bytes: Vec<u8>) {
-        if let Some((_, tell)) = self.lock().open.get(&ask).filter(|(of, _)| *of == program) {
-            let _ = tell.send((machine, is_last, bytes)); // it has just given up
+        if let Some((_, tell)) = self.lock().open.get_mut(&ask).filter(|(of, _)| *of == program) {
+            tell.give(machine, is_last, bytes); // or it has just given up
+        }
+    }
+
+    /// The answer of a machine was dropped on its way here.
+    pub(super) fn drop_answer(&self, program: ProgramId, machine: u16, ask: u32) {
+        if let Some((_, tell)) = self.lock().open.get_mut(&ask).filter(|(of, _)| *of == program) {
+            tell.drop_answer(machine); // as above
         }
     }
 }
@@ -65,27 +84,38 @@ pub(super) fn serve(
         return answer(link, &Reply::Refused("this is no question to a machine".to_owned()));
     };
     let limit = Duration::from_millis(limit_ms.min(LIMIT_MS_MAX).into());
-    let mut waited_for = Parts::new(machines.iter().copied(), answer_limit(asked, limit));
+    let mut waited_for = Parts::new(machines.iter().copied(), asked, limit);
     let (ask, told) = daemon.looks.open(program);
-    let talk = || -> Result<Vec<u16>, WireError> {
-        let mut silent = machines.clone();
+    let talk = || -> Result<Reply, WireError> {
+        let (mut silent, mut dropped) = (machines.clone(), Vec::new());
         if !daemon.programs.tell(program, &ToPart::Look { ask, look }) {
-            return Ok(silent);
+            return Ok(Reply::SeenEnd { silent, dropped });
         }
         while let Some(left) = waited_for.left() {
             match told.recv_timeout(left.min(Duration::from_millis(BEAT_MS))) {
-                Ok((machine, is_last, bytes)) => {
-                    waited_for.add(machine, &[], is_last);
-                    silent.retain(|other| !(is_last && *other == machine));
-                    link.sender.send_message(&Reply::Seen { machine, is_last, bytes })?;
+                Ok(Given { machine, part, .. }) if !machines.contains(&machine) => drop(part), // none of this host's
+                Ok(mut given) => {
+                    let machine = given.machine;
+                    match std::mem::replace(&mut given.part, Part::Dropped) {
+                        Part::Bytes(bytes, is_last) => {
+                            waited_for.add(machine, &[], is_last);
+                            silent.retain(|other| !(is_last && *other == machine));
+                            link.sender.send_message(&Reply::Seen { machine, is_last, bytes })?;
+                        }
+                        Part::Dropped => {
+                            waited_for.drop_answer(machine);
+                            silent.retain(|other| *other != machine);
+                            dropped.push(machine);
+                        }
+                    }
                 }
                 Err(RecvTimeoutError::Timeout) => link.sender.send_message(&Reply::Beat)?,
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        Ok(silent)
+        Ok(Reply::SeenEnd { silent, dropped })
     };
     let talked = talk();
     daemon.looks.lock().open.remove(&ask);
-    answer(link, &Reply::SeenEnd(talked?))
+    answer(link, &talked?)
 }

@@ -437,6 +437,10 @@ fn overhear(daemon: &Daemon, id: ProgramId, message: &[u8]) -> Heard {
             }
             _ => {}
         },
+        Ok(FromPart::Dropped { machine, ask }) => {
+            daemon.looks.drop_answer(id, machine, ask);
+            return Heard::Kept;
+        }
         Ok(FromPart::Output { machine, stream, bytes }) => daemon.kept.push(id, Written { machine, stream, bytes }),
         Ok(FromPart::Exited { machine, status }) => daemon.kept.exit(id, machine, status),
         Ok(FromPart::Done) => {

@@ -12,6 +12,7 @@
 mod streams;
 
 use comm::deadline::later;
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsFd;
@@ -19,12 +20,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{self, TryRecvError};
 use std::time::{Duration, Instant};
 
 use comm::secure::Key;
 use gossamer::bootstrap::Plan;
 use gossamer::control::{Look, Message};
+use gossamer::view::backlog::{Backlog, Held};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Signal, set_dumpable_behavior};
@@ -41,6 +44,26 @@ use streams::{Handover, Outputs};
 const BUSY_LIMIT: Duration = Duration::from_secs(2);
 /// How long killed processes may take to go.
 const END_LIMIT: Duration = Duration::from_secs(2);
+
+/// The most bytes of machines' answers to who watches them that wait to be sent: the daemon may be held up by a launcher that
+/// was stopped.
+const WAITING_MAX: usize = 16 << 20;
+/// And of what tells that answers were dropped.
+const NOTICES_MAX: usize = 1 << 20;
+/// The most answers at a time of which the part remembers that it drops them.
+const DROPPED_MAX: usize = 1024;
+
+/// A message on its way to the daemon.
+pub struct Outgoing {
+    bytes: Vec<u8>,
+    _held: Option<Held>,
+}
+
+impl From<FromPart> for Outgoing {
+    fn from(said: FromPart) -> Outgoing {
+        Outgoing { bytes: said.to_bytes(), _held: None }
+    }
+}
 
 /// What the main thread hears.
 enum News {
@@ -91,8 +114,8 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         Err(error) => {
             let is_program = error.status().is_some();
             let said = FromPart::NotStarted { reason: error.to_string(), is_program };
-            outbox.send(said.to_bytes())?;
-            outbox.send(FromPart::Done.to_bytes())?;
+            outbox.send(said.into())?;
+            outbox.send(FromPart::Done.into())?;
             drop(outbox);
             inbox.until_all_sent();
         }
@@ -143,13 +166,13 @@ fn channel() -> io::Result<(NewsSender, Inbox)> {
     let (woken, wake) = io::pipe()?;
     rustix::fs::fcntl_setfl(&woken, rustix::fs::OFlags::NONBLOCK)?;
     rustix::fs::fcntl_setfl(&wake, rustix::fs::OFlags::NONBLOCK)?;
-    Ok((NewsSender { sender, wake: std::sync::Arc::new(wake) }, Inbox { news, woken }))
+    Ok((NewsSender { sender, wake: Arc::new(wake) }, Inbox { news, woken }))
 }
 
 #[derive(Clone)]
 struct NewsSender {
     sender: mpsc::Sender<News>,
-    wake: std::sync::Arc<PipeWriter>,
+    wake: Arc<PipeWriter>,
 }
 
 impl NewsSender {
@@ -190,12 +213,12 @@ fn hear_all(mut socket: UnixStream, news: &NewsSender) {
     news.send(News::Cut);
 }
 
-/// Starts the thread that sends; messages go in as bytes.
-fn outbox(mut socket: UnixStream, news: NewsSender) -> io::Result<mpsc::Sender<Vec<u8>>> {
-    let (sender, messages) = mpsc::channel::<Vec<u8>>();
+/// Starts the thread that sends.
+fn outbox(mut socket: UnixStream, news: NewsSender) -> io::Result<mpsc::Sender<Outgoing>> {
+    let (sender, messages) = mpsc::channel::<Outgoing>();
     let send_all = move || {
         for message in messages {
-            if socket.send_bytes(&message).is_err() {
+            if socket.send_bytes(&message.bytes).is_err() {
                 return news.send(News::Cut);
             }
         }
@@ -210,7 +233,7 @@ fn output_threads(
     outputs: &mut Outputs,
     plan: &Plan,
     host: u16,
-    outbox: &mpsc::Sender<Vec<u8>>,
+    outbox: &mpsc::Sender<Outgoing>,
     news: &NewsSender,
 ) -> io::Result<Vec<(u16, [Handover; 2])>> {
     let mut start = |machine, stream| {
@@ -223,7 +246,13 @@ fn output_threads(
 
 struct Part {
     group: Group,
-    outbox: mpsc::Sender<Vec<u8>>,
+    outbox: mpsc::Sender<Outgoing>,
+    /// Answers to who watches, in the outbox.
+    seen: Arc<Backlog>,
+    /// That some of them were dropped.
+    notices: Arc<Backlog>,
+    /// Machines and questions: what more comes of these answers is dropped.
+    dropped: BTreeSet<(u16, u32)>,
     outputs: Outputs,
     input: Option<mpsc::Sender<Vec<u8>>>,
     silence: Duration,
@@ -235,7 +264,7 @@ struct Part {
 
 impl Part {
     /// The threads first: what the machines start counts against the same limit of tasks, and they may use it up.
-    fn start(setup: &Setup, outbox: &mpsc::Sender<Vec<u8>>, news: &NewsSender) -> Result<Part, LaunchError> {
+    fn start(setup: &Setup, outbox: &mpsc::Sender<Outgoing>, news: &NewsSender) -> Result<Part, LaunchError> {
         let plan: Plan = serde_json::from_str(&setup.start.plan).map_err(LaunchError::system("read the plan"))?;
         let no_thread = LaunchError::system("start the threads for input and output");
         let (host, mut outputs) = (setup.start.host, Outputs::default());
@@ -245,7 +274,7 @@ impl Part {
         let mut group = start(setup, &plan)?;
         for (machine, [out, err]) in threads {
             // Cut off, or a thread that has ended: `News::Cut` follows.
-            let _ = outbox.send(FromPart::Started { machine, pid: group.pid(machine) }.to_bytes());
+            let _ = outbox.send(FromPart::Started { machine, pid: group.pid(machine) }.into());
             let pipes = group.take_pipes(machine);
             let _ = pipes.stdout.map(|pipe| out.send(pipe.into()));
             let _ = pipes.stderr.map(|pipe| err.send(pipe.into()));
@@ -255,11 +284,24 @@ impl Part {
         }
         let silence = Duration::from_millis(u64::from(setup.start.silence_ms));
         let (now, outbox, input) = (Instant::now(), outbox.clone(), input.map(|(_, pieces)| pieces));
-        Ok(Part { group, outbox, outputs, input, silence, heard: now, beat_at: now, gone_at: None })
+        let (seen, notices, dropped) = (Backlog::new(WAITING_MAX), Backlog::new(NOTICES_MAX), BTreeSet::new());
+        Ok(Part {
+            group,
+            outbox,
+            seen,
+            notices,
+            dropped,
+            outputs,
+            input,
+            silence,
+            heard: now,
+            beat_at: now,
+            gone_at: None,
+        })
     }
 
-    fn say(&self, said: &FromPart) {
-        let _ = self.outbox.send(said.to_bytes()); // cut off: `News::Cut` follows
+    fn say(&self, said: FromPart) {
+        let _ = self.outbox.send(said.into()); // cut off: `News::Cut` follows
     }
 
     /// Until the machines have gone and all is said, or the launcher has gone.
@@ -267,7 +309,7 @@ impl Part {
         while !self.is_done() {
             let now = Instant::now();
             if now >= self.beat_at {
-                self.say(&FromPart::Beat);
+                self.say(FromPart::Beat);
                 self.beat_at = later(now, Duration::from_millis(BEAT_MS));
             }
             if self.wait(inbox).is_err() {
@@ -297,7 +339,7 @@ impl Part {
                 self.gone_at = Some(Instant::now());
             }
         }
-        self.say(&FromPart::Done);
+        self.say(FromPart::Done);
         drop(self); // the last sender of the outbox
         inbox.until_all_sent();
     }
@@ -360,11 +402,35 @@ impl Part {
     }
 
     fn on_event(&mut self, event: Event) {
-        self.say(&match event {
+        self.say(match event {
+            Event::Said { machine, message: Message::Seen { ask, is_last, bytes } } => {
+                return self.on_seen(machine, ask, is_last, bytes);
+            }
             Event::Said { machine, message } => FromPart::Said { machine, packet: message.encode() },
             Event::Nonsense { machine, error } => FromPart::Nonsense { machine, reason: error.to_string() },
             Event::Stood { machine, signal } => FromPart::Stood { machine, signal },
             Event::Exited { machine, status } => FromPart::Exited { machine, status: status.into_raw() },
         });
+    }
+
+    /// A part of an answer for who watches: on its way, or dropped where too much of that waits.
+    fn on_seen(&mut self, machine: u16, ask: u32, is_last: bool, bytes: Vec<u8>) {
+        let answer = (machine, ask);
+        let is_dropped = self.dropped.contains(&answer);
+        let held = if is_dropped { None } else { self.seen.hold(bytes.len()) };
+        if held.is_some() {
+            let said = FromPart::Said { machine, packet: Message::Seen { ask, is_last, bytes }.encode() };
+            let _ = self.outbox.send(Outgoing { _held: held, ..said.into() }); // cut off: `News::Cut` follows
+            return;
+        }
+        if !is_dropped && let Some(held) = self.notices.hold(0) {
+            let said = FromPart::Dropped { machine, ask };
+            let _ = self.outbox.send(Outgoing { _held: Some(held), ..said.into() }); // as above
+        }
+        if is_last {
+            self.dropped.remove(&answer);
+        } else if self.dropped.len() < DROPPED_MAX {
+            self.dropped.insert(answer);
+        }
     }
 }

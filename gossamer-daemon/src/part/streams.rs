@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use crate::wire::{FromPart, PIECE_BYTES, Stream, WINDOW_BYTES, Wire};
+use super::Outgoing;
+use crate::wire::{FromPart, PIECE_BYTES, Stream, WINDOW_BYTES};
 
 /// Gives a thread its pipe; dropped unused, it ends the thread.
 pub type Handover = mpsc::SyncSender<OwnedFd>;
@@ -71,7 +72,7 @@ impl Outputs {
         &mut self,
         machine: u16,
         stream: Stream,
-        outbox: mpsc::Sender<Vec<u8>>,
+        outbox: mpsc::Sender<Outgoing>,
         ended: impl FnOnce() + Send + 'static,
     ) -> io::Result<Handover> {
         let (window, open) = (Arc::clone(&self.windows[stream as usize]), Arc::clone(&self.open));
@@ -111,7 +112,7 @@ impl Outputs {
     }
 }
 
-fn read_all(machine: u16, stream: Stream, mut pipe: File, window: &Window, outbox: &mpsc::Sender<Vec<u8>>) {
+fn read_all(machine: u16, stream: Stream, mut pipe: File, window: &Window, outbox: &mpsc::Sender<Outgoing>) {
     let mut buffer = vec![0; PIECE_BYTES];
     loop {
         let mut rest = match pipe.read(&mut buffer) {
@@ -123,7 +124,7 @@ fn read_all(machine: u16, stream: Stream, mut pipe: File, window: &Window, outbo
         while !rest.is_empty() {
             let Some(bytes) = window.take(rest.len()) else { return };
             let (piece, later) = rest.split_at(bytes);
-            if outbox.send(FromPart::Output { machine, stream, bytes: piece.to_vec() }.to_bytes()).is_err() {
+            if outbox.send(FromPart::Output { machine, stream, bytes: piece.to_vec() }.into()).is_err() {
                 return;
             }
             rest = later;
@@ -133,7 +134,7 @@ fn read_all(machine: u16, stream: Stream, mut pipe: File, window: &Window, outbo
 
 /// Starts the thread that writes machine 0's input into the pipe that it will be handed, and grants the launcher as much
 /// again as it has written.
-pub fn input(outbox: mpsc::Sender<Vec<u8>>) -> io::Result<(Handover, mpsc::Sender<Vec<u8>>)> {
+pub fn input(outbox: mpsc::Sender<Outgoing>) -> io::Result<(Handover, mpsc::Sender<Vec<u8>>)> {
     let (sender, pieces) = mpsc::channel::<Vec<u8>>();
     let (hand_over, pipe) = mpsc::sync_channel::<OwnedFd>(1);
     let write_all = move || {
@@ -144,7 +145,7 @@ pub fn input(outbox: mpsc::Sender<Vec<u8>>) -> io::Result<(Handover, mpsc::Sende
                 return; // machine 0 reads no more
             }
             let granted = u32::try_from(piece.len()).unwrap_or(u32::MAX);
-            if outbox.send(FromPart::GrantInput(granted).to_bytes()).is_err() {
+            if outbox.send(FromPart::GrantInput(granted).into()).is_err() {
                 return;
             }
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use comm::secure::Key;
 use gossamer::control::Look;
 use gossamer::view::Source;
-use gossamer::view::source::{Answer, Parts, answer_limit};
+use gossamer::view::source::{Answer, Parts, answer_limit, dropped_text};
 
 use super::ask::of_all;
 use crate::config::{Host, RackConfig};
@@ -32,20 +32,23 @@ pub struct OnRack {
 /// What a host has said of the program.
 enum Told {
     Unknown,
-    Seen(Vec<u16>),
+    Seen { silent: Vec<u16>, dropped: Vec<u16> },
 }
 
 impl Source for OnRack {
     fn look(&self, look: Look, limit: Duration) -> Answer {
-        let machines = Mutex::new(Vec::<(u16, Vec<u8>)>::new());
-        let told = of_all(&self.hosts, |_, host| self.ask(host, look, limit, &machines));
+        let parts = Mutex::new(Parts::of_any(look, limit));
+        let told = of_all(&self.hosts, |_, host| self.ask(host, look, limit, &parts));
+        let mut parts = parts.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut troubles = Vec::new();
         let mut is_known = false;
         for (host, told) in self.hosts.iter().zip(told) {
             match told.unwrap_or_else(|| Err("this side has failed".to_owned())) {
                 Ok(Told::Unknown) => {}
-                Ok(Told::Seen(silent)) => {
+                Ok(Told::Seen { silent, dropped }) => {
                     is_known = true;
+                    silent.iter().chain(&dropped).for_each(|machine| parts.forget(*machine));
+                    troubles.extend(dropped_text(&dropped).map(|text| format!("host {}: {text}", host.name)));
                     let late = |machine| format!("machine {machine} on {} has not answered in time", host.name);
                     troubles.extend(silent.into_iter().map(late));
                 }
@@ -55,20 +58,13 @@ impl Source for OnRack {
         if !is_known {
             troubles.push(format!("no host that answers runs program {}", self.program));
         }
-        let mut machines = machines.into_inner().unwrap_or_default();
-        machines.sort_by_key(|(machine, _)| *machine);
-        Answer { machines, troubles }
+        let answer = parts.into_answer();
+        Answer { troubles: [troubles, answer.troubles].concat(), ..answer }
     }
 }
 
 impl OnRack {
-    fn ask(
-        &self,
-        host: &Host,
-        look: Look,
-        limit: Duration,
-        machines: &Mutex<Vec<(u16, Vec<u8>)>>,
-    ) -> Result<Told, String> {
+    fn ask(&self, host: &Host, look: Look, limit: Duration, parts: &Mutex<Parts>) -> Result<Told, String> {
         let mut link = link::connect(&self.rack, host, &self.key).map_err(|error| error.to_string())?;
         // It gives signs of life meanwhile.
         link.set_timeout(self.rack.timeouts.silence()).map_err(|error| error.to_string())?;
@@ -76,28 +72,22 @@ impl OnRack {
         let request = Request::Look { program: self.program, look: look.to_bytes().to_vec(), limit_ms };
         link.sender.send_message(&request).map_err(|error| error.to_string())?;
         // A host that goes on and on is left.
-        let mut pieces: Vec<(u16, Vec<u8>, bool)> = Vec::new();
         let until =
             deadline_after(answer_limit(look, limit).saturating_add(WAY).saturating_add(self.rack.timeouts.silence()));
-        let silent = loop {
+        loop {
             if Instant::now() > until {
                 return Err("it does not come to an end".to_owned());
             }
             match link.receiver.receive_message().map_err(|error| error.to_string())? {
-                Reply::Seen { machine, is_last, bytes } => pieces.push((machine, bytes, is_last)),
-                Reply::SeenEnd(silent) => break silent,
+                Reply::Seen { machine, is_last, bytes } => {
+                    parts.lock().unwrap_or_else(PoisonError::into_inner).add(machine, &bytes, is_last);
+                }
+                Reply::SeenEnd { silent, dropped } => return Ok(Told::Seen { silent, dropped }),
                 Reply::Unknown => return Ok(Told::Unknown),
                 Reply::Beat => {}
                 Reply::Refused(reason) => return Err(reason),
                 _ => return Err("it answers what was not asked".into()),
             }
-        };
-        let mut numbers: Vec<u16> = pieces.iter().map(|piece| piece.0).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        let mut whole = Parts::new(numbers, Duration::ZERO);
-        pieces.iter().for_each(|(machine, bytes, is_last)| whole.add(*machine, bytes, *is_last));
-        machines.lock().unwrap_or_else(PoisonError::into_inner).extend(whole.into_answer().machines);
-        Ok(Told::Seen(silent))
+        }
     }
 }

@@ -318,7 +318,7 @@ impl Program {
             | FromPart::Exited { .. } => {
                 self.on_cut(host, |name| Cause::Silent(format!("host {name} spoke for another host")), now);
             }
-            FromPart::Beat | FromPart::Output { .. } => {}
+            FromPart::Beat | FromPart::Output { .. } | FromPart::Dropped { .. } => {}
         }
     }
 

@@ -20,7 +20,7 @@ pub use crate::outcome::Stream;
 use super::status::HostStatus;
 
 /// Version of everything in this file. Both sides must have the same.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 /// The longest message, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 /// A program is carried in pieces of at most this many bytes.
@@ -259,8 +259,13 @@ pub enum Reply {
         /// As it came.
         bytes: Vec<u8>,
     },
-    /// No more answers follow. These machines have not answered in time.
-    SeenEnd(Vec<u16>),
+    /// No more answers follow.
+    SeenEnd {
+        /// These machines have not answered in time.
+        silent: Vec<u16>,
+        /// The answers of these came faster than they were taken, and were dropped.
+        dropped: Vec<u16>,
+    },
     /// Nothing is known of such a program here.
     Unknown,
     /// A sign of life.
@@ -432,6 +437,13 @@ pub enum FromPart {
         machine: u16,
         /// A packet of `gossamer::control`.
         packet: Vec<u8>,
+    },
+    /// For the daemon: what a machine answers came faster than it was taken, and the rest is dropped.
+    Dropped {
+        /// Which machine.
+        machine: u16,
+        /// To which question.
+        ask: u32,
     },
     /// A machine has said what is no message.
     Nonsense {

@@ -3,17 +3,20 @@
 
 use std::process::Command;
 
-use gossamer::control::{Control, Look, Message};
+use gossamer::control::{Control, Look, MAX_SEEN_BYTES, Message};
 use gossamer::view::{MachineSample, WorkerSample};
+use rustix::process::Signal;
 
 use crate::hosts::{LENIENT_MS, Rack};
-use crate::rig::{Launch, command, run, start, until};
+use crate::rig::{Launch, command, kill, run, start, until};
 
 crate::tests![
     o14_a_program_on_a_rack_is_watched_by_its_daemons,
     machines_that_do_not_answer_are_named,
     what_cannot_be_watched_is_told,
     o20_a_view_is_for_who_has_its_address,
+    a_watcher_that_is_stopped_fills_no_memory,
+    answers_without_end_are_dropped_by_who_asks,
 ];
 
 /// A machine that answers who watches it, but not if it is told to be `silent`. It prints what it was asked.
@@ -24,6 +27,10 @@ pub fn play(me: u16, words: &[&str], control: &Control) -> ! {
         match control.receive() {
             Ok(Some(Message::Look { ask, look })) => {
                 println!("asked for {look:?}");
+                if let Some(mebibytes) = words.get(1).and_then(|word| word.strip_prefix("flood=")) {
+                    flood(control, ask, mebibytes.parse().unwrap());
+                    continue;
+                }
                 if words[1..].contains(&me.to_string().as_str()) {
                     continue;
                 }
@@ -39,6 +46,16 @@ pub fn play(me: u16, words: &[&str], control: &Control) -> ! {
             Ok(Some(_)) => {}
         }
     }
+}
+
+/// So many MiB of one answer, as fast as they are taken.
+fn flood(control: &Control, ask: u32, mebibytes: usize) {
+    let parts = (mebibytes << 20) / MAX_SEEN_BYTES;
+    for part in 0..parts {
+        let bytes = vec![b'x'; MAX_SEEN_BYTES];
+        control.send(&Message::Seen { ask, is_last: part + 1 == parts, bytes }).unwrap();
+    }
+    println!("all was said");
 }
 
 fn answer(machine: u16, look: Look) -> Vec<u8> {
@@ -135,4 +152,57 @@ fn o20_a_view_is_for_who_has_its_address() {
     let mut top = crate::rig::launcher();
     top.args(["top", "--once", &wrong]);
     run(top).complains(70, "refuses");
+}
+
+/// The most memory that a process has had, in MiB.
+fn peak(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
+}
+
+/// Neither the daemon's nor the part's; and the watcher hears of it when it goes on.
+fn a_watcher_that_is_stopped_fills_no_memory() {
+    let rack = Rack::start(2, LENIENT_MS, "");
+    let (launch, id) = program(&rack, &["flood=250"]);
+    let before = [rack.pid("a"), rack.part("a")].map(peak);
+    // It waits for two minutes, beyond what this takes.
+    let watcher = start(ask(&rack, "trace", &["--seconds", "60", &id]));
+    until("it to be asked", || launch.has_printed("asked for") == 2);
+    kill(watcher.pid(), Signal::STOP);
+    until("all to be said", || launch.has_printed("all was said") == 2);
+    let after = [rack.pid("a"), rack.part("a")].map(peak);
+    // 32 MiB may wait in the daemon, 16 in the part, and allocators keep some more.
+    assert!(after.iter().zip(before).all(|(after, before)| *after < before + 100), "{before:?}, then {after:?} MiB");
+    // Others are answered meanwhile.
+    let status = run(rack.launcher("status"));
+    status.assert(0, None);
+    kill(watcher.pid(), Signal::CONT);
+    let ended = watcher.end();
+    for host in ["a", "b"] {
+        ended.complains(70, &format!("host {host}: the answer of 1 machine was dropped"));
+    }
+    assert_eq!(run(ask(&rack, "ps", &[])).code(), Some(0));
+}
+
+/// On a rack and on this host.
+fn answers_without_end_are_dropped_by_who_asks() {
+    let rack = Rack::start(1, LENIENT_MS, "");
+    let mut command = rack.launcher("run");
+    command.arg(crate::rig::this_program()).args(["machine", "watched", "flood=150"]);
+    let on_rack = start(command);
+    on_rack.ready(1);
+    let dump = run(ask(&rack, "dump", &[]));
+    assert_eq!(dump.code(), Some(70), "{:?}", dump.stderr);
+    assert!(dump.stdout.is_empty(), "{} lines", dump.stdout.len());
+
+    let here = start(crate::rig::command(1, &["--view"], &["watched", "flood=250"]));
+    here.ready(1);
+    until("the address", || here.has_complained("view at http://"));
+    let mut dump = crate::rig::launcher();
+    dump.args(["dump", &here.complaint("view at ")]);
+    let ended = run(dump);
+    assert!(ended.stdout.iter().all(String::is_empty), "{} lines", ended.stdout.len());
+    until("all to be said", || here.has_printed("all was said") == 1);
+    assert!(peak(here.pid()) < 200, "{} MiB", peak(here.pid()));
 }

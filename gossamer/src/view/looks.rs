@@ -9,25 +9,26 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::source::{Answer, Parts, Source, answer_limit};
+use super::backlog::{self, Backlog, Giver, Part};
+use super::source::{Answer, Parts, Source};
 use crate::control::Look;
 
-/// A part of an answer: whose, whether it is the last of it, and the bytes.
-type Part = (u16, bool, Vec<u8>);
+/// The most bytes of answers to a question that wait for who asked.
+const WAITING_MAX: usize = 64 << 20;
 /// Questions that are kept open; the oldest goes.
 const OPEN_MAX: usize = 64;
 
 /// The side of who asks.
 pub struct Looker {
     machines: u16,
-    ask: Mutex<Sender<(Look, Sender<Part>)>>,
+    ask: Mutex<Sender<(Look, Giver)>>,
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
 /// The side of the thread that talks to the machines.
 pub struct Looks {
-    asked: Receiver<(Look, Sender<Part>)>,
-    open: Vec<(u32, Sender<Part>)>,
+    asked: Receiver<(Look, Giver)>,
+    open: Vec<(u32, Giver)>,
     next: u32,
 }
 
@@ -55,14 +56,15 @@ pub fn channel(machines: u16, wake: impl Fn() + Send + Sync + 'static) -> (Looke
 
 impl Source for Looker {
     fn look(&self, look: Look, limit: Duration) -> Answer {
-        let mut parts = Parts::new(0..self.machines, answer_limit(look, limit));
-        let (tell, told) = mpsc::channel();
+        let mut parts = Parts::new(0..self.machines, look, limit);
+        let (tell, told) = backlog::channel(vec![Backlog::new(WAITING_MAX)]);
         let is_there = self.ask.lock().unwrap_or_else(PoisonError::into_inner).send((look, tell)).is_ok();
         (self.wake)();
         while is_there && let Some(left) = parts.left() {
-            match told.recv_timeout(left) {
-                Ok((machine, is_last, bytes)) => parts.add(machine, &bytes, is_last),
-                Err(_) => break, // it is late, or the program is over
+            let Ok(given) = told.recv_timeout(left) else { break }; // it is late, or the program is over
+            match &given.part {
+                Part::Bytes(bytes, is_last) => parts.add(given.machine, bytes, *is_last),
+                Part::Dropped => parts.drop_answer(given.machine),
             }
         }
         parts.into_answer()
@@ -88,7 +90,7 @@ impl Looks {
     /// A machine has answered.
     pub fn on_seen(&mut self, machine: u16, ask: u32, is_last: bool, bytes: Vec<u8>) {
         let Some(place) = self.open.iter().position(|(number, _)| *number == ask) else { return };
-        if self.open[place].1.send((machine, is_last, bytes)).is_err() {
+        if !self.open[place].1.give(machine, is_last, bytes) {
             self.open.swap_remove(place);
         }
     }

@@ -1,5 +1,6 @@
 //! A program that can be looked at, wherever it runs.
 
+use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use trust::link::deadline_after;
@@ -55,38 +56,87 @@ pub fn answer_limit(look: Look, limit: Duration) -> Duration {
     }
 }
 
+/// The most that all answers to a question may take together, in bytes.
+#[must_use]
+pub fn answer_bytes_max(look: Look) -> usize {
+    match look {
+        Look::Sample => 32 << 20,
+        Look::Dump => 64 << 20,
+        Look::Trace(_) => 512 << 20, // 1.5 MiB a worker
+    }
+}
+
 /// Parts of answers, put together.
 #[derive(Debug)]
 pub struct Parts {
-    machines: Vec<(u16, Vec<u8>, bool)>,
+    machines: BTreeMap<u16, Answering>,
+    /// Whether these are all machines.
+    are_known: bool,
+    /// How many more bytes are kept.
+    room: usize,
     until: Instant,
 }
 
-/// The longest answer of a machine that is kept.
-const ANSWER_BYTES_MAX: usize = 1 << 30;
+/// How far the answer of a machine has come.
+#[derive(Debug)]
+enum Answering {
+    Coming(Vec<u8>),
+    Whole(Vec<u8>),
+    /// Dropped, for want of room here, or on its way.
+    Dropped,
+}
 
 impl Parts {
-    /// For the answers of these machines, which may take so long.
+    /// For the answers of these machines to a question, which they may take so long for beyond what it takes itself.
     #[must_use]
-    pub fn new(machines: impl IntoIterator<Item = u16>, limit: Duration) -> Parts {
-        let machines = machines.into_iter().map(|machine| (machine, Vec::new(), false)).collect();
-        Parts { machines, until: deadline_after(limit) }
+    pub fn new(machines: impl IntoIterator<Item = u16>, look: Look, limit: Duration) -> Parts {
+        let machines = machines.into_iter().map(|machine| (machine, Answering::Coming(Vec::new()))).collect();
+        let until = deadline_after(answer_limit(look, limit));
+        Parts { machines, are_known: true, room: answer_bytes_max(look), until }
+    }
+
+    /// The same where it is not known which machines will answer.
+    #[must_use]
+    pub fn of_any(look: Look, limit: Duration) -> Parts {
+        Parts { are_known: false, ..Parts::new([], look, limit) }
     }
 
     /// A part has come.
     pub fn add(&mut self, machine: u16, bytes: &[u8], is_last: bool) {
-        let known = self.machines.iter_mut().find(|(known, _, is_whole)| *known == machine && !is_whole);
-        let Some((_, sum, is_whole)) = known else { return };
-        if sum.len() + bytes.len() <= ANSWER_BYTES_MAX {
-            sum.extend_from_slice(bytes);
-            *is_whole = is_last;
+        if !self.are_known {
+            self.machines.entry(machine).or_insert_with(|| Answering::Coming(Vec::new()));
+        }
+        let Some(Answering::Coming(sum)) = self.machines.get_mut(&machine) else { return };
+        if bytes.len() > self.room {
+            return self.drop_answer(machine);
+        }
+        self.room -= bytes.len();
+        sum.extend_from_slice(bytes);
+        if is_last {
+            let whole = std::mem::take(sum);
+            self.machines.insert(machine, Answering::Whole(whole));
         }
     }
 
-    /// Whether all have come.
+    /// The answer of a machine was dropped: what has come of it goes as well.
+    pub fn drop_answer(&mut self, machine: u16) {
+        if let Some(answering) = self.machines.get_mut(&machine)
+            && let Answering::Coming(bytes) = answering
+        {
+            self.room += bytes.len();
+            *answering = Answering::Dropped;
+        }
+    }
+
+    /// Nothing is to be told of a machine whose answer has not come whole: that is told elsewhere.
+    pub fn forget(&mut self, machine: u16) {
+        self.machines.retain(|other, answering| *other != machine || matches!(answering, Answering::Whole(_)));
+    }
+
+    /// Whether all have come, or were dropped.
     #[must_use]
     pub fn are_complete(&self) -> bool {
-        self.machines.iter().all(|(_, _, is_whole)| *is_whole)
+        self.machines.values().all(|answering| !matches!(answering, Answering::Coming(_)))
     }
 
     /// How long to wait still, unless all have come.
@@ -99,12 +149,36 @@ impl Parts {
     /// Those that have come whole.
     #[must_use]
     pub fn into_answer(self) -> Answer {
-        let is_silent = |(machine, ..): &&(u16, Vec<u8>, bool)| format!("machine {machine} has not answered in time");
-        let troubles = self.machines.iter().filter(|(_, _, is_whole)| !is_whole).map(|it| is_silent(&it)).collect();
-        let whole = self.machines.into_iter().filter(|(_, _, is_whole)| *is_whole);
-        Answer { machines: whole.map(|(machine, bytes, _)| (machine, bytes)).collect(), troubles }
+        let mut answer = Answer::default();
+        let mut dropped = Vec::new();
+        for (machine, answering) in self.machines {
+            match answering {
+                Answering::Whole(bytes) => answer.machines.push((machine, bytes)),
+                Answering::Coming(_) => answer.troubles.push(format!("machine {machine} has not answered in time")),
+                Answering::Dropped => dropped.push(machine),
+            }
+        }
+        answer.troubles.extend(dropped_text(&dropped));
+        answer
     }
 }
+
+/// That the answers of these machines were dropped, in words; nothing where there are none.
+#[must_use]
+pub fn dropped_text(machines: &[u16]) -> Option<String> {
+    let names: Vec<String> = machines.iter().take(NAMED_MAX).map(u16::to_string).collect();
+    let more = if machines.len() > NAMED_MAX { ", .." } else { "" };
+    let what = match machines.len() {
+        0 => return None,
+        1 => "the answer of 1 machine was".to_owned(),
+        count => format!("the answers of {count} machines were"),
+    };
+    let why = "they came faster than they were taken, or are too long";
+    Some(format!("{what} dropped ({}{more}): {why}", names.join(", ")))
+}
+
+/// Machines that a message names.
+const NAMED_MAX: usize = 16;
 
 /// What all machines tell in a dump, each line behind the machine's name.
 #[must_use]
@@ -116,4 +190,64 @@ pub fn dump_text(answer: &Answer) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn answers_are_whole_or_told() {
+        let mut parts = Parts::new([0, 1, 2], Look::Sample, LIMIT);
+        parts.add(1, b"on", false);
+        parts.add(3, b"nobody's", true);
+        parts.add(1, b"e", true);
+        parts.add(1, b"more", true);
+        parts.add(2, b"begun", false);
+        assert!(!parts.are_complete() && parts.left().is_some());
+        parts.drop_answer(2);
+        parts.add(2, b"again", true);
+        parts.add(0, b"", true);
+        assert!(parts.are_complete() && parts.left().is_none());
+        let answer = parts.into_answer();
+        assert_eq!(answer.machines, [(0, Vec::new()), (1, b"one".to_vec())]);
+        assert!(
+            answer.troubles.len() == 1 && answer.troubles[0].contains("of 1 machine was dropped (2)"),
+            "{answer:?}"
+        );
+    }
+
+    #[test]
+    fn answers_without_end_take_bounded_memory() {
+        for look in [Look::Sample, Look::Dump] {
+            let mut parts = Parts::of_any(look, LIMIT);
+            let piece = vec![0; 1 << 20];
+            let pieces = answer_bytes_max(look) / piece.len();
+            parts.add(5, b"short", true);
+            // Each alone would fit.
+            (0..pieces - 1).for_each(|_| parts.add(6, &piece, false));
+            (0..pieces - 1).for_each(|_| parts.add(7, &piece, false));
+            let kept = |parts: &Parts| -> usize {
+                let bytes = |answering: &Answering| match answering {
+                    Answering::Coming(bytes) | Answering::Whole(bytes) => bytes.len(),
+                    Answering::Dropped => 0,
+                };
+                parts.machines.values().map(bytes).sum()
+            };
+            assert!(kept(&parts) <= answer_bytes_max(look));
+            // The room of one that was dropped is for others.
+            (0..4 * pieces).for_each(|_| parts.add(6, &piece, false));
+            assert_eq!(kept(&parts), 5);
+            parts.add(8, &piece, true);
+            let answer = parts.into_answer();
+            assert_eq!(answer.machines.len(), 2);
+            assert!(
+                answer.troubles[0].contains("the answers of 2 machines were dropped (6, 7)"),
+                "{:?}",
+                answer.troubles
+            );
+        }
+    }
 }
