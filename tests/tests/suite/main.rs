@@ -1,31 +1,78 @@
 //! The behavioural suite (`gossamer_tests::suite`) over every kind of rack: each behaviour on each rack is a test of its own,
 //! `shm3::apply_then_keeps_order`. One program runs all behaviours of a rack, one after the other; it is started when the
-//! first of its tests is. A behaviour that hangs is named, and fails alone with those behind it.
+//! first of its tests is. A behaviour that hangs, or that takes the program along, fails alone: a new program runs those behind it.
+//! `shm3::the_program_ends` is about the last program's exit status.
+//!
+//! The harness is tried by behaviours that are meant to hang, panic and abort (`harness::…`).
 //!
 //! `SUITE_WAYS` chooses racks by name, `SUITE_SEED` the random programs of `oracle`; with `SUITE_EFFORT=small`, for emulated
 //! processors and on the racks that are much like others (`program::SMALL`), what is only repeated is repeated a tenth as often;
 //! `SUITE_EFFORT=full` repeats it on all. `test-suite NAME`, alone or under the launcher, runs one behaviour.
 
 mod program;
+mod report;
 
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use gossamer_tests::suite::ALL;
-use libtest_mimic::{Arguments, Trial};
+use gossamer_tests::suite::{ALL, PLANTED, PLANTED_VARIABLE};
+use libtest_mimic::{Arguments, Failed, Trial};
 
-use program::{Deployment, Report};
+use program::Deployment;
+use report::Report;
+
+/// How long a planted behaviour may take, in time of an idle machine: those that end are nothing.
+const PLANTED_TIME_LIMIT: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let mut trials = Vec::new();
-    for deployment in Deployment::chosen() {
-        let report: Arc<OnceLock<Report>> = Arc::default();
-        for behaviour in ALL {
-            let report = Arc::clone(&report);
-            let test = move || report.get_or_init(|| Report::of(deployment)).verdict(behaviour.name);
-            trials.push(Trial::test(format!("{}::{}", deployment.name, behaviour.name), test));
-        }
+    let mut trials: Vec<Trial> = Deployment::chosen().into_iter().flat_map(behaviours_on).collect();
+    if std::env::var_os("SUITE_WAYS").is_none() {
+        trials.extend(Deployment::tried().map(|deployment| {
+            let name = format!("harness::what_hangs_or_dies_fails_alone_on_{}", deployment.name);
+            Trial::test(name, move || what_hangs_or_dies_fails_alone(deployment))
+        }));
     }
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// All behaviours on one kind of rack.
+fn behaviours_on(deployment: Deployment) -> Vec<Trial> {
+    let report: Arc<OnceLock<Arc<Report>>> = Arc::default();
+    let trial = |name: &str, judge: Box<dyn Fn(&Report) -> Result<(), Failed> + Send>| {
+        let report = Arc::clone(&report);
+        let begin = move || Report::begin(move |after| deployment.start(None, after), Deployment::time_limit());
+        Trial::test(format!("{}::{name}", deployment.name), move || judge(report.get_or_init(begin)))
+    };
+    let behaviours = ALL.iter().map(|it| trial(it.name, Box::new(|report| report.verdict(it.name))));
+    let mut trials: Vec<Trial> = behaviours.collect();
+    trials.push(trial("the_program_ends", Box::new(Report::end)));
+    trials
+}
+
+/// The planted behaviours that do not hold, and what is said of each; all others hold.
+const FAILURES: [(&str, &str); 4] = [
+    ("waits_for_ever", "it hung for "),
+    ("never_lets_its_worker_go", "it hung for "),
+    ("panics", "as planted"),
+    ("ends_the_program", "the program ended ("),
+];
+
+fn what_hangs_or_dies_fails_alone(deployment: Deployment) -> Result<(), Failed> {
+    let start = move |after: Option<&str>| deployment.start(Some((PLANTED_VARIABLE, "1")), after);
+    let report = Report::begin(start, PLANTED_TIME_LIMIT);
+    for behaviour in PLANTED {
+        let verdict = report.verdict(behaviour.name);
+        let told = verdict.err().map(|failed| failed.message().unwrap_or_default().to_owned());
+        let expected = FAILURES.iter().find(|(name, _)| *name == behaviour.name).map(|(_, said)| *said);
+        let is_right = match (&told, expected) {
+            (Some(told), Some(said)) => told.starts_with(said),
+            (told, said) => told.is_none() && said.is_none(),
+        };
+        if !is_right {
+            return Err(format!("{}: {told:?} instead of {expected:?}", behaviour.name).into());
+        }
+    }
+    report.end()
 }

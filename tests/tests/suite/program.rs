@@ -1,17 +1,15 @@
-//! One run of `test-suite` on one kind of rack, and what became of each behaviour.
+//! `test-suite` on each kind of rack: how it is started. Not here: what became of its behaviours (`report`).
 
-use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use libtest_mimic::Failed;
+use crate::report::Running;
 
-/// How long one behaviour may take before it counts as hung. Each takes a second or two on an idle machine.
+/// How long one behaviour may take before it counts as hung, in time of an idle machine. Each takes a second or two there.
 const TIME_LIMIT: Duration = Duration::from_secs(150);
+/// The same with `SUITE_EFFORT=small`: emulated processors are so slow that these are a quarter of an hour.
+const SMALL_TIME_LIMIT: Duration = Duration::from_secs(50);
 
 /// The way whose processes are started by nobody of ours.
 const PLAIN: &str = "plain3";
@@ -62,6 +60,27 @@ impl Deployment {
         Deployment::ALL.into_iter().filter(is_chosen).collect()
     }
 
+    /// The two by which the harness is tried.
+    pub fn tried() -> [Deployment; 2] {
+        [Deployment::ALL[0], Deployment::ALL[1]]
+    }
+
+    /// How long one behaviour may take, in time of an idle machine.
+    pub fn time_limit() -> Duration {
+        let is_small = std::env::var("SUITE_EFFORT").is_ok_and(|effort| effort == "small");
+        if is_small { SMALL_TIME_LIMIT } else { TIME_LIMIT }
+    }
+
+    /// Starts the suite there, with this variable too, behind the behaviour `after`.
+    pub fn start(&self, variable: Option<(&str, &str)>, after: Option<&str>) -> Started {
+        let mut command = self.command();
+        command.envs(variable).args(after.iter().flat_map(|name| ["--after", name]));
+        let (folder, others) = if self.name == PLAIN { meet(self.machines, &mut command) } else { Default::default() };
+        command.env("RUST_BACKTRACE", "0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let first = Running(command.spawn().expect("the suite starts"));
+        Started { first, _others: others, _folder: folder }
+    }
+
     fn command(&self) -> Command {
         let suite = program("test-suite", env!("CARGO_BIN_EXE_test-suite"));
         let mut command = if self.machines == 0 || self.name == PLAIN {
@@ -79,6 +98,14 @@ impl Deployment {
         }
         command
     }
+}
+
+/// A program that runs. All of it ends when this is dropped.
+pub struct Started {
+    /// Who says how the behaviours went.
+    pub first: Running,
+    _others: Vec<Running>,
+    _folder: Option<tempfile::TempDir>,
 }
 
 /// Makes `command` machine 0 of so many, and starts the others.
@@ -107,94 +134,4 @@ fn meet(machines: u16, command: &mut Command) -> (Option<tempfile::TempDir>, Vec
 /// Where it was built, or in the folder `SUITE_PROGRAMS`, for those who run the suite where no build is.
 fn program(name: &str, built: &str) -> PathBuf {
     std::env::var_os("SUITE_PROGRAMS").map_or_else(|| PathBuf::from(built), |folder| PathBuf::from(folder).join(name))
-}
-
-/// What became of the behaviours.
-pub struct Report {
-    /// `None`: it holds.
-    verdicts: HashMap<String, Option<String>>,
-    /// Why there are no more verdicts than these.
-    end: String,
-}
-
-impl Report {
-    /// Runs all behaviours.
-    pub fn of(deployment: Deployment) -> Report {
-        let mut command = deployment.command();
-        let (_folder, _others) =
-            if deployment.name == PLAIN { meet(deployment.machines, &mut command) } else { Default::default() };
-        command.env("RUST_BACKTRACE", "0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut running = Running(command.spawn().expect("the suite starts"));
-        let (Some(stdout), Some(stderr)) = (running.0.stdout.take(), running.0.stderr.take()) else {
-            unreachable!("both are pipes")
-        };
-        let said = thread::spawn(move || {
-            let mut text = Vec::new();
-            // What came before an error is kept.
-            let _ = BufReader::new(stderr).read_to_end(&mut text);
-            String::from_utf8_lossy(&text).into_owned()
-        });
-        let (send, lines) = mpsc::channel();
-        let reader = thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if send.send(line).is_err() {
-                    break;
-                }
-            }
-        });
-
-        let mut report = Report { verdicts: HashMap::new(), end: String::new() };
-        let mut current = None;
-        let end = loop {
-            match lines.recv_timeout(TIME_LIMIT) {
-                Ok(line) => report.read(&line, &mut current),
-                Err(RecvTimeoutError::Disconnected) => break "the program ended".to_owned(),
-                Err(RecvTimeoutError::Timeout) => break format!("it hung for {TIME_LIMIT:?}"),
-            }
-        };
-        // Nothing, if it has ended; the launcher takes its machines along.
-        let _ = running.0.kill();
-        let status = running.0.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-        drop(lines);
-        let said = said.join().unwrap_or_default();
-        let _ = reader.join();
-        report.end = format!("{end} ({status}); it said:\n{said}");
-        if let Some(name) = current {
-            report.verdicts.insert(name, Some(report.end.clone()));
-        }
-        report
-    }
-
-    fn read(&mut self, line: &str, current: &mut Option<String>) {
-        // The launcher puts the machine's name before each line.
-        let Some((_, words)) = line.split_once("suite: ") else { return };
-        if let Some(name) = words.strip_prefix("begin ") {
-            *current = Some(name.to_owned());
-        } else if let Some(name) = words.strip_prefix("ok ") {
-            *current = None;
-            self.verdicts.insert(name.to_owned(), None);
-        } else if let Some((name, why)) = words.strip_prefix("failed ").and_then(|rest| rest.split_once(": ")) {
-            *current = None;
-            self.verdicts.insert(name.to_owned(), Some(why.to_owned()));
-        }
-    }
-
-    pub fn verdict(&self, name: &str) -> Result<(), Failed> {
-        match self.verdicts.get(name) {
-            Some(None) => Ok(()),
-            Some(Some(why)) => Err(why.as_str().into()),
-            None => Err(format!("it was not reached: {}", self.end).into()),
-        }
-    }
-}
-
-/// Ends with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It is gone already, unless something went wrong here.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

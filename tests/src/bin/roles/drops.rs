@@ -19,7 +19,7 @@ static DROPPED: AtomicUsize = AtomicUsize::new(0);
 static HANDED: Mutex<Option<(Trust<Kept>, Trust<Kept>)>> = Mutex::new(None);
 
 /// Longer than anything here takes.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = limits::HANG;
 
 struct Kept;
 

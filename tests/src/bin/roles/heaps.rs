@@ -7,7 +7,7 @@ use gossamer::{Place, Transport};
 use gossamer_heap::{self as heap, Global, Mutex, Shared};
 
 /// Longer than anything here takes.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = limits::HANG;
 
 /// How workers that compute are told that it is enough: a file, for they look at nothing of the library.
 #[derive(Clone, Copy)]

@@ -1,0 +1,216 @@
+//! What became of each behaviour on one kind of rack: run by one program while all goes well, and after each behaviour that hangs or
+//! takes its program along, by a new program from the next behaviour on.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr, ChildStdout};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use libtest_mimic::Failed;
+use limits::Clock;
+
+use crate::program::Started;
+
+/// How many programs of one rack may hang or die. Whatever else is wrong there takes too long to wait for, and is the same fault.
+const PROGRAMS: usize = 5;
+
+/// What became of the behaviours, so far.
+pub struct Report {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// `None`: it holds.
+    verdicts: HashMap<String, Option<String>>,
+    /// There are no more verdicts than these: how the last program ended, and why if it should not have ended so.
+    end: Option<Result<(), String>>,
+}
+
+/// How a program got on.
+#[derive(Default)]
+struct Course {
+    /// The behaviour that has begun and has not ended.
+    current: Option<String>,
+    /// The one that ended last.
+    last: Option<String>,
+    has_failures: bool,
+    /// It has nothing more to run.
+    is_over: bool,
+}
+
+impl Report {
+    /// Runs all behaviours, by programs that `start` starts behind the behaviour that it is given. Each may take so long on an idle machine.
+    pub fn begin(start: impl Fn(Option<&str>) -> Started + Send + 'static, limit: Duration) -> Arc<Report> {
+        let report = Arc::new(Report { state: Mutex::default(), changed: Condvar::new() });
+        let runner = Runner(Arc::clone(&report));
+        thread::spawn(move || runner.run_all(start, limit));
+        report
+    }
+
+    /// Whether this behaviour holds, once that is known.
+    pub fn verdict(&self, name: &str) -> Result<(), Failed> {
+        let state = self.wait_for(|state| state.verdicts.contains_key(name));
+        match (state.verdicts.get(name), &state.end) {
+            (Some(None), _) => Ok(()),
+            (Some(Some(why)), _) => Err(why.as_str().into()),
+            (None, Some(Err(why))) => Err(format!("it was not reached: {why}").into()),
+            (None, _) => Err("the program has no such behaviour".into()),
+        }
+    }
+
+    /// Whether the last program came to its end, with the exit status that belongs to what it said, once that is known.
+    pub fn end(&self) -> Result<(), Failed> {
+        let state = self.wait_for(|_| false);
+        state.end.clone().unwrap_or(Ok(())).map_err(Failed::from)
+    }
+
+    /// Waits until it is so, or nothing changes any more.
+    fn wait_for(&self, is_so: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+        let state = self.state();
+        let waits = |state: &mut State| state.end.is_none() && !is_so(state);
+        self.changed.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state());
+        self.changed.notify_all();
+    }
+}
+
+/// Tells the report's end, also where it panics.
+struct Runner(Arc<Report>);
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        self.0.change(|state| _ = state.end.get_or_insert_with(|| Err("the harness has panicked".to_owned())));
+    }
+}
+
+impl Runner {
+    fn run_all(&self, start: impl Fn(Option<&str>) -> Started, limit: Duration) {
+        let mut after = None;
+        for number in 1.. {
+            let (course, end) = self.run(start(after.as_deref()), limit);
+            let why = end.clone().err().unwrap_or_default();
+            if let Some(name) = &course.current {
+                self.0.change(|state| _ = state.verdicts.insert(name.clone(), Some(why)));
+            }
+            after = course.current.or(course.last);
+            let goes_on = !course.is_over && after.is_some();
+            if !goes_on || number == PROGRAMS {
+                let many = format!("{PROGRAMS} programs of this rack have hung or died, the last: ");
+                let end = if goes_on { end.map_err(|why| many + &why) } else { end };
+                return self.0.change(|state| state.end = Some(end));
+            }
+        }
+    }
+
+    /// Follows one program to its end.
+    fn run(&self, mut started: Started, limit: Duration) -> (Course, Result<(), String>) {
+        let (Some(stdout), Some(stderr)) = (started.first.0.stdout.take(), started.first.0.stderr.take()) else {
+            unreachable!("both are pipes")
+        };
+        let said = thread::spawn(move || read_all(stderr));
+        let mut course = Course::default();
+        let end = self.follow(&lines_of(stdout), &mut course, limit);
+        // Nothing, if it has ended; the launcher takes its machines along.
+        let _ = started.first.0.kill();
+        let status = started.first.0.wait();
+        drop(started);
+        let said = said.join().unwrap_or_default();
+        let end = match (end, status) {
+            (Ok(()), Ok(status)) if course.is_over && status.success() != course.has_failures => Ok(()),
+            (Ok(()), Ok(status)) => Err(format!("the program ended ({status})")),
+            (Ok(()), Err(error)) => Err(error.to_string()),
+            (Err(why), _) => Err(why),
+        };
+        (course, end.map_err(|why| format!("{why}; it said:\n{said}")))
+    }
+
+    /// Reads what a program says until it ends, or hangs.
+    fn follow(&self, lines: &Receiver<String>, course: &mut Course, limit: Duration) -> Result<(), String> {
+        let mut since = Instant::now();
+        let mut clock = Clock::start();
+        let mut looked = since;
+        loop {
+            match lines.recv_timeout(clock.period()) {
+                Ok(line) if self.read(&line, course) => {
+                    since = Instant::now();
+                    looked = since;
+                    clock = Clock::start();
+                }
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+            if looked.elapsed() >= clock.period() {
+                if clock.shown() > limit {
+                    return Err(format!("it hung for {:.0?}, which are {limit:?} of an idle machine", since.elapsed()));
+                }
+                looked = Instant::now();
+            }
+        }
+    }
+
+    /// Takes a line, and tells whether it is one of the suite.
+    fn read(&self, line: &str, course: &mut Course) -> bool {
+        // The launcher puts the machine's name before each line.
+        let Some((_, words)) = line.split_once("suite: ") else { return false };
+        let mut ended = |name: &str, why: Option<&str>| {
+            course.current = None;
+            course.last = Some(name.to_owned());
+            course.has_failures |= why.is_some();
+            self.0.change(|state| _ = state.verdicts.insert(name.to_owned(), why.map(str::to_owned)));
+        };
+        if let Some(name) = words.strip_prefix("begin ") {
+            course.current = Some(name.to_owned());
+        } else if let Some(name) = words.strip_prefix("ok ") {
+            ended(name, None);
+        } else if let Some((name, why)) = words.strip_prefix("failed ").and_then(|rest| rest.split_once(": ")) {
+            ended(name, Some(why));
+        } else if words == "end" {
+            course.is_over = true;
+        } else {
+            return false;
+        }
+        true
+    }
+}
+
+fn lines_of(stdout: ChildStdout) -> Receiver<String> {
+    let (send, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if send.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    lines
+}
+
+fn read_all(stderr: ChildStderr) -> String {
+    let mut text = Vec::new();
+    // What came before an error is kept.
+    let _ = BufReader::new(stderr).read_to_end(&mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Ends with the test.
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It is gone already, unless something went wrong here.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
