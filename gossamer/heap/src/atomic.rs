@@ -1,4 +1,5 @@
-//! `Atomic`: a number that all change at once (DRust 4.1.2). Not the network card's atomics: they are none beside those of the processor.
+//! `Atomic`: a number that all change at once (DRust 4.1.2). Not the network card's atomics: they are none beside those
+//! of the processor.
 
 #![allow(unsafe_code)]
 
@@ -12,8 +13,9 @@ use crate::global::Global;
 use crate::name::At;
 use crate::shared::Root;
 
-/// A `u64` of the heap that several own and all may change: with the processor's instruction where it is mapped (on its machine, and others of that host by
-/// `shm`), else by a request to its place, which does the same. All is in one order that everybody agrees on.
+/// A `u64` of the heap that several own and all may change: with the processor's instruction where it is mapped (on its
+/// machine, and others of that host by `shm`), else by a request to its place, which does the same. All is in one order
+/// that everybody agrees on.
 ///
 /// ```
 /// use gossamer_heap::Atomic;
@@ -63,7 +65,8 @@ impl Atomic {
         F: FnOnce(&AtomicU64) -> R + NoRef + Send + 'static,
     {
         match bases::find(self.at) {
-            // SAFETY: the number stays there while `root` has an owner; it is aligned, and nobody touches it but as an atomic.
+            // SAFETY: the number stays there while `root` has an owner; it is aligned, and nobody touches it but as an
+            // atomic.
             Some(number) => f(unsafe { AtomicU64::from_ptr(number.cast()) }),
             None => {
                 let at = self.at;
@@ -104,28 +107,28 @@ impl Atomic {
         self.with(move |number| number.store(value, Ordering::SeqCst));
     }
 
-    /// Sets it. Returns what it was.
+    /// Sets the value. Returns the value before.
     ///
     /// Example: at [`store`](Self::store).
     pub fn swap(&self, value: u64) -> u64 {
         self.with(move |number| number.swap(value, Ordering::SeqCst))
     }
 
-    /// Adds to it, around its end. Returns what it was.
+    /// Adds to the value, wrapping around. Returns the value before.
     ///
     /// Example: at the [type](Self).
     pub fn fetch_add(&self, value: u64) -> u64 {
         self.with(move |number| number.fetch_add(value, Ordering::SeqCst))
     }
 
-    /// Makes it at least so much. Returns what it was.
+    /// Raises the value to at least this one. Returns the value before.
     ///
     /// Example: at [`store`](Self::store).
     pub fn fetch_max(&self, value: u64) -> u64 {
         self.with(move |number| number.fetch_max(value, Ordering::SeqCst))
     }
 
-    /// Sets it if it is `current`. What it was.
+    /// Sets the value if it is `current`. Returns the value before.
     ///
     /// # Errors
     /// It was something else, which stays.

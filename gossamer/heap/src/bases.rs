@@ -1,9 +1,11 @@
-//! Where the partitions of all places are mapped in this process, if they are: those of its own machine, and of other machines of its host.
+//! Where the partitions of all places are mapped in this process, if they are: those of its own machine, and of other
+//! machines of its host.
 //!
 //! Invariants
-//! - B1 A base that is not null is that of a mapping which stays until the process ends: whoever forgets a guard has a reference for ever.
-//! - B2 A base is not where the partition begins, but less by the place's number where that stands in the shifted name, so that the sum of both is the address.
-//!   It is never null: the lower 48 bits are those of an address.
+//! - B1 A base that is not null belongs to a mapping which stays until the process ends: a forgotten guard holds a
+//!   reference for ever.
+//! - B2 A base is not where the partition begins, but less by the place's number where that stands in the shifted name,
+//!   so that the sum of both is the address. It is never null: the lower 48 bits are those of an address.
 //! - B3 All machines reckon the same for each: so many bytes for each partition, in the order of the workers.
 
 use std::ptr;

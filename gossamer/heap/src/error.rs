@@ -6,8 +6,9 @@
 pub enum Error {
     /// The heap of a machine is full.
     #[error(
-        "the heap of machine {machine} has no room for {bytes} bytes: {used} of {limit} are in use; drop objects or guards, or give it more: \
-         `GOSSAMER_HEAP` (such as 8G, for each machine), or `heap:` in rack.yaml (for each host), which is half of the host's memory unless set"
+        "the heap of machine {machine} has no room for {bytes} bytes: {used} of {limit} are in use; drop objects or \
+         guards, or give it more: `GOSSAMER_HEAP` (such as 8G, for each machine), or `heap:` in rack.yaml (for each \
+         host), which is half of the host's memory unless set"
     )]
     Full {
         /// The machine.
@@ -26,7 +27,7 @@ pub enum Error {
         machine: u16,
         /// Bytes that are wanted.
         bytes: usize,
-        /// What the system said.
+        /// The system's error.
         why: String,
     },
 }
@@ -34,7 +35,7 @@ pub enum Error {
 /// An object was not made: here is its value again.
 #[derive(Debug)]
 pub struct NoRoom<T> {
-    /// What was to be put into the heap.
+    /// The value that was to be put into the heap.
     pub value: T,
     /// Why it was not.
     pub error: Error,

@@ -1,7 +1,7 @@
-//! The end of an object: its destructor runs once, at the worker in whose partition it lies, and its room is free again.
+//! The end of an object: its destructor runs once, at the worker that owns its partition, and its room is free again.
 //!
-//! Destructors that drop owners in turn do not recurse: what they drop waits in a list until they have returned, however long the chain.
-//! Nothing may wait in a destructor, wherever the owner was dropped.
+//! Destructors that drop owners in turn do not recurse: the dropped owners wait in a list until the destructor has
+//! returned, however long the chain. Nothing may wait in a destructor, wherever the owner was dropped.
 
 #![allow(unsafe_code)]
 
@@ -35,10 +35,10 @@ pub(crate) unsafe fn object<T: ?Sized + Object>(name: Name, meta: T::Meta) {
     }
 }
 
-/// What was in this object has gone elsewhere: its room is free.
+/// Frees the room of an object with contents that have moved elsewhere.
 ///
 /// # Safety
-/// As for `object`; nobody uses what is in it.
+/// As for `object`; its contents are not used any more.
 pub(crate) unsafe fn room<T: ?Sized + Object>(name: Name, meta: T::Meta) {
     let free = |name: Name, meta: usize| {
         if let Some(own) = partition::existing() {
@@ -53,7 +53,8 @@ pub(crate) unsafe fn room<T: ?Sized + Object>(name: Name, meta: T::Meta) {
     }
 }
 
-/// Runs `f` at the object's place, from any thread. Where the program ends nothing runs, and what it would have freed goes with the process.
+/// Runs `f` at the object's place, from any thread. Nothing runs while the program ends; the memory goes with the
+/// process.
 fn send<F: FnOnce(Name, usize) + gossamer::NoRef + Send + 'static>(name: Name, meta: usize, f: F) {
     if name.at == At::NOWHERE {
         return; // the owner of nothing
@@ -132,7 +133,7 @@ unsafe fn destroy<T: ?Sized + Object>(own: &'static Partition, name: Name, meta:
     if trust::may_wait() { link::without_waiting(drop_object) } else { drop_object() }
 }
 
-/// Drops the payload of a panic. One whose destructor panics in turn is leaked.
+/// Drops the payload of a panic. A payload with a destructor that panics in turn is leaked.
 fn discard(panic: Box<dyn Any + Send>) {
     if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(second);

@@ -1,4 +1,5 @@
-//! `Global<T>`: the one owner of an object of the heap (DRust 4.1.1). What one does with the object: `read.rs`, `write.rs`.
+//! `Global<T>`: the one owner of an object of the heap (DRust 4.1.1). Reads and writes of the object: `read.rs`,
+//! `write.rs`.
 
 #![allow(unsafe_code)]
 
@@ -21,9 +22,10 @@ use crate::{bases, freeing, here};
 
 /// The owner of an object in the memory of some machine of the rack: a `Box` that may travel.
 ///
-/// It is 16 bytes, 24 for slices and `str`, which closures, channels and results of fibers carry as they are. Whoever has it, or a `&` to it, reads the
-/// object: in place where its memory is mapped (on its machine, and others of that host by `shm`), else in a copy, which is fetched once a machine. Whoever has it
-/// exclusively writes: in place where mapped, else the object moves there. Dropped, it has the object destroyed at its place.
+/// It is 16 bytes, 24 for slices and `str`, which closures, channels and results of fibers carry as they are. Through
+/// it, or a `&` to it, a program reads the object: in place where its memory is mapped (on its machine, and others of
+/// that host by `shm`), else in a copy, which is fetched once a machine. Through a `&mut` it writes: in place where
+/// mapped, else the object moves there. Dropped, it has the object destroyed at its place.
 ///
 /// ```
 /// use gossamer_heap::Global;
@@ -39,7 +41,7 @@ use crate::{bases, freeing, here};
 /// gossamer::main(gsm_main, 2);
 /// ```
 ///
-/// What another one owns, or reads, cannot be written:
+/// An object that another owner holds, or that is being read, cannot be written:
 ///
 /// ```compile_fail
 /// let mut number = gossamer_heap::Global::new(1u64);
@@ -158,7 +160,7 @@ impl<T: ?Sized + Object> Global<T> {
         self.meta
     }
 
-    /// The place in whose partition the object lies now.
+    /// The place with the object's partition now.
     ///
     /// ```
     /// use gossamer_heap::Global;
@@ -175,8 +177,8 @@ impl<T: ?Sized + Object> Global<T> {
     fn check_is_not_lost(&self) {
         if self.name.at == At::NOWHERE {
             panic!(
-                "this owner was lent for writing in a `scope`, and has not come back: its handle was forgotten (`std::mem::forget`) or leaked; drop it \
-                 before its fiber ends"
+                "this owner was lent for writing in a `scope`, and has not come back: its handle was forgotten \
+                 (`std::mem::forget`) or leaked; drop it before its fiber ends"
             )
         }
     }
@@ -217,12 +219,13 @@ pub(crate) fn no_room(error: &Error) -> ! {
 fn must_wait(call: &str) -> ! {
     if !here::is_worker() {
         panic!(
-            "`Global::{call}` of an object of another machine waits for it, which only fibers of the program can: do this in `gossamer::spawn`"
+            "`Global::{call}` of an object of another machine waits for it, which only fibers of the program can: do \
+             this in `gossamer::spawn`"
         )
     }
     panic!(
-        "`Global::{call}` of an object of another machine waits for it, and nothing may wait here (in a delegated closure, a callback or a destructor): \
-         `prefetch` it before and use `try_read`, or `launch` instead of `apply`"
+        "`Global::{call}` of an object of another machine waits for it, and nothing may wait here (in a delegated \
+         closure, a callback or a destructor): `prefetch` it before and use `try_read`, or `launch` instead of `apply`"
     )
 }
 

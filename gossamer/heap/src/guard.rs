@@ -1,4 +1,4 @@
-//! Guards: who has one reads or writes an object where it lies.
+//! Guards: a guard gives access to an object in place, for reads or writes.
 
 #![allow(unsafe_code)]
 
@@ -83,7 +83,8 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Ref<'_, T> {
 
 /// An object that is being written, in place. Made by [`Global::write`](crate::Global::write).
 ///
-/// It stays on its thread. The object was renamed when it was made, so that nothing is to be done at its end, and forgetting it does no harm.
+/// It stays on its thread. The object was renamed when it was made, so that nothing is to be done at its end, and
+/// forgetting it does no harm.
 pub struct RefMut<'a, T: ?Sized> {
     object: NonNull<T>,
     owner: PhantomData<(&'a mut T, *const ())>,

@@ -1,4 +1,4 @@
-//! Who asks: is the calling thread a worker of the program?
+//! The calling thread: is it a worker of the program?
 
 use std::cell::Cell;
 

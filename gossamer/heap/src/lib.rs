@@ -1,7 +1,8 @@
-//! A global heap over a rack: objects that any machine reads and writes, kept coherent by who owns them.
+//! A global heap over a rack: objects that any machine reads and writes, kept coherent by ownership.
 //!
-//! A [`Global`] is a `Box` in some machine's memory that may travel in closures. Readers have the object in place where its memory is mapped, else a copy that
-//! their machine keeps; a writer on another host takes it over. Copies are never called back: each write renames the object, so old ones are not found any more.
+//! A [`Global`] is a `Box` in some machine's memory that may travel in closures. Readers have the object in place where
+//! its memory is mapped, else a copy that their machine keeps; a writer on another host takes it over. Copies are never
+//! called back: each write renames the object, so old ones are not found any more.
 //!
 //! ```
 //! use gossamer_heap::{self as heap, Global, Shared};
@@ -32,11 +33,12 @@
 //!
 //! How it works inside, in the order to read it:
 //!
-//! 1. `name.rs`: the name of an object; `object.rs`, `portable.rs`: what an object can be
-//! 2. `bases.rs`: which memory is mapped where; `partition/`: each worker's part, and how it makes objects; `limit.rs`: how much there may be
+//! 1. `name.rs`: the name of an object; `object.rs`, `portable.rs`: the types of objects
+//! 2. `bases.rs`: which memory is mapped where; `partition/`: each worker's part, and how it makes objects; `limit.rs`:
+//!    how much there may be
 //! 3. `global.rs`, `global/`, `guard.rs`: the owner, its calls, and their guards; `freeing.rs`: the end of an object
-//! 4. `copies/`: what this machine has of others
-//! 5. `slice.rs`, `bunch/`, `shared.rs`, `mutex.rs`, `atomic.rs`, `raw.rs`, `spawn.rs`, `scope/`: what stands on it
+//! 4. `copies/`: this machine's copies of other machines' objects
+//! 5. `slice.rs`, `bunch/`, `shared.rs`, `mutex.rs`, `atomic.rs`, `raw.rs`, `spawn.rs`, `scope/`: built on it
 //!
 //! The design is that of DRust (H. Ma et al., OSDI 2024), cited as "DRust".
 

@@ -1,4 +1,5 @@
-//! How much memory the heap of this machine may take, and takes: the partitions of its workers, and copies of other machines' objects.
+//! How much memory the heap of this machine may take, and takes: the partitions of its workers, and copies of other
+//! machines' objects.
 //!
 //! Counted where memory is taken from the system or given back, not by the object.
 
@@ -18,7 +19,8 @@ pub(crate) fn used() -> u64 {
     USED.load(Ordering::Relaxed)
 }
 
-/// Bytes that may be: `GOSSAMER_HEAP`; else what `rack.yaml` says of the host, or half of its memory, divided by the program's machines there.
+/// Limit in bytes: `GOSSAMER_HEAP`; else the `heap` of the host in `rack.yaml`, or half of its memory, divided by the
+/// program's machines there.
 ///
 /// # Panics
 /// If `GOSSAMER_HEAP` is no number of bytes.
@@ -46,7 +48,7 @@ pub(crate) fn give_back(bytes: u64) {
     USED.fetch_sub(bytes, Ordering::Relaxed);
 }
 
-/// What to say where there is no room.
+/// Message for a caller that finds no room.
 pub(crate) fn full(bytes: usize) -> Error {
     Error::Full { machine: gossamer::rack().machine(), bytes, used: used(), limit: limit() }
 }

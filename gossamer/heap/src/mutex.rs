@@ -1,4 +1,4 @@
-//! `Mutex<T>`: an object that one at a time has. Its trustee hands the owner over, in the order of asking (DRust 4.1.2).
+//! `Mutex<T>`: exclusive access to an object. Its trustee hands the owner over, in the order of asking (DRust 4.1.2).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,8 +11,9 @@ use crate::global::{Global, check_may_wait};
 use crate::object::Object;
 use crate::portable::Portable;
 
-/// An object that several own and one at a time reads or writes. Who locks it has the object where it is mapped, else it moves there: so it is for data of which
-/// each turn uses much; what takes a few bytes there and back is better entrusted ([`Trust`]).
+/// An object with several owners, which one at a time reads or writes. A lock gives the object in place where it is
+/// mapped, else the object moves there: so it is for data of which each turn uses much; an object with requests of a
+/// few bytes is better entrusted ([`Trust`]).
 ///
 /// ```
 /// use gossamer_heap::Mutex;
@@ -36,7 +37,7 @@ use crate::portable::Portable;
 /// ```
 pub struct Mutex<T: ?Sized + Object + Portable>(Trust<Line<T>>);
 
-/// Who has the object, and who wants it.
+/// The object and the waiters.
 struct Line<T: ?Sized + Object + Portable> {
     /// None while one has it.
     object: Option<Global<T>>,
@@ -44,7 +45,7 @@ struct Line<T: ?Sized + Object + Portable> {
     is_poisoned: bool,
 }
 
-/// The object, on its way to who has the next turn. Dropped, it goes back.
+/// The object, on its way to the next waiter. Dropped, it goes back.
 struct Turn<T: ?Sized + Object + Portable> {
     object: Option<Global<T>>,
     mutex: Mutex<T>,
@@ -79,7 +80,7 @@ impl<T: ?Sized + Object + Portable> Line<T> {
     }
 }
 
-/// A guard was dropped by a panic: what it protects may be half-changed.
+/// A guard was dropped by a panic: the object may be half-changed.
 #[derive(Debug)]
 pub struct Poisoned<G> {
     /// The lock that was given all the same.
@@ -88,14 +89,17 @@ pub struct Poisoned<G> {
 
 impl<G> fmt::Display for Poisoned<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a panic unwound through a lock of this mutex: what it protects may be half-changed; `clear_poison` when it is whole")
+        f.write_str(
+            "a panic unwound through a lock of this mutex: what it protects may be half-changed; \
+                     `clear_poison` when it is whole",
+        )
     }
 }
 
 impl<G: fmt::Debug> std::error::Error for Poisoned<G> {}
 
 impl<T: Portable> Mutex<T> {
-    /// Puts a value into the heap, in the partition of the calling worker, whose trustee keeps the line of who wants it.
+    /// Puts a value into the heap, in the partition of the calling worker, whose trustee keeps the queue of waiters.
     ///
     /// # Panics
     /// As [`Global::new`].
@@ -122,7 +126,8 @@ impl<T: ?Sized + Object + Portable> Mutex<T> {
     /// [`Poisoned`], with the lock: a panic unwound through an earlier one.
     ///
     /// # Panics
-    /// Where nothing may wait, and in plain threads; if the object has to move here and there is no room, which leaves the mutex as it was.
+    /// Where nothing may wait, and in plain threads; if the object has to move here and there is no room, which leaves
+    /// the mutex as it was.
     ///
     /// Example: at the [type](Self).
     pub fn lock(&self) -> Result<MutexGuard<T>, Poisoned<MutexGuard<T>>> {
@@ -146,13 +151,13 @@ impl<T: ?Sized + Object + Portable> Mutex<T> {
         MutexGuard::of(turn)
     }
 
-    /// The turn, if nobody has it.
+    /// The turn, if the object is free.
     fn take(&self) -> Option<Turn<T>> {
         let (object, is_poisoned) = self.0.apply(Line::take)?;
         Some(Turn { object: Some(object), mutex: self.clone(), is_poisoned })
     }
 
-    /// The lock, if nobody has it; waits for the answer of its place only.
+    /// The lock, if the object is free; waits for the answer of its place only.
     ///
     /// ```
     /// use gossamer_heap::Mutex;
@@ -222,7 +227,7 @@ pub struct MutexGuard<T: ?Sized + Object + Portable> {
     turn: Turn<T>,
     /// The thread was unwinding already when it was made.
     was_panicking: bool,
-    /// It stays on its thread: what it points to may be mapped here only.
+    /// It stays on its thread: the object may be mapped here only.
     here: PhantomData<*const ()>,
 }
 

@@ -1,4 +1,5 @@
-//! The name of an object: where it lies, and its version. An object is renamed by each write, so that copies of what it was are not found any more.
+//! The name of an object: its address and its version. Each write renames the object, so that copies of earlier
+//! versions are not found any more.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -37,7 +38,7 @@ impl At {
         (self.0 & ((1 << OFFSET_BITS) - 1)) as usize * GRAIN
     }
 
-    /// The offset in bytes, with what is left of the place's number above it.
+    /// The offset in bytes, with the rest of the place's number above it.
     #[inline(always)]
     pub(crate) fn shifted(self) -> usize {
         (self.0 << GRAIN.trailing_zeros()) as usize

@@ -7,7 +7,7 @@ use std::ptr;
 
 use gossamer::{Frozen, NoRef};
 
-/// What an owner can own: a sized type, a slice, or a `str`. There is nothing to implement.
+/// Types that an owner can own: sized types, slices, and `str`. There is nothing to implement.
 ///
 /// # Safety
 /// `layout` is that of a value at `at`, and no value of a sized type is longer than its layout.

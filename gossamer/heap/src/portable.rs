@@ -1,13 +1,15 @@
-//! What may be in the heap: values whose bytes mean the same on every machine, and do not change while they are only read.
+//! Types that the heap can hold: values with the same meaning on every machine, which do not change while they are only
+//! read.
 
 use gossamer::{Frozen, NoRef};
 
-/// What may be in the heap of a rack: it may be copied, byte by byte, to any machine, and each copy is as good as the original for as long as nobody
-/// writes.
+/// A type that the heap of a rack can hold: it may be copied, byte by byte, to any machine, and each copy is as good as
+/// the original for as long as nobody writes.
 ///
-/// Implemented for all that is [`NoRef`] (no references or pointers), [`Frozen`] (no cells, atomics or locks), `Send`, `Sync` and `'static`.
-/// So numbers, arrays, plain structs and enums, trusts, places, and the owners of this crate may be in it, also inside each other. Not so: what holds pointers
-/// of one process (`Vec`, `String`, `Box`, `Rc`, `fn`), and what changes behind a `&` (`Cell`, `AtomicU64`, `std::sync::Mutex`).
+/// Implemented for all that is [`NoRef`] (no references or pointers), [`Frozen`] (no cells, atomics or locks), `Send`,
+/// `Sync` and `'static`. So numbers, arrays, plain structs and enums, trusts, places, and the owners of this crate may
+/// be in it, also inside each other. Not so: types with pointers of one process (`Vec`, `String`, `Box`, `Rc`, `fn`),
+/// and types that change behind a `&` (`Cell`, `AtomicU64`, `std::sync::Mutex`).
 ///
 /// ```
 /// use gossamer_heap::{Global, Mutex, Portable, Shared};
@@ -24,10 +26,12 @@ use gossamer::{Frozen, NoRef};
 /// takes::<Vec<u8>>(); // a `Global<[u8]>` in its place
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be in the heap: its bytes would mean nothing on another machine, or could change while they are read there",
+    message = "`{Self}` cannot be in the heap: its bytes would mean nothing on another machine, or could change while \
+               they are read there",
     label = "not `Portable`",
-    note = "in the place of `Vec<T>` and `Box<T>`: `Global<[T]>`, `Global<T>`; of `String`: `Global<str>`; of `Arc<T>`: `gossamer_heap::Shared<T>`; of a lock or an \
-            atomic: `gossamer_heap::Mutex<T>`, `gossamer_heap::Atomic`, or a `Trust<T>`",
+    note = "in the place of `Vec<T>` and `Box<T>`: `Global<[T]>`, `Global<T>`; of `String`: `Global<str>`; of \
+            `Arc<T>`: `gossamer_heap::Shared<T>`; of a lock or an atomic: `gossamer_heap::Mutex<T>`, \
+            `gossamer_heap::Atomic`, or a `Trust<T>`",
     note = "in generic code, require it: `T: gossamer_heap::Portable`"
 )]
 pub trait Portable: NoRef + Frozen + Send + Sync + 'static {}

@@ -1,4 +1,5 @@
-//! Bytes of the heap without an owner (DRust 4.1.1): nobody frees them, nobody keeps copies of them, and nothing is ordered but by messages.
+//! Bytes of the heap without an owner (DRust 4.1.1): nobody frees them, nobody keeps copies of them, and nothing is
+//! ordered but by messages.
 //!
 //! ```
 //! use gossamer_heap::raw;
@@ -62,7 +63,8 @@ pub unsafe fn free(room: Room) {
     unsafe { freeing::object::<[u64]>(room.name, room.bytes.div_ceil(8)) };
 }
 
-/// Reads from it, beginning at `offset`: where it is mapped from memory, else by one read of its machine. Waits for that.
+/// Reads from it, beginning at `offset`: where it is mapped from memory, else by one read of its machine. Waits for
+/// that.
 ///
 /// # Safety
 /// It was not freed, and nobody writes there meanwhile.

@@ -13,7 +13,8 @@ use crate::guard::Ref;
 use crate::object::Object;
 use crate::portable::Portable;
 
-/// An object that several own and nobody writes: an `Arc` whose owners may be on any machine. It ends, at its place, after its last owner.
+/// An object with several owners and no writers: an `Arc` with owners on any machine. It ends, at its place, after its
+/// last owner.
 ///
 /// ```
 /// use gossamer_heap::Shared;
@@ -43,8 +44,8 @@ pub struct Shared<T: ?Sized + Object> {
     object: ManuallyDrop<Global<T>>,
 }
 
-/// The object's owner. Those of the program's end, whose trustees have ended, leave the object where it is: others may still read it, and
-/// it goes with the process.
+/// The object's owner. Owners that end with the program, after their trustees, leave the object in place: others may
+/// still read it, and it goes with the process.
 pub(crate) struct Root<T: ?Sized + Object>(ManuallyDrop<Global<T>>);
 
 impl<T: ?Sized + Object> Root<T> {
@@ -64,7 +65,8 @@ impl<T: ?Sized + Object> Root<T> {
 impl<T: ?Sized + Object> Drop for Root<T> {
     fn drop(&mut self) {
         if !trust::link::is_ending() {
-            // SAFETY: dropped once, and not used again. The trustee has not ended, so the last trust has gone, and with it all who could read.
+            // SAFETY: dropped once, and not used again. The trustee has not ended, so the last trust has gone, and with
+            // it all readers.
             unsafe { ManuallyDrop::drop(&mut self.0) };
         }
     }

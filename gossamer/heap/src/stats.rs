@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// What the heap of this machine has, and has done. See [`stats`].
+/// Counters of the heap of this machine. See [`stats`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -74,7 +74,7 @@ pub(crate) fn own() -> &'static Counters {
     })
 }
 
-/// What the heap of this machine has, and has done until now. Counts of other workers may be a moment old.
+/// The counters of the heap of this machine until now. Counts of other workers may be a moment old.
 ///
 /// ```
 /// use gossamer_heap::Global;

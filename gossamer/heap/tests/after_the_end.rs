@@ -1,4 +1,4 @@
-//! Trap 1: what is kept beyond the end of the program's workers stays readable, for as long as the process lives.
+//! Objects that are kept beyond the end of the program's workers stay readable, for as long as the process lives.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,4 @@
-//! What the compiler refuses, and what it says: DR3, DR6, trap 7. Record anew with `TRYBUILD=overwrite`.
+//! Programs that the compiler refuses, and its messages. Record anew with `TRYBUILD=overwrite`.
 
 #[path = "../../../trust/tests/common/strict.rs"]
 mod strict;

@@ -1,6 +1,6 @@
 //! `Bunch`: many small objects that lie together and go together, named by ties (DRust, listing 3 and `TBox`).
 //!
-//! Where elements lie in the block, and how a tie finds one: `page.rs`; what who reads or writes has of it: `view.rs`.
+//! The place of elements in the block, and how a tie finds one: `page.rs`; the views of readers and writers: `view.rs`.
 
 #![allow(unsafe_code)]
 
@@ -21,11 +21,11 @@ use page::{Grain, Page};
 pub use tie::Tie;
 pub use view::{View, ViewMut};
 
-/// The owner of a root and any number of elements that lie in one block: what is linked together is copied or moved by one read, and followed without asking
-/// where it is.
+/// The owner of a root and any number of elements in one block: linked elements are copied or moved by one read, and
+/// followed without asking for their place.
 ///
-/// A [`Tie`] names an element, in 8 bytes, also from inside others. Elements and root are [`Portable`] and have no destructors; they are aligned to 16 bytes at
-/// most. They go when the bunch does.
+/// A [`Tie`] names an element, in 8 bytes, also from inside others. Elements and root are [`Portable`] and have no
+/// destructors; they are aligned to 16 bytes at most. They go when the bunch does.
 ///
 /// ```
 /// use gossamer_heap::{Bunch, Tie};
@@ -56,7 +56,7 @@ pub use view::{View, ViewMut};
 /// );
 /// ```
 ///
-/// What has a destructor is no element, and no root:
+/// Types with a destructor are refused as elements and as roots:
 ///
 /// ```compile_fail
 /// use gossamer_heap::{Bunch, Global};
@@ -83,7 +83,8 @@ impl<R: Portable> Bunch<R> {
         Bunch::with_capacity(root, FIRST_BYTES)
     }
 
-    /// As [`new`](Self::new), with room for elements of so many bytes, of which each takes 8 more, and each of their types 24: until then it does not grow.
+    /// As [`new`](Self::new), with room for elements of so many bytes, of which each takes 8 more, and each of their
+    /// types 24: until then it does not grow.
     ///
     /// ```
     /// use gossamer_heap::Bunch;

@@ -1,13 +1,15 @@
-//! The block of a bunch, a slotted page: root and elements from its begin up, from its end down a word for each element, which says where that lies and of which
-//! type it is.
+//! The block of a bunch, a slotted page: root and elements from its begin up, from its end down a word for each
+//! element, which says where that lies and of which type it is.
 //!
 //! ```text
 //! [head][root][kind of A][A][A][kind of B][B][A] ..... free ..... [word 3][word 2][word 1][word 0]
 //! ```
 //!
 //! Invariants
-//! - P1 A word that was written, of a number below `elements`, names a kind and an element of that kind, both inside of the block and aligned.
-//! - P2 Kinds are told apart by the compiler's number of the type, which is the same on all machines: they run the very same file.
+//! - P1 A word that was written, of a number below `elements`, names a kind and an element of that kind, both inside of
+//!   the block and aligned.
+//! - P2 Kinds are told apart by the compiler's number of the type, which is the same on all machines: they run the very
+//!   same file.
 
 #![allow(unsafe_code)]
 
@@ -16,7 +18,7 @@ use std::mem::{MaybeUninit, needs_drop};
 
 use super::tie::Tie;
 
-/// What blocks are made of.
+/// Unit of the blocks' memory.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
 pub(super) struct Grain([MaybeUninit<u8>; GRAIN]);
@@ -52,7 +54,7 @@ fn id_of<E: 'static>() -> [u64; 2] {
     unsafe { std::mem::transmute::<TypeId, [u64; 2]>(TypeId::of::<E>()) }
 }
 
-/// What may be in a bunch.
+/// Types that a bunch can hold.
 pub(super) const fn check<E>() {
     assert!(!needs_drop::<E>(), "what is in a `Bunch` may have no destructor: owners stand beside it");
     assert!(align_of::<E>() <= GRAIN, "what is in a `Bunch` may be aligned to 16 bytes at most");
@@ -201,7 +203,8 @@ impl Page {
     /// `room_for` has just said so, and the block is this caller's alone.
     pub(super) unsafe fn put<E: 'static>(&mut self, room: Free, element: E) -> Tie<E> {
         let (kind, is_new) = room.kind;
-        // SAFETY: the caller's promise: all these lie inside of the block, aligned, where nothing is yet. The word is written before it counts (P1).
+        // SAFETY: the caller's promise: all these lie inside of the block, aligned, where nothing is yet. The word is
+        // written before it counts (P1).
         unsafe {
             let head = &mut *self.head();
             if is_new {
@@ -218,7 +221,7 @@ impl Page {
         }
     }
 
-    /// Takes over what is in a shorter block.
+    /// Takes over the contents of a shorter block.
     ///
     /// # Safety
     /// That has been begun; this one is longer, and the caller's alone.

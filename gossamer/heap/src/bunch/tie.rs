@@ -5,7 +5,8 @@ use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::num::NonZeroU64;
 
-/// Names an element of a [`Bunch`](crate::Bunch): 8 bytes that mean the same wherever the bunch is, also in its elements and its root. An `Option` of it is as long.
+/// Names an element of a [`Bunch`](crate::Bunch): 8 bytes that mean the same wherever the bunch is, also in its
+/// elements and its root. An `Option` of it is as long.
 ///
 /// It names nothing in other bunches: there it finds an element of its type, or the look-up panics.
 ///

@@ -1,4 +1,4 @@
-//! Views of a bunch: its root, and by a tie its elements; for who writes, further ones.
+//! Views of a bunch: its root, and by a tie its elements; a writer's view also adds elements.
 
 #![allow(unsafe_code)]
 
@@ -12,7 +12,8 @@ use crate::global::no_room;
 use crate::guard::Ref;
 use crate::portable::Portable;
 
-/// A bunch that is being read: its root, and by a [`Tie`] its elements. It stays on its thread. Made by [`Bunch::read`].
+/// A bunch that is being read: its root, and by a [`Tie`] its elements. It stays on its thread. Made by
+/// [`Bunch::read`].
 pub struct View<'a, R: Portable> {
     block: Ref<'a, [Grain]>,
     root: PhantomData<R>,
@@ -66,7 +67,8 @@ impl<R: Portable, E: Portable> Index<Tie<E>> for View<'_, R> {
     }
 }
 
-/// A bunch that is being written: its root, its elements, and further ones. It stays on its thread. Made by [`Bunch::write`].
+/// A bunch that is being written: its root, its elements, and further ones. It stays on its thread. Made by
+/// [`Bunch::write`].
 pub struct ViewMut<'a, R: Portable> {
     bunch: &'a mut Bunch<R>,
     /// Of its block, which is mapped here. It holds an address, so a view stays on its thread.
@@ -78,7 +80,8 @@ impl<'a, R: Portable> ViewMut<'a, R> {
         ViewMut { bunch, page }
     }
 
-    /// Puts an element into the bunch. Where it is full it moves to a larger block first, in the partition of the calling worker.
+    /// Puts an element into the bunch. Where it is full it moves to a larger block first, in the partition of the
+    /// calling worker.
     ///
     /// Example: at [`Bunch`].
     ///
@@ -128,7 +131,7 @@ impl<'a, R: Portable> ViewMut<'a, R> {
         // SAFETY: the old block has been begun and is lent exclusively; the new one is longer, and nobody else's.
         unsafe { page.take_from(&self.page) };
         self.page = page;
-        // What was in the old one has gone; it has no destructor.
+        // The contents of the old block have moved; they have no destructor.
         self.bunch.block = block;
         Ok(())
     }

@@ -8,7 +8,8 @@ use std::ptr::NonNull;
 use crate::error::Error;
 use crate::limit;
 
-/// A copy of an object of another machine. It stays for as long as somebody reads it: who forgets a guard keeps it until the process ends.
+/// A copy of an object of another machine. It stays for as long as it is read: a forgotten guard keeps it until the
+/// process ends.
 pub(crate) struct Block {
     memory: NonNull<u8>,
     layout: Layout,
@@ -27,13 +28,13 @@ pub(crate) fn in_words(layout: Layout) -> Layout {
     layout.unwrap_or_else(|_| unreachable!("no object is as long as that"))
 }
 
-/// What a copy of so many bytes counts as: itself, and what it takes in maps, lists and the allocator's heads.
+/// Bytes that a copy of so many bytes counts as: its own, and those in maps, lists and the allocator's heads.
 pub(crate) fn taken_by(bytes: usize) -> usize {
     bytes.saturating_add(256)
 }
 
 impl Block {
-    /// Memory for an object that is longer than nothing, zeroed; what it counts as has been reserved (`limit`).
+    /// Memory for an object of at least one byte, zeroed; the caller has reserved its bytes (`limit`).
     pub(crate) fn new(layout: Layout, number: u64) -> Result<Block, Error> {
         let layout = in_words(layout);
         assert_ne!(layout.size(), 0, "objects of no bytes are everywhere");
@@ -48,7 +49,7 @@ impl Block {
         }
     }
 
-    /// What it counts as.
+    /// Bytes that it counts as.
     pub(crate) fn taken(&self) -> u64 {
         taken_by(self.layout.size()) as u64
     }

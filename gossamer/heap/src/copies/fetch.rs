@@ -9,14 +9,14 @@ use gossamer::link;
 use crate::name::At;
 use crate::{bases, stats};
 
-/// What is asked for at once.
+/// Most bytes of one read.
 const PIECE_BYTES: usize = 64 << 20;
-/// Until then who waits looks again in each turn, afterwards from time to time.
+/// Number of turns in which a waiting fiber looks each time; afterwards it looks from time to time.
 const EAGER: Duration = Duration::from_micros(100);
 const NAP: Duration = Duration::from_micros(50);
 
 thread_local! {
-    /// Reads of this worker whose fibers were unwound: what comes is taken, and dropped, by the next.
+    /// Reads of this worker whose fibers were unwound: the next read takes and drops their bytes.
     static LEFT: RefCell<Vec<Asked>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -46,7 +46,7 @@ impl Drop for Asked {
     }
 }
 
-/// Takes what has come of reads that nobody waits for any more.
+/// Takes the bytes of reads that no fiber waits for any more.
 fn drop_left() {
     let left = LEFT.take();
     for mut asked in left {
@@ -56,7 +56,8 @@ fn drop_left() {
     }
 }
 
-/// Reads an object that is not mapped, whole words. Other fibers run meanwhile; `look` is called each time before they do.
+/// Reads an object that is not mapped, whole words. Other fibers run meanwhile; `look` is called each time before they
+/// do.
 ///
 /// # Errors
 /// In words: its machine is lost, or nothing is there.

@@ -1,11 +1,13 @@
-//! Copies of objects of machines that are not mapped here: one of each for the whole machine, by the address, with the version that it is of.
+//! Copies of objects of machines that are not mapped here: one of each for the whole machine, by the address, with the
+//! version that it is of.
 //!
-//! A reader looks into its worker's own list first, where a hit takes no atomic; then into the machine's map; then one of them reads the bytes, and
-//! the others wait for it. Nobody is told of a copy, and nobody calls it back: a write renames the object, so that its old copies are not found any more,
-//! and the next copy of that address takes the old one's place.
+//! A reader looks into its worker's own list first, where a hit takes no atomic; then into the machine's map; then one
+//! of them reads the bytes, and the others wait for it. Nobody is told of a copy, and nobody calls it back: a write
+//! renames the object, so that its old copies are not found any more, and the next copy of that address takes the old
+//! one's place.
 //!
 //! Invariants
-//! - K1 What is in a block does not change once it is in the map or in a list.
+//! - K1 A block does not change once it is in the map or in a list.
 //! - K2 A block that a guard has is not freed: the guard has a count of it, which lasts if the guard is forgotten.
 //! - K3 Under a lock of the map nothing waits, and no code of the program runs.
 
@@ -37,7 +39,7 @@ pub(crate) use room::{make_room, reserve};
 /// A copy that a guard reads.
 pub(crate) type Pin = Rc<Arc<Block>>;
 
-/// Who finds that another one has been reading for so long reads for itself: the other one's worker may be computing.
+/// A waiter that sees no progress of a read for so long reads for itself: the reading worker may be computing.
 const FETCH_LIMIT: Duration = Duration::from_millis(1);
 const SHARDS: usize = 64;
 
@@ -92,7 +94,7 @@ pub(crate) fn find(name: Name) -> Option<Pin> {
 /// This worker reads that copy.
 fn note(name: Name, block: Arc<Block>) -> Pin {
     let pin = Rc::new(block);
-    // Not at the end of a thread, which reads it all the same. What stood there before is dropped when nothing is borrowed.
+    // At the end of a thread the copy is read without a list. The replaced entry is dropped when nothing is borrowed.
     let before = OWN.try_with(|own| own.borrow_mut().insert(name.at, (name.version, Rc::clone(&pin))));
     drop(before);
     pin
@@ -137,7 +139,7 @@ fn read(name: Name, layout: Layout, number: u64) -> Result<Pin, Fault> {
     Ok(note(name, block))
 }
 
-/// The end of a read, however it comes: who waits for one that failed, or was unwound, looks for itself.
+/// Ends a read, in whatever way it ended: the waiters of one that failed, or was unwound, look for themselves.
 struct Ends {
     name: Name,
     number: u64,

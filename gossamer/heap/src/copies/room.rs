@@ -12,7 +12,7 @@ use super::{ALL, OWN, lock, shard};
 use crate::error::Error;
 use crate::{here, limit, partition, stats};
 
-/// So long who needs room waits for other workers.
+/// Longest time for which a caller that needs room waits for other workers.
 const WAIT: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
@@ -27,7 +27,7 @@ pub(crate) fn reserve(bytes: usize) -> Result<(), Error> {
     }
     drop_unread();
     evict(wanted, limit::high());
-    // What is left above that is for those that need it now.
+    // The rest above this mark is for callers that need it now.
     if limit::reserve(wanted, limit::limit()) || (make_room(wanted) && limit::reserve(wanted, limit::limit())) {
         Ok(())
     } else {
@@ -35,7 +35,8 @@ pub(crate) fn reserve(bytes: usize) -> Result<(), Error> {
     }
 }
 
-/// Drops copies, and gives free units back, until so many bytes more fit; waits for other workers to do so too, where it may. Whether they fit.
+/// Drops copies, and gives free units back, until so many bytes more fit; waits for other workers to do so too, where
+/// it may. Whether they fit.
 pub(crate) fn make_room(wanted: u64) -> bool {
     let most = limit::limit();
     let fits = || limit::used().saturating_add(wanted) <= most;
@@ -70,8 +71,8 @@ fn drop_unread() {
     drop(taken);
 }
 
-/// Drops copies that no worker has in its list, the oldest first, until so many bytes more fit below `most`, and some more, so that the next need not look
-/// again at once.
+/// Drops copies that no worker has in its list, the oldest first, until so many bytes more fit below `most`, and some
+/// more, so that the next need not look again at once.
 fn evict(wanted: u64, most: u64) {
     let short = limit::used().saturating_add(wanted).saturating_sub(most);
     if short == 0 {
@@ -91,7 +92,7 @@ fn evict(wanted: u64, most: u64) {
             break;
         }
         let is_unread = |block: &Arc<Block>| block.number == number && Arc::strong_count(block) == 1;
-        // Who finds it from now on would find it here, so nobody has it.
+        // A later reader would find it here, so it has no readers.
         let gone = shard(at).take_if(at, is_unread);
         if gone.is_some() {
             drop(gone);
@@ -101,7 +102,7 @@ fn evict(wanted: u64, most: u64) {
     }
 }
 
-/// Asks the other workers of this machine to drop what they do not read, and to give free units back.
+/// Asks the other workers of this machine to drop unread copies, and to give free units back.
 fn ask_others() {
     let (rack, here) = (gossamer::rack(), gossamer::here());
     let workers = 0..rack.machines()[usize::from(here.machine)].workers;

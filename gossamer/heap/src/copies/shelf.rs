@@ -1,9 +1,11 @@
-//! What a machine has of other machines' objects, by address: a copy, or one who reads it and those who wait. Who may read, who waits, what takes whose
-//! place; not here: locks, memory, and what a read is. A shelf lies under a lock (K3), so what it gives back is dropped by its caller, outside of that.
+//! The map of copies of one machine, by address: a copy, or its reader and the waiters. The map decides which caller
+//! reads, which ones wait, and which entry replaces another; not here: locks, memory, and reads. A shelf lies under a
+//! lock (K3), so its caller drops the values it returns outside of that.
 //!
 //! Invariants
 //! - L1 Of a name there is at most one copy, and it is found under that very name only.
-//! - L2 Whoever waits for a read is told when it has come, failed, or given way to another object: its waiter is given back, or dropped.
+//! - L2 A waiter of a read is told when it has come, failed, or given way to another object: the waiter is given back,
+//!   or dropped.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -15,14 +17,14 @@ use crate::name::{At, Name, Version};
 /// Copies `B`, and waiters `W`.
 pub(super) struct Shelf<B, W>(HashMap<At, Copy<B, W>, FixedState>);
 
-/// What it has of an address.
+/// The entry of an address.
 pub(super) struct Copy<B, W> {
     version: Version,
     state: State<B, W>,
 }
 
 enum State<B, W> {
-    /// The last who began to read it, and when it was seen to go on.
+    /// The last caller that began to read it, and when it last made progress.
     Fetching {
         number: u64,
         since: Instant,
@@ -31,7 +33,7 @@ enum State<B, W> {
     Here(B),
 }
 
-/// What is to be done by who found no copy.
+/// The task of a caller that found no copy.
 pub(super) enum Turn<P> {
     /// Read it.
     Fetch,
@@ -56,8 +58,9 @@ impl<B, W> Shelf<B, W> {
         }
     }
 
-    /// Whose turn it is to read it; `number` is that of who asks, who waits by `waits`. Who finds that another one has not gone on for so long reads for
-    /// itself: the other one's worker may be computing. Also what stood there before, of another version.
+    /// Decides whether the caller reads the object or waits; `number` is the caller's, `waits` its waiter. If the
+    /// reader has made no progress for so long the caller reads it too: the reader's worker may be computing. Returns
+    /// the replaced entry of another version as well.
     pub(super) fn begin<P>(
         &mut self,
         name: Name,
@@ -73,14 +76,15 @@ impl<B, W> Shelf<B, W> {
                     waiting.push(waiter);
                     (Turn::Wait(pending), None)
                 }
-                // The other one may still come: who is first puts its copy there. From now on this one is waited for.
+                // The other reader may still finish: the first one stores its copy. From now on waiters wait for this
+                // one.
                 State::Fetching { number: last, since, .. } => {
                     (*last, *since) = (number, now);
                     (Turn::Fetch, None)
                 }
                 State::Here(_) => (Turn::Look, None),
             },
-            // A name that nobody has any more, of which something was fetched ahead: it does not take the place of a newer one.
+            // A name without an owner, of an object that was prefetched: it does not replace a newer one.
             Some(copy) if copy.version > name.version => (Turn::Fetch, None),
             _ => {
                 let state = State::Fetching { number, since: now, waiting: Vec::new() };
@@ -89,7 +93,7 @@ impl<B, W> Shelf<B, W> {
         }
     }
 
-    /// A copy has come. Gives those who wait for it.
+    /// Stores a copy that has come. Returns its waiters.
     pub(super) fn come(&mut self, name: Name, block: B) -> Vec<W> {
         match self.0.get_mut(&name.at) {
             Some(copy) if copy.version == name.version => match &mut copy.state {
@@ -104,7 +108,7 @@ impl<B, W> Shelf<B, W> {
         }
     }
 
-    /// Who waits for this read is not to overtake it.
+    /// A waiter of this read must not overtake it.
     pub(super) fn goes_on(&mut self, name: Name, number: u64, now: Instant) {
         if let Some(Copy { state: State::Fetching { number: last, since, .. }, .. }) = self.0.get_mut(&name.at)
             && *last == number
@@ -113,14 +117,14 @@ impl<B, W> Shelf<B, W> {
         }
     }
 
-    /// The end of a read, however it came: of one that failed, or was unwound, those who wait look for themselves.
+    /// Ends a read, in whatever way it ended: the waiters of one that failed, or was unwound, look for themselves.
     #[must_use]
     pub(super) fn ended(&mut self, name: Name, number: u64) -> Option<Copy<B, W>> {
         let own = |copy: &Copy<B, W>| matches!(&copy.state, State::Fetching { number: last, .. } if *last == number);
         if self.0.get(&name.at).is_some_and(own) { self.0.remove(&name.at) } else { None }
     }
 
-    /// All copies that are here.
+    /// All copies of this machine.
     pub(super) fn copies(&self) -> impl Iterator<Item = (At, &B)> {
         self.0.iter().filter_map(|(at, copy)| match &copy.state {
             State::Here(block) => Some((*at, block)),
@@ -128,7 +132,7 @@ impl<B, W> Shelf<B, W> {
         })
     }
 
-    /// Takes a copy away, if it is this one.
+    /// Removes a copy, if it is this one.
     #[must_use]
     pub(super) fn take_if(&mut self, at: At, is_it: impl FnOnce(&B) -> bool) -> Option<Copy<B, W>> {
         let is_it = |copy: &Copy<B, W>| match &copy.state {
@@ -149,7 +153,7 @@ mod tests {
         Name { at: At::new(1, 16), version: Version::new(version).unwrap() }
     }
 
-    /// Blocks are numbers, and so are those who wait.
+    /// Blocks and waiters are numbers.
     struct Machine {
         shelf: Shelf<u64, u64>,
         start: Instant,
@@ -160,7 +164,7 @@ mod tests {
             Machine { shelf: Shelf::default(), start: Instant::now() }
         }
 
-        /// What one is told to do, in a word, at a second.
+        /// The task that a caller is given at a second, in a word.
         fn begin(&mut self, version: u64, number: u64, second: u64) -> &'static str {
             let now = self.start + Duration::from_secs(second);
             match self.shelf.begin(name(version), number, now, FETCH_LIMIT, || (number, ())).0 {
@@ -181,7 +185,7 @@ mod tests {
         assert!(machine.shelf.ended(name(5), 1).is_none(), "it is here");
     }
 
-    /// DR20: the one that reads has not been seen for too long.
+    /// The reader has made no progress for too long.
     #[test]
     fn dr20_who_waits_too_long_reads_for_itself_and_the_first_to_come_counts() {
         let mut machine = Machine::new();

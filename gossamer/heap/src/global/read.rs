@@ -10,12 +10,13 @@ use crate::portable::Portable;
 use crate::{bases, here};
 
 impl<T: ?Sized + Object + Portable> Global<T> {
-    /// Reads the object: in place where it is mapped, else in this machine's copy of it, which is fetched by one read if there is none. Nothing moves, and
-    /// nobody is told.
+    /// Reads the object: in place where it is mapped, else in this machine's copy of it, which is fetched by one read
+    /// if there is none. Nothing moves, and nobody is told.
     ///
     /// # Panics
-    /// Where the object has to be fetched, and nothing may wait (delegated closures, callbacks, destructors), or the caller is no fiber of the program; if
-    /// there is no room for a copy; if the owner was lent for writing, and forgotten ([`Scope::lend_mut`](crate::Scope::lend_mut)).
+    /// Where the object has to be fetched, and nothing may wait (delegated closures, callbacks, destructors), or the
+    /// caller is no fiber of the program; if there is no room for a copy; if the owner was lent for writing, and
+    /// forgotten ([`Scope::lend_mut`](crate::Scope::lend_mut)).
     ///
     /// Example: at the [type](Self). Source: DRust, algorithm 2.
     #[inline]
@@ -24,7 +25,8 @@ impl<T: ?Sized + Object + Portable> Global<T> {
             Some(address) => (address, None),
             None => self.read_far(),
         };
-        // SAFETY: it is lent, so where it is mapped it stays and is not written; a copy is of the object, whole, and does not change.
+        // SAFETY: it is lent, so where it is mapped it stays and is not written; a copy is of the object, whole, and
+        // does not change.
         unsafe { Ref::new(T::at(address, self.meta), pin) }
     }
 
@@ -79,8 +81,8 @@ impl<T: ?Sized + Object + Portable> Global<T> {
         }
     }
 
-    /// Begins to fetch a copy for this machine, if there is none and the object is not mapped, so that a later `read` need not wait. Does not wait; what fails
-    /// is told by that read.
+    /// Begins to fetch a copy for this machine, if there is none and the object is not mapped, so that a later `read`
+    /// need not wait. Does not wait; a read that fails is told by that read.
     ///
     /// ```
     /// use gossamer_heap::Global;

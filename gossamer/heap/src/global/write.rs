@@ -12,11 +12,12 @@ use crate::portable::Portable;
 use crate::{freeing, partition, stats};
 
 impl<T: ?Sized + Object + Portable> Global<T> {
-    /// Writes the object: in place where it is mapped, else it moves to the calling worker's partition first. Either way it has a new name from now on,
-    /// so that copies of what it was are not found any more.
+    /// Writes the object: in place where it is mapped, else it moves to the calling worker's partition first. Either
+    /// way it has a new name from now on, so that copies of the earlier version are not found any more.
     ///
     /// # Panics
-    /// Where the object has to move: as [`read`](Self::read); if the heap of this machine is full, which [`try_write`](Self::try_write) tells.
+    /// Where the object has to move: as [`read`](Self::read); if the heap of this machine is full, which
+    /// [`try_write`](Self::try_write) tells.
     ///
     /// Example: at the [type](Self). Source: DRust, algorithm 1.
     #[inline]
@@ -109,7 +110,8 @@ impl<T: ?Sized + Object + Portable> Global<T> {
     /// ```
     ///
     /// # Panics
-    /// On a thread that is no worker of the program; where the object has to be fetched: as [`read`](Self::read); if the heap of this machine is full.
+    /// On a thread that is no worker of the program; where the object has to be fetched: as [`read`](Self::read); if
+    /// the heap of this machine is full.
     pub fn bring(&mut self) {
         if partition::own().is_at(self.name.at) {
             return;
@@ -122,7 +124,8 @@ impl<T: ?Sized + Object + Portable> Global<T> {
         }
     }
 
-    /// Room here, one read, a new name; the old room is freed unawaited. If it fails or is unwound, the object is where it was.
+    /// Room here, one read, a new name; the old room is freed unawaited. If it fails or is unwound, the object is where
+    /// it was.
     fn move_here(&mut self) -> Result<*mut T, Error> {
         let (own, layout) = (partition::own(), T::layout(self.meta));
         let (name, room) = own.allocate(layout)?;
@@ -132,7 +135,8 @@ impl<T: ?Sized + Object + Portable> Global<T> {
             unsafe { room.copy_from_nonoverlapping(object.cast::<u8>(), layout.size()) };
         } else {
             let bytes = copies::in_words(layout).size();
-            // SAFETY: rooms are whole grains, so the words fit; the memory is this worker's, and initialised as all that comes from the system.
+            // SAFETY: rooms are whole grains, so the words fit; the memory is this worker's, and initialised as all
+            // that comes from the system.
             let into = unsafe { std::slice::from_raw_parts_mut(room, bytes) };
             if let Err(why) = copies::fetch(self.name.at, into, || {}) {
                 panic!("an object of {} cannot be moved here: {why}", self.place());
@@ -141,12 +145,12 @@ impl<T: ?Sized + Object + Portable> Global<T> {
         std::mem::forget(new);
         stats::own().moves.add(1);
         let old = std::mem::replace(&mut self.name, name);
-        // SAFETY: what was in it is in the new room, of which this is the owner now.
+        // SAFETY: its contents are in the new room, of which this is the owner now.
         unsafe { freeing::room::<T>(old, self.meta) };
         Ok(T::at(room, self.meta))
     }
 
-    /// The object, which a `write` has made mapped, and whose name is not to change.
+    /// The object, which a `write` has mapped, and which keeps its name.
     pub(crate) fn in_place(&self) -> &T {
         let object = self.mapped().or_else(|| self.find()).unwrap_or_else(|| unreachable!("it was written here"));
         // SAFETY: it is lent, so it stays there and is not written.

@@ -1,4 +1,5 @@
-//! Sizes of small objects: 16 bytes apart up to 128, then four to each doubling, up to half of what is taken from the system at once.
+//! Sizes of small objects: 16 bytes apart up to 128, then four to each doubling, up to half of the unit that is taken
+//! from the system at once.
 
 use std::alloc::Layout;
 

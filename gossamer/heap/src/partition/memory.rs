@@ -1,8 +1,8 @@
-//! The memory of partitions: in the share of their machine, which others map and read; or, where a program is one machine and nobody else can, memory of the
-//! process' own. That can have huge pages, with which reads in no order miss fewer translations of addresses; a share has none unless who runs the system lets files in
-//! memory have them.
+//! The memory of partitions: in the share of their machine, which others map and read; or, where a program is one
+//! machine and nobody else can, memory of the process' own. That can have huge pages, with which random reads miss
+//! fewer translations of addresses; a share has none unless the administrator lets files in memory have them.
 //!
-//! Invariant B1: what is mapped here stays mapped.
+//! Invariant B1: a mapping stays.
 
 #![allow(unsafe_code)]
 
@@ -20,7 +20,8 @@ use crate::bases;
 /// A huge page of most processors.
 const HUGE_BYTES: usize = 2 << 20;
 
-/// Memory for all partitions of the one machine, if there is no other and the system gives it: addresses, which take memory where they are committed.
+/// Memory for all partitions of the one machine, if there is no other and the system gives it: addresses, which take
+/// memory where they are committed.
 pub(crate) fn own() -> Option<*mut u8> {
     static OWN: OnceLock<Option<AtomicPtr<u8>>> = OnceLock::new();
     let map = || {
@@ -43,7 +44,7 @@ fn map(bytes: usize) -> Option<*mut u8> {
 
 /// Asks for something that does nothing but to the speed; refused, it works as well.
 fn advise(start: *mut u8, bytes: usize, advice: Advice) {
-    // SAFETY: huge pages change nothing of what is in memory.
+    // SAFETY: huge pages do not change the contents of memory.
     let _ = unsafe { madvise(start.cast(), bytes, advice) };
 }
 
@@ -52,10 +53,10 @@ pub(crate) fn ask_for_huge_pages(start: *mut u8, bytes: usize) {
     advise(start, bytes, Advice::LinuxHugepage);
 }
 
-/// Makes the share of this machine ready, if that is what it has.
+/// Prepares the share of this machine, if its memory is one.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub(crate) fn open() -> Result<(), String> {
     if own().is_some() {
         return Ok(());
@@ -88,7 +89,7 @@ pub(crate) fn commit(range: Range<usize>) -> Result<(), String> {
 /// The system takes them not.
 pub(crate) unsafe fn release(range: Range<usize>) -> Result<(), String> {
     let Some(start) = own() else { return link::release(link::HEAP, range).map_err(|error| error.to_string()) };
-    // SAFETY: nothing is in there, by the caller; what is touched again is 0.
+    // SAFETY: the range is unused, by the caller; memory that is touched again is 0.
     unsafe { madvise(start.wrapping_add(range.start).cast(), range.len(), Advice::LinuxDontNeed) }
         .map_err(|error| format!("releasing {} bytes: {error}", range.len()))
 }

@@ -1,11 +1,13 @@
-//! The partition of a worker: its part of the machine's share, from which it alone makes objects (DRust 4.1.1). Nothing here is shared between
-//! threads but the objects themselves, so there is neither a lock nor an atomic read-modify-write.
+//! The partition of a worker: its part of the machine's share, from which it alone makes objects (DRust 4.1.1). Nothing
+//! here is shared between threads but the objects themselves, so there is neither a lock nor an atomic
+//! read-modify-write.
 //!
-//! Memory is taken from the system in units. Small objects have slots of one size (`classes.rs`) in units of their own, large ones whole units (`runs.rs`).
+//! Memory is taken from the system in units. Small objects have slots of one size (`classes.rs`) in units of their own,
+//! large ones whole units (`runs.rs`).
 //!
 //! Invariants
-//! - H1 An address that is used again has a name that nobody knows: who frees an object tells its last version, and all that is made here later has a
-//!   higher one.
+//! - H1 An address that is used again has an unknown name: the call that frees an object gives its last version, and
+//!   each later object here has a higher one.
 //! - H2 Nothing of it is borrowed while code of the program runs.
 
 #![allow(unsafe_code)]
@@ -32,7 +34,7 @@ use runs::Runs;
 
 /// Units that are taken from the system at once, for small objects.
 const UNITS_AT_ONCE: usize = 16;
-/// From so many units on, what a large object had is given back to the system at once.
+/// Objects of at least so many units give their memory back to the system at once.
 const UNITS_GIVEN_BACK: usize = 64;
 
 /// See the file's documentation.
@@ -164,7 +166,8 @@ impl Partition {
         Ok(next)
     }
 
-    /// So many units that lie together, for an object of so many bytes. Where memory is short, copies have to go first, for which it waits where it may.
+    /// So many units that lie together, for an object of so many bytes. Where memory is short, copies have to go first,
+    /// for which it waits where it may.
     fn units(&self, count: usize, bytes: usize) -> Result<*mut u8, Error> {
         let wanted = (count * UNIT) as u64;
         let start = match self.try_units(count, bytes) {

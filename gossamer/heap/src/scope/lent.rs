@@ -1,4 +1,4 @@
-//! Owners while they are lent: the handles that closures carry, and how what was lent for writing comes back.
+//! Lent owners: the handles that closures carry, and how an owner lent for writing comes back.
 
 #![allow(unsafe_code)]
 
@@ -21,7 +21,8 @@ struct During<'scope>(PhantomData<&'scope ()>);
 // SAFETY: a mark for the compiler; nothing of it travels.
 unsafe impl NoRef for During<'_> {}
 
-/// An owner that is lent to be read, made by [`Scope::lend`](super::Scope::lend): it reads as the owner does, and travels in the closures of its scope.
+/// An owner that is lent to be read, made by [`Scope::lend`](super::Scope::lend): it reads as the owner does, and
+/// travels in the closures of its scope.
 pub struct Lent<'scope, T: ?Sized + Object + Portable> {
     /// Never dropped here.
     object: ManuallyDrop<Global<T>>,
@@ -60,8 +61,8 @@ impl<T: ?Sized + Object + Portable> fmt::Debug for Lent<'_, T> {
     }
 }
 
-/// An owner that is lent to be written, made by [`Scope::lend_mut`](super::Scope::lend_mut): it is the owner while it lasts, and travels in the closures
-/// of its scope. What it owns when it is dropped goes back.
+/// An owner that is lent to be written, made by [`Scope::lend_mut`](super::Scope::lend_mut): it is the owner while it
+/// lasts, and travels in the closures of its scope. The owner goes back when this is dropped.
 pub struct LentMut<'scope, T: ?Sized + Object + Portable> {
     object: ManuallyDrop<Global<T>>,
     back: ManuallyDrop<Promise<Global<T>>>,
@@ -111,7 +112,8 @@ struct Lending<T: ?Sized + Object> {
 impl<T: ?Sized + Object> Loan for Lending<T> {
     fn end(self: Box<Self>, until: Instant, aborted: &mut Option<Box<dyn Any + Send>>) {
         if let Some(Ok(object)) = super::wait(&self.back, Some(until), aborted) {
-            // SAFETY: the scope has not ended, for which the owner is lent exclusively; no closure has it any more (Z1).
+            // SAFETY: the scope has not ended, for which the owner is lent exclusively; no closure has it any more
+            // (Z1).
             unsafe { *self.owner = object };
         }
     }

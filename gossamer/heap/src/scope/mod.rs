@@ -1,13 +1,14 @@
 //! `scope`: owners are lent to fibers of any machine, which end before they are given back (DRust 4.1.2).
 //!
-//! No pointer to the lender's stack is in any message: what travels are names of objects, and a promise by which an owner that was lent for writing comes
-//! back, with the name that it has then.
+//! No message holds a pointer to the lender's stack: messages hold names of objects, and a promise by which an owner
+//! that was lent for writing comes back, with the name that it has then.
 //!
 //! Invariants
-//! - Z1 `scope` does not end, by return or by panic, before each closure that was given to it has run or was dropped: each carries a promise that is
-//!   dropped after all that the closure captured, and `scope` waits for all of these, through aborts too.
-//! - Z2 While an owner is lent for writing, its place on the lender's stack holds a name of nothing. What has not come back when all closures have ended never
-//!   does: the owner stays so, and says it.
+//! - Z1 `scope` does not end, by return or by panic, before each closure that was given to it has run or was dropped:
+//!   each carries a promise that is dropped after all that the closure captured, and `scope` waits for all of these,
+//!   through aborts too.
+//! - Z2 While an owner is lent for writing, its place on the lender's stack holds the null name. An owner that has not
+//!   come back when all closures have ended never does: the owner stays so, and says it.
 
 #![allow(unsafe_code)]
 
@@ -30,10 +31,12 @@ use crate::portable::Portable;
 use lent::Loan;
 pub use lent::{Lent, LentMut};
 
-/// So long an owner may be under way that was lent for writing, after all fibers have ended: one that was dropped on another thread than theirs.
+/// So long an owner may be under way that was lent for writing, after all fibers have ended: one that was dropped on
+/// another thread than theirs.
 const UNDER_WAY: Duration = Duration::from_secs(1);
 
-/// Lends owners to fibers of any machine, and waits for these fibers: as `std::thread::scope`, but what they share are objects of the heap.
+/// Lends owners to fibers of any machine, and waits for these fibers: as `std::thread::scope`, with objects of the heap
+/// as the shared data.
 ///
 /// ```
 /// use gossamer_heap::{Global, scope, slice};
@@ -51,7 +54,7 @@ const UNDER_WAY: Duration = Duration::from_secs(1);
 /// );
 /// ```
 ///
-/// What a closure captures may not refer to the stack, here as elsewhere: owners are lent, all else goes by value.
+/// Captures of a closure may not refer to the stack, here as elsewhere: owners are lent, all else goes by value.
 ///
 /// ```compile_fail
 /// gossamer::main(
@@ -66,8 +69,8 @@ const UNDER_WAY: Duration = Duration::from_secs(1);
 /// ```
 ///
 /// # Panics
-/// Where nothing may wait (delegated closures, callbacks, destructors), and in plain threads. With what `f` has panicked with; if a fiber panicked that nobody
-/// [joined](ScopedHandle::join). All after the fibers have ended.
+/// Where nothing may wait (delegated closures, callbacks, destructors), and in plain threads. With the panic of `f`; if
+/// a fiber panicked that nobody [joined](ScopedHandle::join). All after the fibers have ended.
 ///
 /// Source: DRust, section 4.1.2.
 pub fn scope<'env, F, R>(f: F) -> R
@@ -107,7 +110,7 @@ pub struct Scope<'scope, 'env: 'scope> {
     env: PhantomData<&'env mut &'env ()>,
 }
 
-/// A closure, and what tells that it is gone: dropped in this order (Z1).
+/// A closure, and the promise that reports its end: dropped in this order (Z1).
 struct Scoped<F> {
     f: F,
     end: Promise<()>,
@@ -132,9 +135,10 @@ impl<'scope> Scope<'scope, '_> {
         Lent::of(owner)
     }
 
-    /// Lends an owner to be written, by who has the handle. It comes back when the handle is dropped. Does not wait.
+    /// Lends an owner for writing to the holder of the handle. It comes back when the handle is dropped. Does not wait.
     ///
-    /// One whose handle was forgotten (`std::mem::forget`) does not come back: to read or write that owner panics, and what it owned is never freed.
+    /// An owner with a forgotten handle (`std::mem::forget`) does not come back: to read or write that owner panics,
+    /// and its object is never freed.
     ///
     /// Example: at [`scope`].
     pub fn lend_mut<T: ?Sized + Object + Portable>(&'scope self, owner: &'scope mut Global<T>) -> LentMut<'scope, T> {
@@ -143,7 +147,8 @@ impl<'scope> Scope<'scope, '_> {
         lent
     }
 
-    /// Starts a fiber at a place, as [`gossamer::spawn_on`]; its closure may have what this scope lends. Does not wait.
+    /// Starts a fiber at a place, as [`gossamer::spawn_on`]; its closure may capture owners that this scope lends. Does
+    /// not wait.
     ///
     /// Example: at [`scope`].
     ///
@@ -169,12 +174,13 @@ impl<'scope> Scope<'scope, '_> {
             tell.keep(());
         };
         let scoped = Scoped { f, end };
-        // SAFETY: Z1: what `f` borrows is borrowed for `'scope`, which lasts until `scope` has waited for `end`; that is dropped after `f`, run or unrun.
+        // SAFETY: Z1: the borrows of `f` are for `'scope`, which lasts until `scope` has waited for `end`; that is
+        // dropped after `f`, run or unrun.
         unsafe { link::call_scoped(trustee, move || scoped.run(), then) };
         ScopedHandle { told, outcome, failed: Rc::clone(&self.failed), scope: PhantomData }
     }
 
-    /// Starts a fiber at the place where an object is, and hands it what lends it. Does not wait.
+    /// Starts a fiber at the place of an object, with the object lent. Does not wait.
     ///
     /// ```
     /// use gossamer_heap::{scope, slice};
@@ -197,7 +203,8 @@ impl<'scope> Scope<'scope, '_> {
         self.spawn_on(lent.place(), move || f(lent))
     }
 
-    /// Waits for all closures, takes back what was lent, and waits for what the fibers came to. Gives the first abort that came meanwhile.
+    /// Waits for all closures, takes lent owners back, and waits for the results of the fibers. Returns the first abort
+    /// that came meanwhile.
     fn finish(&self) -> Option<Box<dyn Any + Send>> {
         let mut aborted = None;
         // Closures start no others here: they have no reference to this.
@@ -229,7 +236,7 @@ fn wait<T: 'static>(
                 aborted.get_or_insert(panic);
             }
             Err(_) => {
-                // Nobody may go on while others have what this one owns.
+                // No caller may go on while its owners are lent.
                 eprintln!("gossamer-heap: the fibers of a scope cannot be waited for: the process ends");
                 std::process::abort()
             }
@@ -246,12 +253,12 @@ pub struct ScopedHandle<'scope, R> {
 }
 
 impl<R: 'static> ScopedHandle<'_, R> {
-    /// Waits until the fiber has ended, and gives what it returned.
+    /// Waits until the fiber has ended, and returns its result.
     ///
     /// Example: at [`Scope::spawn_to`].
     ///
     /// # Errors
-    /// What the fiber panicked with, as text.
+    /// The panic of the fiber, as text.
     pub fn join(self) -> Result<R, Box<dyn Any + Send>> {
         self.told.wait_timeout(Duration::MAX);
         match self.outcome.take() {

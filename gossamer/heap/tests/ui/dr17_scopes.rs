@@ -1,4 +1,4 @@
-//! What is lent stays in its scope, and the owner is lent meanwhile.
+//! A lent owner stays in its scope, and cannot be used meanwhile.
 
 use gossamer_heap::{Global, Lent, scope};
 

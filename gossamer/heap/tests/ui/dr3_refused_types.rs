@@ -1,4 +1,4 @@
-//! What may not be in the heap, each with what to do instead.
+//! Types that the heap refuses, each with the cure.
 
 use gossamer_heap::{Global, Shared};
 
