@@ -1,5 +1,7 @@
 //! Fibers wait on sockets (T15): many on one worker, on several, under back-pressure, with timeouts and broken connections.
 
+#![allow(unsafe_code)] // a waker of its own
+
 mod common;
 
 use std::cell::Cell;
@@ -442,7 +444,8 @@ struct Elsewhere {
     sleeps: Arc<AtomicUsize>,
 }
 
-impl trust::link::Waker for Elsewhere {
+// SAFETY: neither function calls the library.
+unsafe impl trust::link::Waker for Elsewhere {
     fn park(&self, limit: Option<Duration>, is_idle: &mut dyn FnMut() -> bool) {
         let woken = self.woken.lock().unwrap();
         if !*woken && is_idle() {

@@ -78,14 +78,17 @@ fn open() -> Option<Arc<Share>> {
     // More than that nobody can fill.
     let bytes = memory::total()? / HUGE_BYTES * HUGE_BYTES;
     link::open_share(link::ARRAY, bytes).ok()?;
-    let share = link::mapped(rack.machine(), link::ARRAY).ok()??;
+    // SAFETY: the share of arrays. Their chunks are the only use of it (A1, A2).
+    let share = unsafe { link::mapped(rack.machine(), link::ARRAY) }.ok()??;
     free().give(0..bytes);
     Some(share)
 }
 
 /// The share in which places of another machine have their chunks, if it is mapped here and all there is made.
 pub(crate) fn of_machine(machine: u16) -> Option<Arc<Share>> {
-    if machine == gossamer::rack().machine() { None } else { link::mapped(machine, link::ARRAY).ok().flatten() }
+    // SAFETY: as in `open`; it is read only.
+    let mapped = |machine| unsafe { link::mapped(machine, link::ARRAY) };
+    if machine == gossamer::rack().machine() { None } else { mapped(machine).ok().flatten() }
 }
 
 /// A range of the own share, and what it is.
@@ -123,7 +126,8 @@ impl Room {
 impl Drop for Room {
     fn drop(&mut self) {
         // A range that cannot be released is not used again.
-        if link::release(link::ARRAY, self.0.clone()).is_ok() {
+        // SAFETY: the share of arrays, and a range that this room had to itself.
+        if unsafe { link::release(link::ARRAY, self.0.clone()) }.is_ok() {
             free().give(self.0.clone());
         }
     }

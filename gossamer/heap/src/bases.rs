@@ -8,6 +8,8 @@
 //!   so that the sum of both is the address. It is never null: the lower 48 bits are those of an address.
 //! - B3 All machines reckon the same for each: so many bytes for each partition, in the order of the workers.
 
+#![allow(unsafe_code)] // the share of the heap is asked for
+
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -86,7 +88,8 @@ fn of_share(place: Place) -> Option<*mut u8> {
         Transport::Here | Transport::Shm => {}
         _ => return None,
     }
-    let share = match link::mapped(place.machine, link::HEAP) {
+    // SAFETY: the share of the heap, whose objects the crate finds by the address that this returns.
+    let share = match unsafe { link::mapped(place.machine, link::HEAP) } {
         Ok(share) => share?,
         Err(error) => panic!("the heap of machine {} cannot be mapped: {error}", place.machine),
     };

@@ -1,5 +1,7 @@
 //! For `gossamer-region-ffi`, which has threaded C programs run in regions. Not for programs.
 
+#![allow(unsafe_code)] // a promise
+
 use std::ops::Range;
 
 use crate::error::Error;
@@ -20,14 +22,16 @@ pub fn address(region: &Region) -> usize {
     region.address()
 }
 
-/// Makes whole pages, whatever they are now, a region on all machines; it is all zero at first. The caller answers for it that nobody
-/// uses what was there, from now on.
+/// Makes whole pages, whatever they are now, a region on all machines; it is all zero at first.
+///
+/// # Safety
+/// The pages are mapped, and from now on nobody uses what was there.
 ///
 /// # Errors
 /// As [`Region::new`].
 ///
 /// # Panics
 /// As [`Region::new`].
-pub fn over(pages: Range<usize>) -> Result<Region, Error> {
+pub unsafe fn over(pages: Range<usize>) -> Result<Region, Error> {
     Region::over(pages)
 }

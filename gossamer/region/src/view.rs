@@ -109,7 +109,9 @@ impl Store {
     /// That of this rack, once all machines have opened their shares. All machines find the same. With `copies` it is never common.
     pub(crate) fn find(copies: bool) -> Result<Store, Failure> {
         let rack = gossamer::rack();
-        let mapped = |machine| link::mapped(machine, link::REGION).map_err(|_| Failure::System(Doing::Share, 0));
+        // SAFETY: the share of regions, of which pages are used as the protocol says (S1).
+        let mapped = |machine| unsafe { link::mapped(machine, link::REGION) };
+        let mapped = |machine| mapped(machine).map_err(|_| Failure::System(Doing::Share, 0));
         let is_here = |machine: &Machine| matches!(machine.transport, Transport::Here | Transport::Shm);
         if !copies
             && rack.machines().iter().all(is_here)
@@ -289,7 +291,8 @@ impl Pages for View {
         if let Store::Common(_) = self.store {
             return true;
         }
-        match link::mapped(from, link::REGION) {
+        // SAFETY: as in `find`.
+        match unsafe { link::mapped(from, link::REGION) } {
             Ok(Some(theirs)) => {
                 let Range { start, end } = self.offsets_of(run);
                 // SAFETY: these bytes of the holder's share do not change: its threads cannot write the pages (S1), and it gets them

@@ -1,5 +1,7 @@
 //! A thread's carrier, and how it sleeps: made on that thread, a worker or the service thread, and given to `trust`.
 
+#![allow(unsafe_code)] // `Waker` is a promise
+
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,7 +83,8 @@ struct FabricWaker {
     offset: usize,
 }
 
-impl Waker for FabricWaker {
+// SAFETY: neither function calls the library.
+unsafe impl Waker for FabricWaker {
     fn park(&self, limit: Option<Duration>, is_idle: &mut dyn FnMut() -> bool) {
         if let Err(error) = self.fabric.park(self.worker, self.offset, limit.unwrap_or(Duration::MAX), is_idle) {
             fate::end(&format!("a worker cannot sleep: {error}"));

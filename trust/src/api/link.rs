@@ -8,8 +8,9 @@
 //! whatever the others do. It is asked what concerns a machine rather than one of its workers (how many requests they have made:
 //! `reclaim.rs`), and it sends what threads without links have for other machines.
 //!
-//! What a carrier brings is run as what it says it is, so [`Carrier`] is an unsafe trait: safe code can neither write one nor,
-//! without one, make anything of this module that touches memory it does not own.
+//! Nothing here is documented for programs, and safe code can reach all of it. So each function is safe wherever it is called (what waits
+//! refuses to in delegated context and callbacks), or it is unsafe. What a carrier brings is run as what it says it is, and a waker is
+//! called from the middle of the worker's loop: [`Carrier`] and [`Waker`] are unsafe traits.
 
 use crate::TrusteeReference;
 use crate::ids::TrusteeId;

@@ -96,7 +96,7 @@ where
     .map_err(Fault::into_error::<F>)
 }
 
-/// Waits for the result of a call that was begun.
+/// Waits for the result of a call that was begun. Panics where nothing may wait.
 pub type Wait<R> = Box<dyn FnOnce() -> Result<R, Error>>;
 
 /// As [`call`], but returns what waits for the result, on this thread: `f` is on its way by then, whatever this thread does next.
@@ -119,6 +119,7 @@ where
         unsafe { submit(worker, trustee.id(), Call { f, token }, false) };
         Box::new(move || {
             worker::with(|worker| {
+                worker.assert_may_wait("join");
                 slot.waiter.set(worker.fiber());
                 worker.scheduler.waiting(Awaited::Result(token), || worker.wait_until(|| slot.is_set()));
             });

@@ -69,7 +69,11 @@ pub(crate) struct Parker {
 }
 
 /// A way to sleep that other processes can end, and to end it. See `link.rs`.
-pub trait Waker: Send + Sync {
+///
+/// # Safety
+/// Both functions are called in the middle of the worker's loop, `wake` on the threads that send too: they call nothing of this crate
+/// but `is_idle`, and run nobody else's code.
+pub unsafe trait Waker: Send + Sync {
     /// Announces that the worker sleeps, asks `is_idle` once more after that, and sleeps until woken or for
     /// `limit`. May return early.
     fn park(&self, limit: Option<Duration>, is_idle: &mut dyn FnMut() -> bool);

@@ -172,7 +172,8 @@ mod tests {
         }
     }
 
-    impl Waker for Arc<Descriptor> {
+    // SAFETY: neither function calls the library.
+    unsafe impl Waker for Arc<Descriptor> {
         fn park(&self, _limit: Option<Duration>, _is_idle: &mut dyn FnMut() -> bool) {
             unreachable!("it sleeps in its own loop")
         }

@@ -60,7 +60,8 @@ impl EventWaker {
 }
 
 /// A call of the library that waits sleeps by the same waker.
-impl Waker for Arc<EventWaker> {
+// SAFETY: neither function calls the library.
+unsafe impl Waker for Arc<EventWaker> {
     fn park(&self, limit: Option<Duration>, is_idle: &mut dyn FnMut() -> bool) {
         if is_idle() {
             let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());

@@ -77,7 +77,8 @@ struct Asks {
     woken: Arc<AtomicBool>,
 }
 
-impl Waker for Asks {
+// SAFETY: no worker has it: only the test calls the parker.
+unsafe impl Waker for Asks {
     fn park(&self, limit: Option<Duration>, is_idle: &mut dyn FnMut() -> bool) {
         assert_eq!(limit, Some(LONG));
         assert!(is_idle(), "asleep, and without work");

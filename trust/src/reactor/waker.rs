@@ -2,6 +2,8 @@
 //!
 //! The events that ended it lie in `Polled` until the worker's next turn takes them.
 
+#![allow(unsafe_code)] // `Waker` is a promise
+
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -60,7 +62,8 @@ impl PollWaker {
     }
 }
 
-impl Waker for PollWaker {
+// SAFETY: neither function calls the library.
+unsafe impl Waker for PollWaker {
     fn park(&self, limit: Option<Duration>, is_idle: &mut dyn FnMut() -> bool) {
         let mut polled = self.polled.lock().unwrap_or_else(PoisonError::into_inner);
         // Events that no turn has taken are of a worker that had no sockets in its turn: they are of no use, and must not keep

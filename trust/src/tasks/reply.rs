@@ -71,7 +71,8 @@ mod tests {
     /// Panics instead of sleeping.
     struct Cracked;
 
-    impl Waker for Cracked {
+    // SAFETY: neither function calls the library.
+    unsafe impl Waker for Cracked {
         fn park(&self, _: Option<Duration>, _: &mut dyn FnMut() -> bool) {
             panic!("the waker is cracked");
         }

@@ -88,7 +88,10 @@ pub(crate) fn commit(range: Range<usize>) -> Result<(), String> {
 /// # Errors
 /// The system takes them not.
 pub(crate) unsafe fn release(range: Range<usize>) -> Result<(), String> {
-    let Some(start) = own() else { return link::release(link::HEAP, range).map_err(|error| error.to_string()) };
+    let Some(start) = own() else {
+        // SAFETY: the share of the heap; the caller's promise.
+        return unsafe { link::release(link::HEAP, range) }.map_err(|error| error.to_string());
+    };
     // SAFETY: the range is unused, by the caller; memory that is touched again is 0.
     unsafe { madvise(start.wrapping_add(range.start).cast(), range.len(), Advice::LinuxDontNeed) }
         .map_err(|error| format!("releasing {} bytes: {error}", range.len()))

@@ -66,7 +66,8 @@ fn share_all(heap_bytes: usize) -> (usize, usize) {
         let start = std::ptr::with_exposed_provenance_mut::<u8>(pages.start);
         // SAFETY: the program's variables; nothing of the program runs yet.
         let before = unsafe { std::slice::from_raw_parts(start, pages.len()) }.to_vec();
-        report::note(over(pages).unwrap_or_else(|error| ended("the program's variables", error)));
+        // SAFETY: as above; they come back with the bytes that they had.
+        report::note(unsafe { over(pages) }.unwrap_or_else(|error| ended("the program's variables", error)));
         // SAFETY: the same addresses, which are a region now.
         unsafe { std::ptr::copy_nonoverlapping(before.as_ptr(), start, before.len()) };
     }
