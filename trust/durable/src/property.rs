@@ -117,7 +117,19 @@ impl<T: Persist + 'static> Service<T> {
         }
     }
 
-    pub(crate) fn run<U, E>(
+    /// Runs a transaction, which stands whatever it returns.
+    #[inline]
+    pub(crate) fn apply<U>(
+        &mut self,
+        client: u64,
+        f: impl for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> U,
+    ) -> Answer<U> {
+        self.attempt(client, |root, tx| Ok::<U, Infallible>(f(root, tx))).flat()
+    }
+
+    /// Runs a transaction, which is undone if it returns an error.
+    #[inline]
+    pub(crate) fn attempt<U, E>(
         &mut self,
         client: u64,
         f: impl for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> Result<U, E>,
@@ -136,7 +148,7 @@ impl<T: Persist + 'static> Service<T> {
         Answer { pool, mark: core.after(is_undone, client), outcome }
     }
 
-    pub(crate) fn look<U>(&mut self, f: impl for<'a, 'p> FnOnce(&'a T::At<'p>) -> U) -> Answer<Result<U, Infallible>> {
+    pub(crate) fn look<U>(&mut self, f: impl for<'a, 'p> FnOnce(&'a T::At<'p>) -> U) -> Answer<U> {
         let mut core = self.core().borrow_mut();
         let pool = core.number();
         if core.is_closed {
@@ -144,28 +156,28 @@ impl<T: Persist + 'static> Service<T> {
         }
         // SAFETY: as above.
         let outcome = match unsafe { core.memory.look::<T, U>(f) } {
-            Ok(value) => Outcome::Value(Ok(value)),
+            Ok(value) => Outcome::Value(value),
             Err(panic) => Outcome::Panicked(core.keep_text(panic)),
         };
         Answer { pool, mark: 0, outcome }
     }
 
-    pub(crate) fn sync(&mut self, client: u64) -> Answer<Result<(), Infallible>> {
+    pub(crate) fn sync(&mut self, client: u64) -> Answer<()> {
         let mut core = self.core().borrow_mut();
         let pool = core.number();
         match core.refuses(client) {
             Some((mark, outcome)) => Answer { pool, mark, outcome },
-            None => Answer { pool, mark: core.sync(client), outcome: Outcome::Value(Ok(())) },
+            None => Answer { pool, mark: core.sync(client), outcome: Outcome::Value(()) },
         }
     }
 
-    /// Runs a transaction for a future of this process, whose outcome is left in the table; the group that it waits for, if any.
-    pub(crate) fn run_for_future<U: Send + 'static>(
+    /// Runs a transaction for a future of this process, whose outcome is left in the table; does that wait for a group?
+    pub(crate) fn run_for_future<V: Send + 'static>(
         &mut self,
         future: u64,
-        f: impl for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> U,
-    ) -> Option<u64> {
-        let Answer { pool, mark, outcome } = self.run(0, |root, tx| Ok::<U, Infallible>(f(root, tx))).flat();
+        run: impl FnOnce(&mut Self, u64) -> Answer<V>,
+    ) -> bool {
+        let Answer { pool, mark, outcome } = run(self, 0);
         let mut core = self.core().borrow_mut();
         let lost = core.lost.clone();
         let waits = mark > 0 && lost.is_none();
@@ -174,7 +186,7 @@ impl<T: Persist + 'static> Service<T> {
         }
         drop(core);
         future::put(future, outcome.known::<T>(pool, lost.as_deref()));
-        waits.then_some(mark)
+        waits
     }
 
     pub(crate) fn close(&mut self, promise: Promise<Option<String>>) {

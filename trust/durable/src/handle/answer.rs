@@ -1,6 +1,8 @@
-//! From a call to what its caller gets.
+//! From a call to what its caller gets: each way of waiting once, whatever runs at the pool.
 
-use trust::{Trust, promise};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use trust::{NoRef, Trust, promise};
 
 use super::Durable;
 use crate::error::{Error, Result};
@@ -8,20 +10,98 @@ use crate::persist::Persist;
 use crate::property::{Answer, Outcome, Service, panicked};
 use crate::service::client::{self, Call};
 use crate::service::core::NEVER;
+use crate::service::future::DurableFuture;
 
 /// What `trust` gives for a request.
-pub(super) type Answered<V> = std::result::Result<Answer<V>, trust::Error>;
+type Answered<V> = std::result::Result<Answer<V>, trust::Error>;
 
 impl<T: Persist + 'static> Durable<T> {
+    /// Has `run` run at the pool, for the client with this number, and waits for what came of it.
+    #[inline]
+    pub(super) fn wait<V, R>(&self, run: R) -> Result<V>
+    where
+        R: FnOnce(&mut Service<T>, u64) -> Answer<V> + NoRef + Send + 'static,
+        V: NoRef + Send + 'static,
+    {
+        let call = self.begin();
+        let client = call.client();
+        let answer = self.trust.try_apply(move |service| run(service, client));
+        self.finish(call, answer)
+    }
+
+    /// As `wait`, with an argument and a result that travel serialised.
+    ///
+    /// # Panics
+    /// As `Trust::apply_with`, and if there is no answer.
+    pub(super) fn wait_with<A, V, R>(&self, run: R, argument: A) -> V
+    where
+        R: FnOnce(&mut Service<T>, u64, A) -> Answer<V> + NoRef + Send + 'static,
+        A: Serialize + DeserializeOwned + 'static,
+        V: Serialize + DeserializeOwned + 'static,
+    {
+        let call = self.begin();
+        let client = call.client();
+        let answer = self.trust.apply_with(move |service, argument: A| run(service, client, argument), argument);
+        self.finish(call, Ok(answer)).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Has `run` run at the pool, and `then` called with what came of it.
+    #[inline]
+    pub(super) fn post<V, R, H>(&self, run: R, then: H)
+    where
+        R: FnOnce(&mut Service<T>, u64) -> Answer<V> + NoRef + Send + 'static,
+        V: NoRef + Send + 'static,
+        H: FnOnce(Result<V>) + 'static,
+    {
+        let call = self.begin_posted();
+        let (client, number) = (call.client(), self.number);
+        self.trust.try_apply_then(
+            move |service| run(service, client),
+            move |answer| hold::<T, _>(call, number, answer, then),
+        );
+    }
+
+    /// As `post`, with an argument and a result that travel serialised.
+    pub(super) fn post_with<A, V, R, H>(&self, run: R, argument: A, then: H)
+    where
+        R: FnOnce(&mut Service<T>, u64, A) -> Answer<V> + NoRef + Send + 'static,
+        A: Serialize + DeserializeOwned + 'static,
+        V: Serialize + DeserializeOwned + 'static,
+        H: FnOnce(Result<V>) + 'static,
+    {
+        let call = self.begin_posted();
+        let (client, number) = (call.client(), self.number);
+        self.trust.apply_with_then(
+            move |service, argument: A| run(service, client, argument),
+            argument,
+            move |answer: Answer<V>| hold::<T, _>(call, number, Ok(answer), then),
+        );
+    }
+
+    /// Has `run` run at the pool; a future of what came of it.
+    pub(super) fn future<V, R>(&self, run: R) -> DurableFuture<V>
+    where
+        R: FnOnce(&mut Service<T>, u64) -> Answer<V> + NoRef + Send + 'static,
+        V: NoRef + Send + 'static,
+    {
+        DurableFuture::new(self.trust.clone(), |carried| {
+            self.trust.try_apply_async(move |service| {
+                if service.run_for_future(carried.0, run) {
+                    std::mem::forget(carried);
+                }
+            })
+        })
+    }
+
     /// Before a call whose answer is [finished](Self::finish).
-    pub(super) fn begin(&self) -> Call {
+    fn begin(&self) -> Call {
         Call::begin(self.number, |client, ear| {
             self.trust.apply_then(move |service| service.core().borrow_mut().register_client(client, ear), |()| ());
         })
     }
 
     /// Before a call whose answer is [held](hold): waits for room, if it may wait, and has the pool kept.
-    pub(super) fn begin_posted(&self) -> Call {
+    fn begin_posted(&self) -> Call {
         let call = self.begin();
         if call.is_full() && trust::may_wait() {
             let _ = call.room().wait();
@@ -31,7 +111,7 @@ impl<T: Persist + 'static> Durable<T> {
     }
 
     /// Waits for the group, and says what came.
-    pub(super) fn finish<V>(&self, call: Call, answer: Answered<V>) -> Result<V> {
+    fn finish<V>(&self, call: Call, answer: Answered<V>) -> Result<V> {
         let Answer { pool, mark, outcome } = answer.map_err(|error| call_error(self.number, error))?;
         is_of(pool, self.number)?;
         if mark > 0 {
@@ -44,13 +124,16 @@ impl<T: Persist + 'static> Durable<T> {
     }
 }
 
+/// What is called with a result, or tells standard error why there is none.
+pub(super) fn or_tell<V>(name: &'static str, then: impl FnOnce(V) + 'static) -> impl FnOnce(Result<V>) + 'static {
+    move |outcome| match outcome {
+        Ok(value) => then(value),
+        Err(error) => eprintln!("trust-durable: `{name}` has no result: {error}"),
+    }
+}
+
 /// Has `then` called with what came, when its group is durable.
-pub(super) fn hold<T: 'static, V: 'static>(
-    call: Call,
-    number: u64,
-    answer: Answered<V>,
-    then: impl FnOnce(Result<V>) + 'static,
-) {
+fn hold<T: 'static, V: 'static>(call: Call, number: u64, answer: Answered<V>, then: impl FnOnce(Result<V>) + 'static) {
     let told = match answer {
         Err(trust::Error::Gone { .. }) => {
             // In the order of calls: behind what waits, which is told as well.

@@ -1,11 +1,12 @@
-//! `Durable`: the handle, and the transactions that it runs. The pool as a whole: `pool.rs`. What comes back: `answer.rs`.
+//! `Durable`: the handle, and the transactions that it runs. Those that are undone where they return an error: `attempt.rs`. The pool as a whole:
+//! `pool.rs`. How a call goes, and what comes back: `answer.rs`.
 
 mod answer;
+mod attempt;
 mod pool;
 #[cfg(test)]
 mod tests;
 
-use std::convert::Infallible;
 use std::fmt;
 
 use serde::de::DeserializeOwned;
@@ -15,7 +16,7 @@ use trust::{NoRef, Trust, TrusteeReference};
 use crate::builder::Builder;
 use crate::error::Result;
 use crate::persist::Persist;
-use crate::property::{Answer, Service};
+use crate::property::Service;
 use crate::service::future::DurableFuture;
 use crate::tx::Tx;
 
@@ -104,7 +105,8 @@ impl<T: Persist + 'static> Durable<T> {
         Durable { trust, number }
     }
 
-    /// Runs a transaction; returns its result when all that it has seen and done is on disk. Other fibers run meanwhile.
+    /// Runs a transaction and commits what `f` did, even if `f` returns `Err`: [`attempt`](Self::attempt) undoes that. Returns its result when
+    /// all that it has seen and done is on disk. Other fibers run meanwhile.
     ///
     /// # Panics
     /// With the text of `f`'s panic, if it panics; what it did is undone. If the disk has failed, the pool is closed or its trustee
@@ -117,7 +119,8 @@ impl<T: Persist + 'static> Durable<T> {
         self.try_apply(f).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`apply`](Self::apply), for callers who want to handle what went wrong.
+    /// As [`apply`](Self::apply), for callers who want to handle what went wrong. What `f` did is committed, even if it returns `Err`: see
+    /// [`try_attempt`](Self::try_attempt).
     ///
     /// # Errors
     /// [`Error::Panicked`](crate::Error::Panicked), [`Error::Lost`](crate::Error::Lost), [`Error::Closed`](crate::Error::Closed), [`Error::Gone`](crate::Error::Gone).
@@ -129,34 +132,11 @@ impl<T: Persist + 'static> Durable<T> {
         F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
     {
-        let call = self.begin();
-        let client = call.client();
-        let answer =
-            self.trust.try_apply(move |service| service.run(client, |root, tx| Ok::<U, Infallible>(f(root, tx))));
-        self.finish(call, answer).map(|Ok(value)| value)
+        self.wait(move |service, client| service.apply(client, f))
     }
 
-    /// As [`apply`](Self::apply), for closures that may say no: what one that returns `Err` did is undone.
-    ///
-    /// # Errors
-    /// What `f` returns.
-    ///
-    /// # Panics
-    /// As [`apply`](Self::apply).
-    pub fn attempt<U, E, F>(&self, f: F) -> std::result::Result<U, E>
-    where
-        F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> std::result::Result<U, E> + NoRef + Send + 'static,
-        U: NoRef + Send + 'static,
-        E: NoRef + Send + 'static,
-    {
-        let call = self.begin();
-        let client = call.client();
-        let answer = self.trust.try_apply(move |service| service.run(client, f));
-        self.finish(call, answer).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// Runs a transaction and goes on at once; `then` is called on this thread with the result when that is on disk. Legal
-    /// everywhere.
+    /// Runs a transaction and commits what `f` did, even if `f` returns `Err` ([`attempt_then`](Self::attempt_then) undoes that); goes on at once.
+    /// `then` is called on this thread with the result when that is on disk. Legal everywhere.
     ///
     /// Calls of one thread run in the order in which they were made, and so do their callbacks. A thread that holds 65,536 results waits here for some
     /// to get durable, if it may wait. If there is no result, standard error tells why and `then` is dropped; so it is if the thread ends
@@ -167,10 +147,7 @@ impl<T: Persist + 'static> Durable<T> {
         U: NoRef + Send + 'static,
         H: FnOnce(U) + 'static,
     {
-        self.try_apply_then(f, |outcome| match outcome {
-            Ok(value) => then(value),
-            Err(error) => eprintln!("trust-durable: an `apply_then` has no result: {error}"),
-        });
+        self.try_apply_then(f, answer::or_tell("apply_then", then));
     }
 
     /// As [`apply_then`](Self::apply_then), but `then` is also given the error if there is no result.
@@ -180,16 +157,11 @@ impl<T: Persist + 'static> Durable<T> {
         U: NoRef + Send + 'static,
         H: FnOnce(Result<U>) + 'static,
     {
-        let call = self.begin_posted();
-        let (client, number) = (call.client(), self.number);
-        self.trust.try_apply_then(
-            move |service| service.run(client, |root, tx| Ok::<U, Infallible>(f(root, tx))),
-            move |answer| answer::hold::<T, _>(call, number, answer, |value| then(value.map(|Ok(value)| value))),
-        );
+        self.post(move |service, client| service.apply(client, f), then);
     }
 
     /// As [`apply`](Self::apply), with an argument that travels serialised, as does the result: so `String`, `Vec` and all that serde knows may
-    /// pass.
+    /// pass. What `f` did is committed, even if it returns `Err`: see [`attempt_with`](Self::attempt_with).
     ///
     /// # Panics
     /// As [`apply`](Self::apply); also if the argument or result does not serialise, or is larger than `Trust::apply_with` takes.
@@ -199,18 +171,14 @@ impl<T: Persist + 'static> Durable<T> {
         A: Serialize + DeserializeOwned + 'static,
         U: Serialize + DeserializeOwned + 'static,
     {
-        let call = self.begin();
-        let client = call.client();
-        let answer = self.trust.apply_with(
-            move |service, argument: A| {
-                service.run(client, |root, tx| Ok::<U, Infallible>(f(root, tx, argument))).flat()
-            },
+        self.wait_with(
+            move |service, client, argument| service.apply(client, |root, tx| f(root, tx, argument)),
             argument,
-        );
-        self.finish(call, Ok(answer)).unwrap_or_else(|error| panic!("{error}"))
+        )
     }
 
-    /// As [`try_apply_then`](Self::try_apply_then), with an argument that travels serialised, as does the result.
+    /// As [`try_apply_then`](Self::try_apply_then), with an argument that travels serialised, as does the result. What `f` did is committed, even
+    /// if it returns `Err`: see [`try_attempt_with_then`](Self::try_attempt_with_then).
     ///
     /// If the argument or result does not serialise or the trustee is gone, standard error tells so and `then` is dropped.
     pub fn try_apply_with_then<A, U, F, H>(&self, f: F, argument: A, then: H)
@@ -220,19 +188,15 @@ impl<T: Persist + 'static> Durable<T> {
         U: Serialize + DeserializeOwned + 'static,
         H: FnOnce(Result<U>) + 'static,
     {
-        let call = self.begin_posted();
-        let (client, number) = (call.client(), self.number);
-        self.trust.apply_with_then(
-            move |service, argument: A| {
-                service.run(client, |root, tx| Ok::<U, Infallible>(f(root, tx, argument))).flat()
-            },
+        self.post_with(
+            move |service, client, argument| service.apply(client, |root, tx| f(root, tx, argument)),
             argument,
-            move |answer: Answer<U>| answer::hold::<T, _>(call, number, Ok(answer), then),
+            then,
         );
     }
 
     /// As [`try_apply`](Self::try_apply), for async programs of this process: gives a future, on any executor. The calling thread does not become a
-    /// trustee by it.
+    /// trustee by it. What `f` did is committed, even if it returns `Err`: see [`attempt_async`](Self::attempt_async).
     ///
     /// The call is sent at once. Beyond 1,024 calls of async programs at one trustee it is not: its future then waits for room when it is polled,
     /// and sends it. Dropping the future discards the result; the closure runs all the same, unless there was no room for it yet.
@@ -241,13 +205,7 @@ impl<T: Persist + 'static> Durable<T> {
         F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
     {
-        DurableFuture::new(self.trust.clone(), |carried| {
-            self.trust.try_apply_async(move |service| {
-                if service.run_for_future(carried.0, f).is_some() {
-                    std::mem::forget(carried);
-                }
-            })
-        })
+        self.future(move |service, client| service.apply(client, f))
     }
 
     /// Looks at the root as it is now, at once: it may show what a power cut undoes.
@@ -259,9 +217,7 @@ impl<T: Persist + 'static> Durable<T> {
         F: for<'a, 'p> FnOnce(&'a T::At<'p>) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
     {
-        let call = self.begin();
-        let answer = self.trust.try_apply(move |service| service.look(f));
-        self.finish(call, answer).map(|Ok(value)| value).unwrap_or_else(|error| panic!("{error}"))
+        self.wait(move |service, _| service.look(f)).unwrap_or_else(|error| panic!("{error}"))
     }
 }
 

@@ -20,9 +20,7 @@ impl<T: Persist + 'static> Durable<T> {
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.
     pub fn sync(&self) -> Result<()> {
-        let call = self.begin();
-        let client = call.client();
-        self.finish(call, self.trust.try_apply(move |service| service.sync(client))).map(|Ok(())| ())
+        self.wait(|service, client| service.sync(client))
     }
 
     /// Makes all durable and closes the pool, whatever other handles there are: calls on these fail from here on. The folder is free

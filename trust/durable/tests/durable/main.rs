@@ -1,5 +1,6 @@
 //! Durable trusts as a program sees them: on a real folder, with threads. Named by the requirement.
 
+mod attempts;
 mod calls;
 mod ends;
 mod faults;
