@@ -136,7 +136,7 @@ pub(crate) struct Alloc {
 }
 
 impl Alloc {
-    /// Of a pool whose first `reserved` pages are not given, and which has room for `limit` bytes.
+    /// Of a pool whose first `reserved` pages are not given, and which has room for `limit` bytes at first.
     pub(crate) fn new(limit: usize, reserved: usize) -> Alloc {
         let pages = vec![Page { kind: Kind::Within, ..UNUSED }; reserved];
         Alloc {
@@ -157,6 +157,25 @@ impl Alloc {
     /// Bytes from the start of the pool up to which rooms have been given.
     pub(crate) fn high_water(&self) -> usize {
         self.pages.len() * PAGE
+    }
+
+    /// There is room for `limit` bytes.
+    pub(crate) fn set_limit(&mut self, limit: usize) {
+        self.limit_pages = limit / PAGE;
+    }
+
+    fn pages_of(bytes: usize) -> usize {
+        if bytes > SMALL { bytes.div_ceil(PAGE) } else { 1 }
+    }
+
+    /// The limit with which there is room for `bytes` behind all that was ever given.
+    pub(crate) fn limit_to_take(&self, bytes: usize) -> Option<usize> {
+        (self.pages.len() + Self::pages_of(bytes)).checked_mul(PAGE)
+    }
+
+    /// The limit with which a value of `bytes` at `at` can be [claimed](Self::claim).
+    pub(crate) fn limit_to_claim(at: u64, bytes: usize) -> Option<usize> {
+        (usize::try_from(at).ok()? / PAGE).checked_add(Self::pages_of(bytes))?.checked_mul(PAGE)
     }
 
     /// Bytes of all rooms that are taken.
@@ -271,7 +290,7 @@ impl Alloc {
     pub(crate) fn claim(&mut self, at: u64, bytes: usize) -> Result<(), Misplaced> {
         let at = usize::try_from(at).map_err(|_| Misplaced::Outside)?;
         let number = at / PAGE;
-        let pages = if bytes > SMALL { bytes.div_ceil(PAGE) } else { 1 };
+        let pages = Self::pages_of(bytes);
         if number.checked_add(pages).is_none_or(|end| end > self.limit_pages) {
             return Err(Misplaced::Outside);
         }

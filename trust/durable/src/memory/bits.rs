@@ -21,15 +21,24 @@ pub(crate) enum Bit {
 }
 
 impl Bits {
+    /// For so many lines; those of none are there yet.
     pub(crate) fn of(lines: usize) -> io::Result<Bits> {
         Ok(Bits { words: Region::reserve(lines.div_ceil(LINES_A_WORD) * 8)? })
+    }
+
+    /// Has the bits of the first `lines` lines be there.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub(crate) fn grow(&self, lines: usize) -> io::Result<()> {
+        self.words.grow(lines.div_ceil(LINES_A_WORD) * 8)
     }
 
     #[inline(always)]
     fn word(&self, line: usize) -> *mut u64 {
         let at = line / LINES_A_WORD * 8;
-        debug_assert!(at < self.words.len());
-        // SAFETY: `of` reserved a word for each line of the pool, and lines are numbered by who knows the pool's size.
+        debug_assert!(at < self.words.accessible());
+        // SAFETY: `grow` made the words of all lines accessible that the pool has made so.
         unsafe { self.words.base().add(at).cast() }
     }
 
@@ -70,6 +79,7 @@ mod tests {
     #[test]
     fn bits_of_neighbours_are_apart() {
         let bits = Bits::of(100).expect("room");
+        assert!(bits.grow(100).is_ok() && bits.grow(1 << 20).is_err());
         assert!(bits.set(31, Bit::Touched) && !bits.set(31, Bit::Touched));
         assert!(bits.set(31, Bit::Changed) && bits.set(32, Bit::Touched) && bits.set(99, Bit::Changed));
         bits.clear(31, Bit::Touched);

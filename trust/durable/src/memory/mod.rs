@@ -1,7 +1,7 @@
 //! The memory of a pool: private to the process, line by line saved before it is first written in a transaction, and put
 //! back if that is undone.
 //!
-//! Here: lines, what a transaction has saved, taken and given back. Not here: entering a transaction (`tx.rs`), what the values
+//! Here: lines, what a transaction has saved, taken and given back. A pool that is being opened: `opening.rs`. Not here: entering a transaction (`tx.rs`), what the values
 //! are (`types/`), files.
 //!
 //! Invariants:
@@ -11,19 +11,21 @@
 //! - L3: a line that is not in the group is on the disk, or in a group before, as it is here: `commit` leaves out what is as it was saved.
 //! - L4: rooms given back in a transaction are free after it, not in it.
 //! - L5: one thread at a time has a pool's memory, and no code of users runs while `State` is borrowed.
+//! - L6: the rooms of all values are accessible, and the bits of their lines are there: the allocator has room for what is accessible.
 
 #![allow(unsafe_code)]
 
 pub(crate) mod alloc;
 mod bits;
 pub(crate) mod copy;
+mod opening;
 mod region;
 mod tickets;
 
 use std::cell::{Cell, RefCell};
 use std::io;
 
-use alloc::{Alloc, Misplaced, PAGE};
+use alloc::{Alloc, PAGE};
 use bits::{Bit, Bits};
 use copy::{LINE, Line};
 use region::Region;
@@ -90,7 +92,7 @@ impl Memory {
         heap.prefer_large_pages(SMALL);
         let bits = Bits::of(limit / LINE)?;
         let state = State {
-            alloc: Alloc::new(limit, 1),
+            alloc: Alloc::new(0, 1),
             saved_lines: Vec::new(),
             saved: Vec::new(),
             fresh: Vec::new(),
@@ -101,14 +103,28 @@ impl Memory {
             tickets: Tickets::default(),
             counts: Counts::default(),
         };
-        Ok(Memory {
+        let memory = Memory {
             heap,
             bits,
             is_writable: Cell::new(false),
             seed: Cell::new(0),
             number: Cell::new(0),
             state: RefCell::new(state),
-        })
+        };
+        memory.grow(&mut memory.state.borrow_mut().alloc, PAGE)?;
+        Ok(memory)
+    }
+
+    /// Has the first `end` bytes be accessible, with the bits of their lines (L6).
+    ///
+    /// # Errors
+    /// The pool is smaller, or the system refuses.
+    #[cold]
+    fn grow(&self, alloc: &mut Alloc, end: usize) -> io::Result<()> {
+        self.heap.grow(end)?;
+        self.bits.grow(self.heap.accessible() / LINE)?;
+        alloc.set_limit(self.heap.accessible());
+        Ok(())
     }
 
     #[inline(always)]
@@ -139,8 +155,8 @@ impl Memory {
     /// The place `at`.
     #[inline(always)]
     pub(crate) fn at(&self, at: u64) -> *mut u8 {
-        debug_assert!(at < self.heap.len() as u64);
-        // SAFETY: places come from the allocator or were checked when the pool was opened: within the heap.
+        debug_assert!(at < self.heap.accessible() as u64);
+        // SAFETY: places come from the allocator or were checked when the pool was opened: within the heap, and accessible (L6).
         unsafe { self.heap.base().add(at as usize) }
     }
 
@@ -199,7 +215,15 @@ impl Memory {
     pub(crate) fn take(&self, bytes: usize) -> Option<u64> {
         debug_assert!(self.is_writable.get());
         let mut state = self.state.borrow_mut();
-        let at = state.alloc.take(bytes)?;
+        let alloc = &mut state.alloc;
+        let at = match alloc.take(bytes) {
+            Some(at) => at,
+            None => {
+                let limit = alloc.limit_to_take(bytes)?;
+                self.grow(alloc, limit).ok()?;
+                alloc.take(bytes)?
+            }
+        };
         state.taken.push((at, bytes));
         Some(at)
     }
@@ -342,51 +366,10 @@ impl Memory {
 
     /// Appends a copy of `len` bytes from `at` on. No transaction runs.
     pub(crate) fn copy_out(&self, at: usize, len: usize, to: &mut Vec<u8>) {
-        assert!(at.checked_add(len).is_some_and(|end| end <= self.heap.len()), "a slice beyond the pool");
+        assert!(at.checked_add(len).is_some_and(|end| end <= self.heap.accessible()), "a slice beyond the pool");
         assert!(!self.is_writable.get(), "a copy in the middle of a transaction");
         // SAFETY: in range, and no reference is in use.
         unsafe { copy::append(to, self.at(at as u64), len) };
-    }
-
-    /// Puts bytes of a file into a pool that is being opened. False if they do not fit.
-    #[must_use]
-    pub(crate) fn copy_in(&self, at: usize, bytes: &[u8]) -> bool {
-        if at.checked_add(bytes.len()).is_none_or(|end| end > self.heap.len()) {
-            return false;
-        }
-        if !bytes.is_empty() {
-            // SAFETY: in range, and no reference is in use.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(at as u64), bytes.len()) };
-        }
-        true
-    }
-
-    /// Bytes of a pool that is being opened: all of them were copied in, or are zeros of the system.
-    pub(crate) fn opened_bytes<const N: usize>(&self, at: u64) -> Option<[u8; N]> {
-        let start = usize::try_from(at).ok()?;
-        if start.checked_add(N).is_none_or(|end| end > self.heap.len()) {
-            return None;
-        }
-        // SAFETY: in range, and written, or never touched and so zero.
-        Some(unsafe { self.at(at).cast::<[u8; N]>().read_unaligned() })
-    }
-
-    /// As [`opened_bytes`](Self::opened_bytes), any number.
-    pub(crate) fn opened_slice(&self, at: u64, len: usize) -> Option<&[u8]> {
-        let start = usize::try_from(at).ok()?;
-        if start.checked_add(len).is_none_or(|end| end > self.heap.len()) {
-            return None;
-        }
-        // SAFETY: as above; nobody writes while the pool is being opened but the walk, which holds no slice then.
-        Some(unsafe { std::slice::from_raw_parts(self.heap.base().add(start), len) })
-    }
-
-    pub(crate) fn claim(&self, at: u64, bytes: usize) -> Result<(), Misplaced> {
-        self.state.borrow_mut().alloc.claim(at, bytes)
-    }
-
-    pub(crate) fn claimed(&self) {
-        self.state.borrow_mut().alloc.claimed();
     }
 }
 

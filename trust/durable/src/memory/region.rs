@@ -1,16 +1,27 @@
-//! Address space that is reserved at once and gets its pages as they are touched: zeros at first.
+//! Address space that is reserved at once, of which a beginning is accessible, and gets its pages as they are touched: zeros at first.
 //!
-//! Invariant: the base stays where it is for the life of the region.
+//! The rest is accessible to nobody: of what is, the system takes all pages at once in a process that has its memory locked (`mlockall`), and counts them where it
+//! bounds what processes are promised.
+//!
+//! Invariants:
+//! - The base stays where it is for the life of the region.
+//! - What is accessible stays so.
 
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::io;
 use std::ptr::NonNull;
+
+/// What becomes accessible at a time, a large page, and in a region that has none yet.
+const STEP: usize = 2 << 20;
+const FIRST_STEP: usize = 64 << 10;
 
 /// Reserved address space.
 pub(crate) struct Region {
     base: NonNull<u8>,
     len: usize,
+    accessible: Cell<usize>,
 }
 
 // SAFETY: it owns its bytes, as a `Box` does.
@@ -18,15 +29,22 @@ unsafe impl Send for Region {}
 
 #[cfg(not(miri))]
 impl Region {
-    /// Reserves `len` bytes, rounded up to pages.
+    /// Reserves `len` bytes, rounded up to pages, of which none is accessible.
     pub(crate) fn reserve(len: usize) -> io::Result<Region> {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
         let len = len.max(1).next_multiple_of(4096);
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping wherever the system has room.
-        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
+        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::empty(), flags) }?;
         let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("the system mapped address 0"))?;
-        Ok(Region { base, len })
+        Ok(Region { base, len, accessible: Cell::new(0) })
+    }
+
+    fn make_accessible(&self, end: usize) -> io::Result<()> {
+        use rustix::mm::{MprotectFlags, mprotect};
+        let (start, access) = (self.accessible.get(), MprotectFlags::READ | MprotectFlags::WRITE);
+        // SAFETY: a part of the mapping that nobody has a reference to, for nobody may access it up to now.
+        Ok(unsafe { mprotect(self.base.as_ptr().add(start).cast(), end - start, access) }?)
     }
 
     /// Asks for large pages behind the first `small` bytes: fewer faults, and addresses are found sooner. A system without them says no, and goes
@@ -53,10 +71,14 @@ impl Region {
         let len = len.max(1).next_multiple_of(4096);
         // SAFETY: the layout is not empty.
         let base = unsafe { std::alloc::alloc_zeroed(Self::layout(len)) };
-        Ok(Region { base: NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?, len })
+        Ok(Region { base: NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?, len, accessible: Cell::new(0) })
     }
 
     pub(crate) fn prefer_large_pages(&self, _: usize) {}
+
+    fn make_accessible(&self, _: usize) -> io::Result<()> {
+        Ok(())
+    }
 
     fn layout(len: usize) -> std::alloc::Layout {
         std::alloc::Layout::from_size_align(len, 4096).unwrap_or_else(|_| unreachable!("lengths of tests"))
@@ -80,5 +102,76 @@ impl Region {
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Bytes from the base on that may be read and written.
+    #[inline(always)]
+    pub(crate) fn accessible(&self) -> usize {
+        self.accessible.get()
+    }
+
+    /// Has at least the first `end` bytes be accessible.
+    ///
+    /// # Errors
+    /// The region is smaller, or the system refuses.
+    #[cold]
+    pub(crate) fn grow(&self, end: usize) -> io::Result<()> {
+        if end <= self.accessible.get() {
+            return Ok(());
+        }
+        if end > self.len {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        // Up to the start of a large page, or there can be none over the end of what is accessible.
+        let base = self.base.as_ptr().addr();
+        let stepped =
+            if end <= STEP / 2 { end.next_multiple_of(FIRST_STEP) } else { (base + end).next_multiple_of(STEP) - base };
+        let (stepped, least) = (stepped.min(self.len), end.next_multiple_of(4096));
+        let end = match self.make_accessible(stepped) {
+            Ok(()) => stepped,
+            Err(_) => self.make_accessible(least).map(|()| least)?,
+        };
+        self.accessible.set(end);
+        Ok(())
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    /// The access that the system gives to each part of the region, from the base on.
+    fn access(region: &Region) -> Vec<(usize, String)> {
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("it is there");
+        let (base, end) = (region.base().addr(), region.base().addr() + region.len());
+        let parts = maps.lines().filter_map(|line| {
+            let (addresses, rest) = line.split_once(' ')?;
+            let (start, stop) = addresses.split_once('-')?;
+            let hex = |text| usize::from_str_radix(text, 16).expect("an address");
+            let (start, stop) = (hex(start).max(base), hex(stop).min(end));
+            (start < stop).then(|| (stop - base, rest[..4].to_owned()))
+        });
+        parts.collect()
+    }
+
+    #[test]
+    fn c27_what_is_not_used_is_accessible_to_nobody() {
+        let region = Region::reserve(1 << 30).expect("room");
+        let nothing = (1 << 30, "---p".to_owned());
+        assert_eq!(access(&region), [nothing.clone()]);
+        for (end, at_most) in
+            [(1, FIRST_STEP), (FIRST_STEP + 1, 2 * FIRST_STEP), (3 * STEP + 1, 5 * STEP), (40 * STEP, 41 * STEP)]
+        {
+            region.grow(end).expect("room");
+            let there = region.accessible();
+            assert!((end..=at_most).contains(&there) && there.is_multiple_of(4096), "{there} of {end}");
+            assert_eq!(access(&region), [(there, "rw-p".to_owned()), nothing.clone()]);
+        }
+        let before = region.accessible();
+        region.grow(5).expect("it is there");
+        assert!(region.grow((1 << 30) + 1).is_err());
+        assert_eq!(region.accessible(), before);
+        region.grow(1 << 30).expect("room");
+        assert_eq!(access(&region), [(1 << 30, "rw-p".to_owned())]);
     }
 }

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use rustix::mm::MlockAllFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use trust::Threadpool;
 use trust_durable::{Durable, Error, PVec};
@@ -285,4 +286,64 @@ fn c2_a_folder_in_use_is_in_use_whatever_is_removed_from_it() {
     let refused = bank.snapshot(folder.path());
     assert!(matches!(refused, Err(Error::InUse { .. })), "{refused:?}");
     bank.close().unwrap();
+}
+
+/// Kibibytes of this process, by the name that the system has for them.
+fn kibibytes(name: &str) -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn c27_a_process_whose_memory_is_locked_has_what_the_pool_uses() {
+    const TEST: &str = "faults::c27_a_process_whose_memory_is_locked_has_what_the_pool_uses";
+    let Some(folder) = child_folder() else {
+        let folder = tempfile::tempdir().unwrap();
+        child(TEST, "ulimit -l unlimited 2>/dev/null;", folder.path());
+        return;
+    };
+    if let Err(error) = rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE) {
+        return println!("CANNOT lock memory: {error}");
+    }
+    let open = |pool: &Threadpool| {
+        let builder = Durable::<PVec<u64>>::builder().limit(1 << 30);
+        builder.open(pool.trustees()[0], &folder, |_| PVec::new()).unwrap()
+    };
+    let pool = Threadpool::new(1);
+    for round in 1..=2 {
+        let before = kibibytes("VmRSS");
+        let numbers = open(&pool);
+        let opened = kibibytes("VmRSS");
+        assert!(opened < before + (64 << 10), "{before} and {opened} KiB, opened for the {round}. time");
+        numbers.apply(|numbers, tx| numbers.extend(0..1 << 20, tx));
+        let filled = kibibytes("VmRSS");
+        assert!(filled < opened + (200 << 10), "{opened} and {filled} KiB, with 8 MiB more in it");
+        numbers.close().unwrap();
+    }
+}
+
+#[test]
+fn c27_memory_that_is_not_given_leaves_the_pool_as_it_was() {
+    const TEST: &str = "faults::c27_memory_that_is_not_given_leaves_the_pool_as_it_was";
+    let Some(folder) = child_folder() else {
+        let folder = tempfile::tempdir().unwrap();
+        child(TEST, "", folder.path());
+        return;
+    };
+    let pool = Threadpool::new(1);
+    let numbers = Durable::<PVec<u64>>::builder()
+        .limit(1 << 30)
+        .open(pool.trustees()[0], &folder, |tx| PVec::of(0..1000, tx))
+        .unwrap();
+    // Private memory that may be written: 64 MiB more than there is, and less than is asked for.
+    let (limit, maximum) = ((kibibytes("VmData") + (64 << 10)) << 10, getrlimit(Resource::Data).maximum);
+    setrlimit(Resource::Data, Rlimit { current: Some(limit), maximum }).expect("a lower limit may be set");
+    let full = numbers.try_apply(|numbers, tx| numbers.reserve(1 << 24, tx));
+    assert!(matches!(full, Err(Error::Panicked { panic, .. }) if panic.contains("the pool is full")));
+    numbers.apply(|numbers, tx| numbers.push(1000, tx));
+    setrlimit(Resource::Data, Rlimit { current: maximum, maximum }).expect("it was allowed before");
+    numbers.apply(|numbers, tx| numbers.reserve(1 << 24, tx));
+    let found = numbers.apply_with(|numbers, _, ()| numbers.to_vec(), ());
+    assert!(found.iter().copied().eq(0..=1000));
 }
