@@ -6,6 +6,8 @@
 //! ends without a graceful close, which is how the death of a process shows at once.
 
 use super::Limits;
+use super::made;
+use super::shared::Break;
 use crate::fabric::MachineId;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -43,6 +45,8 @@ pub(super) enum Heard {
     GracefulClose(MachineId),
     /// The connection was closed.
     End(MachineId),
+    /// Nothing that was said on the connection arrived for the limit of silence.
+    Silent(MachineId),
     /// The connection broke, or brought nonsense.
     Broken(MachineId, String),
 }
@@ -86,6 +90,12 @@ impl ControlConnections {
         if let Some(link) = self.tokens.get(&peer).and_then(|token| self.connections.get_mut(token)) {
             link.was_heard = true;
         }
+    }
+
+    /// Whether a peer has given a sign of life lately, by any connection.
+    pub(super) fn is_heard(&self, peer: MachineId, now: Instant) -> bool {
+        let link = self.tokens.get(&peer).and_then(|token| self.connections.get(token));
+        link.is_some_and(|link| link.was_heard || now.duration_since(link.last_heard) < self.limits.silence / 2)
     }
 
     /// Sends heartbeats when it is time. Gives the peers that have been silent for too long.
@@ -137,6 +147,8 @@ impl ControlConnections {
                 }
             }
             Err(Errno::AGAIN | Errno::INTR) => return Heard::Nothing,
+            // Other connections may tell that the peer lives: it is asked before this one is forgotten.
+            Err(error) if made::is_silence(error) => return Heard::Silent(peer),
             Err(error) => Heard::Broken(peer, explain(error)),
         };
         self.connections.remove(&token);
@@ -144,13 +156,14 @@ impl ControlConnections {
     }
 }
 
+impl Break {
+    /// How a connection broke that fails with this.
+    pub(super) fn by(error: Errno) -> Break {
+        if made::is_silence(error) { Break::Silent } else { Break::Told(explain(error)) }
+    }
+}
+
 /// Why a connection broke, in words for the user.
 pub(super) fn explain(error: Errno) -> String {
-    let text = std::io::Error::from(error);
-    match error {
-        Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN | Errno::NETDOWN => {
-            format!("its host does not answer any more, it is down or cut off ({text})")
-        }
-        _ => format!("the connection to it broke: {text}"),
-    }
+    format!("the connection to it broke: {}", std::io::Error::from(error))
 }

@@ -248,5 +248,10 @@ impl Incoming {
 
 /// Watches a descriptor; it is watched no more when it is closed.
 pub(super) fn watch(epoll: &OwnedFd, fd: impl AsFd, token: u64) -> Result<(), Errno> {
-    epoll::add(epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
+    watch_for(epoll, fd, token, epoll::EventFlags::IN)
+}
+
+/// The same, for these events; errors are told always.
+pub(super) fn watch_for(epoll: &OwnedFd, fd: impl AsFd, token: u64, flags: epoll::EventFlags) -> Result<(), Errno> {
+    epoll::add(epoll, fd, epoll::EventData::new_u64(token), flags)
 }

@@ -4,8 +4,8 @@
 //!
 //! Here: opening the fabric, making connections. Beside it: `sender` (the sending end), `frame` (what goes over the
 //! wire, and into the region), `poller` (the receiving end), `poller_lock` (who reads), `serving` and `reads` (what is read
-//! of shares, at its owner and at the reader), `incoming` and `greeting` (who connects), `control` (who lives), `shared`
-//! (what all of them share).
+//! of shares, at its owner and at the reader), `incoming` and `greeting` (who connects), `control` (who lives), `made`
+//! (which connections live), `shared` (what all of them share).
 //!
 //! Connections: one for each worker and remote machine, which carries that worker's writes to that
 //! machine (thesis 3.2.9), and between each two machines one more for heartbeats and the graceful close. Every
@@ -15,8 +15,9 @@
 //! or under a tunnel.
 //!
 //! Death: a peer whose process ends shows at once, for its connections close; one that is cut off or
-//! stands still shows after [`Limits::silence`]. Writes to it vanish; [`Fabric::lost`] and
-//! [`Fabric::cause`] tell.
+//! stands still shows after [`Limits::silence`]. So does one that is reached by some connections only: a single
+//! connection whose packets are lost on the way would keep a worker waiting for ever. Writes to it vanish;
+//! [`Fabric::lost`] and [`Fabric::cause`] tell.
 //!
 //! Cost: a batch of writes and wakes is one system call at the sender (`flush`). At the receiver one
 //! read takes what has come, up to 256 KiB, and a parked worker is woken once for it. A connection holds at
@@ -31,6 +32,7 @@ mod frame;
 pub(crate) mod fuzz;
 mod greeting;
 mod incoming;
+mod made;
 mod poller;
 mod poller_lock;
 mod reads;
@@ -51,7 +53,7 @@ use incoming::Crowd;
 use poller::Poller;
 use poller_lock::PollerLock;
 use sender::TcpConnection;
-use shared::{Order, TcpShared};
+use shared::{Break, Order, TcpShared};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -168,7 +170,7 @@ impl TcpFabric {
         let mut addresses = peers;
         addresses[usize::from(machine.0)] = None;
         let Listener { listener, limits, .. } = listener;
-        let shared = Arc::new(TcpShared::new(machine, region, addresses.iter().map(Option::is_some))?);
+        let shared = Arc::new(TcpShared::new(machine, region, &addresses, limits.silence)?);
         let receiver = Poller::new(Arc::clone(&shared), key.clone(), listener, limits)?;
         let poller = Arc::new(PollerLock::new(Arc::clone(&shared), receiver));
         let watched = Arc::clone(&poller);
@@ -288,12 +290,10 @@ fn is_passing(error: &Error) -> bool {
     }
 }
 
-/// Sends at once, and gives up when what was sent is not taken in time.
+/// Sends at once, and gives up when nothing comes back in time.
 fn prepare(stream: &TcpStream, limits: Limits) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
-    let timeout_ms = u32::try_from(limits.silence.as_millis()).unwrap_or(u32::MAX).max(1);
-    rustix::net::sockopt::set_tcp_user_timeout(stream, timeout_ms)?;
-    Ok(())
+    Ok(made::keep_alive(stream, limits)?)
 }
 
 impl Fabric for TcpFabric {
@@ -318,14 +318,19 @@ impl Fabric for TcpFabric {
         self.connected.insert(peer, worker)?;
         let stream = match self.shared.lost(peer)? {
             None => match self.reach(peer, Use::Data { worker: worker.0 }, self.timeout) {
-                Ok((stream, _)) => Some(stream),
+                Ok((stream, _)) => {
+                    let stream = Arc::new(stream);
+                    let watched = self.shared.made.watch(self.poller.epoll(), (peer, worker.0), &stream);
+                    watched.map_err(Error::system(format!("watching the connection to {peer}")))?;
+                    Some(stream)
+                }
                 // It was there, and is not: what becomes of it, the I/O thread finds out.
                 Err(Error::Unreachable { source, .. }) => {
-                    self.shared.suspect(peer, format!("a connection to it could not be made: {source}"));
+                    self.shared.suspect(peer, Break::Told(format!("a connection to it could not be made: {source}")));
                     None
                 }
                 Err(error @ (Error::Closed { .. } | Error::TimedOut { .. } | Error::Unwanted { .. })) => {
-                    self.shared.suspect(peer, error.to_string());
+                    self.shared.suspect(peer, Break::Told(error.to_string()));
                     None
                 }
                 Err(error) => return Err(error),

@@ -10,12 +10,13 @@
 //! It waits for nobody: all its sockets are read and written without waiting.
 
 use super::Limits;
-use super::control::{self, ControlConnections, Heard};
+use super::control::{ControlConnections, Heard};
 use super::frame::{Event, Intake};
 use super::greeting::{Claim, Use};
 use super::incoming::{Authenticated, Incoming, watch};
+use super::made;
 use super::serving::Serving;
-use super::shared::{Order, TcpShared};
+use super::shared::{Break, Order, TcpShared};
 use crate::deadline::deadline_after;
 use crate::error::Error;
 use crate::fabric::{Loss, MachineId};
@@ -85,7 +86,7 @@ struct Data {
 /// Why a data connection is read no more.
 enum End {
     /// It has ended. What is suspicious about it, if anything is.
-    Connection(Option<String>),
+    Connection(Option<Break>),
     /// What came says that the peer is none of this program's machines any more.
     Peer(String),
 }
@@ -113,7 +114,8 @@ impl Data {
         for read in 0..READS_MAX {
             match recv(&self.stream, &mut *scratch, RecvFlags::DONTWAIT) {
                 Ok((_, 0)) => {
-                    let cut = || format!("the connection of its worker {} ended within a write", self.worker);
+                    let cut =
+                        || Break::Told(format!("the connection of its worker {} ended within a write", self.worker));
                     return Err(End::Connection(self.intake.is_within_frame().then(cut)));
                 }
                 Ok((_, bytes)) => {
@@ -130,7 +132,7 @@ impl Data {
                 }
                 Err(Errno::AGAIN) => return Ok(read > 0),
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(End::Connection(Some(control::explain(error)))),
+                Err(error) => return Err(End::Connection(Some(Break::by(error)))),
             }
         }
         Ok(true)
@@ -148,7 +150,7 @@ impl Data {
                 false => epoll::modify(epoll, &self.stream, epoll::EventData::new_u64(token), flags),
             }
         });
-        sent.map_err(|error| End::Connection(Some(control::explain(error))))
+        sent.map_err(|error| End::Connection(Some(Break::by(error))))
     }
 }
 
@@ -188,6 +190,7 @@ impl Poller {
                 self.obey();
             }
             LISTENER => self.welcome()?,
+            token if made::peer_of(token).is_some() => self.look_at_made(token),
             token if self.incoming.has(token) => self.greet(token),
             token => {
                 self.take(token);
@@ -206,7 +209,9 @@ impl Poller {
             for event in events {
                 match event.data.u64() {
                     WAKER | LISTENER => looked.is_for_io_thread = true,
-                    token if self.incoming.has(token) => looked.is_for_io_thread = true,
+                    token if made::peer_of(token).is_some() || self.incoming.has(token) => {
+                        looked.is_for_io_thread = true;
+                    }
                     token => looked.has_received |= self.take(token),
                 }
             }
@@ -230,9 +235,9 @@ impl Poller {
         };
         match received {
             Ok(has_received) => has_received,
-            Err(End::Connection(cause)) => {
-                if let Some(cause) = cause {
-                    self.shared.suspect(peer, cause);
+            Err(End::Connection(how)) => {
+                if let Some(how) = how {
+                    self.shared.suspect(peer, how);
                 }
                 self.data.remove(&token);
                 true
@@ -289,9 +294,43 @@ impl Poller {
                 ),
             );
         }
-        let (died, is_open) = self.shared.mark_suspects_dead(CLOSE_WAIT);
-        died.into_iter().for_each(|peer| self.forget(peer));
+        let (dead, is_open) = self.shared.dead_suspects(CLOSE_WAIT);
+        for (peer, how) in dead {
+            let cause = match how {
+                Break::Told(cause) => cause,
+                Break::Silent => self.cause_of_silence(peer, now),
+            };
+            self.shared.liveness.mark_lost(peer, Loss::Died, cause);
+            // The control connection stays: were it closed, a peer that lives would take that for the death of this
+            // machine, and tell it as the cause.
+            self.data.retain(|_, data| data.peer != peer);
+        }
         Ok(is_open || self.incoming.is_busy() || self.leaving.is_some())
+    }
+
+    /// Something has befallen a data connection that this side has made, and its worker may not be there to see it.
+    fn look_at_made(&mut self, token: u64) {
+        let Some(peer) = made::peer_of(token) else { return };
+        // None: it was closed, or its worker has seen the error, and has told.
+        if let Some(error) = self.shared.made.take_error(&self.epoll, token) {
+            self.shared.suspect(peer, Break::by(error));
+        }
+    }
+
+    /// Why a connection to a peer is silent, in words for the user.
+    fn cause_of_silence(&self, peer: MachineId, now: Instant) -> String {
+        let silence_s = self.shared.silence.as_secs_f32();
+        if !self.control.is_heard(peer, now) {
+            return format!(
+                "its host does not answer any more, it is down or cut off (nothing came for {silence_s:.1} s)"
+            );
+        }
+        let port = self.shared.address(peer).map_or_else(|_| String::new(), |address| format!(" to {address}"));
+        format!(
+            "the packets of one connection{port} are lost on the way: nothing came back on it for {silence_s:.1} s, though \
+             other connections of the two machines work; a firewall or NAT between them drops that connection, or the path \
+             drops long packets (MTU)"
+        )
     }
 
     /// Takes new connections.
@@ -355,6 +394,7 @@ impl Poller {
             Heard::End(peer) => {
                 self.mark_dead(peer, "its connection closed without a graceful close: its process has ended".to_owned())
             }
+            Heard::Silent(peer) => self.mark_dead(peer, self.cause_of_silence(peer, Instant::now())),
             Heard::Broken(peer, reason) => self.mark_dead(peer, reason),
         }
         true

@@ -65,6 +65,11 @@ impl PollerLock {
         }
     }
 
+    /// What the I/O thread waits in.
+    pub(super) fn epoll(&self) -> &OwnedFd {
+        &self.epoll
+    }
+
     /// The body of the I/O thread. Whatever ends it out of order is the death of all peers for this machine.
     pub(super) fn run(&self) {
         struct Guard<'a>(&'a PollerLock);

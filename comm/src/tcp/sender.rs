@@ -13,10 +13,9 @@
 //! whatever its workers do, so the wait ends, or the peer turns out to be gone. What is written to a peer that
 //! is gone vanishes: `Fabric::lost` tells, not an error here.
 
-use super::control;
 use super::frame::{self, FRAME_BYTES_MAX, Question};
 use super::reads::Reads;
-use super::shared::TcpShared;
+use super::shared::{Break, TcpShared};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fabric::{Connection, MachineId};
@@ -28,7 +27,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 use std::io::IoSlice;
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Most bytes that are held back.
 const HELD_BYTES_MAX: usize = 128 << 10;
@@ -46,13 +45,32 @@ pub(super) struct TcpConnection {
     peer: MachineId,
     region_bytes: usize,
     /// `None` when the peer is gone.
-    stream: Option<TcpStream>,
+    stream: Option<Arc<TcpStream>>,
     held: Vec<u8>,
     /// Where in `held` the last frame begins, if it is a wake for this park word: one is enough.
     last_wake: Option<usize>,
     shared: Arc<TcpShared>,
     /// What concerns the peer's shares, once one was used.
     shares: Option<Box<PeerShares>>,
+    owed: Owed,
+}
+
+/// Since when answers are owed of which nothing has come.
+#[derive(Debug, Default)]
+struct Owed {
+    since: Option<Instant>,
+    looked_at: Option<Instant>,
+}
+
+impl Owed {
+    /// Nothing has come. Whether that is so for as long as `limit`. Who has not looked for a good part of it has not
+    /// waited either: it begins anew.
+    fn is_overdue(&mut self, now: Instant, limit: Duration) -> bool {
+        let has_looked = self.looked_at.is_some_and(|at| now.duration_since(at) < limit / 4);
+        self.looked_at = Some(now);
+        let since = *self.since.insert(self.since.filter(|_| has_looked).unwrap_or(now));
+        now.duration_since(since) >= limit
+    }
 }
 
 /// See [`TcpConnection`].
@@ -74,10 +92,19 @@ impl TcpConnection {
     pub(super) fn new(
         peer: MachineId,
         region_bytes: usize,
-        stream: Option<TcpStream>,
+        stream: Option<Arc<TcpStream>>,
         shared: Arc<TcpShared>,
     ) -> TcpConnection {
-        TcpConnection { peer, region_bytes, stream, held: Vec::new(), last_wake: None, shared, shares: None }
+        TcpConnection {
+            peer,
+            region_bytes,
+            stream,
+            held: Vec::new(),
+            last_wake: None,
+            shared,
+            shares: None,
+            owed: Owed::default(),
+        }
     }
 
     /// Makes room for a frame of `bytes` bytes in the buffer, which is less than it may hold.
@@ -155,12 +182,12 @@ impl TcpConnection {
     /// The connection is broken. Whether the peer has died or left, the I/O thread finds out.
     #[cold]
     fn give_up(&mut self, error: Errno) {
-        self.give_up_for(control::explain(error));
+        self.give_up_for(Break::by(error));
     }
 
     #[cold]
-    fn give_up_for(&mut self, cause: String) {
-        self.shared.suspect(self.peer, cause);
+    fn give_up_for(&mut self, how: Break) {
+        self.shared.suspect(self.peer, how);
         self.stream = None;
     }
 
@@ -195,14 +222,23 @@ impl TcpConnection {
     fn receive(&mut self, reads: &mut Reads, buffer: &mut [u8]) {
         while let Some(stream) = self.stream.as_ref().filter(|_| reads.is_waiting()) {
             match recv(stream, &mut *buffer, RecvFlags::DONTWAIT) {
-                Ok((_, 0)) => self.give_up_for("it closed a connection on which it owed answers".to_owned()),
+                Ok((_, 0)) => {
+                    self.give_up_for(Break::Told("it closed a connection on which it owed answers".to_owned()))
+                }
                 Ok((_, bytes)) => {
+                    self.owed = Owed::default();
                     if reads.take_in(&buffer[..bytes]).is_err() {
-                        self.give_up_for("it sent answers that no machine of this program sends".to_owned());
+                        let cause = "it sent answers that no machine of this program sends";
+                        self.give_up_for(Break::Told(cause.to_owned()));
                     }
                 }
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return,
+                Err(Errno::AGAIN) => {
+                    if self.owed.is_overdue(Instant::now(), self.shared.silence) {
+                        self.give_up_for(Break::Silent);
+                    }
+                    return;
+                }
                 Err(error) => self.give_up(error),
             }
         }
@@ -350,5 +386,23 @@ impl Drop for TcpConnection {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_overdue_for_who_has_looked_for_them() {
+        let (start, limit) = (Instant::now(), Duration::from_secs(4));
+        let at = |quarters: u32| start + quarters * Duration::from_millis(900);
+        let mut owed = Owed::default();
+        assert!((0..5).all(|quarter| !owed.is_overdue(at(quarter), limit)));
+        assert!(owed.is_overdue(at(5), limit));
+        let mut owed = Owed::default();
+        assert!(!owed.is_overdue(at(0), limit));
+        assert!(!owed.is_overdue(at(50), limit), "it has computed meanwhile");
+        assert!(!owed.is_overdue(at(51), limit));
     }
 }

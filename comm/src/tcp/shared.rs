@@ -5,12 +5,13 @@
 //! one lock, which nobody holds while it waits for anything else. The path of a write takes neither.
 
 use super::incoming::Crowd;
+use super::made::Made;
 use crate::error::Error;
 use crate::fabric::{Loss, MachineId};
 use crate::liveness::Liveness;
 use crate::memory::Region;
 use crate::waker::Waker;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -32,6 +33,10 @@ pub(super) struct TcpShared {
     pub(super) liveness: Liveness,
     /// Wakes the I/O thread: there are orders or suspicions.
     pub(super) waker: Waker,
+    /// The data connections that this machine has made.
+    pub(super) made: Made,
+    /// How long a connection may be without a sign of life.
+    pub(super) silence: Duration,
     state: Mutex<SharedState>,
     has_failed: AtomicBool,
 }
@@ -46,27 +51,41 @@ struct SharedState {
     crowd: Option<Crowd>,
 }
 
-#[derive(Default)]
 struct Peer {
+    /// Where it listens.
+    address: SocketAddr,
     /// Length of its region, once it has told that.
     region_bytes: usize,
-    /// A connection to it broke at that time, for that reason: it is dead unless it turns out soon
-    /// that it left.
-    suspicion: Option<(Instant, String)>,
+    /// A connection to it broke at that time.
+    suspicion: Option<(Instant, Break)>,
+}
+
+/// How a connection broke.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Break {
+    /// For this reason. The peer is dead unless it turns out soon that it left.
+    Told(String),
+    /// Nothing came back on it for the limit of silence. The peer is dead: who leaves in order closes connections.
+    Silent,
 }
 
 impl TcpShared {
     pub(super) fn new(
         machine: MachineId,
         region: Arc<Region>,
-        is_served: impl Iterator<Item = bool>,
+        addresses: &[Option<SocketAddr>],
+        silence: Duration,
     ) -> Result<TcpShared, Error> {
-        let peers = is_served.map(|is_served| is_served.then(Peer::default)).collect();
+        let peer =
+            |address: &Option<SocketAddr>| address.map(|address| Peer { address, region_bytes: 0, suspicion: None });
+        let peers = addresses.iter().map(peer).collect();
         Ok(TcpShared {
             machine,
             region,
             liveness: Liveness::default(),
             waker: Waker::new()?,
+            made: Made::default(),
+            silence,
             state: Mutex::new(SharedState { peers, orders: Vec::new(), failure: None, crowd: None }),
             has_failed: AtomicBool::new(false),
         })
@@ -124,30 +143,34 @@ impl TcpShared {
         self.liveness.mark_arrived(machine);
     }
 
+    /// Where `machine` listens.
+    pub(super) fn address(&self, machine: MachineId) -> Result<SocketAddr, Error> {
+        self.of(machine, |peer| peer.address)
+    }
+
     /// A connection to a peer broke. That is its death, unless its graceful close is still under way.
-    pub(super) fn suspect(&self, machine: MachineId, cause: String) {
+    pub(super) fn suspect(&self, machine: MachineId, how: Break) {
         let set = |peer: &mut Peer| {
-            peer.suspicion.get_or_insert_with(|| (Instant::now(), cause));
+            peer.suspicion.get_or_insert_with(|| (Instant::now(), how));
         };
         let _ = self.of(machine, set);
         self.waker.wake();
     }
 
-    /// Marks peers as dead that are under suspicion for longer than `wait`. Gives their ids,
-    /// and whether others are still under suspicion.
-    pub(super) fn mark_suspects_dead(&self, wait: Duration) -> (Vec<MachineId>, bool) {
-        let (mut died, mut is_open) = (Vec::new(), false);
+    /// Peers whose death is certain: a connection to them is silent, or broke longer than `wait` ago and they have not
+    /// left. With how it broke, and whether others are still under suspicion.
+    pub(super) fn dead_suspects(&self, wait: Duration) -> (Vec<(MachineId, Break)>, bool) {
+        let (mut dead, mut is_open) = (Vec::new(), false);
         for (machine, peer) in self.lock().served().filter(|(machine, _)| self.liveness.lost(*machine).is_none()) {
             match &peer.suspicion {
-                Some((since, cause)) if since.elapsed() >= wait => {
-                    self.liveness.mark_lost(machine, Loss::Died, cause.as_str());
-                    died.push(machine);
+                Some((since, how)) if *how == Break::Silent || since.elapsed() >= wait => {
+                    dead.push((machine, how.clone()))
                 }
                 Some(_) => is_open = true,
                 None => {}
             }
         }
-        (died, is_open)
+        (dead, is_open)
     }
 
     /// Gives the I/O thread something to do.

@@ -632,7 +632,7 @@ impl Fake {
             let (stream, region_bytes) = fabric.reach(VICTIM, Use::Data { worker }, TIMEOUT).unwrap();
             let (accepted, claim) = accepting.join().unwrap();
             assert_eq!(claim.purpose, Use::Data { worker });
-            (accepted, TcpConnection::new(VICTIM, region_bytes, Some(stream), Arc::clone(&fabric.shared)))
+            (accepted, TcpConnection::new(VICTIM, region_bytes, Some(stream.into()), Arc::clone(&fabric.shared)))
         })
     }
 
@@ -691,6 +691,56 @@ fn a_slow_reader_holds_the_sender_up_and_loses_nothing() {
         region.words(0, 1 << 20).unwrap().iter().map(|word| word.load(Ordering::Relaxed)).collect()
     };
     assert!(words(&expected) == words(&received));
+}
+
+/// As by a firewall that forgets a connection and then refuses it: the worker waits for what is written to its region,
+/// and sends nothing by which it would learn of it.
+#[test]
+fn a_connection_that_is_reset_is_missed_though_nobody_writes() {
+    let (fake, fabric, control) = Fake::with_peer(4096, Limits::default());
+    let connection = std::thread::scope(|scope| {
+        let accepting = scope.spawn(|| fake.accept().0);
+        let connection = fabric.connect(VICTIM, WorkerId(3)).unwrap();
+        let accepted = accepting.join().unwrap();
+        rustix::net::sockopt::set_socket_linger(&accepted, Some(Duration::ZERO)).unwrap();
+        connection
+    });
+    assert_eq!(wait_for_loss(&fabric, VICTIM), Loss::Died);
+    let cause = fabric.cause(VICTIM).unwrap();
+    assert!(cause.contains("the connection to it broke: Connection reset"), "{cause}");
+    drop(connection);
+    // Who lives is not told that this machine has ended.
+    control.set_nonblocking(true).unwrap();
+    let mut said = [0; 256];
+    loop {
+        match (&control).read(&mut said) {
+            Ok(bytes) => assert!(bytes > 0, "the control connection was closed"),
+            Err(error) => break assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+    }
+}
+
+/// A peer that lives and says so, but not what it owes: its answers are lost on the way.
+#[test]
+fn answers_that_do_not_come_are_missed() {
+    let (fake, fabric, control) = Fake::with_peer(4096, SHORT);
+    let (stream, mut connection) = fake.connection(&fabric, 3);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) && (&control).write_all(b"h").is_ok() {
+                std::thread::sleep(SHORT.heartbeat); // the rhythm of its signs of life
+            }
+        });
+        let read = connection.read_share(SHARE, 0, 16);
+        is_over.store(true, Ordering::Relaxed);
+        // Asked of the share's length first, of which nothing will come.
+        assert!(read.is_ok(), "{read:?}");
+        assert_eq!(wait_for_loss(&fabric, VICTIM), Loss::Died);
+        let cause = fabric.cause(VICTIM).unwrap();
+        assert!(cause.contains("the packets of one connection to 127.0.0.1:") && cause.contains("MTU"), "{cause}");
+    });
+    drop(stream);
 }
 
 /// The receiver takes nothing and says nothing: the sender waits, in bounded memory, until its peer is

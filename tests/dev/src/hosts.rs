@@ -2,7 +2,7 @@
 //!
 //! Here: whether this machine can make such hosts. Not here: the scenarios (`tests/tests/hosts`).
 //!
-//! Invariant: without root or iproute2 the tier is SKIPPED with the reason, before anything is built.
+//! Invariant: without root, iproute2 or nftables the tier is SKIPPED with the reason, before anything is built.
 
 use crate::command::Context;
 use crate::tier::Verdict;
@@ -15,6 +15,10 @@ pub fn rack(context: &Context) -> anyhow::Result<Verdict> {
     match context.command("ip", &["-Version"]).capture() {
         Ok(done) if done.success => {}
         _ => return Ok(Verdict::skipped("no `ip`: on Debian, `apt-get install iproute2`")),
+    }
+    match context.command("nft", &["--version"]).capture() {
+        Ok(done) if done.success => {}
+        _ => return Ok(Verdict::skipped("no `nft`: on Debian, `apt-get install nftables`")),
     }
     let namespace = context.command("unshare", &["--net", "ip", "link", "add", "br0", "type", "bridge"]).capture();
     if !namespace.is_ok_and(|done| done.success) {

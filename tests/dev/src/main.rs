@@ -86,7 +86,7 @@ enum What {
     },
     /// Miri over the parts of `trust`, of durable memory and of the heap that it can run
     Miri,
-    /// Programs on a rack of hosts, which are network namespaces (root, iproute2; GOSSAMER_KILLS, GOSSAMER_SEED)
+    /// Programs on a rack of hosts, which are network namespaces (root, iproute2, nftables; GOSSAMER_KILLS, GOSSAMER_SEED)
     Rack,
     /// Programs under Slurm, mpirun, hydra, and in containers as a Kubernetes Job has them (each SKIPPED where it cannot be had)
     Starters,

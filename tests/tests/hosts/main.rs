@@ -5,6 +5,7 @@
 
 mod ends;
 mod faults;
+mod flows;
 mod network;
 mod newcomer;
 mod process;

@@ -37,6 +37,17 @@ pub struct Network {
     pub hosts: Vec<Host>,
 }
 
+/// What a host does not let in.
+#[derive(Debug, Clone, Copy)]
+pub enum Filter {
+    /// What goes between these two ports, in either direction.
+    Flow([u16; 2]),
+    /// Packets of TCP of more bytes.
+    LongerThan(u16),
+    /// Connections to all ports but these.
+    AllPortsBut(&'static str),
+}
+
 impl Namespace {
     fn new() -> Namespace {
         let make = || {
@@ -69,6 +80,12 @@ impl Namespace {
             (namespace.ino() == own).then_some(pid)
         });
         numbers.collect()
+    }
+
+    /// Changes its packet filter.
+    fn nft(&self, rules: &str) {
+        let output = self.inside(|| Command::new("nft").arg(rules).output().expect("nftables"));
+        assert!(output.status.success(), "{rules}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
     fn ip(&self, arguments: &str) {
@@ -117,6 +134,25 @@ impl Network {
     pub fn slow_down(&self, host: usize, bits: u64) {
         let port = &self.hosts[host].port;
         self.bridge.run("tc", &format!("qdisc add dev {port} root tbf rate {bits}bit burst 64kb latency 200ms"));
+    }
+
+    /// Has a host drop packets without a word, as a firewall does; see [`Network::unfilter`].
+    pub fn filter(&self, host: usize, filter: Filter) {
+        let rule = match filter {
+            Filter::Flow([a, b]) => format!("tcp sport {{ {a}, {b} }} tcp dport {{ {a}, {b} }} drop"),
+            Filter::LongerThan(bytes) => format!("meta l4proto tcp meta length gt {bytes} drop"),
+            Filter::AllPortsBut(ports) => {
+                format!("iifname eth0 tcp flags syn / syn,ack tcp dport != {{ {ports} }} drop")
+            }
+        };
+        let chain = "add chain ip test input { type filter hook input priority 0; }";
+        let rules = format!("add table ip test\n{chain}\nadd rule ip test input {rule}\n");
+        self.hosts[host].namespace.nft(&rules);
+    }
+
+    /// Lets all in again.
+    pub fn unfilter(&self, host: usize) {
+        self.hosts[host].namespace.nft("flush ruleset\n");
     }
 
     /// Keeps two hosts from one another, while all others reach both.

@@ -25,6 +25,23 @@ pub fn wait() {
     }
 }
 
+/// As well, by arguments and results that fill packets.
+pub fn wait_large() {
+    tell_machines();
+    println!("works");
+    let there = gossamer::entrust_on(remote(), 0);
+    loop {
+        let text = there.apply_with(
+            |bytes, text: Vec<u8>| {
+                *bytes += text.len();
+                text
+            },
+            vec![1; 100_000],
+        );
+        assert_eq!(text.len(), 100_000);
+    }
+}
+
 /// As well, by misses of an array at all places, so that rights, recalls and evictions are always on their way.
 pub fn array_misses() {
     tell_machines();

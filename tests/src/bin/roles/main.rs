@@ -33,6 +33,7 @@ fn main() {
         ["load"] => work::load,
         ["traced", ..] => traced::traced,
         ["wait"] => ends::wait,
+        ["wait-large"] => ends::wait_large,
         ["starter"] => lives::starter,
         ["grandchild"] => lives::grandchild,
         ["array-misses"] => ends::array_misses,
