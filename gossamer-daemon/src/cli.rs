@@ -1,5 +1,6 @@
 //! The command line of `gossamer-launch`: its subcommands. Each says in its own file what it takes; no work here.
 
+mod address;
 mod ask;
 mod console;
 pub mod daemon;

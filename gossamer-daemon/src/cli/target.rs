@@ -1,17 +1,16 @@
 //! Which program is watched: one on a rack, by its number, or one whose view is served somewhere, by its address.
 
-use comm::deadline::deadline_after;
 use std::fmt::Display;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 use gossamer::control::Look;
 use gossamer::view::source::{Answer, dump_text};
 use gossamer::view::{Snapshot, Snapshots, Source, chrome};
 
+use super::address::{Address, LIMIT as WEB_LIMIT, STDIN};
 use super::ask::Ask;
 use super::complain;
 use crate::outcome::{FAILURE_STATUS, USAGE_STATUS};
@@ -22,31 +21,26 @@ use crate::wire::{ProgramId, Reply, Request};
 /// How long machines may take for a dump, and to send a trace.
 const LIMIT: Duration = Duration::from_secs(3);
 const TRACE_LIMIT: Duration = Duration::from_secs(20);
-/// How long an address may take to answer, beyond what was asked for.
-const WEB_LIMIT: Duration = Duration::from_secs(10);
-/// The longest answer that is taken from an address.
-const WEB_BYTES_MAX: u64 = 1 << 30;
 
 #[derive(Debug, Args)]
 pub(super) struct Target {
     #[command(flatten)]
     pub(super) ask: Ask,
 
-    /// The program, as `gossamer-launch ps` names it, or the address of its view (http://..) [default: the one that runs]
+    /// The program, as `gossamer-launch ps` names it, or the address of its view (http://..), or `-` where that address is on standard
+    /// input [default: the one that runs]
     program: Option<String>,
+
+    /// The token of that address is in FILE, of mode 0600, or on standard input (`-`) [default: $GOSSAMER_VIEW_TOKEN, or it is in the
+    /// address, where others on this host may see it]
+    #[arg(long, value_name = "FILE", requires = "program")]
+    token_file: Option<PathBuf>,
 }
 
 /// A program that is watched.
 pub(super) enum Watched {
     Rack(Box<OnRack>, Snapshots),
     Web(Address),
-}
-
-/// The address of a view.
-pub(super) struct Address {
-    host: String,
-    /// With the token, and a slash at the end.
-    path: String,
 }
 
 impl Target {
@@ -56,8 +50,12 @@ impl Target {
             complain(cause);
             ExitCode::from(status)
         };
-        if let Some(text) = self.program.as_ref().filter(|text| text.contains("://")) {
-            return Address::parse(text).map(Watched::Web).map_err(|cause| wrong(&cause, USAGE_STATUS));
+        if let Some(text) = self.program.as_ref().filter(|text| *text == STDIN || text.contains("://")) {
+            let address = Address::find(text, self.token_file.as_deref());
+            return address.map(Watched::Web).map_err(|cause| wrong(&cause, USAGE_STATUS));
+        }
+        if self.token_file.is_some() {
+            return Err(wrong(&"--token-file is for the address of a view (http://..)", USAGE_STATUS));
         }
         let named = self.program.as_ref().map(|text| text.parse::<ProgramId>()).transpose();
         let named = named.map_err(|cause| wrong(&cause, USAGE_STATUS))?;
@@ -110,7 +108,7 @@ impl Watched {
             Watched::Web(address) => {
                 let body = address.get("sample.json", WEB_LIMIT)?;
                 let snapshot: Snapshot =
-                    serde_json::from_slice(&body).map_err(|error| format!("{} is no view: {error}", address.host))?;
+                    serde_json::from_slice(&body).map_err(|error| format!("{} is no view: {error}", address.host()))?;
                 if snapshot.machines.is_empty() { Err("no machine answers".to_owned()) } else { Ok(snapshot) }
             }
         }
@@ -140,73 +138,6 @@ impl Watched {
                 let body = address.get(&what, time.saturating_add(TRACE_LIMIT))?;
                 Ok((String::from_utf8_lossy(&body).into_owned(), Vec::new()))
             }
-        }
-    }
-}
-
-impl Address {
-    fn parse(text: &str) -> Result<Address, String> {
-        let wrong =
-            || format!("{text:?} is no address of a view: http://127.0.0.1:7118/TOKEN/ is one, as it was printed");
-        let (host, path) = text.strip_prefix("http://").and_then(|rest| rest.split_once('/')).ok_or_else(wrong)?;
-        let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic());
-        if host.is_empty() || path.trim_end_matches('/').is_empty() || !is_plain {
-            return Err(wrong());
-        }
-        Ok(Address { host: host.to_owned(), path: format!("/{}/", path.trim_end_matches('/')) })
-    }
-
-    /// What is there.
-    fn get(&self, what: &str, limit: Duration) -> Result<Vec<u8>, String> {
-        let host = &self.host;
-        let failed = |error: std::io::Error| format!("{host}: {error}");
-        let with_port =
-            if host.parse::<SocketAddr>().is_ok() || host.contains(':') { host.clone() } else { format!("{host}:80") };
-        let place =
-            with_port.to_socket_addrs().map_err(failed)?.next().ok_or_else(|| format!("{host} has no address"))?;
-        let mut stream = TcpStream::connect_timeout(&place, WEB_LIMIT).map_err(failed)?;
-        stream.set_write_timeout(Some(WEB_LIMIT)).map_err(failed)?;
-        let request = format!("GET {}{what} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n", self.path);
-        stream.write_all(request.as_bytes()).map_err(failed)?;
-        let end = deadline_after(limit);
-        let mut bytes = Vec::new();
-        let mut buffer = vec![0; 64 << 10];
-        loop {
-            let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-            stream.set_read_timeout(Some(left)).map_err(failed)?;
-            match stream.read(&mut buffer).map_err(failed)? {
-                0 => break,
-                _ if bytes.len() as u64 > WEB_BYTES_MAX || Instant::now() >= end => {
-                    return Err(format!("{host} does not come to an end"));
-                }
-                count => bytes.extend_from_slice(&buffer[..count]),
-            }
-        }
-        let head_bytes =
-            bytes.windows(4).position(|four| four == b"\r\n\r\n").ok_or_else(|| format!("{host} is no view"))?;
-        let head = String::from_utf8_lossy(&bytes[..head_bytes]).into_owned();
-        match head.split_whitespace().nth(1) {
-            Some("200") => Ok(bytes.split_off(head_bytes + 4)),
-            Some("403") => Err(format!("{host} refuses: is the address as it was printed, with its token?")),
-            Some("503") => Err(format!("{host} serves too many others: try again")),
-            status => Err(format!("{host} answers {}", status.unwrap_or("nothing that is HTTP"))),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_of_views() {
-        let parsed = |text| Address::parse(text).map(|address| (address.host, address.path)).ok();
-        assert_eq!(parsed("http://127.0.0.1:7118/abc/"), Some(("127.0.0.1:7118".into(), "/abc/".into())));
-        assert_eq!(parsed("http://[::1]:7118/abc"), Some(("[::1]:7118".into(), "/abc/".into())));
-        for wrong in
-            ["http://127.0.0.1:7118/", "http://127.0.0.1:7118", "https://a/b/", "http:///x/", "http://a/b\r\nX: y/"]
-        {
-            assert_eq!(parsed(wrong), None, "{wrong}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Who watches a program on a rack: questions go by the daemons to its machines, and their answers come back, in parts; the program's
 //! launcher sees none of it.
 
+use std::io::Write;
 use std::process::Command;
 
 use gossamer::control::{Control, Look, MAX_SEEN_BYTES, Message};
@@ -15,6 +16,7 @@ crate::tests![
     machines_that_do_not_answer_are_named,
     what_cannot_be_watched_is_told,
     o20_a_view_is_for_who_has_its_address,
+    a_token_does_not_stay_in_the_arguments,
     a_watcher_that_is_stopped_fills_no_memory,
     answers_without_end_are_dropped_by_who_asks,
 ];
@@ -140,18 +142,71 @@ fn o20_a_view_is_for_who_has_its_address() {
     launch.ready(2);
     until("the address", || launch.has_complained("view at http://127.0.0.1:"));
     let url = launch.complaint("view at ");
-    let top = run({
-        let mut top = crate::rig::launcher();
-        top.args(["top", "--once", "--json", &url]);
-        top
-    });
-    top.assert(0, None);
-    assert!(top.stdout[0].contains("\"program\":\"watched\""), "{:?}", top.stdout);
     let (rest, token) = url.trim_end_matches('/').rsplit_once('/').unwrap();
     let wrong = format!("{rest}/{}/", "0".repeat(token.len()));
     let mut top = crate::rig::launcher();
     top.args(["top", "--once", &wrong]);
     run(top).complains(70, "refuses");
+
+    let bare = format!("{rest}/");
+    let file = tempfile::NamedTempFile::new().unwrap(); // of mode 0600
+    std::fs::write(&file, format!("{token}\n")).unwrap();
+    let file = file.path().to_str().unwrap();
+    let top = |args: &[&str], variable: &str, input: &str| {
+        let mut top = crate::rig::launcher();
+        top.args(["top", "--once", "--json"]).args(args).env("GOSSAMER_VIEW_TOKEN", variable);
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(input.as_bytes()).unwrap();
+        drop(writer);
+        top.stdin(reader);
+        run(top)
+    };
+    for (args, variable, input) in [
+        (&[&bare, "--token-file", file][..], "", ""),
+        (&[&bare, "--token-file", file], "of another view, and of no use here", ""),
+        (&[&bare, "--token-file", "-"], "", token),
+        (&[&bare], token, ""),
+        (&["-"], "", &format!("{url}\n")),
+        (&["-"], token, &bare),
+    ] {
+        let ended = top(args, variable, input);
+        ended.assert(0, None);
+        assert!(ended.stdout[0].contains("\"program\":\"watched\""), "{ended}");
+    }
+    top(&[&bare], "", "").complains(2, "--token-file FILE");
+    top(&[&bare], "short", "").complains(2, "GOSSAMER_VIEW_TOKEN holds no token");
+    top(&["-"], "", "").complains(2, "is no address of a view");
+    top(&[&url, "--token-file", file], "", "").complains(2, "one of them");
+    top(&["0000abcd", "--token-file", file], "", "").complains(2, "--token-file is for the address");
+    std::fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    top(&[&bare, "--token-file", file], "", "").complains(2, "chmod 600");
+}
+
+/// Others on the host see the arguments of a process: a token does not stay there.
+fn a_token_does_not_stay_in_the_arguments() {
+    let launch = start(command(2, &["--view"], &["watched"]));
+    launch.ready(2);
+    until("the address", || launch.has_complained("view at http://127.0.0.1:"));
+    let url = launch.complaint("view at ");
+    let (_, token) = url.trim_end_matches('/').rsplit_once('/').unwrap();
+    for word in ["top", "dump", "trace"] {
+        let mut watcher = crate::rig::launcher();
+        watcher.args([word, &url]);
+        if word == "trace" {
+            watcher.args(["--seconds", "2"]);
+        }
+        let watcher = start(watcher);
+        let arguments = || std::fs::read_to_string(format!("/proc/{}/cmdline", watcher.pid())).unwrap();
+        until("the token to be gone", || !arguments().contains(token));
+        if word == "top" {
+            until("something to be shown", || watcher.has_printed("watched: 2 machine(s)") > 0);
+            assert!(arguments().contains("top\0http://127.0.0.1:"), "{:?}", arguments());
+            kill(watcher.pid(), Signal::TERM);
+            watcher.end();
+        } else {
+            watcher.end().complains(0, "can be read by others on this host");
+        }
+    }
 }
 
 /// The most memory that a process has had, in MiB.
@@ -200,7 +255,7 @@ fn answers_without_end_are_dropped_by_who_asks() {
     here.ready(1);
     until("the address", || here.has_complained("view at http://"));
     let mut dump = crate::rig::launcher();
-    dump.args(["dump", &here.complaint("view at ")]);
+    dump.args(["dump", &here.complaint("view at ")]); // its token goes into a variable
     let ended = run(dump);
     assert!(ended.stdout.iter().all(String::is_empty), "{} lines", ended.stdout.len());
     until("all to be said", || here.has_printed("all was said") == 1);

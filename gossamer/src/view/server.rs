@@ -78,7 +78,18 @@ fn new_token() -> Result<String, comm::Error> {
     Ok(key.as_bytes()[..16].iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-fn read_token(file: &Path) -> Result<String, String> {
+/// Whether this may be a token: 32 to 256 letters, digits, `-` and `_`.
+#[must_use]
+pub fn is_token(text: &str) -> bool {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
+    is_plain && (TOKEN_LETTERS_MIN..=TOKEN_LETTERS_MAX).contains(&text.len())
+}
+
+/// The token in this file.
+///
+/// # Errors
+/// In words, with the cure: a file that cannot be read, that others may read, or that holds no token.
+pub fn read_token(file: &Path) -> Result<String, String> {
     use std::os::unix::fs::PermissionsExt;
     let name = file.display();
     let metadata = std::fs::metadata(file).map_err(|error| format!("the token's file {name}: {error}"))?;
@@ -87,8 +98,7 @@ fn read_token(file: &Path) -> Result<String, String> {
     }
     let text = std::fs::read_to_string(file).map_err(|error| format!("the token's file {name}: {error}"))?;
     let token = text.trim();
-    let is_plain = token.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
-    if !is_plain || !(TOKEN_LETTERS_MIN..=TOKEN_LETTERS_MAX).contains(&token.len()) {
+    if !is_token(token) {
         return Err(format!("{name} holds no token: 32 to 256 letters, digits, - and _ are one"));
     }
     Ok(token.to_owned())

@@ -1,0 +1,191 @@
+//! The address of a view, and its token. Other users of this host read the arguments of a process, so a token does not stay there:
+//! it comes from a file, a variable or standard input, and one that was given in the arguments is taken out of them.
+
+use comm::deadline::deadline_after;
+use std::ffi::OsString;
+use std::io::{self, BufRead, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use gossamer::view::server;
+
+use super::complain;
+
+/// The variable that holds the token of a view that is asked.
+pub(super) const TOKEN_VARIABLE: &str = "GOSSAMER_VIEW_TOKEN";
+/// In the place of a file or an address: standard input.
+pub(super) const STDIN: &str = "-";
+
+/// How long an address may take to answer, beyond what was asked for.
+pub(super) const LIMIT: Duration = Duration::from_secs(10);
+/// The longest answer that is taken.
+const BYTES_MAX: u64 = 1 << 30;
+
+/// The address of a view.
+pub(super) struct Address {
+    host: String,
+    /// With the token, and a slash at the end.
+    path: String,
+}
+
+/// Host and path as they are written, without slashes at the path's end.
+fn split(text: &str) -> Result<(&str, &str), String> {
+    let wrong = || format!("{text:?} is no address of a view: http://127.0.0.1:7118/TOKEN/ is one, as it was printed");
+    let rest = text.strip_prefix("http://").ok_or_else(wrong)?;
+    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if host.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(wrong());
+    }
+    Ok((host, path.trim_end_matches('/')))
+}
+
+impl Address {
+    /// `text` is one, or `-`: the first line of standard input is. Its token may be in `file`, which may be `-`, too.
+    ///
+    /// # Errors
+    /// In words, with the cure.
+    pub(super) fn find(text: &str, file: Option<&Path>) -> Result<Address, String> {
+        if text == STDIN {
+            let mut line = String::new();
+            io::stdin().lock().read_line(&mut line).map_err(|error| format!("standard input: {error}"))?;
+            return Address::new(line.trim(), || token(file));
+        }
+        let (host, path) = split(text)?;
+        let (before, last) = path.rsplit_once('/').unwrap_or(("", path));
+        if server::is_token(last) {
+            if file.is_some() {
+                return Err("--token-file, and a token in the address: one of them".to_owned());
+            }
+            let slash = if before.is_empty() { "" } else { "/" };
+            hide(text, &format!("http://{host}/{before}{slash}"), last);
+        }
+        Address::new(text, || token(file))
+    }
+
+    /// `token` is asked where the address has none.
+    fn new(text: &str, token: impl FnOnce() -> Result<Option<String>, String>) -> Result<Address, String> {
+        let (host, path) = split(text)?;
+        let host = host.to_owned();
+        let last = path.rsplit('/').next().unwrap_or_default();
+        let token = if server::is_token(last) { None } else { token()? };
+        let path = match (path, token) {
+            ("", None) => {
+                return Err(format!(
+                    "{text} has no token: it is in the address that was printed; or name it by --token-file FILE, or set \
+                     {TOKEN_VARIABLE}"
+                ));
+            }
+            ("", Some(token)) => format!("/{token}/"),
+            (path, None) => format!("/{path}/"),
+            (path, Some(token)) => format!("/{path}/{token}/"),
+        };
+        Ok(Address { host, path })
+    }
+
+    /// Where it is, for messages.
+    pub(super) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// What is there.
+    pub(super) fn get(&self, what: &str, limit: Duration) -> Result<Vec<u8>, String> {
+        let host = &self.host;
+        let failed = |error: io::Error| format!("{host}: {error}");
+        let with_port =
+            if host.parse::<SocketAddr>().is_ok() || host.contains(':') { host.clone() } else { format!("{host}:80") };
+        let place =
+            with_port.to_socket_addrs().map_err(failed)?.next().ok_or_else(|| format!("{host} has no address"))?;
+        let mut stream = TcpStream::connect_timeout(&place, LIMIT).map_err(failed)?;
+        stream.set_write_timeout(Some(LIMIT)).map_err(failed)?;
+        let request = format!("GET {}{what} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n", self.path);
+        stream.write_all(request.as_bytes()).map_err(failed)?;
+        let end = deadline_after(limit);
+        let mut bytes = Vec::new();
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            stream.set_read_timeout(Some(left)).map_err(failed)?;
+            match stream.read(&mut buffer).map_err(failed)? {
+                0 => break,
+                _ if bytes.len() as u64 > BYTES_MAX || Instant::now() >= end => {
+                    return Err(format!("{host} does not come to an end"));
+                }
+                count => bytes.extend_from_slice(&buffer[..count]),
+            }
+        }
+        let head_bytes =
+            bytes.windows(4).position(|four| four == b"\r\n\r\n").ok_or_else(|| format!("{host} is no view"))?;
+        let head = String::from_utf8_lossy(&bytes[..head_bytes]).into_owned();
+        match head.split_whitespace().nth(1) {
+            Some("200") => Ok(bytes.split_off(head_bytes + 4)),
+            Some("403") => Err(format!("{host} refuses: is the address as it was printed, with its token?")),
+            Some("503") => Err(format!("{host} serves too many others: try again")),
+            status => Err(format!("{host} answers {}", status.unwrap_or("nothing that is HTTP"))),
+        }
+    }
+}
+
+/// The token that is not in the address, if there is one.
+fn token(file: Option<&Path>) -> Result<Option<String>, String> {
+    if let Some(file) = file {
+        if file == Path::new(STDIN) {
+            let mut text = String::new();
+            io::stdin().lock().read_line(&mut text).map_err(|error| format!("standard input: {error}"))?;
+            let token = text.trim();
+            let wrong = || "standard input holds no token: 32 to 256 letters, digits, - and _ are one".to_owned();
+            return server::is_token(token).then(|| Some(token.to_owned())).ok_or_else(wrong);
+        }
+        return server::read_token(file).map(Some);
+    }
+    let Some(token) = std::env::var_os(TOKEN_VARIABLE).filter(|token| !token.is_empty()) else { return Ok(None) };
+    let token = token.into_string().ok().filter(|token| server::is_token(token));
+    token
+        .map(Some)
+        .ok_or_else(|| format!("{TOKEN_VARIABLE} holds no token: 32 to 256 letters, digits, - and _ are one"))
+}
+
+/// Starts this very program again with the token in a variable, which other users cannot read, not in its arguments.
+fn hide(text: &str, without: &str, token: &str) {
+    complain(format_args!(
+        "a token in the arguments can be read by others on this host while the program starts: --token-file FILE, \
+         {TOKEN_VARIABLE}, or `-` and the address on standard input keep it to yourself"
+    ));
+    let mut args = std::env::args_os();
+    let name = args.next().unwrap_or_else(|| "gossamer-launch".into());
+    let change = |arg: OsString| if arg == text { without.into() } else { arg };
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(name).args(args.map(change)).env(TOKEN_VARIABLE, token);
+    let error = command.exec(); // returns only where it fails
+    complain(format_args!("it stays there: {error}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn addresses_of_views() {
+        let parsed = |text: &str, token: Option<&str>| {
+            Address::new(text, || Ok(token.map(str::to_owned))).map(|address| (address.host, address.path)).ok()
+        };
+        let at = |host: &str, path: &str| Some((host.to_owned(), path.to_owned()));
+        assert_eq!(parsed("http://127.0.0.1:7118/abc/", None), at("127.0.0.1:7118", "/abc/"));
+        assert_eq!(parsed("http://[::1]:7118/abc", None), at("[::1]:7118", "/abc/"));
+        let with_token = at("127.0.0.1:7118", &format!("/{TOKEN}/"));
+        for text in ["http://127.0.0.1:7118", "http://127.0.0.1:7118/"] {
+            assert_eq!(parsed(text, Some(TOKEN)), with_token);
+            assert_eq!(parsed(text, None), None);
+        }
+        // One in the address is not asked for elsewhere; below another path it may be, too.
+        assert_eq!(parsed(&format!("http://127.0.0.1:7118/{TOKEN}/"), Some("other")), with_token);
+        assert_eq!(parsed("http://gate/rack", Some(TOKEN)), at("gate", &format!("/rack/{TOKEN}/")));
+        for wrong in ["https://a/b/", "http:///x/", "http://a/b\r\nX: y/", "127.0.0.1:7118", ""] {
+            assert_eq!(parsed(wrong, Some(TOKEN)), None, "{wrong}");
+        }
+    }
+}
