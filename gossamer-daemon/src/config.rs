@@ -4,7 +4,6 @@
 //! hosts. What the values do is not here. Invariant: a [`RackConfig`] that came out of [`RackConfig::read`] has passed
 //! `RackConfig::check`; every error names the file, where possible the line, the field and what would be right.
 
-use std::io::Read;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,6 +12,7 @@ use gossamer::bootstrap::{FabricChoice, HeapBytes, VerbsSettings};
 use serde::{Deserialize, Serialize};
 
 mod cores;
+mod find;
 #[cfg(test)]
 mod tests;
 
@@ -24,8 +24,6 @@ pub const DEFAULT_PORT: u16 = 7117;
 const ENVIRONMENT_BYTES_MAX: u32 = 768 << 10;
 /// The fewest processes and threads that a program can do with: a machine has some beside its workers.
 const MIN_TASKS: u32 = 16;
-/// Longer files are refused before they are parsed.
-const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The most hosts in a rack.
 pub const MAX_HOSTS: usize = 1024;
 const MAX_NAME_BYTES: usize = 64;
@@ -207,6 +205,13 @@ pub struct RackConfig {
     /// The file that this came from.
     #[serde(skip)]
     pub path: PathBuf,
+    /// Whether somebody has named that file.
+    #[serde(skip, default = "yes")]
+    was_named: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn default_name() -> String {
@@ -218,43 +223,6 @@ fn default_port() -> u16 {
 }
 
 impl RackConfig {
-    /// Reads the file named by `asked`, or by `GOSSAMER_RACK`, or the first of `./rack.yaml`,
-    /// `~/.config/gossamer/rack.yaml` and `/etc/gossamer/rack.yaml` that is there.
-    ///
-    /// # Errors
-    /// When there is none, or it is not valid.
-    pub fn find(asked: Option<&Path>) -> Result<RackConfig, ConfigError> {
-        let named = asked.map(Path::to_owned).or_else(|| std::env::var_os("GOSSAMER_RACK").map(PathBuf::from));
-        if let Some(path) = named {
-            return RackConfig::read(&path);
-        }
-        let home = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
-        let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".config")));
-        let mut places = vec![PathBuf::from("rack.yaml")];
-        places.extend(home.map(|home| home.join("gossamer/rack.yaml")));
-        places.push(PathBuf::from("/etc/gossamer/rack.yaml"));
-        match places.iter().find(|place| place.exists()) {
-            Some(place) => RackConfig::read(place),
-            None => Err(ConfigError::Missing(places)),
-        }
-    }
-
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// When it cannot be read or is not valid.
-    pub fn read(path: &Path) -> Result<RackConfig, ConfigError> {
-        let failed = |source| ConfigError::Read { path: path.to_owned(), source };
-        let mut text = String::new();
-        // What is read counts, not what the system says of it: of a pipe that is nothing.
-        let mut file = std::fs::File::open(path).map_err(failed)?.take(MAX_FILE_BYTES + 1);
-        if file.read_to_string(&mut text).map_err(failed)? as u64 > MAX_FILE_BYTES {
-            let what = format!("it is too long for a rack.yaml: more than {MAX_FILE_BYTES} bytes");
-            return Err(ConfigError::Invalid { path: path.to_owned(), place: String::new(), what });
-        }
-        RackConfig::parse(&text, path)
-    }
-
     /// Parses the text of a file; `path` is for messages, and where a relative key file starts.
     ///
     /// # Errors

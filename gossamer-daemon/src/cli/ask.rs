@@ -93,7 +93,7 @@ impl Ask {
             ExitCode::from(FAILURE_STATUS)
         };
         let rack = RackConfig::find(self.rack.as_deref()).map_err(|error| failed(&error))?;
-        let key = Key::read(&rack.key_path()).map_err(|error| failed(&error))?;
+        let key = rack.read_key().map_err(|error| failed(&error))?;
         let hosts = choose(&rack, &self.hosts).map_err(|error| failed(&error))?;
         Ok((rack, key, hosts))
     }

@@ -150,7 +150,7 @@ pub fn run(run: &RackRun) -> Result<Ended, RackError> {
     let (news, events) = mpsc::channel();
     catch_signals(news.clone()).map_err(LaunchError::system("catch signals"))?; // first: none may be missed
     let files = Files::find(run)?;
-    let key = Key::read(&run.rack.key_path()).map_err(LaunchError::from)?;
+    let key = run.rack.read_key().map_err(LaunchError::from)?;
     let chosen = plan::choose(&run.rack, &run.hosts)?;
     let dialer =
         Dialer { rack: &run.rack, chosen: &chosen, key: &key, news: &news, events: &events, notice: run.notice };

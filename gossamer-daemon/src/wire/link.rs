@@ -43,12 +43,14 @@ pub enum LinkError {
     #[error("{0}")]
     CutOff(String),
     /// Nothing answers there.
-    #[error("{address} cannot be reached: {source}{}", cure(source))]
+    #[error("{address} cannot be reached: {source}{} (the address is that of {rack})", cure(source))]
     Connect {
         /// Where.
         address: SocketAddr,
         /// Why.
         source: io::Error,
+        /// The `rack.yaml` that says so, which may not be the one that was meant.
+        rack: String,
     },
     /// Somebody answers, but there is no conversation.
     #[error(transparent)]
@@ -98,15 +100,17 @@ pub fn greeting(rack: &RackConfig, host: &str, cores: u16) -> Hello {
 /// [`LinkError`], after `timeouts.connect_ms` of the rack at the latest for each of its steps.
 pub fn connect(rack: &RackConfig, host: &Host, key: &Key) -> Result<Link, LinkError> {
     let timeout = rack.timeouts.connect();
+    let file = || std::path::absolute(&rack.path).unwrap_or_else(|_| rack.path.clone()).display().to_string();
     let address = rack.address_of(host).map_err(|source| LinkError::Address {
         address: host.address.clone(),
         source,
-        rack: rack.path.display().to_string(),
+        rack: file(),
     })?;
     if let Some(trouble) = rack.is_cut_off_at(host, address) {
         return Err(LinkError::CutOff(trouble));
     }
-    let tcp = TcpStream::connect_timeout(&address, timeout).map_err(|source| LinkError::Connect { address, source })?;
+    let tcp = TcpStream::connect_timeout(&address, timeout);
+    let tcp = tcp.map_err(|source| LinkError::Connect { address, source, rack: file() })?;
     let stream = SecureStream::connect(tcp, key, PURPOSE, timeout).map_err(WireError::from)?;
     let link = greet(stream, &greeting(rack, &host.name, 0), address, timeout)?;
     if link.theirs.host != host.name {

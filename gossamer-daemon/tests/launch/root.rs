@@ -1,7 +1,7 @@
 //! What only root can try: programs of another user, a daemon that is process 1, hosts that let nobody start a thread.
 //! Ignored for others.
 
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -20,6 +20,7 @@ crate::tests![
     what_forks_ends_as_another_user_too,
     a_daemon_that_is_process_1_collects_all,
     a_host_that_can_start_nothing_says_so,
+    a_rack_of_somebody_else_is_obeyed_by_nobody_who_passes_by,
 ];
 
 /// Whether this is root, who may also make namespaces: not so in many containers.
@@ -156,4 +157,68 @@ fn a_host_that_can_start_nothing_says_so() {
     limit("1000:");
     run(rack.launcher("check")).assert(0, None);
     start(rack.command(&["--folder", "/"], &["end", "6"])).end().assert(6, None);
+}
+
+/// Who is in a folder of somebody else's has not chosen the rack there; who names it has.
+fn a_rack_of_somebody_else_is_obeyed_by_nobody_who_passes_by() {
+    const OTHER_ID: u32 = 4711;
+    let rack = rack_of_nobody("");
+    let folder = rack.folder.path();
+    let (file, key) = (rack.file(), folder.join("rack.key"));
+    let programs = [DAEMON, env!("CARGO_BIN_EXE_gossamer-launch")].map(|program| {
+        let copy = folder.join(std::path::Path::new(program).file_name().unwrap());
+        std::fs::copy(program, &copy).unwrap(); // where it is it may be closed to others
+        copy
+    });
+    let [daemon, launcher] = &programs;
+    // In `place`, without naming a rack.
+    let passing = |user: u32, place: &std::path::Path, words: &[&str]| {
+        let program = if words.is_empty() { daemon } else { launcher };
+        let mut command = Command::new(program);
+        command.args(words).current_dir(place).env("XDG_CONFIG_HOME", "/nonexistent").uid(user);
+        command.env_remove("GOSSAMER_RACK").stdin(std::process::Stdio::null());
+        run(command)
+    };
+    let owned_by = |owner: u32| [&file, &key].iter().for_each(|file| chown(file, Some(owner), None).unwrap());
+    let mode = |mode: u32| std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
+    mode(0o644);
+
+    owned_by(NOBODY_ID);
+    for words in [&["run", "true"][..], &["check"], &["ps"], &["top", "--once"], &[]] {
+        let ended = passing(0, folder, words);
+        ended.complains(70, "rack.yaml: it belongs to nobody, not to root, who runs this");
+        ended.complains(70, &format!("--rack {}", file.display()));
+    }
+    // By a variable of the folder's owner, as `sudo` may leave it.
+    std::fs::create_dir(folder.join("gossamer")).unwrap();
+    std::fs::copy(&file, folder.join("gossamer/rack.yaml")).unwrap();
+    chown(folder.join("gossamer/rack.yaml"), Some(NOBODY_ID), None).unwrap();
+    let mut command = Command::new(launcher);
+    command.args(["run", "true"]).current_dir("/").env("XDG_CONFIG_HOME", folder).env_remove("GOSSAMER_RACK");
+    run(command).complains(70, "gossamer/rack.yaml: it belongs to nobody, not to root");
+    // Of somebody else who is not root: the same.
+    owned_by(OTHER_ID);
+    passing(NOBODY_ID, folder, &["ps"]).complains(70, "it belongs to user 4711, not to nobody");
+
+    // Own files are obeyed: what is missing is the daemon.
+    owned_by(NOBODY_ID);
+    passing(NOBODY_ID, folder, &["ps"]).complains(1, "Connection refused");
+    mode(0o666);
+    passing(NOBODY_ID, folder, &["ps"]).complains(70, "others may write it (`chmod go-w` it)");
+    owned_by(0);
+    mode(0o664);
+    passing(0, folder, &["ps"]).complains(70, "its group or others may write it");
+    mode(0o644);
+    passing(0, folder, &["ps"]).complains(1, "Connection refused");
+    // Root's file, by a link that lies beside somebody else's key.
+    let place = folder.join("place");
+    std::fs::create_dir(&place).unwrap();
+    std::os::unix::fs::symlink(&file, place.join("rack.yaml")).unwrap();
+    std::fs::copy(&key, place.join("rack.key")).unwrap();
+    chown(place.join("rack.key"), Some(NOBODY_ID), None).unwrap();
+    passing(0, &place, &["ps"]).complains(70, "rack.key: it belongs to user 65534, not to root");
+    // Named, all of them are.
+    owned_by(NOBODY_ID);
+    mode(0o666);
+    run(rack.launcher("ps")).complains(1, &format!("(the address is that of {})", file.display()));
 }
