@@ -37,6 +37,11 @@ pub mod wordcount;
 #[doc = include_str!("../../README.md")]
 struct Readme;
 
+/// Those of docs/tour.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/tour.md")]
+struct Tour;
+
 /// Those of docs/several-objects.md.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/several-objects.md")]
