@@ -1,5 +1,9 @@
 //! What only this crate sees: records that clients keep, and handles that are not what they were.
 
+use std::cell::RefCell;
+use std::future::Future;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use trust::Threadpool;
@@ -7,6 +11,7 @@ use trust::Threadpool;
 use super::Durable;
 use crate::error::Error;
 use crate::service::client;
+use crate::service::jobs::Job;
 
 #[test]
 fn c2_no_record_of_a_pool_is_left_with_a_client() {
@@ -31,6 +36,48 @@ fn c2_no_record_of_a_pool_is_left_with_a_client() {
     drop(pool);
     assert!(matches!(number.sync(), Err(Error::Gone)));
     assert_eq!(client::records(), 0);
+}
+
+#[test]
+fn c25_a_panic_of_the_disk_thread_reaches_all_who_wait() {
+    for within in [None, Some(Duration::MAX)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pool = Threadpool::new(1);
+        let builder = within.map_or(Durable::<u64>::builder(), |within| Durable::<u64>::builder().within(within));
+        let number = builder.open(pool.trustees()[0], folder.path(), |_| 0).expect("it opens");
+        number.apply(|number, _| *number += 1);
+        let told = Rc::new(RefCell::new(Vec::new()));
+        let tell = || {
+            let told = Rc::clone(&told);
+            move |outcome| told.borrow_mut().push(outcome)
+        };
+        number.trust.apply(|service| service.core().borrow_mut().send(Job::Panic));
+        number.try_apply_then(|number, _| *number += 1, tell());
+        let mut future = std::pin::pin!(number.apply_async(|number, _| *number += 1));
+        let cause = |outcome: Result<(), Error>| match outcome {
+            Err(Error::Lost { cause }) => assert_eq!(cause, "its disk thread panicked: planted"),
+            other => panic!("{other:?}"),
+        };
+        cause(number.sync());
+        number.try_apply_then(|number, _| *number += 1, tell());
+        cause(number.try_apply(|number, _| *number += 1));
+        cause(number.snapshot(folder.path().join("copy")));
+        let end = Instant::now() + Duration::from_secs(60);
+        let outcome = loop {
+            match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(outcome) => break outcome,
+                Poll::Pending => assert!(Instant::now() < end, "the future is not told"),
+            }
+            trust::yield_now();
+        };
+        let mut told = told.take();
+        assert_eq!(told.len(), 2);
+        cause(told.pop().expect("there are two"));
+        // These were told at once, before it was known, where results are told early.
+        let early = told.into_iter().chain([outcome]).filter(|outcome| within.is_none() || outcome.is_err());
+        early.for_each(cause);
+        cause(number.close());
+    }
 }
 
 #[test]

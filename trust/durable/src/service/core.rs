@@ -150,10 +150,19 @@ impl Core {
         self.with_disk = 1;
     }
 
-    pub(super) fn send(&mut self, job: Job) {
+    pub(crate) fn send(&mut self, job: Job) {
         if self.jobs.send(job).is_err() && self.lost.is_none() {
             self.lost = Some("the disk thread has ended".into());
+            // Those who wait already are told.
+            self.later(|_| ());
         }
+    }
+
+    /// Changes the core after what runs now, in a fiber, and tells whom that concerns. False if no fiber can be started.
+    fn later(&self, change: fn(&mut Core)) -> bool {
+        let number = self.number;
+        // It begins after this at the earliest, so it is finished only where it was dropped.
+        !trust::spawn(move || update(number, change)).is_finished()
     }
 
     /// After a transaction or a read of the client: the group that its result depends on, 0 if that is durable.
@@ -190,9 +199,12 @@ impl Core {
         if self.memory.has_changes() {
             if self.with_disk < self.with_disk_max() && !self.is_closing_scheduled {
                 self.is_closing_scheduled = true;
-                let number = self.number;
-                // When what has come with this request has run.
-                drop(trust::spawn(move || update(number, Core::close)));
+                // When what has come with this request has run; else at once, without that.
+                let mark = self.open;
+                if !self.later(Core::close) {
+                    self.close();
+                }
+                return mark;
             }
             return self.open;
         }
@@ -206,10 +218,9 @@ impl Core {
         }
         self.lost.as_ref()?;
         self.note(NEVER, client);
-        let number = self.number;
         // After this request, so after whatever introduces the client.
-        drop(trust::spawn(move || update(number, |_| ())));
-        Some((NEVER, Outcome::Lost))
+        let is_told = self.later(|_| ());
+        Some((if is_told { NEVER } else { 0 }, Outcome::Lost))
     }
 
     /// The group that all before depends on, for who waits in any case.

@@ -34,6 +34,9 @@ pub(crate) enum Job {
     Hurry,
     /// Ends it.
     Close,
+    /// A fault that tests plant.
+    #[cfg(test)]
+    Panic,
 }
 
 /// What the disk thread says.

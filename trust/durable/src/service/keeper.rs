@@ -3,6 +3,7 @@
 //! Invariants: it owns files, lock and the bytes that it writes, so it can finish after the core is gone. The first error is the last
 //! word: nothing is written after it, and no sync is tried again.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -10,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use trust::link::deadline_after;
 use trust::{Promise, TrusteeReference, spawn_on};
 
 use super::closers::Closers;
@@ -25,6 +27,7 @@ use crate::files::recover::{self, Check, Opened};
 use crate::files::store::{Identity, Store};
 use crate::layout::Layout;
 use crate::memory::Memory;
+use crate::unwind;
 
 /// So far apart a pool that is written to looks whether its folder has been moved.
 const LOOKS: Duration = Duration::from_secs(1);
@@ -66,8 +69,9 @@ pub(crate) fn start(request: Request, slot: Slot, opened: Promise<bool>) -> Resu
         slice::shorten();
         let (jobs, queue) = channel();
         let (number, trustee, pause) = (request.number, request.trustee, request.pause);
-        let closers = Arc::<Closers>::default();
-        let (outcome, opened_files) = match open(&request, jobs, Arc::clone(&closers)) {
+        // Goes last, whatever happens.
+        let mut end = End { closers: Arc::default(), lost: Some("its disk thread panicked".into()) };
+        let (outcome, opened_files) = match open_or_tell(&request, jobs, Arc::clone(&end.closers)) {
             Ok((started, stage, lock)) => (Ok(started), Some((stage, lock))),
             Err(error) => (Err(error), None),
         };
@@ -75,17 +79,28 @@ pub(crate) fn start(request: Request, slot: Slot, opened: Promise<bool>) -> Resu
         drop(slot);
         opened.keep(true);
         let Some((stage, lock)) = opened_files else { return };
+        // Both go before the waiters for the lock are told, and the files before it.
+        let _lock = lock;
         let mut keeper = Keeper { stage, trustee, number, pause, layout: request.layout, looked: Instant::now() };
-        keeper.serve(&queue);
-        let lost = keeper.lost();
-        // Files before the lock, and both before who waits for it.
-        drop(keeper);
-        drop(lock);
-        closers.end(lost);
+        keeper.serve_to_the_end(&queue);
+        end.lost = keeper.lost();
     };
     match thread::Builder::new().name(name).spawn(run) {
         Ok(_) => Ok(()),
         Err(source) => Err(Error::Io { file: folder, offset: None, what: "start its disk thread", source }),
+    }
+}
+
+/// Tells those who close the pool when it is dropped: at the end of the disk thread, also by a panic.
+struct End {
+    closers: Arc<Closers>,
+    /// Why something was lost, if so.
+    lost: Option<String>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.closers.end(self.lost.take());
     }
 }
 
@@ -96,6 +111,12 @@ enum Stage {
     Open(Box<Store>),
     /// Nothing is written any more, for this cause.
     Lost(String),
+}
+
+/// As `open`; a panic is an error of the caller that opens the pool.
+fn open_or_tell(request: &Request, jobs: Sender<Job>, closers: Arc<Closers>) -> Result<(Started, Stage, Lock)> {
+    catch_unwind(AssertUnwindSafe(|| open(request, jobs, closers)))
+        .unwrap_or_else(|panic| Err(Error::Lost { cause: panicked(panic) }))
 }
 
 fn open(request: &Request, jobs: Sender<Job>, closers: Arc<Closers>) -> Result<(Started, Stage, Lock)> {
@@ -139,6 +160,38 @@ fn refuse_file(path: &Path) -> Result<()> {
     }
 }
 
+/// The cause of a loss by a panic of the disk thread.
+fn panicked(panic: Box<dyn Any + Send>) -> String {
+    let cause = format!("its disk thread panicked: {}", unwind::text(&*panic));
+    unwind::discard(panic);
+    cause
+}
+
+/// What the disk thread says to the core: in a fiber at the trustee, or where none can be started there, when that is dropped unrun.
+struct Said {
+    number: u64,
+    report: Option<Report>,
+}
+
+impl Said {
+    fn tell(mut self) {
+        self.tell_once();
+    }
+
+    fn tell_once(&mut self) {
+        if let Some(report) = self.report.take() {
+            core::report(self.number, report);
+        }
+    }
+}
+
+impl Drop for Said {
+    fn drop(&mut self) {
+        // Where the trustee is gone, this is another thread, which has no pool of this number.
+        self.tell_once();
+    }
+}
+
 struct Keeper {
     stage: Stage,
     trustee: TrusteeReference,
@@ -158,6 +211,22 @@ impl Keeper {
         }
     }
 
+    /// Serves until the pool is closed or its core is gone. After a panic, too: all that comes then is lost, and told so.
+    fn serve_to_the_end(&mut self, queue: &Receiver<Job>) {
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(queue))) {
+            let cause = self.lose(panicked(panic));
+            self.report(Report::Lost(cause));
+        }
+    }
+
+    /// Nothing is written any more, for this cause or the one before it, which is given back.
+    fn lose(&mut self, cause: String) -> String {
+        // The first one is the cause of all.
+        let cause = self.lost().unwrap_or(cause);
+        self.stage = Stage::Lost(cause.clone());
+        cause
+    }
+
     fn serve(&mut self, queue: &Receiver<Job>) {
         // When the pause that the core waits for ends.
         let mut pause: Option<Instant> = None;
@@ -172,6 +241,8 @@ impl Keeper {
             };
             let report = match job {
                 None | Some(Job::Close) => return self.end(),
+                #[cfg(test)]
+                Some(Job::Panic) => panic!("planted"),
                 Some(Job::Snapshot { bytes, seed, promise }) => {
                     // A panic drops the promise, which tells who waits.
                     let _ = catch_unwind(AssertUnwindSafe(|| self.snapshot(bytes, seed, promise)));
@@ -188,7 +259,7 @@ impl Keeper {
             // The core does not wait after the first files.
             let is_group = matches!(report, Report::Durable { group, .. } if group > 0);
             if is_group {
-                pause = self.pause.map(|pause| Instant::now() + pause);
+                pause = self.pause.map(deadline_after);
             }
             self.report(report);
             if is_group && self.looked.elapsed() >= LOOKS {
@@ -199,8 +270,8 @@ impl Keeper {
     }
 
     fn report(&self, report: Report) {
-        let number = self.number;
-        drop(spawn_on(&self.trustee, move || core::report(number, report)));
+        let said = Said { number: self.number, report: Some(report) };
+        drop(spawn_on(&self.trustee, move || said.tell()));
     }
 
     fn work(&mut self, job: Job) -> Report {
@@ -208,12 +279,10 @@ impl Keeper {
         let worked = catch_unwind(AssertUnwindSafe(|| self.try_work(job)));
         let cause = match worked {
             Ok(Ok(report)) => return report,
-            // The first one is the cause of all.
-            Ok(Err(error)) => self.lost().unwrap_or_else(|| self.removed().unwrap_or(error).cause()),
-            Err(_) => "the disk thread panicked".into(),
+            Ok(Err(error)) => self.removed().unwrap_or(error).cause(),
+            Err(panic) => panicked(panic),
         };
-        self.stage = Stage::Lost(cause.clone());
-        Report::Lost(cause)
+        Report::Lost(self.lose(cause))
     }
 
     fn try_work(&mut self, job: Job) -> Result<Report> {
@@ -233,7 +302,7 @@ impl Keeper {
             (store, Job::Generation { first, len }) => store.begin_generation(first, len).map(|()| Report::Copied),
             (store, Job::Slice(bytes)) => store.slice(&bytes).map(|()| Report::Copied),
             (store, Job::Image { end }) => store.end_generation(end).map(|()| Report::Image),
-            (_, Job::Create { .. } | Job::Hurry | Job::Close | Job::Snapshot { .. }) => Err(self.out_of_order()),
+            _ => Err(self.out_of_order()),
         }
     }
 
@@ -327,6 +396,44 @@ mod tests {
         let mut keeper = keeper(sim);
         assert!(matches!(keeper.work(CREATE), Report::Lost(_)));
         assert!(matches!(keeper.work(Job::Slice(Vec::new())), Report::Lost(_)), "and is the last word");
+    }
+
+    #[test]
+    fn c25_a_panic_while_a_pool_is_opened_is_an_error() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pool = trust::Threadpool::new(1);
+        let request = |check: Check| Request {
+            folder: folder.path().into(),
+            layout: Layout::of::<u64>(),
+            limit: 1 << 20,
+            check,
+            pause: None,
+            trustee: pool.trustees()[0],
+            number: 7,
+        };
+        let number = crate::Durable::<u64>::open(pool.trustees()[0], folder.path(), |_| 3).expect("it opens");
+        number.close().expect("it closes");
+        let (jobs, _queue) = channel();
+        let opened = open_or_tell(&request(|_| panic!("no such walk")), jobs.clone(), Arc::default());
+        let Err(Error::Lost { cause }) = opened else { panic!("a panic") };
+        assert_eq!(cause, "its disk thread panicked: no such walk");
+        // The lock is let go of.
+        assert!(open_or_tell(&request(|_| Ok(())), jobs, Arc::default()).is_ok());
+    }
+
+    #[test]
+    fn c25_who_closes_a_pool_whose_disk_thread_unwinds_is_told() {
+        let (keeps, closed) = trust::promise();
+        let end = End { closers: Arc::default(), lost: Some("unwound".into()) };
+        end.closers.add(keeps);
+        let kept = Arc::clone(&end.closers);
+        let unwound = std::thread::spawn(move || {
+            let _end = end;
+            panic!("planted");
+        });
+        assert!(unwound.join().is_err());
+        assert_eq!(closed.wait(), Ok(Some("unwound".into())));
+        drop(kept);
     }
 
     #[test]

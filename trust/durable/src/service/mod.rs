@@ -11,7 +11,7 @@ mod copying;
 pub(crate) mod core;
 pub(crate) mod future;
 mod held;
-mod jobs;
+pub(crate) mod jobs;
 pub(crate) mod keeper;
 pub(crate) mod lock;
 #[cfg(all(test, loom))]
@@ -19,5 +19,5 @@ mod model;
 mod slice;
 pub(crate) mod snapshots;
 pub(crate) mod texts;
-mod told;
+pub(crate) mod told;
 mod waiting;

@@ -306,6 +306,36 @@ fn c24_who_waits_does_not_wait_for_the_pause_of_within() {
 }
 
 #[test]
+fn c24_any_time_may_be_told_early() {
+    let pool = Threadpool::new(1);
+    for within in
+        [Duration::MAX, Duration::MAX / 2, Duration::from_secs(1 << 62), Duration::ZERO, Duration::from_nanos(1)]
+    {
+        let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let builder = Durable::<u64>::builder().within(within);
+        let counter = builder.open(pool.trustees()[0], folder.path(), |_| 0).unwrap();
+        // In the pause after a group, and while it is written.
+        for round in 1..=3 {
+            assert_eq!(
+                counter.apply(|counter, _| {
+                    *counter += 1;
+                    *counter
+                }),
+                round
+            );
+            counter.sync().unwrap();
+        }
+        counter.apply_then(|counter, _| *counter += 1, |()| ());
+        counter.snapshot(other.path()).unwrap();
+        counter.close().unwrap();
+        for folder in [folder, other] {
+            let counter = Durable::<u64>::open(pool.trustees()[0], folder.path(), |_| 0).unwrap();
+            assert_eq!(counter.peek(|counter| *counter), 4, "{within:?}");
+        }
+    }
+}
+
+#[test]
 fn c23_a_future_keeps_its_pool() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
