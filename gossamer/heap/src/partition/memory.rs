@@ -2,7 +2,10 @@
 //! machine and nobody else can, memory of the process' own. That can have huge pages, with which random reads miss
 //! fewer translations of addresses; a share has none unless the administrator lets files in memory have them.
 //!
-//! Invariant B1: a mapping stays.
+//! Addresses of the process' own memory are inaccessible before they are committed: with locked memory (`mlockall`) the
+//! system takes pages for everything that is accessible.
+//!
+//! Invariant B1: a mapping stays, and committed memory stays accessible.
 
 #![allow(unsafe_code)]
 
@@ -13,7 +16,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use gossamer::link;
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect};
 
 use crate::bases;
 
@@ -21,7 +24,7 @@ use crate::bases;
 const HUGE_BYTES: usize = 2 << 20;
 
 /// Memory for all partitions of the one machine, if there is no other and the system gives it: addresses, which take
-/// memory where they are committed.
+/// memory where they are committed, and are inaccessible before that.
 pub(crate) fn own() -> Option<*mut u8> {
     static OWN: OnceLock<Option<AtomicPtr<u8>>> = OnceLock::new();
     let map = || {
@@ -34,9 +37,10 @@ pub(crate) fn own() -> Option<*mut u8> {
 }
 
 fn map(bytes: usize) -> Option<*mut u8> {
-    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: it is a new mapping, where the system wants it.
-    let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes + HUGE_BYTES, protection, flags) }.ok()?.cast::<u8>();
+    let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes + HUGE_BYTES, ProtFlags::empty(), flags) };
+    let start = start.ok()?.cast::<u8>();
     let start = start.wrapping_add(start.align_offset(HUGE_BYTES));
     advise(start, bytes, Advice::LinuxHugepage);
     Some(start)
@@ -70,9 +74,19 @@ pub(crate) fn open() -> Result<(), String> {
 /// # Errors
 /// There is no memory.
 pub(crate) fn commit(range: Range<usize>) -> Result<(), String> {
-    let Some(start) = own() else { return link::commit(link::HEAP, range).map_err(|error| error.to_string()) };
+    match own() {
+        Some(start) => commit_own(start, range),
+        None => link::commit(link::HEAP, range).map_err(|error| error.to_string()),
+    }
+}
+
+fn commit_own(start: *mut u8, range: Range<usize>) -> Result<(), String> {
+    let place = start.wrapping_add(range.start).cast();
+    // SAFETY: a part of the mapping; who has references into it may read and write it already.
+    unsafe { mprotect(place, range.len(), MprotectFlags::READ | MprotectFlags::WRITE) }
+        .map_err(|error| format!("making {} bytes accessible: {error}", range.len()))?;
     // SAFETY: it writes nothing, but has the system provide the pages that are not there.
-    let populated = unsafe { madvise(start.wrapping_add(range.start).cast(), range.len(), Advice::LinuxPopulateWrite) };
+    let populated = unsafe { madvise(place, range.len(), Advice::LinuxPopulateWrite) };
     match populated {
         // Before Linux 5.14 each is provided when it is touched.
         Ok(()) | Err(Errno::INVAL) => Ok(()),
@@ -88,11 +102,60 @@ pub(crate) fn commit(range: Range<usize>) -> Result<(), String> {
 /// # Errors
 /// The system takes them not.
 pub(crate) unsafe fn release(range: Range<usize>) -> Result<(), String> {
-    let Some(start) = own() else {
+    match own() {
+        // SAFETY: as the caller says.
+        Some(start) => unsafe { release_own(start, range) },
         // SAFETY: the share of the heap; the caller's promise.
-        return unsafe { link::release(link::HEAP, range) }.map_err(|error| error.to_string());
-    };
-    // SAFETY: the range is unused, by the caller; memory that is touched again is 0.
-    unsafe { madvise(start.wrapping_add(range.start).cast(), range.len(), Advice::LinuxDontNeed) }
+        None => unsafe { link::release(link::HEAP, range) }.map_err(|error| error.to_string()),
+    }
+}
+
+/// # Safety
+/// As of [`release`].
+unsafe fn release_own(start: *mut u8, range: Range<usize>) -> Result<(), String> {
+    // Locked memory needs to be told by another name, since Linux 5.18.
+    // SAFETY: nothing is in there, by the caller; what is touched again is 0.
+    let release = |advice| unsafe { madvise(start.wrapping_add(range.start).cast(), range.len(), advice) };
+    release(Advice::LinuxDontNeed)
+        .or_else(|_| release(Advice::LinuxDontneedLocked))
         .map_err(|error| format!("releasing {} bytes: {error}", range.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// May these bytes be read and written, by what the system says of the addresses?
+    fn is_accessible(at: *mut u8, bytes: usize) -> bool {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().any(|line| {
+            let (addresses, rest) = line.split_once(' ').unwrap();
+            let (start, end) = addresses.split_once('-').unwrap();
+            let hex = |text| usize::from_str_radix(text, 16).unwrap();
+            hex(start) <= at.addr() && at.addr() + bytes <= hex(end) && rest.starts_with("rw")
+        })
+    }
+
+    #[test]
+    fn what_is_not_committed_is_accessible_to_nobody() {
+        const UNIT: usize = 64 << 10;
+        let start = map(1 << 30).expect("room");
+        assert!(!is_accessible(start, 1) && !is_accessible(start.wrapping_add(3 * UNIT), 1));
+        commit_own(start, UNIT..3 * UNIT).unwrap();
+        let place = start.wrapping_add(UNIT);
+        assert!(is_accessible(place, 2 * UNIT) && !is_accessible(place.wrapping_add(2 * UNIT), 1));
+        // Locked, as in a process that has all of its memory so.
+        for is_locked in [false, true] {
+            // SAFETY: committed above, and nobody else's.
+            unsafe {
+                if is_locked && rustix::mm::mlock(place.cast(), 2 * UNIT).is_err() {
+                    return println!("SKIPPED: 128 KiB cannot be locked here");
+                }
+                place.write(7);
+                release_own(start, UNIT..2 * UNIT).unwrap();
+                commit_own(start, UNIT..2 * UNIT).unwrap();
+                assert_eq!(place.read(), 0);
+            }
+        }
+    }
 }
