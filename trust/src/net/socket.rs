@@ -13,12 +13,12 @@ use crate::reactor::{Direction, Registration};
 use crate::runtime::worker::{self, Worker};
 
 /// A non-blocking socket of the standard library's or mio's, and the workers that know it.
-pub(super) struct Socket<S> {
+pub(super) struct Socket<S: AsRawFd> {
     pub(super) io: S,
     /// In nanoseconds; 0 for none.
     read_timeout: AtomicU64,
     write_timeout: AtomicU64,
-    /// One for each worker that has waited for it, so mostly one.
+    /// One for each worker that has waited for it and is there, so mostly one.
     registrations: Mutex<Vec<Registration>>,
 }
 
@@ -26,8 +26,19 @@ pub(super) struct Socket<S> {
 pub(super) enum Call<R> {
     /// It did all that it was asked for.
     Whole(R),
-    /// It took what there was: the next call would block.
-    Drained(R),
+    /// It took less.
+    Short(R),
+}
+
+/// The system's limits of one call: bytes, and buffers of a vectored one. What is beyond them stays where it is.
+const BYTES_AT_ONCE: usize = 0x7fff_f000;
+const BUFFERS_AT_ONCE: usize = 1024;
+
+impl<S: AsRawFd> Drop for Socket<S> {
+    fn drop(&mut self) {
+        let registrations = self.registrations.get_mut().unwrap_or_else(PoisonError::into_inner);
+        registrations.drain(..).for_each(|registration| registration.give_up(self.io.as_raw_fd()));
+    }
 }
 
 impl<S: AsRawFd> Socket<S> {
@@ -109,9 +120,9 @@ impl<S: AsRawFd> Socket<S> {
                         }
                         return Ok(value);
                     }
-                    Ok(Call::Drained(value)) => {
+                    Ok(Call::Short(value)) => {
                         if let Some(token) = token {
-                            reactor.note_drained(token, direction);
+                            reactor.note_short(token, direction);
                         }
                         return Ok(value);
                     }
@@ -139,7 +150,9 @@ impl<S: AsRawFd> Socket<S> {
     fn register(&self, worker: &Worker) -> io::Result<usize> {
         let registration = worker.reactor.register(&worker.shared, self.io.as_raw_fd())?;
         let token = registration.token;
-        self.registrations.lock().unwrap_or_else(PoisonError::into_inner).push(registration);
+        let mut registrations = self.registrations.lock().unwrap_or_else(PoisonError::into_inner);
+        registrations.retain(|known| !known.is_over());
+        registrations.push(registration);
         Ok(token)
     }
 }
@@ -172,9 +185,14 @@ fn timed_out(name: &str, timeout: Option<Duration>) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("`{name}` has waited for {after:?}, which is its timeout"))
 }
 
-/// Whether a transfer of `n` of `asked` bytes has taken all that there was (or filled all the room).
+/// Whether a transfer of `n` bytes was of all that was `asked` for.
 pub(super) fn transferred(n: usize, asked: usize) -> Call<usize> {
-    if 0 < n && n < asked { Call::Drained(n) } else { Call::Whole(n) }
+    if 0 < n && n < asked.min(BYTES_AT_ONCE) { Call::Short(n) } else { Call::Whole(n) }
+}
+
+/// Bytes that a vectored call asks for, of buffers of these lengths.
+pub(super) fn asked_at_once(lengths: impl Iterator<Item = usize>) -> usize {
+    lengths.take(BUFFERS_AT_ONCE).sum()
 }
 
 /// Tries each address until one works.
@@ -190,4 +208,32 @@ pub(super) fn each_address<R>(
         }
     }
     Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the name stands for no address")))
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_socket_forgets_workers_that_have_ended() {
+        let io = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        io.set_nonblocking(true).expect("a socket");
+        let socket = Arc::new(Socket::new(io));
+        let wait_once = |socket: &Socket<std::net::UdpSocket>| {
+            let receive = |io: &std::net::UdpSocket| io.recv(&mut [0]).map(Call::Whole);
+            let outcome = socket.perform_for("recv", Direction::Read, Some(Duration::from_micros(10)), receive);
+            assert_eq!(outcome.map_err(|error| error.kind()), Err(io::ErrorKind::TimedOut));
+        };
+        let known = || socket.registrations.lock().expect("it does not panic").len();
+        wait_once(&socket);
+        for _ in 0..20 {
+            let there = Arc::clone(&socket);
+            std::thread::spawn(move || wait_once(&there)).join().expect("it does not panic");
+            assert!(known() <= 2, "this thread and the last one: {}", known());
+        }
+        // Those that are there stay.
+        wait_once(&socket);
+        assert!((1..=2).contains(&known()));
+    }
 }

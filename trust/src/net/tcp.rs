@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::socket::{Call, Socket, each_address, transferred};
+use super::socket::{Call, Socket, asked_at_once, each_address, transferred};
 use crate::reactor::Direction;
 
 /// A TCP socket that listens. See the [module](super).
@@ -395,7 +395,7 @@ impl Read for &TcpStream {
     }
 
     fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let asked = buffers.iter().map(|buffer| buffer.len()).sum();
+        let asked = asked_at_once(buffers.iter().map(|buffer| buffer.len()));
         let read = |mut io: &std::net::TcpStream| io.read_vectored(buffers).map(|n| transferred(n, asked));
         self.socket.perform("read", Direction::Read, read)
     }
@@ -408,7 +408,7 @@ impl Write for &TcpStream {
     }
 
     fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        let asked = buffers.iter().map(|buffer| buffer.len()).sum();
+        let asked = asked_at_once(buffers.iter().map(|buffer| buffer.len()));
         let write = |mut io: &std::net::TcpStream| io.write_vectored(buffers).map(|n| transferred(n, asked));
         self.socket.perform("write", Direction::Write, write)
     }

@@ -16,7 +16,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use mio::unix::SourceFd;
@@ -58,6 +58,8 @@ struct Half {
 struct Source {
     read: Half,
     write: Half,
+    /// The other side has sent urgent data (TCP): a read ends in front of it, whatever is there behind.
+    has_urgent: Cell<bool>,
 }
 
 impl Source {
@@ -66,6 +68,14 @@ impl Source {
             Direction::Read => &self.read,
             Direction::Write => &self.write,
         }
+    }
+
+    /// A call took less than it asked for. So the next one would block, unless the other side has closed or a read has come to urgent data.
+    ///
+    /// The kernel tells of urgent data with what it tells of the data around it; whatever comes later it tells anew.
+    fn note_short(&self, direction: Direction) {
+        let half = self.half(direction);
+        half.ready.set(half.closed.get() || (direction == Direction::Read && self.has_urgent.get()));
     }
 }
 
@@ -90,25 +100,44 @@ pub(crate) struct Reactor {
 struct Poller {
     /// Where the worker is watched while it sleeps, if it does not sleep in the poller itself. Given up before the poller.
     watched: Option<Place>,
-    registry: Registry,
+    shared: Arc<SharedPoller>,
     polled: Arc<Mutex<Polled>>,
-    dropped: Arc<Dropped>,
 }
 
-/// Tokens of sockets that were dropped, on whatever thread.
-#[derive(Default)]
-struct Dropped(Mutex<Vec<usize>>);
+/// The part of a poller that sockets know, on whatever thread they are dropped. It is gone when its worker is.
+struct SharedPoller {
+    registry: Registry,
+    /// Tokens of sockets that were dropped.
+    dropped: Mutex<Vec<usize>>,
+}
 
-/// A socket's place with one worker. Given up when it is dropped; the kernel forgets a socket when it is closed.
+impl SharedPoller {
+    fn dropped(&self) -> MutexGuard<'_, Vec<usize>> {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A socket's place with one worker.
 pub(crate) struct Registration {
     pub(crate) worker: TrusteeId,
     pub(crate) token: usize,
-    dropped: Arc<Dropped>,
+    poller: Weak<SharedPoller>,
 }
 
-impl Drop for Registration {
-    fn drop(&mut self) {
-        self.dropped.0.lock().unwrap_or_else(PoisonError::into_inner).push(self.token);
+impl Registration {
+    /// Has the worker ended? Then nobody will wait at this place any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.poller.strong_count() == 0
+    }
+
+    /// The socket is about to be closed. The kernel would forget it by itself only if it has no other descriptor, such as one of
+    /// `try_clone`; and would then take one of the same number for this one.
+    pub(crate) fn give_up(self, socket: RawFd) {
+        if let Some(poller) = self.poller.upgrade() {
+            // It was registered and is open, so there is nothing that could go wrong.
+            let _ = poller.registry.deregister(&mut SourceFd(&socket));
+            poller.dropped().push(self.token);
+        }
     }
 }
 
@@ -144,8 +173,8 @@ impl Reactor {
             entries.len() - 1
         });
         let token = token(place, self.entries.borrow()[place].generation);
-        let interests = Interest::READABLE | Interest::WRITABLE;
-        if let Err(error) = poller.registry.register(&mut SourceFd(&socket), Token(token), interests) {
+        let interests = Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY;
+        if let Err(error) = poller.shared.registry.register(&mut SourceFd(&socket), Token(token), interests) {
             self.free.borrow_mut().push(place);
             return Err(error);
         }
@@ -154,11 +183,11 @@ impl Reactor {
         source.write.ready.set(true);
         self.entries.borrow_mut()[place].source = Some(Rc::new(source));
         self.sources.set(self.sources.get() + 1);
-        Ok(Registration { worker: worker.id, token, dropped: Arc::clone(&poller.dropped) })
+        Ok(Registration { worker: worker.id, token, poller: Arc::downgrade(&poller.shared) })
     }
 
     fn forget_dropped(&self, poller: &Poller) {
-        let dropped = std::mem::take(&mut *poller.dropped.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let dropped = std::mem::take(&mut *poller.shared.dropped());
         for token in dropped {
             let place = token as u32 as usize;
             let mut entries = self.entries.borrow_mut();
@@ -183,11 +212,10 @@ impl Reactor {
         self.source(token).is_none_or(|source| source.half(direction).ready.get())
     }
 
-    /// A call took less than it asked for: the next one would block, if the other side has not closed.
-    pub(crate) fn note_drained(&self, token: usize, direction: Direction) {
+    /// A call took less than it asked for.
+    pub(crate) fn note_short(&self, token: usize, direction: Direction) {
         if let Some(source) = self.source(token) {
-            let half = source.half(direction);
-            half.ready.set(half.closed.get());
+            source.note_short(direction);
         }
     }
 
@@ -248,6 +276,9 @@ impl Reactor {
             // One of a socket that is gone has no source any more.
             let Some(source) = self.source(event.token().0) else { continue };
             let error = event.is_error();
+            if event.is_priority() {
+                source.has_urgent.set(true);
+            }
             let read = (event.is_readable() || event.is_read_closed() || error, event.is_read_closed() || error);
             let write = (event.is_writable() || event.is_write_closed() || error, event.is_write_closed() || error);
             for (half, (ready, closed)) in [(&source.read, read), (&source.write, write)] {
@@ -291,6 +322,7 @@ impl Poller {
         // A worker of a rack program has a waker already, which other machines use.
         let own = worker.parker.set_waker(Box::new(waker));
         let watched = if own { None } else { Some(Place::new(Arc::clone(worker), descriptor)?) };
-        Ok(Poller { watched, registry, polled, dropped: Arc::default() })
+        let shared = Arc::new(SharedPoller { registry, dropped: Mutex::default() });
+        Ok(Poller { watched, shared, polled })
     }
 }
