@@ -52,6 +52,8 @@ pub mod ffi;
 mod fiber;
 mod ids;
 mod local;
+#[doc(hidden)]
+pub mod memory;
 #[cfg(feature = "net")]
 pub mod net;
 mod noref;

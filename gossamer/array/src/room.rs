@@ -22,7 +22,6 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 pub(crate) use crate::mapping::Mapping;
-use crate::memory;
 
 const HUGE_BYTES: usize = 2 << 20;
 /// Committed at a time: whoever gives a range back, which may be a worker in its turn, waits for no more than that.
@@ -76,7 +75,7 @@ fn open() -> Option<Arc<Share>> {
         return None;
     }
     // More than that nobody can fill.
-    let bytes = memory::total()? / HUGE_BYTES * HUGE_BYTES;
+    let bytes = usize::try_from(trust::memory::limit()?).ok()? / HUGE_BYTES * HUGE_BYTES;
     link::open_share(link::ARRAY, bytes).ok()?;
     // SAFETY: the share of arrays. Their chunks are the only use of it (A1, A2).
     let share = unsafe { link::mapped(rack.machine(), link::ARRAY) }.ok()??;

@@ -8,7 +8,7 @@ pub enum Error {
     #[error(
         "the heap of machine {machine} has no room for {bytes} bytes: {used} of {limit} are in use; drop objects or \
          guards, or give it more: `GOSSAMER_HEAP` (such as 8G, for each machine), or `heap:` in rack.yaml (for each \
-         host), which is half of the host's memory unless set"
+         host), which is half of the host's memory, or of its container's, unless set"
     )]
     Full {
         /// The machine.

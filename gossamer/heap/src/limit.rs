@@ -19,15 +19,17 @@ pub(crate) fn used() -> u64 {
     USED.load(Ordering::Relaxed)
 }
 
-/// Limit in bytes: `GOSSAMER_HEAP`; else the `heap` of the host in `rack.yaml`, or half of its memory, divided by the
-/// program's machines there.
+/// Limit in bytes: `GOSSAMER_HEAP`; else the `heap` of the host in `rack.yaml`, or half of the memory that control
+/// groups and limits leave this process, divided by the program's machines there.
 ///
 /// # Panics
 /// If `GOSSAMER_HEAP` is no number of bytes.
 pub(crate) fn limit() -> u64 {
     *LIMIT.get_or_init(|| match std::env::var("GOSSAMER_HEAP") {
         Ok(text) => text.parse::<HeapBytes>().unwrap_or_else(|wrong| panic!("GOSSAMER_HEAP: {wrong}")).get(),
-        Err(_) => link::heap_bytes().unwrap_or_else(|| host_bytes() / 2) / machines_of_host(),
+        Err(_) => {
+            link::heap_bytes().unwrap_or_else(|| trust::memory::limit().unwrap_or(2 << 30) / 2) / machines_of_host()
+        }
     })
 }
 
@@ -51,11 +53,6 @@ pub(crate) fn give_back(bytes: u64) {
 /// Message for a caller that finds no room.
 pub(crate) fn full(bytes: usize) -> Error {
     Error::Full { machine: gossamer::rack().machine(), bytes, used: used(), limit: limit() }
-}
-
-fn host_bytes() -> u64 {
-    let info = rustix::system::sysinfo();
-    (info.totalram as u64).saturating_mul(u64::from(info.mem_unit))
 }
 
 /// Machines of the program on this host, this one included.

@@ -47,8 +47,8 @@ impl<T: Persist + 'static> Builder<T> {
         self
     }
 
-    /// Bytes of memory that the pool may take; that much address space is reserved. Half of the machine's memory, or of the cgroup's, unless
-    /// set. On disk it takes up to two images and two logs.
+    /// Bytes of memory that the pool may take; that much address space is reserved. Half of the machine's memory, of the
+    /// control groups' limit, or of the process' own (`ulimit -v`, `ulimit -d`), whichever is least, unless set. On disk it takes up to two images and two logs.
     pub fn limit(mut self, bytes: usize) -> Self {
         self.limit = Some(bytes);
         self
@@ -113,14 +113,7 @@ impl<T> fmt::Debug for Builder<T> {
     }
 }
 
-/// Half of what this process may use of the machine's memory.
+/// Half of what this process may have of the machine's memory.
 fn half_of_memory() -> usize {
-    let number = |text: String| text.split_whitespace().find_map(|word| word.parse::<usize>().ok());
-    let read = |path: &str| std::fs::read_to_string(path).ok().and_then(number);
-    let machine = read("/proc/meminfo").map_or(2 << 30, |kibibytes| kibibytes << 10);
-    let group = std::fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| {
-        let own = text.lines().find_map(|line| line.strip_prefix("0::"))?.to_owned();
-        read(&format!("/sys/fs/cgroup{own}/memory.max"))
-    });
-    machine.min(group.unwrap_or(usize::MAX)) / 2
+    usize::try_from(trust::memory::limit().unwrap_or(2 << 30) / 2).unwrap_or(usize::MAX)
 }
