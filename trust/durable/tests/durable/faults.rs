@@ -139,6 +139,52 @@ fn c27_address_space_that_is_not_given() {
 }
 
 #[test]
+fn c29_where_no_fiber_can_be_started() {
+    const TEST: &str = "c29_where_no_fiber_can_be_started";
+    let Some(folder) = child_folder() else {
+        let folder = tempfile::tempdir().unwrap();
+        if let Some(said) = child(TEST, "", folder.path()) {
+            assert!(said.contains("a fiber was not started"), "{said}");
+        }
+        return;
+    };
+    // What hangs ends the child, and fails.
+    std::thread::spawn(|| {
+        std::thread::sleep(std::time::Duration::from_secs(60));
+        std::process::exit(3);
+    });
+    let path = folder.join("pool");
+    for within in [None, Some(std::time::Duration::MAX)] {
+        let pool = Threadpool::new(1);
+        open(&pool, &path).unwrap().close().unwrap();
+        drop(pool);
+        let pool = Threadpool::builder().workers(1).stack_bytes(1 << 30).build();
+        let builder = Durable::<PVec<u64>>::builder().limit(1 << 20);
+        let builder = within.map_or(builder, |within| Durable::<PVec<u64>>::builder().limit(1 << 20).within(within));
+        let numbers = builder.open(pool.trustees()[0], &path, |_| PVec::new()).unwrap();
+        // Room for half of a stack.
+        let pages = fs::read_to_string("/proc/self/statm").unwrap();
+        let used = pages.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 4096;
+        let maximum = getrlimit(Resource::As).maximum;
+        setrlimit(Resource::As, Rlimit { current: Some(used + (1 << 29)), maximum }).unwrap();
+        let before = numbers.apply(|numbers, _| numbers.len());
+        numbers.apply(|numbers, tx| numbers.push(1, tx));
+        numbers.apply_then(|numbers, tx| numbers.push(2, tx), |()| ());
+        numbers.sync().unwrap();
+        assert_eq!(numbers.try_attempt(|numbers, _| Err::<(), usize>(numbers.len())).unwrap(), Err(before + 2));
+        numbers.snapshot(folder.join(format!("copy-{before}"))).unwrap();
+        numbers.apply_then(|numbers, tx| numbers.push(3, tx), |()| ());
+        numbers.close().unwrap();
+        setrlimit(Resource::As, Rlimit { current: maximum, maximum }).unwrap();
+        drop(pool);
+        let pool = Threadpool::new(1);
+        let numbers = open(&pool, &path).unwrap();
+        assert_eq!(numbers.apply(|numbers, _| numbers.len()), before + 3);
+        numbers.close().unwrap();
+    }
+}
+
+#[test]
 fn c25_a_full_disk() {
     const TEST: &str = "faults::c25_a_full_disk";
     let Some(folder) = child_folder() else {
