@@ -11,6 +11,7 @@ use crate::property::{Answer, Outcome, Service, panicked};
 use crate::service::client::{self, Call};
 use crate::service::core::NEVER;
 use crate::service::future::DurableFuture;
+use crate::service::told;
 
 /// What `trust` gives for a request.
 type Answered<V> = std::result::Result<Answer<V>, trust::Error>;
@@ -96,7 +97,7 @@ impl<T: Persist + 'static> Durable<T> {
     /// Before a call whose answer is [finished](Self::finish).
     fn begin(&self) -> Call {
         Call::begin(self.number, |client, ear| {
-            self.trust.apply_then(move |service| service.core().borrow_mut().register_client(client, ear), |()| ());
+            self.trust.apply_then(move |service| told::introduce(service.core(), client, ear), |()| ());
         })
     }
 

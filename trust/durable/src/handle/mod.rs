@@ -29,6 +29,9 @@ use crate::tx::Tx;
 /// The pool is private memory of the process, so the value has to fit, and a log of the 64-byte lines that changed. The handle may be
 /// cloned, captured in closures, and sent to other machines of a rack; the pool is closed after the last one.
 ///
+/// Destructors of thread-locals may call it as long as the thread's trustee is there. After that all calls panic but those that give futures, which
+/// need none of their thread.
+///
 /// ```
 /// # let folder = std::env::temp_dir().join(format!("durable-{}", std::process::id()));
 /// use trust_durable::{Durable, PBox, PVec, Persist};

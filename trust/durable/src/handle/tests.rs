@@ -39,6 +39,29 @@ fn c2_no_record_of_a_pool_is_left_with_a_client() {
 }
 
 #[test]
+fn c29_threads_that_have_ended_are_forgotten() {
+    const THREADS: usize = 1000;
+    let folder = tempfile::tempdir().expect("a folder");
+    let pool = Threadpool::new(1);
+    let number = Durable::<u64>::open(pool.trustees()[0], folder.path(), |_| 0).expect("it opens");
+    // Threads that look, and threads that leave before they are told.
+    for kind in 0..2 {
+        for _ in 0..THREADS {
+            let number = number.clone();
+            let thread = std::thread::spawn(move || match kind {
+                0 => _ = number.peek(|number| *number),
+                _ => number.apply_then(|number, _| *number += 1, |()| ()),
+            });
+            thread.join().expect("it ends");
+        }
+        let known = number.trust.apply(|service| service.core().borrow().clients());
+        assert!(known <= 128, "{known} of {THREADS} are known");
+    }
+    // Those that are there are told all the same.
+    number.sync().expect("this thread is known");
+}
+
+#[test]
 fn c25_a_panic_of_the_disk_thread_reaches_all_who_wait() {
     for within in [None, Some(Duration::MAX)] {
         let folder = tempfile::tempdir().expect("a folder");

@@ -11,6 +11,7 @@
 use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
+use std::mem::ManuallyDrop;
 use std::rc::Rc;
 
 use trust::{Pending, Promise, Trust, local_trustee, promise};
@@ -23,6 +24,15 @@ use crate::unwind::quietly;
 /// The property of a client's thread.
 pub(crate) struct Ear;
 
+impl Drop for Ear {
+    /// The thread's trustee ends: what is left here is dropped, and its number as a client means nothing any more.
+    fn drop(&mut self) {
+        let Pools { records, ear } = POOLS.with(|pools| pools.take());
+        records.values().for_each(abandon);
+        drop(ear);
+    }
+}
+
 /// Results that are held whose entries are of one type, in the order of calls: a box for each would be an allocation for each call.
 struct Alike<F>(RefCell<VecDeque<F>>);
 
@@ -32,21 +42,31 @@ const ROOM: usize = 8192;
 trait Entries {
     /// Calls the first.
     fn tell_first(&self, verdict: Verdict);
+    /// Drops the first.
+    fn drop_first(&self);
+}
+
+impl<F> Alike<F> {
+    #[inline]
+    fn take_first(&self) -> Option<F> {
+        let entries = &mut *self.0.borrow_mut();
+        let first = entries.pop_front();
+        if entries.is_empty() && entries.capacity() > ROOM {
+            entries.shrink_to(ROOM);
+        }
+        first
+    }
 }
 
 impl<F: FnOnce(Verdict)> Entries for Alike<F> {
     fn tell_first(&self, verdict: Verdict) {
-        let first = {
-            let entries = &mut *self.0.borrow_mut();
-            let first = entries.pop_front();
-            if entries.is_empty() && entries.capacity() > ROOM {
-                entries.shrink_to(ROOM);
-            }
-            first
-        };
-        if let Some(entry) = first {
+        if let Some(entry) = self.take_first() {
             entry(verdict);
         }
+    }
+
+    fn drop_first(&self) {
+        drop(self.take_first());
     }
 }
 
@@ -95,7 +115,9 @@ struct Pools {
 }
 
 thread_local! {
-    static POOLS: RefCell<Pools> = RefCell::default();
+    /// Without a destructor: they are used as long as the thread's trustee is there, also by destructors of other thread-locals. The ear, which
+    /// goes with the trustee, empties them.
+    static POOLS: ManuallyDrop<RefCell<Pools>> = ManuallyDrop::default();
 }
 
 /// Results that a thread holds for a pool before callers that may wait do.
@@ -111,17 +133,18 @@ impl Call {
     /// Before the call is sent. `introduce` is given number and ear of this thread if the pool does not know them.
     #[inline]
     pub(crate) fn begin(pool: u64, introduce: impl FnOnce(u64, Trust<Ear>)) -> Call {
-        if let Some(record) = POOLS.with_borrow(|pools| pools.records.get(&pool).cloned()) {
+        if let Some(record) = POOLS.with(|pools| pools.borrow().records.get(&pool).cloned()) {
             record.borrow_mut().held.begin();
             return Call { record, is_over: false };
         }
+        // Panics where the thread's trustee is gone.
         let client = local_trustee().id().to_bits();
         let mut held = Held::new();
         held.begin();
         let record =
             Record { pool, client, held, entries: Vec::new(), kept: None, room: Vec::new(), is_telling: false };
         let record = Rc::new(RefCell::new(record));
-        POOLS.with_borrow_mut(|pools| pools.records.insert(pool, Rc::clone(&record)));
+        POOLS.with(|pools| pools.borrow_mut().records.insert(pool, Rc::clone(&record)));
         let call = Call { record, is_over: false };
         introduce(client, ear());
         call
@@ -209,18 +232,29 @@ fn let_go(record: &Shared) {
         (record.kept.take(), record.held.has_ended() && record.room.is_empty(), record.pool)
     };
     if is_over {
-        // At the thread's end there may be no records any more.
-        let gone = POOLS.try_with(|pools| pools.borrow_mut().records.remove(&pool));
+        let gone = POOLS.with(|pools| pools.borrow_mut().records.remove(&pool));
         drop(gone);
     }
     drop(kept);
 }
 
+/// Drops what is held. Each by itself: a panic of one while another one unwinds would end the process.
+fn abandon(record: &Shared) {
+    while let Some(entry) = { record.borrow_mut().held.abandon() } {
+        quietly(|| entry.drop_first());
+    }
+    let (kept, room) = {
+        let record = &mut *record.borrow_mut();
+        (record.kept.take(), std::mem::take(&mut record.room))
+    };
+    drop((kept, room));
+}
+
 fn ear() -> Trust<Ear> {
-    let ear = POOLS.with_borrow(|pools| pools.ear.clone());
+    let ear = POOLS.with(|pools| pools.borrow().ear.clone());
     ear.unwrap_or_else(|| {
         let ear = local_trustee().entrust(Ear);
-        POOLS.with_borrow_mut(|pools| pools.ear = Some(ear.clone()));
+        POOLS.with(|pools| pools.borrow_mut().ear = Some(ear.clone()));
         ear
     })
 }
@@ -243,15 +277,15 @@ pub(crate) fn is_gone(pool: u64) {
 /// How many pools this thread has a record of.
 #[cfg(test)]
 pub(crate) fn records() -> usize {
-    POOLS.with_borrow(|pools| pools.records.len())
+    POOLS.with(|pools| pools.borrow().records.len())
 }
 
 fn take(pool: u64, change: impl FnOnce(&mut Held<Entry>)) {
-    let found = POOLS.try_with(|pools| {
+    let found = POOLS.with(|pools| {
         let pools = pools.borrow();
         Some((Rc::clone(pools.records.get(&pool)?), pools.ear.clone()?))
     });
-    let Ok(Some((record, ear))) = found else { return };
+    let Some((record, ear)) = found else { return };
     let is_ready = {
         let record = &mut *record.borrow_mut();
         change(&mut record.held);

@@ -1,5 +1,7 @@
 //! Who waits for the end of a pool: those who close it, at the same time or one after the other.
 
+use std::sync::Arc;
+
 use trust::Promise;
 
 use crate::sync::{Mutex, lock};
@@ -53,6 +55,35 @@ impl<P: Ends> Closers<P> {
     }
 }
 
+/// Tells those who close the pool when it is dropped: at the end of the disk thread, also by a panic.
+pub(super) struct End {
+    closers: Arc<Closers>,
+    /// Why something was lost, if so.
+    lost: Option<String>,
+}
+
+impl End {
+    /// For an end without a word, this is the cause.
+    pub(super) fn new(lost: &str) -> End {
+        End { closers: Arc::default(), lost: Some(lost.into()) }
+    }
+
+    pub(super) fn closers(&self) -> Arc<Closers> {
+        Arc::clone(&self.closers)
+    }
+
+    /// The cause if something was lost.
+    pub(super) fn set(&mut self, lost: Option<String>) {
+        self.lost = lost;
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.closers.end(self.lost.take());
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -73,5 +104,20 @@ mod tests {
         for closed in waits.into_iter().chain([late]) {
             assert_eq!(closed.wait(), Ok(Some("a cause".into())));
         }
+    }
+
+    #[test]
+    fn c25_who_closes_a_pool_whose_disk_thread_unwinds_is_told() {
+        let (keeps, closed) = trust::promise();
+        let end = End::new("unwound");
+        let kept = end.closers();
+        kept.add(keeps);
+        let unwound = std::thread::spawn(move || {
+            let _end = end;
+            panic!("planted");
+        });
+        assert!(unwound.join().is_err());
+        assert_eq!(closed.wait(), Ok(Some("unwound".into())));
+        drop(kept);
     }
 }

@@ -12,6 +12,7 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
+use std::mem::ManuallyDrop;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -29,6 +30,7 @@ use super::texts;
 use super::told::{Told, tell_ear, update};
 use super::waiting::Waiting;
 use crate::group::Rooms;
+use crate::hash::ByNumber;
 use crate::memory::Memory;
 use crate::property::Outcome;
 use crate::stats::DurableStats;
@@ -78,9 +80,14 @@ pub(crate) struct Core {
     rooms: Rooms,
 }
 
+type Cores = HashMap<u64, Rc<RefCell<Core>>, ByNumber>;
+
 thread_local! {
     /// The pools of this thread by number.
-    pub(super) static CORES: RefCell<HashMap<u64, Rc<RefCell<Core>>>> = RefCell::default();
+    ///
+    /// Without a destructor: they are used as long as the thread's trustee is there, also by destructors of other thread-locals. Each is taken out
+    /// when its property is dropped, at the latest with the trustee.
+    static CORES: ManuallyDrop<RefCell<Cores>> = ManuallyDrop::default();
 }
 
 /// A number that nobody foresees.
@@ -127,12 +134,24 @@ impl Core {
     /// Makes it known to the disk thread's reports.
     pub(crate) fn register(core: &Rc<RefCell<Core>>) {
         let number = core.borrow().number;
-        CORES.with_borrow_mut(|cores| cores.insert(number, Rc::clone(core)));
+        CORES.with(|cores| cores.borrow_mut().insert(number, Rc::clone(core)));
     }
 
     pub(crate) fn forget(number: u64) {
-        // At the thread's end there may be none any more.
-        drop(CORES.try_with(|cores| cores.borrow_mut().remove(&number)));
+        let core = CORES.with(|cores| {
+            let mut cores = cores.borrow_mut();
+            let core = cores.remove(&number);
+            if cores.is_empty() {
+                *cores = Cores::default();
+            }
+            core
+        });
+        drop(core);
+    }
+
+    /// That with this number, if it is there. On its trustee's thread.
+    pub(super) fn find(number: u64) -> Option<Rc<RefCell<Core>>> {
+        CORES.with(|cores| cores.borrow().get(&number).cloned())
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -261,8 +280,15 @@ impl Core {
         self.futures.push_back((mark, future));
     }
 
-    pub(crate) fn register_client(&mut self, client: u64, ear: Trust<Ear>) {
+    #[cfg(test)]
+    pub(crate) fn clients(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// Gives those who are to be asked whether they are still there.
+    pub(super) fn register_client(&mut self, client: u64, ear: Trust<Ear>) -> Vec<(u64, Arc<Trust<Ear>>)> {
         self.clients.register(client, Arc::new(ear));
+        self.clients.take_to_sweep()
     }
 
     /// Closes the group and gives it to the disk, if that is free, or soon will be.

@@ -116,6 +116,11 @@ impl<W> Held<W> {
         self.end = Some(Why::Lost(cause));
     }
 
+    /// The first entry, which nobody will be told of.
+    pub(super) fn abandon(&mut self) -> Option<W> {
+        self.queue.pop_front().map(|(_, entry)| entry)
+    }
+
     #[inline]
     fn is_decided(&self, mark: u64) -> bool {
         mark <= self.durable || self.end.is_some()

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use trust::Promise;
 
+use super::core;
 use crate::files::format::Record;
 
 /// What the disk thread is asked for.
@@ -59,4 +60,33 @@ pub(crate) enum Report {
     /// The new image is there.
     Image,
     Lost(String),
+}
+
+/// What the disk thread says to the core: in a fiber at the trustee, or where none can be started there, when that is dropped unrun.
+pub(super) struct Said {
+    number: u64,
+    report: Option<Report>,
+}
+
+impl Said {
+    pub(super) fn new(number: u64, report: Report) -> Said {
+        Said { number, report: Some(report) }
+    }
+
+    pub(super) fn tell(mut self) {
+        self.tell_once();
+    }
+
+    fn tell_once(&mut self) {
+        if let Some(report) = self.report.take() {
+            core::report(self.number, report);
+        }
+    }
+}
+
+impl Drop for Said {
+    fn drop(&mut self) {
+        // Where the trustee is gone, this is another thread, which has no pool of this number.
+        self.tell_once();
+    }
 }

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use trust::link::deadline_after;
 use trust::{Promise, TrusteeReference, spawn_on};
 
-use super::closers::Closers;
+use super::closers::{Closers, End};
 use super::core;
-use super::jobs::{Job, Report};
+use super::jobs::{Job, Report, Said};
 use super::lock::{Lock, open_folder};
 use super::slice;
 use super::snapshots;
@@ -70,8 +70,8 @@ pub(crate) fn start(request: Request, slot: Slot, opened: Promise<bool>) -> Resu
         let (jobs, queue) = channel();
         let (number, trustee, pause) = (request.number, request.trustee, request.pause);
         // Goes last, whatever happens.
-        let mut end = End { closers: Arc::default(), lost: Some("its disk thread panicked".into()) };
-        let (outcome, opened_files) = match open_or_tell(&request, jobs, Arc::clone(&end.closers)) {
+        let mut end = End::new("its disk thread panicked");
+        let (outcome, opened_files) = match open_or_tell(&request, jobs, end.closers()) {
             Ok((started, stage, lock)) => (Ok(started), Some((stage, lock))),
             Err(error) => (Err(error), None),
         };
@@ -83,24 +83,11 @@ pub(crate) fn start(request: Request, slot: Slot, opened: Promise<bool>) -> Resu
         let _lock = lock;
         let mut keeper = Keeper { stage, trustee, number, pause, layout: request.layout, looked: Instant::now() };
         keeper.serve_to_the_end(&queue);
-        end.lost = keeper.lost();
+        end.set(keeper.lost());
     };
     match thread::Builder::new().name(name).spawn(run) {
         Ok(_) => Ok(()),
         Err(source) => Err(Error::Io { file: folder, offset: None, what: "start its disk thread", source }),
-    }
-}
-
-/// Tells those who close the pool when it is dropped: at the end of the disk thread, also by a panic.
-struct End {
-    closers: Arc<Closers>,
-    /// Why something was lost, if so.
-    lost: Option<String>,
-}
-
-impl Drop for End {
-    fn drop(&mut self) {
-        self.closers.end(self.lost.take());
     }
 }
 
@@ -165,31 +152,6 @@ fn panicked(panic: Box<dyn Any + Send>) -> String {
     let cause = format!("its disk thread panicked: {}", unwind::text(&*panic));
     unwind::discard(panic);
     cause
-}
-
-/// What the disk thread says to the core: in a fiber at the trustee, or where none can be started there, when that is dropped unrun.
-struct Said {
-    number: u64,
-    report: Option<Report>,
-}
-
-impl Said {
-    fn tell(mut self) {
-        self.tell_once();
-    }
-
-    fn tell_once(&mut self) {
-        if let Some(report) = self.report.take() {
-            core::report(self.number, report);
-        }
-    }
-}
-
-impl Drop for Said {
-    fn drop(&mut self) {
-        // Where the trustee is gone, this is another thread, which has no pool of this number.
-        self.tell_once();
-    }
 }
 
 struct Keeper {
@@ -270,7 +232,7 @@ impl Keeper {
     }
 
     fn report(&self, report: Report) {
-        let said = Said { number: self.number, report: Some(report) };
+        let said = Said::new(self.number, report);
         drop(spawn_on(&self.trustee, move || said.tell()));
     }
 
@@ -419,21 +381,6 @@ mod tests {
         assert_eq!(cause, "its disk thread panicked: no such walk");
         // The lock is let go of.
         assert!(open_or_tell(&request(|_| Ok(())), jobs, Arc::default()).is_ok());
-    }
-
-    #[test]
-    fn c25_who_closes_a_pool_whose_disk_thread_unwinds_is_told() {
-        let (keeps, closed) = trust::promise();
-        let end = End { closers: Arc::default(), lost: Some("unwound".into()) };
-        end.closers.add(keeps);
-        let kept = Arc::clone(&end.closers);
-        let unwound = std::thread::spawn(move || {
-            let _end = end;
-            panic!("planted");
-        });
-        assert!(unwound.join().is_err());
-        assert_eq!(closed.wait(), Ok(Some("unwound".into())));
-        drop(kept);
     }
 
     #[test]

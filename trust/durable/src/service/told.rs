@@ -2,12 +2,13 @@
 //!
 //! Invariant: nobody is told while a core is borrowed, for who is told may call it.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use trust::{Error, Promise, Trust};
 
 use super::client::{self, Ear, News, Why};
-use super::core::{CORES, Core};
+use super::core::Core;
 use super::future;
 
 /// Changes the pool with this number, if it is there, and tells whom that concerns. On its trustee's thread.
@@ -22,7 +23,7 @@ pub(super) fn update(number: u64, change: impl FnOnce(&mut Core)) {
 }
 
 fn with_core<R>(number: u64, f: impl FnOnce(&mut Core) -> R) -> Option<R> {
-    let core = CORES.try_with(|cores| cores.borrow().get(&number).cloned()).ok().flatten()?;
+    let core = Core::find(number)?;
     let outcome = f(&mut core.borrow_mut());
     Some(outcome)
 }
@@ -30,6 +31,27 @@ fn with_core<R>(number: u64, f: impl FnOnce(&mut Core) -> R) -> Option<R> {
 /// Says something of the pool to a client's thread. `then` is told whether that is still there.
 pub(super) fn tell_ear(ear: &Trust<Ear>, number: u64, news: News, then: impl FnOnce(Result<(), Error>) + 'static) {
     ear.try_apply_then(move |_| client::hear(number, news), then);
+}
+
+/// Says to a client's thread which groups are durable, and forgets it if it is gone.
+fn tell_durable(number: u64, durable: u64, client: u64, ear: &Trust<Ear>) {
+    tell_ear(ear, number, News::Durable(durable), move |heard| forget_gone(number, client, heard));
+}
+
+fn forget_gone(number: u64, client: u64, heard: Result<(), Error>) {
+    if heard.is_err() {
+        with_core(number, |core| core.clients.remove(client));
+    }
+}
+
+/// Makes a client known to the pool with this number. Now and then all are looked for, as threads end without a word.
+pub(crate) fn introduce(core: &RefCell<Core>, client: u64, ear: Trust<Ear>) {
+    let (number, durable, asked) = {
+        let mut core = core.borrow_mut();
+        let asked = core.register_client(client, ear);
+        (core.number(), core.durable, asked)
+    };
+    asked.into_iter().for_each(|(client, ear)| tell_durable(number, durable, client, &ear));
 }
 
 /// Who is to be told what.
@@ -73,12 +95,12 @@ impl Told {
         for (client, ear) in self.ears {
             let (number, durable) = (self.number, self.durable);
             match &self.lost {
-                Some(cause) => ear.apply_with_then(client::hear_lost, (number, durable, cause.clone()), |()| ()),
-                None => tell_ear(&ear, number, News::Durable(durable), move |heard| {
-                    if heard.is_err() {
-                        with_core(number, |core| core.clients.remove(client));
-                    }
-                }),
+                Some(cause) => {
+                    ear.try_apply_with_then(client::hear_lost, (number, durable, cause.clone()), move |heard| {
+                        forget_gone(number, client, heard)
+                    })
+                }
+                None => tell_durable(number, durable, client, &ear),
             }
         }
     }

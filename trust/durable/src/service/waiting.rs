@@ -19,11 +19,16 @@ pub(super) struct Waiting<E> {
     clients: HashMap<u64, Client<E>, ByNumber>,
     /// Groups and clients, in the order of groups.
     queue: VecDeque<(u64, u64)>,
+    /// With so many clients those whose threads are gone are looked for.
+    sweep_at: usize,
 }
+
+/// So few clients are not looked for.
+const SWEEP_MIN: usize = 64;
 
 impl<E: Clone> Waiting<E> {
     pub(super) fn new() -> Self {
-        Waiting { clients: HashMap::default(), queue: VecDeque::new() }
+        Waiting { clients: HashMap::default(), queue: VecDeque::new(), sweep_at: SWEEP_MIN }
     }
 
     pub(super) fn register(&mut self, client: u64, ear: E) {
@@ -61,6 +66,21 @@ impl<E: Clone> Waiting<E> {
     /// A client whose thread is gone.
     pub(super) fn remove(&mut self, client: u64) {
         self.clients.remove(&client);
+        self.sweep_at = SWEEP_MIN.max(2 * self.clients.len());
+    }
+
+    /// All, when they are twice as many as were there after the last time: each is to be told something, and removed if it is gone.
+    pub(super) fn take_to_sweep(&mut self) -> Vec<(u64, E)> {
+        if self.clients.len() < self.sweep_at {
+            return Vec::new();
+        }
+        self.sweep_at = 2 * self.clients.len();
+        self.clients.iter().map(|(&client, found)| (client, found.ear.clone())).collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.clients.len()
     }
 
     /// All, those that wait for nothing as well, at the end of the pool.

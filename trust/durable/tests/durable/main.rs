@@ -9,6 +9,7 @@ mod locks;
 mod moved;
 mod pools;
 mod snapshots;
+mod thread_ends;
 mod traced;
 
 use std::path::Path;
