@@ -5,13 +5,13 @@ use std::ops::Range;
 
 use gossamer::{Place, Trust};
 
-use crate::bulk;
 use crate::element::Element;
 use crate::keeper::Right;
 use crate::make::Root;
 use crate::operator::Operator;
 use crate::part::Name;
 use crate::shape::Owned;
+use crate::waits;
 
 /// An array over all places of the rack, of which each owns a part.
 ///
@@ -73,9 +73,25 @@ impl<T> std::fmt::Debug for Array<T> {
     }
 }
 
+/// Calls a method here if this thread has a part of the array, else on a worker of this machine. No closure lies between, so that what panics
+/// here does so at the caller's line.
+macro_rules! at_place {
+    ($array:expr, $method:ident $(::<$type:ty>)? ($($argument:expr),*)) => {{
+        let array = $array;
+        if array.is_here() {
+            array.$method$(::<$type>)?($($argument),*)
+        } else {
+            let array = array.clone();
+            $crate::array::on_worker(move || array.$method$(::<$type>)?($($argument),*))
+        }
+    }};
+}
+pub(crate) use at_place;
+
 /// Runs `f` in a fiber on a worker of this machine.
+#[track_caller]
 pub(crate) fn on_worker<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> R {
-    bulk::may_wait("a call from a thread that is no place of the program, which a worker does,");
+    waits::may_wait("a call by a thread that is no place");
     let first = Place::of(gossamer::rack().machine(), 0);
     trust::spawn_on(&first.trustee(), f).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
@@ -125,11 +141,16 @@ impl<T: Element> Array<T> {
     ///     assert!(array.owned(owner).flatten().any(|i| i == 999));
     /// }, 2);
     /// ```
+    #[track_caller]
     pub fn owner(&self, i: usize) -> Place {
         assert!(i < self.elements, "index {i} is out of range of an array of {} elements", self.elements);
-        let chunk = (i >> self.shift) as u32;
-        let number = self.here(move |array| array.part().shape.home(chunk));
+        let number = at_place!(self, home_of(i));
         gossamer::rack().places().nth(number).unwrap_or_else(|| unreachable!("owners are places"))
+    }
+
+    #[track_caller]
+    fn home_of(&self, i: usize) -> usize {
+        self.part().shape.home((i >> self.shift) as u32)
     }
 
     /// The elements that a place owns. Sends no message.
@@ -138,10 +159,16 @@ impl<T: Element> Array<T> {
     /// If the rack has no such place.
     ///
     /// Example: at [`owner`](Self::owner).
+    #[track_caller]
     pub fn owned(&self, place: Place) -> Owned {
         let number = gossamer::rack().places().position(|other| other == place);
-        let number = number.unwrap_or_else(|| panic!("there is no place {place}: {}", gossamer::rack()));
-        self.here(move |array| array.part().shape.owned(number))
+        let Some(number) = number else { panic!("there is no place {place}: {}", gossamer::rack()) };
+        at_place!(self, owned_by(number))
+    }
+
+    #[track_caller]
+    fn owned_by(&self, number: usize) -> Owned {
+        self.part().shape.owned(number)
     }
 
     /// Element `i`.
@@ -151,6 +178,7 @@ impl<T: Element> Array<T> {
     ///
     /// Example: at the [type](Self).
     #[inline]
+    #[track_caller]
     pub fn get(&self, i: usize) -> T {
         match self.get_here(i) {
             Some(value) => value,
@@ -160,17 +188,21 @@ impl<T: Element> Array<T> {
 
     #[cold]
     #[inline(never)]
+    #[track_caller]
     fn get_slowly(&self, i: usize) -> T {
-        self.here(move |array| {
-            loop {
-                if let Some(value) = array.get_here(i) {
-                    return value;
-                }
-                if !array.look() {
-                    return array.read_piece("get", i..i + 1, |elements| elements[0]);
-                }
+        at_place!(self, get_at_place(i))
+    }
+
+    #[track_caller]
+    fn get_at_place(&self, i: usize) -> T {
+        loop {
+            if let Some(value) = self.get_here(i) {
+                return value;
             }
-        })
+            if !self.look() {
+                return self.read_piece("get", i..i + 1, |elements| elements[0]);
+            }
+        }
     }
 
     /// Element `i` if its chunk is here; if not asks for it, and does not wait. Legal in delegated closures. On a thread that is no place it waits as
@@ -191,21 +223,27 @@ impl<T: Element> Array<T> {
     /// }, 2);
     /// ```
     #[inline]
+    #[track_caller]
     pub fn try_get(&self, i: usize) -> Option<T> {
-        self.get_here(i).or_else(|| self.try_get_slowly(i))
+        match self.get_here(i) {
+            Some(value) => Some(value),
+            None => self.try_get_slowly(i),
+        }
     }
 
     #[cold]
     #[inline(never)]
+    #[track_caller]
     fn try_get_slowly(&self, i: usize) -> Option<T> {
         if !self.is_here() {
             return Some(self.get_slowly(i));
         }
         self.look();
-        self.get_here(i).or_else(|| {
-            self.part().fetch((i >> self.shift) as u32);
-            self.get_here(i)
-        })
+        if let Some(value) = self.get_here(i) {
+            return Some(value);
+        }
+        self.part().fetch((i >> self.shift) as u32);
+        self.get_here(i)
     }
 
     /// Sets element `i`.
@@ -222,6 +260,7 @@ impl<T: Element> Array<T> {
     /// }, 2);
     /// ```
     #[inline]
+    #[track_caller]
     pub fn set(&self, i: usize, value: T) {
         if !self.set_here(i, value) {
             self.set_slowly(i, value);
@@ -230,17 +269,18 @@ impl<T: Element> Array<T> {
 
     #[cold]
     #[inline(never)]
+    #[track_caller]
     fn set_slowly(&self, i: usize, value: T) {
-        self.here(move |array| {
-            loop {
-                if array.set_here(i, value) {
-                    return;
-                }
-                if !array.look() {
-                    return array.write_piece("set", i..i + 1, |elements| elements[0] = value);
-                }
+        at_place!(self, set_at_place(i, value));
+    }
+
+    #[track_caller]
+    fn set_at_place(&self, i: usize, value: T) {
+        while !self.set_here(i, value) {
+            if !self.look() {
+                return self.write_piece("set", i..i + 1, |elements| elements[0] = value);
             }
-        });
+        }
     }
 
     /// Combines element `i` with `x`, as the operator says. It is combined here, whatever other places do at the same time, and merged when
@@ -253,6 +293,7 @@ impl<T: Element> Array<T> {
     ///
     /// Source: DArray 4.3, fig. 8 and 10.
     #[inline]
+    #[track_caller]
     pub fn apply<O: Operator<T>>(&self, i: usize, op: O, x: T) {
         let _ = op;
         if !self.apply_here::<O>(i, x) {
@@ -262,34 +303,31 @@ impl<T: Element> Array<T> {
 
     #[cold]
     #[inline(never)]
+    #[track_caller]
     fn apply_missed<O: Operator<T>>(&self, i: usize, x: T) {
         assert!(i < self.elements, "index {i} is out of range of an array of {} elements", self.elements);
-        self.here(move |array| {
-            if !(array.look() && array.apply_here::<O>(i, x)) {
-                array.apply_slowly::<O>(i, x);
-            }
-        });
+        at_place!(self, apply_at_place::<O>(i, x));
+    }
+
+    #[track_caller]
+    fn apply_at_place<O: Operator<T>>(&self, i: usize, x: T) {
+        if !(self.look() && self.apply_here::<O>(i, x)) {
+            self.apply_slowly::<O>(i, x);
+        }
     }
 
     /// Reads a piece of one chunk.
+    #[track_caller]
     pub(crate) fn read_piece<R>(&self, call: &str, piece: Range<usize>, f: impl FnOnce(&[T]) -> R) -> R {
         let chunk = (piece.start >> self.shift) as u32;
         self.access(call, chunk, Right::Read, |_, frame| f(self.slice(frame, &piece)))
     }
 
     /// Writes a piece of one chunk.
+    #[track_caller]
     pub(crate) fn write_piece(&self, call: &str, piece: Range<usize>, f: impl FnOnce(&mut [T])) {
         let chunk = (piece.start >> self.shift) as u32;
         self.access(call, chunk, Right::Write, |_, frame| f(self.slice_mut(frame, &piece)));
-    }
-
-    /// Runs `f` with the array here if this thread has a part, else on a worker of this machine.
-    pub(crate) fn here<R: Send + 'static>(&self, f: impl FnOnce(&Array<T>) -> R + Send + 'static) -> R {
-        if self.is_here() {
-            return f(self);
-        }
-        let array = self.clone();
-        on_worker(move || f(&array))
     }
 
     /// Has this thread a part of it?
@@ -297,6 +335,7 @@ impl<T: Element> Array<T> {
         crate::post::part(self.name).is_some()
     }
 
+    #[track_caller]
     pub(crate) fn check_range(&self, range: &Range<usize>) {
         assert!(
             range.start <= range.end && range.end <= self.elements,
@@ -305,14 +344,14 @@ impl<T: Element> Array<T> {
         );
     }
 
-    /// Calls `f` with each part of a range that lies in one chunk.
-    pub(crate) fn pieces(&self, range: Range<usize>, mut f: impl FnMut(Range<usize>)) {
-        let mut at = range.start;
-        while at < range.end {
-            let end = (((at >> self.shift) + 1) << self.shift).min(range.end);
-            f(at..end);
-            at = end;
-        }
+    /// The parts of a range that lie in one chunk each.
+    pub(crate) fn pieces(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<T> {
+        let (shift, mut at) = (self.shift, range.start);
+        std::iter::from_fn(move || {
+            let piece = at..(((at >> shift) + 1) << shift).min(range.end);
+            at = piece.end;
+            (!piece.is_empty()).then_some(piece)
+        })
     }
 
     pub(crate) fn root(&self) -> &Trust<Root> {

@@ -8,7 +8,7 @@ use crate::array::{Array, on_worker};
 use crate::element::Element;
 use crate::settings::Settings;
 use crate::shape::Split;
-use crate::{Error, make};
+use crate::{Error, make, waits};
 
 impl<T: Element> Array<T> {
     /// An array of `n` elements with this value, split evenly over all places of the rack. Waits until each has made its part.
@@ -22,6 +22,7 @@ impl<T: Element> Array<T> {
     /// Example: at the [type](Self).
     ///
     /// Source: DArray 3.2, fig. 3.
+    #[track_caller]
     pub fn new(n: usize, value: T) -> Result<Self, Error> {
         Self::builder().build(n, value)
     }
@@ -95,6 +96,7 @@ impl<T: Element> Builder<T> {
     ///
     /// Source: DArray 4.2, fig. 7.
     #[must_use]
+    #[track_caller]
     pub fn watermarks(mut self, low: f64, high: f64) -> Self {
         assert!(
             (0.0..=1.0).contains(&low) && (low..=1.0).contains(&high),
@@ -124,8 +126,10 @@ impl<T: Element> Builder<T> {
     /// Outside of `gossamer::main`; inside delegated closures and callbacks, where nothing may wait.
     ///
     /// Example: at the [type](Self).
+    #[track_caller]
     pub fn build(self, n: usize, value: T) -> Result<Array<T>, Error> {
         let () = T::FITS;
+        waits::may_wait("build");
         let (root, name, shift) = on_place(move || make::array(n, value, &self.split, self.settings))?;
         Ok(Array::of(root, n, name, shift))
     }

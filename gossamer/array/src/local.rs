@@ -21,9 +21,11 @@ use crate::keeper::Right;
 use crate::operator::{Op, Operator, checked_combine};
 use crate::part::{Part, READS, WRITES};
 use crate::post;
+use crate::waits;
 
 impl<T: Element> Array<T> {
     #[inline(always)]
+    #[track_caller]
     fn check(&self, i: usize) {
         if i >= self.len() {
             self.out_of_range(i);
@@ -32,12 +34,14 @@ impl<T: Element> Array<T> {
 
     #[cold]
     #[inline(never)]
+    #[track_caller]
     fn out_of_range(&self, i: usize) -> ! {
         panic!("index {i} is out of range of an array of {} elements", self.len())
     }
 
     /// Where element `i` lies here, if a wanted bit of its chunk's word is set.
     #[inline(always)]
+    #[track_caller]
     fn hit(&self, i: usize, wanted: u64) -> Option<*mut T> {
         self.check(i);
         // SAFETY: nothing else runs before the caller has done its load or store; `i` is in range, so the part has its chunk.
@@ -46,12 +50,14 @@ impl<T: Element> Array<T> {
     }
 
     #[inline(always)]
+    #[track_caller]
     pub(crate) fn get_here(&self, i: usize) -> Option<T> {
         // SAFETY: the element lies there and may be read; any bytes are a `T`.
         self.hit(i, READS).map(|at| unsafe { at.read() })
     }
 
     #[inline(always)]
+    #[track_caller]
     pub(crate) fn set_here(&self, i: usize, value: T) -> bool {
         let hit = self.hit(i, WRITES);
         if let Some(at) = hit {
@@ -62,6 +68,7 @@ impl<T: Element> Array<T> {
     }
 
     #[inline(always)]
+    #[track_caller]
     pub(crate) fn apply_here<O: Operator<T>>(&self, i: usize, x: T) -> bool {
         if !O::PLAIN.is_plain() {
             return false; // the operator's code finds the chunk busy
@@ -88,8 +95,9 @@ impl<T: Element> Array<T> {
     ///
     /// # Panics
     /// If the array is poisoned, or its program at its end.
+    #[track_caller]
     pub(crate) fn part(&self) -> Rc<Part> {
-        let part = post::part(self.name()).unwrap_or_else(|| panic!("the array is gone: its program ends"));
+        let Some(part) = post::part(self.name()) else { panic!("the array is gone: its program ends") };
         part.check_poison();
         part
     }
@@ -98,6 +106,7 @@ impl<T: Element> Array<T> {
     ///
     /// # Panics
     /// With the panic of `f`; where the right is not here and nothing may wait, naming `call`; if the array is poisoned.
+    #[track_caller]
     pub(crate) fn access<R>(&self, call: &str, chunk: u32, right: Right<Op>, f: impl FnOnce(&Part, Frame) -> R) -> R {
         self.look();
         let part = self.part();
@@ -107,11 +116,11 @@ impl<T: Element> Array<T> {
             let f = f.take().unwrap_or_else(|| unreachable!("it runs once"));
             outcome = Some(catch_unwind(AssertUnwindSafe(|| f(part, frame))));
         };
-        if let Some(frame) = part.ready(chunk, right) {
+        if let Some(frame) = part.ready(call, chunk, right) {
             without_waiting(|| part.work(frame, run));
         } else {
             if !trust::may_wait() {
-                may_not_wait(call);
+                waits::may_not_fetch(call);
             }
             wait_for(&part, chunk, right, &mut run);
         }
@@ -123,6 +132,7 @@ impl<T: Element> Array<T> {
     }
 
     /// A call that was under way will not be done.
+    #[track_caller]
     pub(crate) fn gone(&self) -> ! {
         self.part();
         // A home that was poisoned may say so before word of it is here.
@@ -149,6 +159,7 @@ impl<T: Element> Array<T> {
     }
 
     /// One element, combined with a value, by an operator of the program's own or after a miss.
+    #[track_caller]
     pub(crate) fn apply_slowly<O: Operator<T>>(&self, i: usize, x: T) {
         let chunk = (i >> self.shift()) as u32;
         let right = Right::Combine(Op::of::<T, O>());
@@ -158,14 +169,6 @@ impl<T: Element> Array<T> {
             unsafe { at.write(checked_combine::<T, O>(at.read(), x)) };
         });
     }
-}
-
-#[cold]
-pub(crate) fn may_not_wait(call: &str) -> ! {
-    panic!(
-        "`{call}` of an array has to fetch a chunk, and nothing may wait here, inside a delegated closure or a callback: `launch` the closure \
-         (it then runs in a fiber and may wait), use `try_get` or `update_then`, or fetch what it needs before"
-    )
 }
 
 /// A call that waits for its chunk: what is to be done with it, on the stack of the fiber that waits.

@@ -9,15 +9,16 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::marker::PhantomData;
-use std::panic::resume_unwind;
 
+use gossamer::Trust;
 use trust::Promise;
 use trust::link::without_waiting;
 
-use crate::array::Array;
+use crate::array::{Array, on_worker};
 use crate::element::Element;
 use crate::part::{Name, Part};
 use crate::post;
+use crate::waits;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -176,9 +177,10 @@ enum Held {
     OfPlace {
         _lock: OfPlace,
     },
-    /// A fiber has the lock for a thread that is no place, until this goes.
-    OfFiber {
-        _release: Promise<()>,
+    /// A worker has the lock for a thread that is no place, until this goes. No fiber does: the program would wait for it at its end where the
+    /// guard was forgotten.
+    OfWorker {
+        _lock: Trust<OfPlace>,
     },
 }
 
@@ -201,6 +203,7 @@ impl<T: Element> Array<T> {
     /// Example: at [`ReadGuard`].
     ///
     /// Source: DArray 3.2.
+    #[track_caller]
     pub fn read_lock(&self, i: usize) -> ReadGuard<'_, T> {
         ReadGuard(self.locked(i, Kind::Read))
     }
@@ -214,6 +217,7 @@ impl<T: Element> Array<T> {
     /// Example: at [`WriteGuard`].
     ///
     /// Source: DArray 3.2.
+    #[track_caller]
     pub fn write_lock(&self, i: usize) -> WriteGuard<'_, T> {
         WriteGuard(self.locked(i, Kind::Write))
     }
@@ -225,6 +229,7 @@ impl<T: Element> Array<T> {
     /// As [`read_lock`](Self::read_lock).
     ///
     /// Example: at [`ReadGuard`].
+    #[track_caller]
     pub fn try_read_lock(&self, i: usize) -> Option<ReadGuard<'_, T>> {
         Some(ReadGuard(self.lock("try_read_lock", i, Kind::Read, true)?))
     }
@@ -236,32 +241,37 @@ impl<T: Element> Array<T> {
     /// As [`read_lock`](Self::read_lock).
     ///
     /// Example: at [`WriteGuard`].
+    #[track_caller]
     pub fn try_write_lock(&self, i: usize) -> Option<WriteGuard<'_, T>> {
         Some(WriteGuard(self.lock("try_write_lock", i, Kind::Write, true)?))
     }
 
+    #[track_caller]
     fn locked(&self, i: usize, kind: Kind) -> Guard<'_, T> {
         let call = if kind == Kind::Read { "read_lock" } else { "write_lock" };
-        self.lock(call, i, kind, false).unwrap_or_else(|| unreachable!("it waited"))
+        match self.lock(call, i, kind, false) {
+            Some(guard) => guard,
+            None => unreachable!("it waited"),
+        }
     }
 
+    #[track_caller]
     fn lock(&self, call: &'static str, i: usize, kind: Kind, is_try: bool) -> Option<Guard<'_, T>> {
         assert!(i < self.len(), "index {i} is out of range of an array of {} elements", self.len());
-        assert!(
-            trust::may_wait(),
-            "`{call}` of an array waits, and nothing may wait here, inside a delegated closure or a callback: `launch` the closure (it then \
-             runs in a fiber and may wait), or change the element by `update_then`, which is atomic"
-        );
+        waits::may_wait(call);
         self.look();
         let held = if self.is_here() {
             Held::OfPlace { _lock: self.lock_here(i, kind, is_try)? }
         } else {
-            Held::OfFiber { _release: self.here(move |array| lock_by_fiber(array, i, kind, is_try))? }
+            let array = self.clone();
+            let lock = move || Some(trust::local_trustee().entrust(array.lock_here(i, kind, is_try)?));
+            Held::OfWorker { _lock: on_worker(lock)? }
         };
         Some(Guard { array: self, i, _held: held, thread: PhantomData })
     }
 
     /// Has this place take the lock.
+    #[track_caller]
     fn lock_here(&self, i: usize, kind: Kind, is_try: bool) -> Option<OfPlace> {
         let part = self.part();
         let number = part.locks.last.get() + 1;
@@ -286,21 +296,6 @@ impl<T: Element> Array<T> {
             Err(_) => self.gone(),
         }
     }
-}
-
-/// Starts a fiber on this worker that takes a lock, and holds it until the promise that it gives is kept or dropped.
-fn lock_by_fiber<T: Element>(array: &Array<T>, i: usize, kind: Kind, is_try: bool) -> Option<Promise<()>> {
-    let array = array.clone();
-    let (taken, is_taken) = trust::promise::<Option<Promise<()>>>();
-    let fiber = trust::spawn(move || {
-        let lock = array.lock_here(i, kind, is_try);
-        let (release, released) = trust::promise::<()>();
-        taken.keep(lock.is_some().then_some(release));
-        // Dropped, usually.
-        let _ = released.wait();
-    });
-    // An error: it has panicked, and this goes on with its panic.
-    is_taken.wait().unwrap_or_else(|_| fiber.join().map_or_else(|panic| resume_unwind(panic), |()| None))
 }
 
 /// What both kinds of guards are.
@@ -357,6 +352,7 @@ impl<T: Element> ReadGuard<'_, T> {
     /// The element: [`Array::get`].
     ///
     /// Example: at the [type](Self).
+    #[track_caller]
     pub fn get(&self) -> T {
         self.0.array.get(self.0.i)
     }
@@ -366,6 +362,7 @@ impl<T: Element> WriteGuard<'_, T> {
     /// The element: [`Array::get`].
     ///
     /// Example: at the [type](Self).
+    #[track_caller]
     pub fn get(&self) -> T {
         self.0.array.get(self.0.i)
     }
@@ -373,6 +370,7 @@ impl<T: Element> WriteGuard<'_, T> {
     /// Sets the element: [`Array::set`].
     ///
     /// Example: at the [type](Self).
+    #[track_caller]
     pub fn set(&self, value: T) {
         self.0.array.set(self.0.i, value);
     }

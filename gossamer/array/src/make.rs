@@ -15,7 +15,7 @@ use crate::part::{Name, Part};
 use crate::post::{self, ARRAYS_MAX};
 use crate::settings::Settings;
 use crate::shape::{Shape, Split, number_of};
-use crate::{Error, memory};
+use crate::{Error, held, memory};
 
 /// What all handles share; its end is that of the array.
 pub(crate) struct Root(Name);
@@ -105,7 +105,7 @@ pub(crate) fn array<T: Element>(
     let shape = Shape::new(n, size_of::<T>(), split, &workers)?;
     memory::check(&shape, &settings, &workers)?;
     let take = || SLOTS.with_borrow_mut(Slots::take);
-    let name = joined(gossamer::spawn_on(place_0(), take)).ok_or(Error::Arrays { most: ARRAYS_MAX })?;
+    let name = held::retry(|| joined(gossamer::spawn_on(place_0(), take))).ok_or(Error::Arrays { most: ARRAYS_MAX })?;
     // From here on its end takes back what was made.
     let root = trust::local_trustee().entrust(Root(name));
     let starts = match split {

@@ -1,9 +1,8 @@
 //! Is there memory for an array? Asked on each machine before anything is taken, for what is touched beyond it ends in the system's killing the program.
 
-use gossamer::Place;
-
 use crate::Error;
 use crate::frame::frame_bytes;
+use crate::held;
 use crate::settings::Settings;
 use crate::shape::Shape;
 
@@ -17,8 +16,7 @@ pub(crate) fn check(shape: &Shape, settings: &Settings, workers: &[usize]) -> Re
         let places = first..first + count;
         first += count;
         let bytes = places.fold(0u64, |sum, place| sum.saturating_add(needed(shape, settings, place)));
-        let fiber = gossamer::spawn_on(Place::of(machine as u16, 0), left);
-        let left = fiber.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let left = held::left_for(bytes, machine as u16, left);
         if bytes > left {
             return Err(Error::Memory { machine: machine as u16, bytes, left });
         }
@@ -27,7 +25,7 @@ pub(crate) fn check(shape: &Shape, settings: &Settings, workers: &[usize]) -> Re
 }
 
 /// Bytes that a place needs: its elements, the table, the cache, which holds what is combined too.
-fn needed(shape: &Shape, settings: &Settings, place: usize) -> u64 {
+pub(crate) fn needed(shape: &Shape, settings: &Settings, place: usize) -> u64 {
     let chunks = shape.chunks() as u64;
     let frame = frame_bytes(shape.chunk_bytes()) as u64;
     let home = (shape.owned_chunks(place).count as u64).saturating_mul(frame);

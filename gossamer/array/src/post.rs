@@ -77,6 +77,12 @@ pub(crate) fn part(name: Name) -> Option<Rc<Part>> {
     of_thread.ok().flatten()
 }
 
+/// All parts of this thread.
+pub(crate) fn parts() -> Vec<Rc<Part>> {
+    let of_thread = PARTS.try_with(|parts| parts.0.try_borrow().map(|parts| parts.iter().flatten().cloned().collect()));
+    of_thread.ok().and_then(Result::ok).unwrap_or_default()
+}
+
 /// Makes a part that of this thread.
 pub(crate) fn install(part: Rc<Part>) {
     let slot = part.name.slot as usize;

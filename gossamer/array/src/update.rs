@@ -8,13 +8,13 @@ use std::rc::Rc;
 use gossamer::NoRef;
 use trust::link::panic_text;
 
-use crate::array::Array;
+use crate::array::{Array, at_place};
 use crate::element::Element;
 use crate::frame::Frame;
 use crate::keeper::Right;
-use crate::local::may_not_wait;
 use crate::part::{Name, Part};
 use crate::post;
+use crate::waits;
 
 /// What a closure came to, as it travels: nothing in it can be a pointer.
 #[expect(clippy::large_enum_variant, reason = "no box can travel")]
@@ -86,34 +86,42 @@ impl<T: Element> Array<T> {
     ///     assert_eq!((before, array.get(999)), (40, 42));
     /// }, 2);
     /// ```
+    #[track_caller]
     pub fn update<U, F>(&self, i: usize, f: F) -> U
     where
         F: FnOnce(&mut T) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
     {
         assert!(i < self.len(), "index {i} is out of range of an array of {} elements", self.len());
-        self.here(move |array| {
-            let (chunk, part) = ((i >> array.shift()) as u32, array.part());
-            let home = part.shape.home(chunk);
-            if home == part.own {
-                drop(part);
-                let outcome =
-                    array.access("update", chunk, Right::Write, |_, frame| run(array.elements(frame, &(i..i + 1)), f));
-                return outcome.unwrap_or_else(|panic| resume_unwind(panic));
-            }
-            if !trust::may_wait() {
-                may_not_wait("update");
-            }
-            let (promise, value) = trust::promise::<Outcome<U>>();
-            let job = move |at: *mut T| promise.keep(Outcome::of(run(at, f)));
-            send_job(&part, home, i, job);
+        at_place!(self, update_at_place(i, f))
+    }
+
+    #[track_caller]
+    fn update_at_place<U, F>(&self, i: usize, f: F) -> U
+    where
+        F: FnOnce(&mut T) -> U + NoRef + Send + 'static,
+        U: NoRef + Send + 'static,
+    {
+        let (chunk, part) = ((i >> self.shift()) as u32, self.part());
+        let home = part.shape.home(chunk);
+        if home == part.own {
             drop(part);
-            match value.wait() {
-                Ok(Outcome::Value(value)) => value,
-                Ok(Outcome::Panicked(text)) => resume_unwind(Box::new(text.get())),
-                Err(_) => array.gone(),
-            }
-        })
+            let outcome =
+                self.access("update", chunk, Right::Write, |_, frame| run(self.elements(frame, &(i..i + 1)), f));
+            return outcome.unwrap_or_else(|panic| resume_unwind(panic));
+        }
+        if !trust::may_wait() {
+            waits::may_not_fetch("update");
+        }
+        let (promise, value) = trust::promise::<Outcome<U>>();
+        let job = move |at: *mut T| promise.keep(Outcome::of(run(at, f)));
+        send_job(&part, home, i, job);
+        drop(part);
+        match value.wait() {
+            Ok(Outcome::Value(value)) => value,
+            Ok(Outcome::Panicked(text)) => resume_unwind(Box::new(text.get())),
+            Err(_) => self.gone(),
+        }
     }
 
     /// As [`update`](Self::update), and goes on at once; `then` is called with what `f` returned, on this thread. Legal everywhere. If `f`
@@ -130,6 +138,7 @@ impl<T: Element> Array<T> {
     ///     assert_eq!(array.update(999, |value| *value), 42); // in order
     /// }, 2);
     /// ```
+    #[track_caller]
     pub fn update_then<U, F, H>(&self, i: usize, f: F, then: H)
     where
         F: FnOnce(&mut T) -> U + NoRef + Send + 'static,

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, Range};
 use std::rc::Rc;
 
-use crate::array::Array;
+use crate::array::{Array, at_place};
 use crate::element::Element;
 use crate::frame::Frame;
 use crate::keeper::Right;
@@ -118,6 +118,7 @@ impl<'a, T: Element> Iterator for Views<'a, T> {
     type Item = View<'a, T>;
 
     #[inline]
+    #[track_caller]
     fn next(&mut self) -> Option<View<'a, T>> {
         while self.range.is_empty() {
             self.range = self.rest.next()?;
@@ -169,6 +170,7 @@ impl<T: Element, O: Operator<T>> Combiner<'_, T, O> {
     ///
     /// Example: at [`Array::combine`].
     #[inline(always)]
+    #[track_caller]
     pub fn apply(&mut self, i: usize, x: T) {
         let range = self.range();
         let Some(element) = i.checked_sub(self.first).and_then(|within| self.elements.get_mut(within)) else {
@@ -187,17 +189,18 @@ impl<T: Element> Array<T> {
     /// Example: at [`View`].
     ///
     /// Source: DArray 4.1.
+    #[track_caller]
     pub fn view(&self, range: Range<usize>) -> View<'_, T> {
         self.check_range(&range);
         let start = range.start;
         let is_of_one = range.is_empty() || start >> self.shift() == (range.end - 1) >> self.shift();
         if range.is_empty() || !is_of_one || !self.is_here() {
-            let elements = Elements::Copied(self.here(move |array| array.copied(range)));
+            let elements = Elements::Copied(at_place!(self, copied(range)));
             return View { start, elements, array: PhantomData };
         }
         self.look();
         let (part, chunk) = (self.part(), (start >> self.shift()) as u32);
-        if let Some(frame) = part.ready(chunk, Right::Read) {
+        if let Some(frame) = part.ready("view", chunk, Right::Read) {
             return self.pinned(part, frame, range);
         }
         drop(part);
@@ -212,9 +215,10 @@ impl<T: Element> Array<T> {
     }
 
     /// A copy of a range.
-    fn copied(&self, range: Range<usize>) -> Vec<T> {
+    #[track_caller]
+    pub(crate) fn copied(&self, range: Range<usize>) -> Vec<T> {
         let mut all = vec![T::new_zeroed(); range.len()];
-        self.copy_to(range.start, &mut all);
+        self.copy_pieces("view", range.start, &mut all);
         all
     }
 
@@ -231,8 +235,9 @@ impl<T: Element> Array<T> {
     ///     assert_eq!(sum, 10_000);
     /// }, 2);
     /// ```
+    #[track_caller]
     pub fn views(&self, owned: impl Into<Owned>) -> Views<'_, T> {
-        let part = self.is_here().then(|| self.part());
+        let part = if self.is_here() { Some(self.part()) } else { None };
         Views { array: self, part, rest: owned.into(), range: 0..0, ask_at: 0 }
     }
 
@@ -254,13 +259,14 @@ impl<T: Element> Array<T> {
     ///     assert_eq!((array.get(9), array.get(10)), (1, 11));
     /// }, 2);
     /// ```
+    #[track_caller]
     pub fn modify(&self, range: Range<usize>, mut f: impl FnMut(usize, &mut [T])) {
         self.check_place("modify");
         self.check_range(&range);
-        self.pieces(range, |piece| {
+        for piece in self.pieces(range) {
             let chunk = (piece.start >> self.shift()) as u32;
             self.access("modify", chunk, Right::Write, |_, frame| f(piece.start, self.slice_mut(frame, &piece)));
-        });
+        }
     }
 
     /// Calls `f` once for each chunk of a range, with the index of its first element and a [`Combiner`], by which its elements are combined as by
@@ -279,20 +285,22 @@ impl<T: Element> Array<T> {
     ///     assert_eq!(array.get(4999), 5000);
     /// }, 2);
     /// ```
+    #[track_caller]
     pub fn combine<O: Operator<T>>(&self, range: Range<usize>, op: O, mut f: impl FnMut(usize, Combiner<'_, T, O>)) {
         let _ = op;
         self.check_place("combine");
         self.check_range(&range);
         let right = Right::Combine(Op::of::<T, O>());
-        self.pieces(range, |piece| {
+        for piece in self.pieces(range) {
             let chunk = (piece.start >> self.shift()) as u32;
             self.access("combine", chunk, right, |_, frame| {
                 let elements = self.slice_mut(frame, &piece);
                 f(piece.start, Combiner { first: piece.start, elements, operator: PhantomData });
             });
-        });
+        }
     }
 
+    #[track_caller]
     fn check_place(&self, call: &str) {
         assert!(
             self.is_here(),

@@ -5,12 +5,12 @@ use std::panic::resume_unwind;
 
 use gossamer::{JoinHandle, NoRef};
 
-use crate::array::Array;
-use crate::bulk;
+use crate::array::{Array, at_place};
 use crate::element::Element;
 use crate::operator::Operator;
 use crate::shape::Owned;
 use crate::stats::Stats;
+use crate::waits;
 
 impl<T: Element> Array<T> {
     /// Sets all elements. Fetches nothing.
@@ -26,16 +26,15 @@ impl<T: Element> Array<T> {
     ///     assert_eq!(array.reduce(0..1000, Add), 3000);
     /// }, 2);
     /// ```
+    #[track_caller]
     pub fn fill(&self, value: T) {
         let array = self.clone();
-        self.on_owners(move |owned| {
-            for range in owned {
-                array.pieces(range, |piece| {
-                    array
-                        .write_piece("fill", piece, |elements| elements.iter_mut().for_each(|element| *element = value))
-                });
+        let fill_owned = move |owned: Owned| {
+            for piece in owned.flat_map(|range| array.pieces(range)) {
+                array.write_piece("fill", piece, |elements| elements.fill(value));
             }
-        });
+        };
+        at_place!(self, at_owners("fill", fill_owned));
     }
 
     /// All elements of a range, combined: the operator's identity if there are none. Each place combines what it owns.
@@ -44,11 +43,12 @@ impl<T: Element> Array<T> {
     /// If the range is not within the array; as [`get`](Self::get).
     ///
     /// Example: at the [type](Self).
+    #[track_caller]
     pub fn reduce<O: Operator<T>>(&self, range: Range<usize>, op: O) -> T {
         let _ = op;
         self.check_range(&range);
         let (array, start, end) = (self.clone(), range.start, range.end);
-        let parts = self.on_owners(move |owned| {
+        let reduce_owned = move |owned: Owned| {
             let mut all = O::IDENTITY;
             for owned in owned {
                 for view in array.views(owned.start.max(start)..owned.end.min(end)) {
@@ -56,8 +56,8 @@ impl<T: Element> Array<T> {
                 }
             }
             all
-        });
-        parts.into_iter().fold(O::IDENTITY, O::combine)
+        };
+        at_place!(self, at_owners("reduce", reduce_owned)).into_iter().fold(O::IDENTITY, O::combine)
     }
 
     /// Runs `f` at each place in a fiber of its own, with what the place owns; what each returned, in the order of places. Waits for all. What `f` has
@@ -67,12 +67,13 @@ impl<T: Element> Array<T> {
     /// With the panic of `f`, when all have ended; inside delegated closures and callbacks, where nothing may wait.
     ///
     /// Example: at the [type](Self).
+    #[track_caller]
     pub fn on_owners<R, F>(&self, f: F) -> Vec<R>
     where
         F: Fn(Owned) -> R + Clone + NoRef + Send + 'static,
         R: NoRef + Send + 'static,
     {
-        self.here(move |array| on_owners(array, f))
+        at_place!(self, at_owners("on_owners", f))
     }
 
     /// Asks for the chunks of a range, to be read soon, and does not wait: as many as the cache has room for.
@@ -88,6 +89,7 @@ impl<T: Element> Array<T> {
     ///     assert_eq!(array.get(9_999), 7);
     /// }, 2);
     /// ```
+    #[track_caller]
     pub fn prefetch(&self, range: Range<usize>) {
         self.check_range(&range);
         if self.is_here() {
@@ -108,26 +110,28 @@ impl<T: Element> Array<T> {
     ///     assert_eq!(array.stats().grants, 1);
     /// }, 2);
     /// ```
+    #[track_caller]
     pub fn stats(&self) -> Stats {
         let array = self.clone();
-        let each = self.on_owners(move |_| array.part().counters.get());
-        each.into_iter().fold(Stats::default(), |all, stats| all + stats)
+        let count = move |_| array.part().counters.get();
+        at_place!(self, at_owners("stats", count)).into_iter().fold(Stats::default(), |all, stats| all + stats)
     }
-}
 
-/// Runs `f` at each place with what it owns.
-fn on_owners<T: Element, R, F>(array: &Array<T>, f: F) -> Vec<R>
-where
-    F: Fn(Owned) -> R + Clone + NoRef + Send + 'static,
-    R: NoRef + Send + 'static,
-{
-    bulk::may_wait("on_owners");
-    let run_at = |place| {
-        let (f, owned) = (f.clone(), array.owned(place));
-        gossamer::spawn_on(place, move || f(owned))
-    };
-    let fibers: Vec<_> = gossamer::rack().places().map(run_at).collect();
-    // All have ended before a panic goes on.
-    let outcomes: Vec<_> = fibers.into_iter().map(JoinHandle::join).collect();
-    outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    /// Runs `f` at each place with what it owns, for a call of this name.
+    #[track_caller]
+    fn at_owners<R, F>(&self, call: &'static str, f: F) -> Vec<R>
+    where
+        F: Fn(Owned) -> R + Clone + NoRef + Send + 'static,
+        R: NoRef + Send + 'static,
+    {
+        waits::may_wait(call);
+        let run_at = |place| {
+            let (f, owned) = (f.clone(), self.owned(place));
+            gossamer::spawn_on(place, move || f(owned))
+        };
+        let fibers: Vec<_> = gossamer::rack().places().map(run_at).collect();
+        // All have ended before a panic goes on.
+        let outcomes: Vec<_> = fibers.into_iter().map(JoinHandle::join).collect();
+        outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    }
 }

@@ -59,6 +59,7 @@ impl<'a> Flight<'a> {
     }
 
     /// One packet more, whose answer is given to `then`. Gives the number for the answer, when few enough are under way.
+    #[track_caller]
     pub(super) fn begin(&self, then: impl FnOnce(&[u8]) + 'a) -> u64 {
         self.wait(PACKETS_MAX - 1);
         if self.state.under_way.get() == 0 {
@@ -79,6 +80,7 @@ impl<'a> Flight<'a> {
     }
 
     /// Waits until no more than so many are under way.
+    #[track_caller]
     pub(super) fn wait(&self, few: usize) {
         while self.state.under_way.get() > few {
             let (wake, woken) = trust::promise();

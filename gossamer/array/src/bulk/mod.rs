@@ -17,13 +17,14 @@ use zerocopy::FromBytes;
 
 use self::deed::{Combine, Deed, Read, Write};
 use self::flight::Flight;
-use crate::array::Array;
+use crate::array::{Array, at_place, on_worker};
 use crate::element::Element;
 use crate::frame::Frame;
 use crate::keeper::Right;
 use crate::operator::{Operator, bytes_of, bytes_of_all, copy_bytes};
 use crate::part::{Name, Part};
 use crate::post;
+use crate::waits;
 
 /// Bytes of a packet and of its answer, about; with its header it fits a slot.
 const PACKET_BYTES: usize = 7 << 10;
@@ -80,13 +81,14 @@ fn items<T: Element, D: Deed<T>>(bytes: &[u8]) -> impl Iterator<Item = Item<T>> 
 impl<T: Element> Array<T> {
     /// Does to each of these elements what is to be done: here if the right is here, else by packets to the homes. `answered` is given the number of
     /// each element of `elements`, and what it was, if it is read.
+    #[track_caller]
     fn to_homes<D: Deed<T>>(
         &self,
         call: &str,
         elements: impl Iterator<Item = (usize, T)>,
         mut answered: impl FnMut(usize, T),
     ) {
-        may_wait(call);
+        waits::may_wait(call);
         self.look();
         let part = self.part();
         let mut packets: Vec<(Vec<u8>, Vec<usize>)> = vec![Default::default(); part.places()];
@@ -147,11 +149,12 @@ impl<T: Element> Array<T> {
     ///     assert_eq!(got, [8, 1, 7]);
     /// }, 2);
     /// ```
+    #[track_caller]
     pub fn gather(&self, at: &[usize], to: &mut [T]) {
         assert_eq!(at.len(), to.len(), "as many indices as elements to read into");
         if !self.is_here() {
-            let at: Vec<usize> = at.to_vec();
-            let got = self.here(move |array| {
+            let (array, at) = (self.clone(), at.to_vec());
+            let got = on_worker(move || {
                 let mut got = vec![T::new_zeroed(); at.len()];
                 array.gather(&at, &mut got);
                 got
@@ -168,11 +171,12 @@ impl<T: Element> Array<T> {
     /// As [`gather`](Self::gather).
     ///
     /// Example: at [`gather`](Self::gather).
+    #[track_caller]
     pub fn scatter(&self, at: &[usize], from: &[T]) {
         assert_eq!(at.len(), from.len(), "as many indices as elements to write");
         if !self.is_here() {
-            let (at, from) = (at.to_vec(), from.to_vec());
-            return self.here(move |array| array.scatter(&at, &from));
+            let (array, at, from) = (self.clone(), at.to_vec(), from.to_vec());
+            return on_worker(move || array.scatter(&at, &from));
         }
         let items = at.iter().copied().zip(from.iter().copied());
         self.to_homes::<Write>("scatter", items, |_, _| ());
@@ -192,13 +196,15 @@ impl<T: Element> Array<T> {
     ///     assert_eq!((array.get(10), array.get(11)), (6, 1));
     /// }, 2);
     /// ```
+    #[track_caller]
     pub fn apply_all<O: Operator<T>>(&self, op: O, operands: impl IntoIterator<Item = (usize, T)>) {
         let _ = op;
         if self.is_here() {
             return self.to_homes::<Combine<O>>("apply_all", operands.into_iter(), |_, _| ());
         }
         let operands: Vec<(usize, T)> = operands.into_iter().collect();
-        self.here(move |array| array.to_homes::<Combine<O>>("apply_all", operands.into_iter(), |_, _| ()));
+        let array = self.clone();
+        on_worker(move || array.to_homes::<Combine<O>>("apply_all", operands.into_iter(), |_, _| ()));
     }
 
     /// Copies elements from `start` on to `to`. Chunks that are here are not fetched again; none is cached.
@@ -216,32 +222,35 @@ impl<T: Element> Array<T> {
     ///     assert_eq!(some, [0, 1, 2, 3, 0]);
     /// }, 2);
     /// ```
+    #[track_caller]
     pub fn copy_to(&self, start: usize, to: &mut [T]) {
         self.check_range(&(start..start.saturating_add(to.len())));
         if !self.is_here() {
-            let len = to.len();
-            let got = self.here(move |array| {
-                let mut got = vec![T::new_zeroed(); len];
-                array.copy_to(start, &mut got);
-                got
-            });
-            return to.copy_from_slice(&got);
+            let range = start..start + to.len();
+            return to.copy_from_slice(&at_place!(self, copied(range)));
         }
+        self.copy_pieces("copy_to", start, to);
+    }
+
+    /// Copies elements from `start` on, which are of the array, for a call of this name.
+    #[track_caller]
+    pub(crate) fn copy_pieces(&self, call: &str, start: usize, to: &mut [T]) {
         let part = self.part();
         let flight = Flight::new(Rc::clone(&part));
         let mut rest = to;
-        self.pieces(start..start + rest.len(), |piece| {
+        for piece in self.pieces(start..start + rest.len()) {
             let (to, behind) = std::mem::take(&mut rest).split_at_mut(piece.len());
             rest = behind;
             self.look();
             let chunk = (piece.start >> self.shift()) as u32;
-            if let Some(frame) = part.ready(chunk, Right::Read) {
-                return to.copy_from_slice(self.slice(frame, &piece));
+            if let Some(frame) = part.ready(call, chunk, Right::Read) {
+                to.copy_from_slice(self.slice(frame, &piece));
+                continue;
             }
-            may_wait("copy_to");
+            waits::may_wait(call);
             let number = flight.begin(move |answer| copy_bytes(to, answer));
             self.send_piece(&part, number, chunk, &piece, None);
-        });
+        }
         flight.wait(0);
     }
 
@@ -251,25 +260,27 @@ impl<T: Element> Array<T> {
     /// As [`gather`](Self::gather).
     ///
     /// Example: at [`copy_to`](Self::copy_to).
+    #[track_caller]
     pub fn copy_from(&self, start: usize, from: &[T]) {
         self.check_range(&(start..start.saturating_add(from.len())));
         if !self.is_here() {
-            let from = from.to_vec();
-            return self.here(move |array| array.copy_from(start, &from));
+            let (array, from) = (self.clone(), from.to_vec());
+            return on_worker(move || array.copy_from(start, &from));
         }
         let part = self.part();
         let flight = Flight::new(Rc::clone(&part));
-        self.pieces(start..start + from.len(), |piece| {
+        for piece in self.pieces(start..start + from.len()) {
             let from = &from[piece.start - start..piece.end - start];
             self.look();
             let chunk = (piece.start >> self.shift()) as u32;
-            if let Some(frame) = part.ready(chunk, Right::Write) {
-                return self.slice_mut(frame, &piece).copy_from_slice(from);
+            if let Some(frame) = part.ready("copy_from", chunk, Right::Write) {
+                self.slice_mut(frame, &piece).copy_from_slice(from);
+                continue;
             }
-            may_wait("copy_from");
+            waits::may_wait("copy_from");
             let number = flight.begin(|_| ());
             self.send_piece(&part, number, chunk, &piece, Some(from));
-        });
+        }
         flight.wait(0);
     }
 
@@ -355,13 +366,4 @@ fn serve<T: Element, D: Deed<T>>(part: &Part, from: usize, number: u64, bytes: &
         part.access(chunk, D::right(), Box::new(job));
     }
     packet.done(part);
-}
-
-#[track_caller]
-pub(crate) fn may_wait(call: &str) {
-    assert!(
-        trust::may_wait(),
-        "`{call}` of an array waits, and nothing may wait here, inside a delegated closure or a callback: `launch` the closure (it then runs in a \
-         fiber and may wait)"
-    );
 }

@@ -23,7 +23,7 @@ impl Part {
     /// Has a job done as soon as the right is here: at once, or with the grant. Never waits.
     pub(crate) fn access(&self, chunk: u32, right: Right<Op>, job: Job) {
         let is_busy = self.frame(chunk).is_some_and(Frame::is_busy);
-        without_waiting(|| match if is_busy { None } else { self.ready(chunk, right) } {
+        without_waiting(|| match if is_busy { None } else { self.ready("access", chunk, right) } {
             Some(frame) => self.work(frame, job),
             None => self.stand_in_line(chunk, right, Some(job)),
         });

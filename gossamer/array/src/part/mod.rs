@@ -32,9 +32,11 @@ use trust::TrusteeReference;
 use self::chunks::Chunks;
 use self::line::Line;
 use crate::frame::{Cache, Frame, Home, Slab};
+use crate::held::Held;
 use crate::keeper::{Keeper, Right, Step};
 use crate::lock::Locks;
 use crate::make::Root;
+use crate::memory;
 use crate::operator::{OPERATORS, Op};
 use crate::post;
 use crate::replies::Replies;
@@ -42,6 +44,7 @@ use crate::room;
 use crate::settings::Settings;
 use crate::shape::Shape;
 use crate::stats::Counters;
+use crate::waits;
 
 /// Bits of a word of the table, beside those of [`OPERATORS`] that may combine; the address of the elements is a multiple of 64, and its upper
 /// byte is 0.
@@ -93,8 +96,9 @@ pub(crate) struct Part {
     late: RefCell<Vec<(u32, Right<Op>)>>,
     /// What was put off until no closure has a chunk.
     callbacks: RefCell<VecDeque<Box<dyn FnOnce()>>>,
-    /// Closures that have a chunk now, callbacks included.
+    /// Closures that have a chunk now; the callbacks that are being run count as one.
     works: Cell<u32>,
+    calls_back: Cell<bool>,
     /// A handle, kept while `holders` count: calls under way that have none.
     held: RefCell<Option<Trust<Root>>>,
     holders: Cell<u64>,
@@ -109,6 +113,8 @@ pub(crate) struct Part {
     this: Weak<Part>,
     /// The memory of `words`, which the system gives as it is used.
     _table: MmapMut,
+    /// Its last field: what it counts is gone before.
+    _held_bytes: Held,
 }
 
 /// What is to be done with a chunk once it may be. Dropped undone where the array is poisoned.
@@ -144,6 +150,7 @@ impl Part {
             this: Weak::clone(this),
             words: table.as_ptr().cast(),
             _table: table,
+            _held_bytes: Held::new(memory::needed(&shape, &settings, own)),
             left: Cell::new(LOOK_EVERY),
             name,
             own,
@@ -163,6 +170,7 @@ impl Part {
             late: RefCell::default(),
             callbacks: RefCell::default(),
             works: Cell::new(0),
+            calls_back: Cell::new(false),
             held: RefCell::default(),
             holders: Cell::new(0),
             next_in_order: Cell::new(usize::MAX),
@@ -241,10 +249,13 @@ impl Part {
     /// The frame of a chunk if this right is here. For what writes, one without views.
     ///
     /// # Panics
-    /// If a closure has the chunk.
-    pub(crate) fn ready(&self, chunk: u32, wanted: Right<Op>) -> Option<Frame> {
+    /// If a closure has the chunk, naming `call`.
+    #[track_caller]
+    pub(crate) fn ready(&self, call: &str, chunk: u32, wanted: Right<Op>) -> Option<Frame> {
         let frame = self.frame(chunk)?;
-        assert!(!frame.is_busy(), "{}", BUSY);
+        if frame.is_busy() {
+            waits::is_in_use(call);
+        }
         if !frame.right()?.covers(wanted) {
             return None;
         }
@@ -313,10 +324,17 @@ impl Part {
             return;
         }
         self.works.set(1);
+        self.calls_back.set(true);
         while let Some(callback) = { self.callbacks.borrow_mut().pop_front() } {
             post::quietly(callback);
         }
+        self.calls_back.set(false);
         self.works.set(0);
+    }
+
+    /// Has a closure a chunk now? Callbacks have none.
+    pub(crate) fn has_closure(&self) -> bool {
+        self.works.get() > u32::from(self.calls_back.get())
     }
 
     /// Has this called when no closure has a chunk any more.
@@ -361,6 +379,7 @@ impl Part {
     /// # Panics
     /// If the array is of no use any more.
     #[inline]
+    #[track_caller]
     pub(crate) fn check_poison(&self) {
         if self.is_poisoned.get() {
             panic!("the array is poisoned: {}", self.poison.borrow().as_deref().unwrap_or_default());
@@ -395,6 +414,3 @@ impl Part {
         }
     }
 }
-
-pub(crate) const BUSY: &str = "this chunk of the array is in use by the closure of a `modify`, `combine` or `update`, or by an operator, that is \
-     running: use what the closure was given, or do this after it";
