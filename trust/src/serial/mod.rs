@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod parcel;
+mod spill;
 
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,12 +15,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use self::parcel::{List, Parcel};
+use self::spill::{Spill, Written};
 use crate::buffer::fix_padding;
 use crate::config::{MESSAGE_BYTES_MAX, REMOTE_MESSAGE_BYTES_MAX};
 use crate::ids::{self, TrusteeId};
 use crate::property::{Header, Property};
 use crate::request::{Fault, Host, Request, Response, Resuming, Serving, Target, name_on, pack_flat, unpack_flat};
 use crate::runtime::worker::{Context, Worker, poisoned};
+use crate::unwind::quietly;
 
 const FORMAT: bincode::config::Configuration = bincode::config::standard();
 
@@ -86,8 +89,25 @@ pub(crate) fn decode_guarded<A: DeserializeOwned>(parcel: Parcel) -> Result<A, F
     guarded(|| decode(parcel))
 }
 
-fn guarded<A>(decode: impl FnOnce() -> Result<A, Fault>) -> Result<A, Fault> {
-    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|payload| Err(Fault::Panicked(payload)))
+/// Serialises a value, and drops it. A panic of the type's own code is a fault.
+pub(crate) fn encode_guarded<A: Serialize>(value: A, limit_bytes: usize) -> Result<Parcel, Fault> {
+    let encoded = guarded(|| encode(&value, limit_bytes));
+    let dropped = guarded(|| {
+        drop(value);
+        Ok(())
+    });
+    match (encoded, dropped) {
+        (Ok(parcel), Ok(())) => Ok(parcel),
+        (Ok(_), Err(fault)) => Err(fault),
+        (Err(fault), dropped) => {
+            quietly(|| drop(dropped));
+            Err(fault)
+        }
+    }
+}
+
+fn guarded<A>(code: impl FnOnce() -> Result<A, Fault>) -> Result<A, Fault> {
+    catch_unwind(AssertUnwindSafe(code)).unwrap_or_else(|payload| Err(Fault::Panicked(payload)))
 }
 
 /// Submits `f` with a serialised argument; `then` is called with the outcome.
@@ -113,33 +133,45 @@ pub(crate) fn submit<T, A, U, F>(
             worker.remote.submit_packed::<Remote<T, A, U, F>, _>(worker, trustee, property, pack, then, may_wait);
         return sent.unwrap_or_else(|(then, fault)| worker.fail(then, fault));
     }
-    let (mut short, list) = ([0; LONGEST_SHORT], List::default());
-    let len = parcel::with_list(&list, || bincode::serde::encode_into_slice(argument, &mut short, FORMAT));
-    match len {
-        Ok(len @ 0..=SHORT_0) if list.is_empty() => {
-            let bytes = Short::<SHORT_0>::new(&short[..len]);
-            worker.submit(trustee, property, With::<T, A, U, F, _>::new(f, bytes), then, may_wait);
-        }
-        Ok(len @ 0..=SHORT_1) if list.is_empty() => {
-            let bytes = Short::<SHORT_1>::new(&short[..len]);
-            worker.submit(trustee, property, With::<T, A, U, F, _>::new(f, bytes), then, may_wait);
-        }
-        Ok(len) if list.is_empty() => {
-            let bytes = Short::<LONGEST_SHORT>::new(&short[..len]);
-            worker.submit(trustee, property, With::<T, A, U, F, _>::new(f, bytes), then, may_wait);
-        }
-        Ok(len) => {
-            let mut message = short[..len].to_vec();
-            list.seal(&mut message, 0);
-            // SAFETY: just written, and read by nobody else.
-            let parcel = unsafe { Parcel::from_message(message) };
-            worker.submit(trustee, property, With::<T, A, U, F, _>::new(f, parcel), then, may_wait);
-        }
-        Err(_) => match encode(argument, limit_bytes(trustee)) {
-            Ok(parcel) => worker.submit(trustee, property, With::<T, A, U, F, _>::new(f, parcel), then, may_wait),
-            Err(fault) => worker.call_back(|| (then.then)(Err(fault))),
-        },
+    let (mut written, list) = (Spill::<LONGEST_SHORT>::new(), List::default());
+    let outcome = parcel::with_list(&list, || bincode::serde::encode_into_writer(argument, &mut written, FORMAT));
+    if let Err(error) = outcome {
+        return worker.call_back(|| (then.then)(Err(Fault::Codec(error.to_string()))));
     }
+    let message = match written.written() {
+        Written::Short(bytes) if list.is_empty() => {
+            return match bytes.len() {
+                len if len <= SHORT_0 => {
+                    let bytes = Short::<SHORT_0>::new(bytes);
+                    worker.submit(trustee, property, With::<T, A, U, F, _>::new(f, bytes), then, may_wait);
+                }
+                len if len <= SHORT_1 => {
+                    let bytes = Short::<SHORT_1>::new(bytes);
+                    worker.submit(trustee, property, With::<T, A, U, F, _>::new(f, bytes), then, may_wait);
+                }
+                _ => {
+                    let bytes = Short::<LONGEST_SHORT>::new(bytes);
+                    worker.submit(trustee, property, With::<T, A, U, F, _>::new(f, bytes), then, may_wait);
+                }
+            };
+        }
+        Written::Short(bytes) => bytes.to_vec(),
+        Written::Long(bytes) => std::mem::take(bytes),
+    };
+    match seal(message, list, limit_bytes(trustee)) {
+        Ok(parcel) => worker.submit(trustee, property, With::<T, A, U, F, _>::new(f, parcel), then, may_wait),
+        Err(fault) => worker.call_back(|| (then.then)(Err(fault))),
+    }
+}
+
+/// The message of these bytes of a value and the trusts inside it.
+fn seal(mut message: Vec<u8>, list: List, limit_bytes: usize) -> Result<Parcel, Fault> {
+    if message.len() > limit_bytes {
+        return Err(Fault::TooLarge(message.len(), limit_bytes));
+    }
+    list.seal(&mut message, 0);
+    // SAFETY: just written, and read by nobody else.
+    Ok(unsafe { Parcel::from_message(message) })
 }
 
 const SHORT_0: usize = 23;

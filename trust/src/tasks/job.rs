@@ -15,6 +15,7 @@ use crate::serial;
 use crate::serial::parcel::Parcel;
 use crate::tasks::deliver::{Deliver, DeliverBytes, deliver_fault};
 use crate::tasks::held::Held;
+use crate::unwind::quietly;
 
 /// What a launched fiber does with the value.
 pub(crate) trait Job<T>: Send + 'static {
@@ -76,8 +77,15 @@ where
     const PACKED_BYTES: Option<usize> = None;
 
     fn run(self, held: &mut Held<'_, T>) -> Self::Output {
-        let argument = serial::decode::<A>(self.argument)?;
-        serial::encode(&(self.f)(held, argument), MESSAGE_BYTES_MAX)
+        // The code of the argument's type and of the result's is not the property's: a panic there poisons nothing.
+        let argument = match serial::decode_guarded::<A>(self.argument) {
+            Ok(argument) => argument,
+            Err(fault) => {
+                quietly(|| drop(self.f));
+                return Err(fault);
+            }
+        };
+        serial::encode_guarded((self.f)(held, argument), MESSAGE_BYTES_MAX)
     }
     fn pack(self, to: &mut Vec<u8>) {
         pack_flat(self.f, to);
