@@ -164,6 +164,11 @@ impl View {
         Ok(View { addresses, offset, store, uffd, to_read: vec![] })
     }
 
+    /// Where threads find it.
+    pub(crate) fn addresses(&self) -> Range<usize> {
+        self.addresses.clone()
+    }
+
     /// The page at an address, if it is of this region.
     pub(crate) fn page_at(&self, address: usize) -> Option<u32> {
         self.addresses.contains(&address).then(|| ((address - self.addresses.start) / crate::page::PAGE_BYTES) as u32)

@@ -283,6 +283,25 @@ fn fibers_of_other_machines_start_while_this_one_computes() {
     }
 }
 
+/// Nobody answers a fault any more then.
+#[test]
+fn a_page_that_is_touched_after_the_program_is_told() {
+    for thread in ["main", "other"] {
+        for fabric in ["shm", "tcp"] {
+            let with_errors = ["-c", "exec \"$0\" \"$@\" 2>&1", ROLES, "region-after", thread];
+            let ended = run(launcher(2, &["--fabric", fabric], "/bin/sh", &with_errors));
+            assert!(!ended.status.success() && ended.stdout.contains("after\n"), "{ended:#?}");
+            let told = "a thread has touched a region, at 0x";
+            assert!(ended.stdout.contains(told) && ended.stdout.contains("after the program's end"), "{ended:#?}");
+        }
+        // Alone a program has all of its pages.
+        let mut alone = role(0, "region-after");
+        alone.arg(thread);
+        let ended = run(alone);
+        assert!(ended.status.success() && ended.stdout.ends_with("7 was there\n"), "{ended:#?}");
+    }
+}
+
 /// ST1.12.
 #[test]
 fn a_fault_that_waits_for_a_keeper_that_is_stuck_is_told() {

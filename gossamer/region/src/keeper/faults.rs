@@ -2,8 +2,9 @@
 //!
 //! Invariant: neither this thread nor the keeper ever touches a view, for nobody could answer its fault; one that does ends the program.
 
+use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use gossamer::link;
@@ -19,6 +20,11 @@ use crate::uffd::{Fault, Uffd};
 /// virtual machine, a page that is fetched with all of them asleep takes eight times what it takes with none (measured: 120 and 15 us).
 const LINGER: Duration = Duration::from_micros(500);
 
+/// How long a thread stands still at a page after the program's end, before that is told: a process that is just ending is gone by then.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Has the keeper ended, so that nobody answers faults any more?
+static HAS_ENDED: AtomicBool = AtomicBool::new(false);
 static UFFD: OnceLock<Uffd> = OnceLock::new();
 /// The system's id of the keeper, and of the thread that reads faults.
 static NEVER_FAULTS: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
@@ -71,6 +77,10 @@ fn pass_faults_on(uffd: &'static Uffd) -> ! {
             continue;
         }
         since = Instant::now();
+        // Acquire: with the Release of `end`.
+        if HAS_ENDED.load(Ordering::Acquire) {
+            tell_of_the_end(faults[0].address);
+        }
         for Fault { address, write, thread } in faults.drain(..) {
             if NEVER_FAULTS.iter().any(|never| never.load(Ordering::Relaxed) == thread) {
                 link::end(&format!("the keeper has touched a region, at {address:#x}: nobody could answer its fault"));
@@ -81,6 +91,28 @@ fn pass_faults_on(uffd: &'static Uffd) -> ! {
         post(keeper, faulted, &bytes);
         bytes.clear();
     }
+}
+
+/// The keeper ends, and has those that stand still at pages of these ranges fault anew: their faults are told.
+pub(super) fn end(regions: impl Iterator<Item = Range<usize>>) {
+    let Some(uffd) = uffd() else { return };
+    // Release: with the Acquire of `pass_faults_on`.
+    HAS_ENDED.store(true, Ordering::Release);
+    for range in regions {
+        if let Err(errno) = uffd.wake(range) {
+            say(format_args!("gossamer: threads that wait for pages cannot be woken: {errno}"));
+        }
+    }
+}
+
+/// Ends the process, of which a thread stands still for ever. By no exit handlers: that thread may have the lock of a stream.
+fn tell_of_the_end(address: usize) -> ! {
+    std::thread::sleep(GRACE);
+    say(format_args!(
+        "gossamer: a thread has touched a region, at {address:#x}, after the program's end: other machines have its pages, and have ended. Use \
+         spans before `gsm_main` returns: copy what is needed afterwards (`to_vec`), and join the threads that have spans"
+    ));
+    std::process::abort()
 }
 
 const FAULT_BYTES: usize = size_of::<usize>() + 1;

@@ -52,6 +52,13 @@ struct Keeper {
     looks: bool,
 }
 
+/// With its thread.
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        faults::end(self.regions.iter().flatten().map(|kept| kept.view.addresses()));
+    }
+}
+
 /// A region, as this machine's keeper has it.
 struct Kept {
     view: View,

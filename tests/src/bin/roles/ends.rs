@@ -1,9 +1,10 @@
 //! How programs end.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use gossamer_array::{Add, Array};
-use gossamer_region::Region;
+use gossamer_region::{Region, SharedSpan};
 
 use crate::remote;
 
@@ -85,6 +86,27 @@ pub fn region_faults() {
         })
         .collect();
     fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+}
+
+/// Keeps a span beyond the program, whose page machine 1 has.
+pub fn region_after() {
+    let region = Region::new(1 << 16).unwrap();
+    let span = region.span::<AtomicU64>(1).share();
+    let far = span.clone();
+    gossamer::spawn_on(remote(), move || far[0].store(7, Relaxed)).join().unwrap();
+    assert!(KEPT.set(span).is_ok());
+}
+
+static KEPT: OnceLock<SharedSpan<AtomicU64>> = OnceLock::new();
+
+/// After the program: touches what it has kept, on the main thread or on another one.
+pub fn touch_after(thread: &str) {
+    let touch = || println!("{} was there", KEPT.get().map_or(0, |span| span[0].load(Relaxed)));
+    println!("after");
+    match thread {
+        "main" => touch(),
+        _ => std::thread::spawn(touch).join().unwrap(),
+    }
 }
 
 /// A page of a machine is touched whose keeper does nothing else until there is a file of the name that the second argument is.

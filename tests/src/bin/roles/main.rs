@@ -39,6 +39,7 @@ fn main() {
         ["array-misses"] => ends::array_misses,
         ["region-faults"] => ends::region_faults,
         ["region-stuck", _] => ends::region_stuck,
+        ["region-after", _] => ends::region_after,
         ["starts-at-once", _, _] => ends::starts_at_once,
         ["heap-busy-home"] => heaps::busy_home,
         ["heap-busy-asker"] => heaps::busy_asker,
@@ -58,11 +59,13 @@ fn main() {
     match words[..] {
         ["deep", "roomy"] => gossamer::builder().stack_bytes(4 << 20).main(role, 4),
         ["deep", "impossible"] => gossamer::builder().stack_bytes(1).main(role, 4),
-        ["region-faults"] | ["region-stuck", _] => gossamer_region::main(role, 4),
+        ["region-faults"] | ["region-stuck" | "region-after", _] => gossamer_region::main(role, 4),
         _ => gossamer::main(role, 4),
     }
-    if let ["status", status] = words[..] {
-        std::process::exit(status.parse().expect("a status"));
+    match words[..] {
+        ["status", status] => std::process::exit(status.parse().expect("a status")),
+        ["region-after", thread] => ends::touch_after(thread),
+        _ => {}
     }
 }
 
