@@ -1,7 +1,7 @@
 //! Graphs from files: DIMACS (.gr), Matrix Market (.mtx), edge lists as those of SNAP, each plain or gzip.
 //!
-//! Each line is an edge both ways. The format is told by the file's name, or by how it begins. Nothing in a file makes this panic;
-//! an error names the file and the line.
+//! Each line is an edge both ways. The format is told by the file's name, or by how it begins; a byte order mark (BOM) before it is skipped. Nothing
+//! in a file makes this panic; an error names the file and the line.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 
+use crate::metis::{self, Metis};
 use crate::{Edge, VERTICES_MAX, Vertex};
 
 /// A graph as it was read.
@@ -45,6 +46,8 @@ pub enum FileError {
     },
 }
 
+/// Some editors begin files with it.
+const BOM: char = '\u{feff}';
 /// The longest line.
 const LINE_BYTES_MAX: u64 = 1 << 16;
 /// Vertices take memory, with or without edges: so many are possible, and so many more for each edge.
@@ -87,7 +90,8 @@ pub fn read(path: &Path, progress: impl FnMut(u64)) -> Result<Listing, FileError
             Err(error) if reader.line == 1 => return Err(unreadable(error)),
             Err(error) => Err(error.to_string()),
         };
-        let taken = result.and_then(|line| reader.take(line.trim()));
+        let line = result.map(|line| if reader.line == 1 { line.trim_start_matches(BOM) } else { line });
+        let taken = line.and_then(|line| reader.take(line.trim()));
         taken.map_err(|what| FileError::Line { path: path.to_owned(), line: reader.line, what })?;
     }
     let line = reader.line;
@@ -106,6 +110,9 @@ struct Reader<P> {
     has_values: bool,
     highest: Option<Vertex>,
     edges: Vec<Edge>,
+    /// Of a list: whether its first line was seen, and what it may be instead.
+    has_begun: bool,
+    metis: Option<Metis>,
 }
 
 const EDGES_PER_PROGRESS: usize = 1 << 16;
@@ -121,11 +128,14 @@ impl<P: FnMut(u64)> Reader<P> {
             has_values: false,
             highest: None,
             edges: Vec::new(),
+            has_begun: false,
+            metis: None,
         }
     }
 
     fn take(&mut self, line: &str) -> Result<(), String> {
         if line.is_empty() {
+            self.note_words(&[]);
             return Ok(());
         }
         let format = *self.format.get_or_insert_with(|| {
@@ -189,11 +199,29 @@ impl<P: FnMut(u64)> Reader<P> {
         if line.starts_with(['#', '%']) {
             return Ok(());
         }
-        let mut words = line.split([' ', '\t', ',']).filter(|word| !word.is_empty());
-        match (words.next(), words.next(), words.next(), words.next()) {
-            (Some(from), Some(to), weight, None) => self.add(number(from)?, number(to)?, weight),
-            _ => Err(format!("{line:?}: `FROM TO` or `FROM TO WEIGHT` is expected")),
+        let words: Vec<&str> = line.split([' ', '\t', ',']).filter(|word| !word.is_empty()).collect();
+        if self.has_begun {
+            self.note_words(&words);
+        } else {
+            self.has_begun = true;
+            self.metis = Metis::of_header(&words);
+            if Metis::is_certain(&words) {
+                return Err(format!("{line:?}: {}", metis::HINT));
+            }
         }
+        match words[..] {
+            [from, to] => self.add(number(from)?, number(to)?, None),
+            [from, to, weight] => self.add(number(from)?, number(to)?, Some(weight)),
+            _ => {
+                let hint = self.metis.as_ref().map_or(String::new(), |_| format!("; {}", metis::HINT));
+                Err(format!("{line:?}: `FROM TO` or `FROM TO WEIGHT` is expected{hint}"))
+            }
+        }
+    }
+
+    /// Of a list, behind its first line.
+    fn note_words(&mut self, words: &[&str]) {
+        self.metis.take_if(|metis| !metis.take(words));
     }
 
     /// How many there are to be.
@@ -236,6 +264,9 @@ impl<P: FnMut(u64)> Reader<P> {
     }
 
     fn finish(self) -> Result<Listing, String> {
+        if self.metis.as_ref().is_some_and(Metis::is_whole) {
+            return Err(format!("the lines are those of another format: {}", metis::HINT));
+        }
         let found = self.edges.len() as u64;
         let vertices = match self.declared {
             Some((_, edges)) if edges != found => {

@@ -18,6 +18,7 @@ pub mod components;
 pub mod dijkstra;
 pub mod file;
 pub mod kronecker;
+mod metis;
 pub mod random;
 mod ranges;
 pub mod search;

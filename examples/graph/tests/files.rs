@@ -48,13 +48,22 @@ fn each_format_is_read_plain_and_as_gzip() {
         ("m", matrix, 3, vec![edge(0, 1, 0.5), edge(2, 2, 1e-3)]),
         ("p.MTX", pattern, 4, vec![edge(3, 0, 1.0)]),
         ("list.txt", list, 6, vec![edge(0, 5, 1.0), edge(5, 3, 0.25), edge(1, 2, 2.0)]),
+        ("weights.txt", "2 1 1\n1 2 1\n", 3, vec![edge(2, 1, 1.0), edge(1, 2, 1.0)]),
+        (
+            "loop.txt",
+            "3 3\n1 2\n2 3\n3 1\n",
+            4,
+            vec![edge(3, 3, 1.0), edge(1, 2, 1.0), edge(2, 3, 1.0), edge(3, 1, 1.0)],
+        ),
         ("empty", "", 0, vec![]),
         ("none.mtx", "%%MatrixMarket matrix coordinate integer general\n7 7 0\n", 7, vec![]),
     ];
     for (name, text, vertices, edges) in cases {
-        let first = u32::from(!text.is_empty() && !text.starts_with('#'));
+        let first = u32::from(!text.is_empty() && !text.starts_with(['#', '2', '3']));
         let expected = Ok(Listing { vertices, first, edges });
         assert_eq!(read(name, text.as_bytes()), expected, "{name}");
+        let from_windows = format!("\u{feff}{}", text.replace("\r\n", "\n").replace('\n', " \t\r\n"));
+        assert_eq!(read(name, from_windows.as_bytes()), expected, "{name}, with a BOM, trailing blanks and CRLF");
         assert_eq!(read(&format!("{name}.gz"), &gzip(text.as_bytes())), expected, "{name}.gz");
         assert_eq!(read(name, &gzip(text.as_bytes())), expected, "{name}, gzip by content");
     }
@@ -86,6 +95,21 @@ fn what_is_wrong_is_told_with_its_line() {
         ("a.txt", "1 2 3 4\n".to_owned(), ":1: \"1 2 3 4\": `FROM TO`"),
         ("a.txt", "1 4294967295\n".to_owned(), ":1: vertex 4294967295: the highest possible is 4294967294"),
         ("a.txt", "1 2 heavy\n".to_owned(), ":1: \"heavy\" is not a number"),
+        ("a.gr", "p sp 2 1\na 1 2 inf\n".to_owned(), ":2: weight inf: it must be finite"),
+        ("a.txt", "1 2 -Infinity\n".to_owned(), ":1: weight -Infinity: it must be finite"),
+        ("a.txt", "1 2 1e400\n".to_owned(), ":1: weight 1e400: it must be finite"),
+        // METIS: of the manual; with weights of edges; with those of vertices; a ring; two pairs; and blank lines for vertices alone.
+        (
+            "a.txt",
+            "7 11\n5 3 2\n1 3 4\n5 4 2 1\n".to_owned(),
+            ":4: \"5 4 2 1\": `FROM TO` or `FROM TO WEIGHT` is expected; a METIS",
+        ),
+        ("a.txt", "7 11 001\n5 1 3 2 2 1\n".to_owned(), ":1: \"7 11 001\": a METIS graph"),
+        ("a.txt", "% comment\n3 2 011\n4 2 1\n2 1 1 3 2\n5 2 2\n".to_owned(), ":2: \"3 2 011\": a METIS graph"),
+        ("a.txt", "4 2 1\n2 5\n1 5\n4 7\n3 7\n".to_owned(), ":6: the lines are those of another format: a METIS graph"),
+        ("a.txt", "3 2 10\n4 2\n2 1 3\n5 2\n".to_owned(), ":5: the lines are those of another format: a METIS graph"),
+        ("a.txt", "4 4\n2 4\n1 3\n2 4\n1 3\n".to_owned(), ":6: the lines are those of another format: a METIS graph"),
+        ("a.txt", "4 1 1\n3 9\n\n1 9\n\n".to_owned(), ":6: the lines are those of another format: a METIS graph"),
         ("a.txt", "0 4294967294\n".to_owned(), ":2: 4294967295 vertices are too many for 1 edges"),
         ("a.gr", "p sp 4294967295 0\n".to_owned(), ":2: 4294967295 vertices are too many for 0 edges"),
         ("a.txt", format!("1 2\n1 {}\n", "2".repeat(1 << 16)), ":2: a line has at most 65536 bytes"),

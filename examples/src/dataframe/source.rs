@@ -58,10 +58,10 @@ pub fn read_rows(
     let (mut keys, mut values) = (Vec::new(), Vec::new());
     while reader.read_record(&mut record).with_context(|| path.display().to_string())? {
         let text = record.get(value).unwrap_or_default();
-        let number: Option<f64> = text.trim().parse().ok().filter(|number: &f64| !number.is_nan());
+        let number: Option<f64> = text.trim().parse().ok().filter(|number: &f64| number.is_finite());
         let Some(number) = number else {
             let line = record.position().map_or(0, csv::Position::line);
-            bail!("{}:{line}: {text:?} in column {:?} is not a number", path.display(), columns.value);
+            bail!("{}:{line}: {text:?} in column {:?} is not a finite number", path.display(), columns.value);
         };
         keys.push(codes.code(record.get(key).unwrap_or_default()));
         values.push(number);
@@ -106,10 +106,18 @@ fn open<const N: usize>(path: &Path, columns: [&str; N]) -> anyhow::Result<(csv:
     let headers = reader.headers().with_context(|| path.display().to_string())?;
     let mut found = [0; N];
     for (found, column) in found.iter_mut().zip(columns) {
-        let Some(at) = headers.iter().position(|header| header == column) else {
-            let there: Vec<&str> = headers.iter().collect();
-            bail!("{} has no column {column:?}; its first line has {there:?}", path.display());
+        let mut named = headers.iter().enumerate().filter(|(_, header)| header.trim() == column).map(|(at, _)| at);
+        let there = || headers.iter().collect::<Vec<&str>>();
+        let Some(at) = named.next() else {
+            bail!("{} has no column {column:?}; its first line has {:?}", path.display(), there());
         };
+        if named.next().is_some() {
+            bail!(
+                "{} has several columns {column:?}: give each another name; its first line has {:?}",
+                path.display(),
+                there()
+            );
+        }
         *found = at;
     }
     Ok((reader, found))
@@ -143,11 +151,34 @@ mod tests {
     }
 
     #[test]
+    fn files_of_other_systems_are_read() {
+        let rows = file("\u{feff}who ,,paid\r\nAda,,1.5 \r\nBob,, 2\r\n");
+        let mut all = Vec::new();
+        let keys = read_rows(rows.path(), COLUMNS, 9, |keys, values| all.push((keys, values))).unwrap();
+        assert_eq!(all, [(vec![0, 1], vec![1.5, 2.0])]);
+        let labels = file("\u{feff}where,who\r\nOslo,Bob\r\n");
+        let (labels, texts) = read_labels(labels.path(), COLUMNS, &keys).unwrap();
+        assert_eq!((labels, texts.texts()), (vec![NO_LABEL, 0], vec!["Oslo".to_owned()]));
+    }
+
+    #[test]
     fn what_is_wrong_with_a_file_is_said() {
-        let error = |text| read_rows(file(text).path(), COLUMNS, 9, |_, _| ()).unwrap_err();
-        let said = |text| format!("{:#}", error(text));
-        assert!(said("who,paid\nAda,1\nBob,much\n").ends_with(":3: \"much\" in column \"paid\" is not a number"));
-        assert!(said("who,paid\nAda,NaN\n").ends_with("is not a number"));
+        fn said(text: &str) -> String {
+            format!("{:#}", read_rows(file(text).path(), COLUMNS, 9, |_, _| ()).unwrap_err())
+        }
+        assert!(
+            said("who,paid\nAda,1\nBob,much\n").ends_with(":3: \"much\" in column \"paid\" is not a finite number")
+        );
+        for cell in ["NaN", "inf", "-inf", "Infinity", "1e400", "-1e400", "", " "] {
+            let text = said(&format!("who,paid\nAda,{cell}\n"));
+            assert!(text.ends_with(&format!(":2: {cell:?} in column \"paid\" is not a finite number")), "{text}");
+        }
+        for twice in ["who,paid,paid\nAda,1,2\n", "who,paid,who\nAda,1,2\n", "who,paid, paid \r\nAda,1,2\r\n"] {
+            let text = said(twice);
+            assert!(text.contains("has several columns") && text.contains("its first line has"), "{text}");
+        }
+        // The line of headers again, as of files that were put together.
+        assert!(said("who,paid\nAda,1\nwho,paid\n").ends_with("\"paid\" in column \"paid\" is not a finite number"));
         assert!(said("who,spent\n").ends_with("has no column \"paid\"; its first line has [\"who\", \"spent\"]"));
         assert!(said("who,paid\nAda\n").contains("1 field"), "{}", said("who,paid\nAda\n"));
         let mut keys = Codes::default();
