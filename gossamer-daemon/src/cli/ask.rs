@@ -11,7 +11,7 @@ use comm::secure::Key;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::console::print;
+use super::console::{plain, print};
 use super::{complain, output, size};
 use crate::config::{Host, RackConfig};
 use crate::outcome::FAILURE_STATUS;
@@ -128,7 +128,7 @@ impl Ask {
             print(&format!("{:<10}{:<10}{:<10}{:<20}PATH", "PROGRAM", "MACHINES", "TIME", "OWNER"))?;
             for (id, (path, owner, seconds, machines)) in &programs {
                 let time = size::seconds(*seconds);
-                print(&format!("{id:<10}{:<10}{time:<10}{owner:<20}{path}", machines.len()))?;
+                print(&format!("{id:<10}{:<10}{time:<10}{:<20}{}", machines.len(), plain(owner), plain(path)))?;
             }
             complain_of_unreachable(statuses);
         }
@@ -173,13 +173,13 @@ impl Ask {
                     if remarks.is_empty() { "ok" } else { "WARNING" },
                     hello.cores,
                     status.took_ms,
-                    host.user,
-                    fabrics(host)
+                    plain(&host.user),
+                    plain(&fabrics(host))
                 ))?,
                 Err(_) => print(&format!("{:<12}FAILED  {address}", status.name))?,
             }
             for remark in remarks {
-                print(&format!("{:<12}        {remark}", ""))?;
+                print(&format!("{:<12}        {}", "", plain(&remark)))?;
             }
         }
         if self.json {
@@ -251,7 +251,7 @@ impl Logs {
                 }
                 Ok((_, Reply::Logs(lines))) => {
                     for line in lines {
-                        print(&format!("{}: {line}", answer.host))?;
+                        print(&format!("{}: {}", answer.host, plain(line)))?;
                     }
                 }
                 Ok(_) => complain(format_args!("host {}: it answers what was not asked", answer.host)),
@@ -326,13 +326,13 @@ impl Status {
     fn to_text(&self) -> String {
         let (hello, host) = match &self.host {
             Ok(host) => host,
-            Err(error) => return format!("{:<12}DOWN  {}", self.name, error.reason),
+            Err(error) => return format!("{:<12}DOWN  {}", self.name, plain(&error.reason)),
         };
         let shared: u64 = host.programs.iter().flat_map(|program| &program.machines).map(|m| m.shared_bytes).sum();
         let mut text = format!(
             "{:<12}up    {} for {}, {} cores, {} programs, {} of shared memory",
             self.name,
-            hello.release,
+            plain(&hello.release),
             size::seconds(host.uptime_seconds),
             hello.cores,
             host.programs.len(),
@@ -346,7 +346,7 @@ impl Status {
                 text.push_str(&format!(
                     "\n{:<12}      {} m{} pid {}: {slots}, {} in use, {} of it shared memory",
                     "",
-                    program.id,
+                    plain(&program.id),
                     machine.machine,
                     machine.pid,
                     size::bytes(machine.resident_bytes),
@@ -355,7 +355,12 @@ impl Status {
             }
         }
         for neighbour in host.neighbours.iter().filter(|neighbour| !neighbour.trouble.is_empty()) {
-            text.push_str(&format!("\n{:<12}      does not reach {}: {}", "", neighbour.name, neighbour.trouble));
+            text.push_str(&format!(
+                "\n{:<12}      does not reach {}: {}",
+                "",
+                plain(&neighbour.name),
+                plain(&neighbour.trouble)
+            ));
         }
         text
     }

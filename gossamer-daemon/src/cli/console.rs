@@ -33,12 +33,29 @@ pub(super) fn write(text: &str) -> io::Result<()> {
     Ok(write_all(rustix::stdio::stdout(), text.as_bytes())?)
 }
 
+/// Text that others have written, on one line: without what a terminal would take for an order, or what would hide or reorder what stands
+/// beside it. All that this program prints of names, paths, causes and logs goes through here; the output of programs is theirs.
+pub(super) fn plain(text: &str) -> String {
+    let is_harmless = |letter: char| !letter.is_control() && !is_format(letter);
+    text.chars().map(|letter| if is_harmless(letter) { letter } else { '?' }).collect()
+}
+
+/// Letters without a form of their own: separators of lines, marks of direction, joiners.
+fn is_format(letter: char) -> bool {
+    matches!(letter, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
 /// Whether a line for standard error could not be written.
 static HAS_LOST_A_LINE: AtomicBool = AtomicBool::new(false);
 
-/// Writes a line to standard error. Where that cannot be, the status will tell ([`status`]).
+/// Writes a line to standard error; of a message of several lines the others are indented, so that none passes for another message. Where
+/// that cannot be, the status will tell ([`status`]).
 pub(super) fn complain(message: impl std::fmt::Display) {
-    let line = format!("gossamer-launch: {message}\n");
+    let message = message.to_string();
+    let mut lines = message.split('\n').map(plain);
+    let mut line = format!("gossamer-launch: {}\n", lines.next().unwrap_or_default());
+    lines.for_each(|more| line += &format!("  {}\n", more.trim_start()));
     if write_all(rustix::stdio::stderr(), line.as_bytes()).is_err() {
         HAS_LOST_A_LINE.store(true, Ordering::Relaxed); // a flag alone
     }
@@ -61,4 +78,23 @@ fn unwritten(program: &str, error: io::Error) -> ExitCode {
     }
     let _ = write_all(rustix::stdio::stderr(), format!("{program}: {unwritten}\n").as_bytes()); // as in `complain`
     ExitCode::from(FAILURE_STATUS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_text_is_one_line_without_orders() {
+        for (text, shown) in [
+            ("plain, été 東京 🦀", "plain, été 東京 🦀"),
+            ("a\x1b]0;title\x07b", "a?]0;title?b"),
+            ("one\ntwo\r\tthree", "one?two??three"),
+            ("\u{9b}31m", "?31m"),
+            ("\u{202e}gpj.exe\u{2066}", "?gpj.exe?"),
+            ("\u{2028}\u{feff}\u{200b}\u{7f}", "????"),
+        ] {
+            assert_eq!(plain(text), shown);
+        }
+    }
 }

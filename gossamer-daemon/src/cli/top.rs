@@ -13,7 +13,7 @@ use rustix::termios::tcgetwinsize;
 use serde_json::json;
 
 use super::complain;
-use super::console::{print, write};
+use super::console::{plain, print, write};
 use super::target::Target;
 use crate::outcome::FAILURE_STATUS;
 
@@ -143,11 +143,6 @@ fn screen(now: &Snapshot, mut workers: Vec<Rates>, lines: usize) -> String {
         let _ = writeln!(text, "and {} more", workers.len() - room);
     }
     text
-}
-
-/// Without what a terminal would take for an order: names are anybody's.
-fn plain(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
 }
 
 fn bytes(count: u64) -> String {

@@ -13,7 +13,7 @@ use gossamer::view::source::Answer;
 use gossamer::view::{Snapshot, Source};
 
 use super::complain;
-use super::console::{print, write};
+use super::console::{plain, print, write};
 use super::target::{Target, Watched};
 use crate::outcome::{FAILURE_STATUS, USAGE_STATUS};
 
@@ -93,7 +93,7 @@ impl Dump {
                     false if self.target.ask.json => {
                         print(&serde_json::json!({"dump": text.lines().collect::<Vec<_>>()}).to_string())?;
                     }
-                    false => print(text)?,
+                    false => print(&text.lines().map(plain).collect::<Vec<_>>().join("\n"))?,
                 }
                 Ok(told(&troubles))
             }

@@ -22,6 +22,7 @@ crate::tests![
     each_refusal_names_its_cause,
     a_daemon_that_comes_back_is_seen,
     logs_tell_of_a_program,
+    names_of_others_are_no_orders_to_a_terminal,
 ];
 
 fn a_program_runs_on_all_hosts() {
@@ -320,4 +321,42 @@ fn logs_tell_of_a_program() {
     for words in ["a: ", "b: ", "a program starts", "listening"] {
         assert!(logs.stdout.iter().any(|line| line.contains(words)), "{words}: {logs}");
     }
+}
+
+/// A path, what machines tell who watches, and a cause, each with what a terminal would obey and with a line of its own.
+fn names_of_others_are_no_orders_to_a_terminal() {
+    const EVIL: &str = "\x1b]0;title\x07\x1b[31m\ngossamer-launch: forged\u{9b}2J\u{202e}";
+    let rack = Rack::start(2, LENIENT_MS, "");
+    let folder = rack.folder.path().join(EVIL);
+    std::fs::create_dir(&folder).unwrap();
+    let program = folder.join("program");
+    std::fs::copy(crate::rig::this_program(), &program).unwrap();
+    let mut command = rack.launcher("run");
+    command.arg(&program).args(["machine", "watched", "evil"]);
+    let launch = start(command);
+    launch.ready(2);
+    let missing = folder.join("missing");
+    for (words, status) in [
+        (&["ps"][..], 0),
+        (&["status"], 0),
+        (&["logs"], 0),
+        (&["dump"], 0),
+        (&["top", "--once"], 0),
+        (&["run", missing.to_str().unwrap()], 127),
+        (&["run", "--in-place", missing.to_str().unwrap()], 70),
+    ] {
+        let mut asked = rack.launcher(words[0]);
+        asked.args(&words[1..]);
+        let ended = run(asked);
+        assert!(ended.code() == Some(status) || words[0] == "run", "{words:?}: {ended}");
+        let said: Vec<&String> = ended.stdout.iter().chain(&ended.stderr).collect();
+        assert!(!said.is_empty(), "{words:?}");
+        for line in said {
+            let is_order = |letter: char| letter.is_control() || letter == '\u{202e}';
+            assert!(!line.contains(is_order) && !line.starts_with("gossamer-launch: forged"), "{words:?}: {line:?}");
+        }
+    }
+    // Scripts get it as it is.
+    let listed = rack.json("ps");
+    assert_eq!(listed["programs"][0]["path"], program.to_str().unwrap(), "{listed}");
 }

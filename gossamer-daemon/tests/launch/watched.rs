@@ -36,7 +36,10 @@ pub fn play(me: u16, words: &[&str], control: &Control) -> ! {
                 if words[1..].contains(&me.to_string().as_str()) {
                     continue;
                 }
-                let bytes = answer(me, look);
+                let bytes = match (words.get(1), look) {
+                    (Some(&"evil"), Look::Dump) => "fiber \x1b]0;title\x07\u{202e}\u{9b}2J\r\n".into(),
+                    _ => answer(me, look),
+                };
                 let (first, rest) = bytes.split_at(bytes.len() / 2);
                 // Of another question, then in two parts.
                 for (ask, is_last, bytes) in [(ask.wrapping_add(7), true, rest), (ask, false, first), (ask, true, rest)]
