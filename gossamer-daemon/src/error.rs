@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::io;
 
+use rustix::io::Errno;
+
 use crate::launch::MAX_LOCAL_MACHINES;
 use crate::outcome::NOT_STARTED_STATUS;
 
@@ -13,7 +15,7 @@ pub enum LaunchError {
     #[error("cannot start {0} machines on one host: from 1 to {MAX_LOCAL_MACHINES} are possible")]
     Machines(u16),
     /// The program was not found, or may not be executed.
-    #[error("cannot start {}: {source} ({})", program.display(), start_hint(program, source))]
+    #[error("cannot start {}: {source}{}", program.display(), start_hint(program, source))]
     Program {
         /// As it was given.
         program: OsString,
@@ -40,7 +42,11 @@ impl LaunchError {
     /// The exit status for the launcher where this error has one of its own.
     #[must_use]
     pub fn status(&self) -> Option<u8> {
-        matches!(self, LaunchError::Program { .. }).then_some(NOT_STARTED_STATUS)
+        match self {
+            LaunchError::Program { source, .. } if is_of_host(source) => None,
+            LaunchError::Program { .. } => Some(NOT_STARTED_STATUS),
+            _ => None,
+        }
     }
 
     pub(crate) fn system<E: Into<io::Error>>(task: &'static str) -> impl Fn(E) -> LaunchError {
@@ -48,18 +54,61 @@ impl LaunchError {
     }
 }
 
-fn start_hint(program: &OsString, error: &io::Error) -> &'static str {
+/// Whether it is this host, or who has started this process, that lets nothing be started, and the program is not to blame.
+fn is_of_host(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error().map(Errno::from_raw_os_error),
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN | Errno::NOSPC | Errno::SRCH | Errno::PERM)
+    )
+}
+
+/// What to say where a program cannot be started, in brackets; may be empty.
+fn start_hint(program: &OsString, error: &io::Error) -> String {
     let is_path = program.as_encoded_bytes().contains(&b'/');
-    match error.kind() {
-        io::ErrorKind::NotFound if is_path => "is the path right, and the interpreter of a script there?",
-        io::ErrorKind::NotFound => "it is not in PATH; a program in this folder is written ./PROGRAM",
-        io::ErrorKind::PermissionDenied => {
+    let hint = match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOENT) if is_path => "is the path right, and the interpreter of a script there?",
+        Some(Errno::NOENT) => "it is not in PATH; a program in this folder is written ./PROGRAM",
+        Some(Errno::ACCESS) => {
             "it is a folder, not executable (chmod +x), or in a folder closed to the user it runs as"
         }
-        io::ErrorKind::ArgumentListTooLong => {
+        Some(Errno::TOOBIG) => {
             "an argument or a variable is longer than 128 KiB, or all of them are too long: see ulimit -s"
         }
-        io::ErrorKind::WouldBlock => "too many processes: see ulimit -u",
-        _ => "is it a program for this machine?",
+        Some(Errno::AGAIN) => "too many processes: see ulimit -u",
+        Some(Errno::MFILE) => "of this process: see ulimit -n, and LimitNOFILE= of the daemon's unit",
+        Some(Errno::NFILE) => "of this host: see fs.file-max",
+        Some(Errno::NOMEM) => "of this host: see dmesg and free",
+        Some(Errno::TXTBSY) => "it is being written",
+        Some(Errno::NOEXEC | Errno::INVAL | Errno::LIBBAD) => "is it a program for this machine?",
+        _ => return String::new(),
+    };
+    format!(" ({hint})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_is_blamed_for_its_own_faults_alone() {
+        let of = |number: i32| {
+            let error = LaunchError::Program { program: "./p".into(), source: io::Error::from_raw_os_error(number) };
+            (error.to_string(), error.status())
+        };
+        for (number, words, status) in [
+            (libc::ENOENT, "is the path right", Some(NOT_STARTED_STATUS)),
+            (libc::EACCES, "chmod +x", Some(NOT_STARTED_STATUS)),
+            (libc::ENOEXEC, "is it a program for this machine?", Some(NOT_STARTED_STATUS)),
+            (libc::ELOOP, "levels of symbolic links", Some(NOT_STARTED_STATUS)),
+            (libc::EMFILE, "Too many open files", None),
+            (libc::EMFILE, "ulimit -n", None),
+            (libc::ENFILE, "fs.file-max", None),
+            (libc::ENOMEM, "free", None),
+            (libc::EAGAIN, "ulimit -u", None),
+        ] {
+            let (text, found) = of(number);
+            assert!(text.contains(words) && found == status, "{number}: {text}, {found:?}");
+            assert!(number == libc::ENOEXEC || !text.contains("for this machine"), "{text}");
+        }
     }
 }

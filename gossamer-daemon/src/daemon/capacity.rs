@@ -70,6 +70,13 @@ pub fn trouble() -> Option<String> {
 
 /// What to say where a thread or a process cannot be started.
 pub fn in_words(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EMFILE) => {
+            return format!("{error}: of the daemon's process; raise LimitNOFILE= of the unit, or ulimit -n");
+        }
+        Some(libc::ENFILE) => return format!("{error}: of this host; raise fs.file-max"),
+        _ => {}
+    }
     let limits = limits();
     let limits = if limits.is_empty() { String::new() } else { format!(" ({})", limits.join(", ")) };
     format!("this host cannot start another thread: {error}{limits}; {CURE}")
@@ -114,5 +121,8 @@ mod tests {
                 && text.contains("pid_max allows"),
             "{text}"
         );
+        let text = in_words(&io::Error::from_raw_os_error(libc::EMFILE));
+        assert!(text.contains("Too many open files") && text.contains("LimitNOFILE="), "{text}");
+        assert!(!text.contains("thread"), "{text}");
     }
 }

@@ -9,6 +9,7 @@ mod admission;
 pub mod cache;
 mod capacity;
 mod cgroup;
+mod child;
 mod connection;
 mod kept;
 pub mod log;

@@ -2,18 +2,16 @@
 //! starts the part, and passes messages on between it and the launcher.
 //!
 //! Invariants: whatever ends first (launcher, connection, part, or the program by order) ends the rest: the part sees the
-//! end of its socket and kills its machines, or is killed [`PART_LIMIT`] later; the launcher is told `Gone`. When the
+//! end of its socket and kills its machines, or is killed soon after (`child.rs`); the launcher is told `Gone`. When the
 //! session is over, part and orphans have been collected.
 
-use comm::deadline::deadline_after;
 use std::ffi::OsStr;
 use std::io;
 use std::net::Shutdown;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -21,28 +19,23 @@ use std::time::{Duration, Instant};
 use comm::secure::{SecureReader, SecureWriter};
 use gossamer::control::Message;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
+use rustix::process::Pid;
 
 use super::cache::{Taken, check_executable, path_of};
+use super::child::{collect, how_it_ended, spawn, until_heard};
 use super::programs::{Channel, Program, Reserved};
 use super::{Daemon, STACK_BYTES, capacity};
 use crate::config::Limits;
-use crate::core_dump;
-use crate::orphans;
+use crate::machines::LOOK_INTERVAL;
 use crate::part;
 use crate::region;
 use crate::signals;
-use crate::tie::{limit_tasks, set_apart, tie};
 use crate::wire::link::Link;
 use crate::wire::{
     BEAT_MS, Carried, FromPart, MAX_MESSAGE_BYTES, ProgramId, Receiver, Reply, Request, Sender, Setup, Start, Wire,
     WireError, Written,
 };
 
-/// How long a part may take to end by itself once it is cut off.
-const PART_LIMIT: Duration = Duration::from_millis(500);
-/// How long it may take to go once it is killed.
-const KILL_LIMIT: Duration = Duration::from_secs(5);
 /// The silence that a launcher may ask for.
 const SILENCE_MS: std::ops::RangeInclusive<u32> = 1000..=3_600_000;
 
@@ -297,27 +290,6 @@ fn obtain(
     }
 }
 
-/// Starts the part: this very executable, as the programs' user.
-fn spawn(daemon: &Daemon, socket: UnixStream) -> io::Result<Child> {
-    let mut command = Command::new("/proc/self/exe"); // also where the file was replaced meanwhile
-    command.arg0("gossamer-daemon").arg("part").env_clear().current_dir("/");
-    command.stdin(Stdio::from(std::os::fd::OwnedFd::from(socket))).stdout(Stdio::null());
-    if let Some((user, group)) = daemon.run_as.ids {
-        command.uid(user).gid(group); // and no other groups: see `CommandExt::uid`
-    }
-    // A part that runs sees the daemon's death at its socket, and ends its machines and what they have left in order; so
-    // one that was stopped is to run.
-    tie(&mut command, Signal::CONT);
-    set_apart(&mut command);
-    if daemon.cgroups.limits_tasks() {
-        // What counts is in a cgroup.
-    } else if daemon.run_as.ids.is_some_and(|(user, _)| user != 0) {
-        limit_tasks(&mut command, daemon.rack.limits.tasks);
-    }
-    core_dump::restore(&mut command); // it forbids its own, and restores this for its machines
-    orphans::spawn(&mut command)
-}
-
 /// Passes messages on until one side has gone; why, in words.
 fn converse(
     daemon: &Arc<Daemon>,
@@ -334,7 +306,7 @@ fn converse(
         let from_part = channel.stream().try_clone()?;
         channel.stream().set_write_timeout(Some(silence))?;
         let daemon = Arc::clone(daemon);
-        let up = move || pass_up(&daemon, id, part, from_part, sender);
+        let up = move || pass_up(&daemon, id, part, from_part, sender, silence);
         Ok::<_, WireError>(std::thread::Builder::new().name(format!("{id} up")).spawn(up)?)
     })();
     let (up, why) = match prepared {
@@ -371,9 +343,23 @@ fn until_closed(receiver: &mut SecureReader, limit: Duration) -> String {
 }
 
 /// Says at the end whether the part had said that it is done.
-fn pass_up(daemon: &Daemon, id: ProgramId, part: Pid, mut from_part: UnixStream, mut sender: SecureWriter) -> bool {
+fn pass_up(
+    daemon: &Daemon,
+    id: ProgramId,
+    part: Pid,
+    mut from_part: UnixStream,
+    mut sender: SecureWriter,
+    silence: Duration,
+) -> bool {
     let mut is_done = false;
+    // A stop is seen one look late, and told one look late: all within the silence that is allowed.
+    let stop_limit = silence.saturating_sub(2 * LOOK_INTERVAL);
+    let mut stopped = None;
     let why = loop {
+        if let Some(signal) = until_heard(part, &from_part, &mut sender, stop_limit) {
+            stopped = Some(format!("was stopped by {}", signals::describe(signal)));
+            break String::new();
+        }
         match from_part.receive_bytes() {
             Ok(message) => {
                 let heard = overhear(daemon, id, &message);
@@ -390,28 +376,12 @@ fn pass_up(daemon: &Daemon, id: ProgramId, part: Pid, mut from_part: UnixStream,
     };
     if !is_done {
         let reason = daemon.programs.ended_by(id).unwrap_or_else(|| {
-            let how = how_it_ended(part).unwrap_or_else(|| format!("ended: {why}"));
+            let how = stopped.or_else(|| how_it_ended(part)).unwrap_or_else(|| format!("ended: {why}"));
             format!("its process for the program (pid {}) {how}", part.as_raw_nonzero())
         });
         let _ = sender.send_message(&FromPart::Gone(reason)); // the launcher may have gone first
     }
     is_done
-}
-
-/// How a part ended that has let go of its socket, if it ends at all; its exit status stays there to be collected.
-fn how_it_ended(part: Pid) -> Option<String> {
-    let has_gone = {
-        let process = pidfd_open(part, PidfdFlags::empty()).ok()?;
-        let timeout = Timespec::try_from(PART_LIMIT).ok();
-        poll(&mut [PollFd::new(&process, PollFlags::IN)], timeout.as_ref()).is_ok_and(|ready| ready > 0)
-    };
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    let status = waitid(WaitId::Pid(part), options).ok().flatten().filter(|_| has_gone)?;
-    match (status.terminating_signal(), status.exit_status()) {
-        (Some(signal), _) => Some(format!("was killed by {}", signals::describe(signal))),
-        (None, Some(code)) => Some(format!("exited with status {code}")),
-        (None, None) => None,
-    }
 }
 
 /// What to do with what a part has said.
@@ -450,39 +420,4 @@ fn overhear(daemon: &Daemon, id: ProgramId, message: &[u8]) -> Heard {
         _ => {}
     }
     Heard::Passed
-}
-
-/// Waits for a part that was cut off, kills it if it does not go, with all of its program where that can be had; its exit status
-/// in words.
-fn collect(daemon: &Daemon, id: ProgramId, mut child: Child) -> String {
-    if let Some(status) = collect_within(&mut child, PART_LIMIT) {
-        return status;
-    }
-    daemon.programs.kill(id);
-    let _ = child.kill(); // nobody else collects it: it is still there
-    collect_within(&mut child, KILL_LIMIT).unwrap_or_else(|| {
-        orphans::abandon(&child);
-        "it cannot be killed".to_owned()
-    })
-}
-
-fn collect_within(child: &mut Child, limit: Duration) -> Option<String> {
-    let end = deadline_after(limit);
-    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok();
-    loop {
-        match orphans::try_collect(child) {
-            Ok(None) => {}
-            Ok(Some(status)) => return Some(status.to_string()),
-            Err(error) => return Some(error.to_string()),
-        }
-        let left = end.saturating_duration_since(Instant::now());
-        match &process {
-            _ if left.is_zero() => return None,
-            Some(process) => {
-                let timeout = Timespec::try_from(left).ok();
-                let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], timeout.as_ref()); // interrupted: once more
-            }
-            None => std::thread::sleep(left.min(Duration::from_millis(5))), // no descriptors are left
-        }
-    }
 }

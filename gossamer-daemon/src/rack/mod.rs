@@ -15,6 +15,7 @@ pub mod look;
 pub mod output;
 pub mod plan;
 mod queue;
+mod stillness;
 mod streams;
 
 use std::io;
@@ -43,6 +44,7 @@ use crate::supervisor::{Order, Policy, Supervisor};
 use crate::wire::{FromPart, ProgramId, SecretBytes, Start, ToPart};
 use hosts::{Dialer, Hosts};
 use plan::Files;
+use stillness::Stillness;
 use streams::{Input, Outputs};
 
 /// What to run, and where.
@@ -197,6 +199,8 @@ struct Program {
     id: ProgramId,
     has_exited: Vec<bool>,
     not_started: Option<RackError>,
+    silence: Duration,
+    stillness: Stillness,
 }
 
 impl Program {
@@ -228,6 +232,8 @@ impl Program {
             id: start.program,
             has_exited: vec![false; plan.machines.len()],
             not_started: None,
+            silence,
+            stillness: Stillness::default(),
         })
     }
 
@@ -235,10 +241,10 @@ impl Program {
     fn watch(mut self, events: &mpsc::Receiver<Event>) -> Result<Ended, RackError> {
         while !(self.supervisor.is_over() && self.hosts.are_done()) {
             let left = self.supervisor.deadline().map(|at| at.saturating_duration_since(Instant::now()));
-            let event = match left {
-                Some(left) => events.recv_timeout(left).ok(),
-                None => events.recv().ok(),
-            };
+            let left = left.map_or(stillness::LOOK_INTERVAL, |left| left.min(stillness::LOOK_INTERVAL));
+            self.stillness.start_wait(left);
+            let event = events.recv_timeout(left).ok();
+            self.stillness.end_wait();
             if let (Some(Event::Signal(_)), true) = (&event, self.supervisor.is_over()) {
                 break; // only output is left, and somebody does not want to wait for it
             }
@@ -354,7 +360,16 @@ impl Program {
             let left: Vec<u16> =
                 self.plan.machines_of(number).filter(|machine| !self.has_exited[usize::from(*machine)]).collect();
             if let Some(first) = left.first() {
-                self.supervisor.on_death(*first, cause(&self.names[host]), now);
+                let cause = match self.stillness.was_still(self.silence) {
+                    Some(time) => Cause::Ended(format!(
+                        "gossamer-launch itself stood still for {:.1} s (stopped by a signal, or its host was suspended or \
+                         overloaded), so its hosts ended the program after {:?} without a sign of life",
+                        time.as_secs_f64(),
+                        self.silence
+                    )),
+                    None => cause(&self.names[host]),
+                };
+                self.supervisor.on_death(*first, cause, now);
             }
             // The part kills them as soon as it sees the same: that is how they end.
             left.into_iter().for_each(|machine| self.on_exit(machine, Signal::KILL.as_raw(), now));

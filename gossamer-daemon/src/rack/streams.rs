@@ -163,7 +163,7 @@ fn receive_all(
 fn describe(error: &WireError, silence: Duration) -> String {
     match error {
         WireError::Secure(comm::Error::TimedOut { .. }) => {
-            format!("nothing was heard for {silence:?}: it is cut off, or hangs")
+            format!("nothing was heard for {silence:?}: it is cut off or hangs, or its daemon was stopped")
         }
         WireError::Closed | WireError::Secure(comm::Error::Closed { .. }) => {
             "its daemon has closed the connection: it has ended, or was killed".into()

@@ -92,15 +92,21 @@ fn a_killed_launcher_ends_all_hosts() {
 /// On the host that hangs the part ends the machines; its daemon finds that out when it goes on.
 fn a_daemon_that_hangs_counts_as_dead() {
     let (ended, _, rack) = harmed(2500, |rack, _, _| kill(rack.pid("b"), Signal::STOP));
-    assert_said(&ended, 70, &["on b) cannot be reached: host b: nothing was heard for 2.5s"]);
+    let words = "host b: nothing was heard for 2.5s: it is cut off or hangs, or its daemon was stopped";
+    assert_said(&ended, 70, &["on b) cannot be reached: ", words]);
     kill(rack.pid("b"), Signal::CONT);
     rack.until_idle();
 }
 
 /// Its daemon kills it, and what it leaves.
 fn a_part_that_hangs_counts_as_dead() {
-    let (ended, _, rack) = harmed(2500, |rack, _, _| kill(rack.part("b"), Signal::STOP));
-    assert_said(&ended, 70, &["on b) cannot be reached: host b: nothing was heard for 2.5s"]);
+    let mut part = 0;
+    let (ended, _, rack) = harmed(2500, |rack, _, _| {
+        part = rack.part("b");
+        kill(part, Signal::STOP);
+    });
+    let words = format!("its process for the program (pid {part}) was stopped by signal 19 (SIGSTOP)");
+    assert_said(&ended, 70, &["on b) was ended: host b: ", &words]);
     rack.until_idle();
 }
 
@@ -125,7 +131,12 @@ fn a_launcher_that_hangs_counts_as_dead() {
     until_gone(pids.values().copied());
     rack.until_idle();
     kill(launch.pid(), Signal::CONT);
-    assert_eq!(launch.end().code(), Some(70));
+    let ended = launch.end();
+    assert_said(
+        &ended,
+        70,
+        &["was ended: gossamer-launch itself stood still for ", "after 2.5s without a sign of life"],
+    );
 }
 
 fn signals_reach_all_hosts() {

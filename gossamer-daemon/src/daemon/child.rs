@@ -1,0 +1,127 @@
+//! A part as a process of the daemon: started as the programs' user, watched, collected. What is said to it and by it is not here.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use comm::deadline::deadline_after;
+use comm::secure::SecureWriter;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
+
+use super::Daemon;
+use crate::core_dump;
+use crate::machines::LOOK_INTERVAL;
+use crate::orphans;
+use crate::signals;
+use crate::tie::{limit_tasks, set_apart, tie};
+use crate::wire::{FromPart, ProgramId, Sender};
+
+/// How long a part may take to end by itself once it is cut off.
+const PART_LIMIT: Duration = Duration::from_millis(500);
+/// How long it may take to go once it is killed.
+const KILL_LIMIT: Duration = Duration::from_secs(5);
+
+/// Starts the part: this very executable, as the programs' user.
+pub(super) fn spawn(daemon: &Daemon, socket: UnixStream) -> io::Result<Child> {
+    let mut command = Command::new("/proc/self/exe"); // also where the file was replaced meanwhile
+    command.arg0("gossamer-daemon").arg("part").env_clear().current_dir("/");
+    command.stdin(Stdio::from(std::os::fd::OwnedFd::from(socket))).stdout(Stdio::null());
+    if let Some((user, group)) = daemon.run_as.ids {
+        command.uid(user).gid(group); // and no other groups: see `CommandExt::uid`
+    }
+    // A part that runs sees the daemon's death at its socket, and ends its machines and what they have left in order; so
+    // one that was stopped is to run.
+    tie(&mut command, Signal::CONT);
+    set_apart(&mut command);
+    if daemon.cgroups.limits_tasks() {
+        // What counts is in a cgroup.
+    } else if daemon.run_as.ids.is_some_and(|(user, _)| user != 0) {
+        limit_tasks(&mut command, daemon.rack.limits.tasks);
+    }
+    core_dump::restore(&mut command); // it forbids its own, and restores this for its machines
+    orphans::spawn(&mut command)
+}
+
+/// Waits until a part has something to say, or its end to tell. While it is stopped the launcher gets signs of life in its place: the signal
+/// that has stopped it for too long, if that is so.
+pub(super) fn until_heard(
+    part: Pid,
+    from_part: &UnixStream,
+    sender: &mut SecureWriter,
+    stop_limit: Duration,
+) -> Option<i32> {
+    let mut since = None;
+    let interval = Timespec::try_from(LOOK_INTERVAL).ok();
+    loop {
+        match poll(&mut [PollFd::new(from_part, PollFlags::IN)], interval.as_ref()) {
+            Ok(0) | Err(Errno::INTR) => {}
+            _ => return None,
+        }
+        // What is found is left there, and the exit status is not asked for.
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let found = waitid(WaitId::Pid(part), options).ok().flatten();
+        let Some(signal) = found.and_then(|found| found.stopping_signal()) else {
+            since = None;
+            continue;
+        };
+        if since.get_or_insert_with(Instant::now).elapsed() >= stop_limit {
+            return Some(signal);
+        }
+        let _ = sender.send_message(&FromPart::Beat); // cut off: so will be what is sent next
+    }
+}
+
+/// How a part ended that has let go of its socket, if it ends at all; its exit status stays there to be collected.
+pub(super) fn how_it_ended(part: Pid) -> Option<String> {
+    let has_gone = {
+        let process = pidfd_open(part, PidfdFlags::empty()).ok()?;
+        let timeout = Timespec::try_from(PART_LIMIT).ok();
+        poll(&mut [PollFd::new(&process, PollFlags::IN)], timeout.as_ref()).is_ok_and(|ready| ready > 0)
+    };
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let status = waitid(WaitId::Pid(part), options).ok().flatten().filter(|_| has_gone)?;
+    match (status.terminating_signal(), status.exit_status()) {
+        (Some(signal), _) => Some(format!("was killed by {}", signals::describe(signal))),
+        (None, Some(code)) => Some(format!("exited with status {code}")),
+        (None, None) => None,
+    }
+}
+
+/// Waits for a part that was cut off, kills it if it does not go, with all of its program where that can be had; its exit status
+/// in words.
+pub(super) fn collect(daemon: &Daemon, id: ProgramId, mut child: Child) -> String {
+    if let Some(status) = collect_within(&mut child, PART_LIMIT) {
+        return status;
+    }
+    daemon.programs.kill(id);
+    let _ = child.kill(); // nobody else collects it: it is still there
+    collect_within(&mut child, KILL_LIMIT).unwrap_or_else(|| {
+        orphans::abandon(&child);
+        "it cannot be killed".to_owned()
+    })
+}
+
+fn collect_within(child: &mut Child, limit: Duration) -> Option<String> {
+    let end = deadline_after(limit);
+    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok();
+    loop {
+        match orphans::try_collect(child) {
+            Ok(None) => {}
+            Ok(Some(status)) => return Some(status.to_string()),
+            Err(error) => return Some(error.to_string()),
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        match &process {
+            _ if left.is_zero() => return None,
+            Some(process) => {
+                let timeout = Timespec::try_from(left).ok();
+                let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], timeout.as_ref()); // interrupted: once more
+            }
+            None => std::thread::sleep(left.min(Duration::from_millis(5))), // no descriptors are left
+        }
+    }
+}
