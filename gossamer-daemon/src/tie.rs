@@ -9,8 +9,10 @@ use std::process::Command;
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Resource, Rlimit, Signal, getpid, getppid, getrlimit, set_parent_process_death_signal, setrlimit, setsid,
+    Gid, Pid, Resource, Rlimit, Signal, Uid, getpid, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
+    setsid,
 };
+use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 
 use crate::descriptors;
 
@@ -31,6 +33,31 @@ fn hang_on(parent: Pid, signal: Signal) -> io::Result<()> {
         return Err(Errno::SRCH.into()); // it died before the line above: no signal would come
     }
     Ok(())
+}
+
+/// A user to become: its number, its group, and all groups that it is in.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Its number.
+    pub user: Uid,
+    /// Its own group.
+    pub group: Gid,
+    /// All its groups.
+    pub groups: Vec<Gid>,
+}
+
+/// Has the child become a user, as a login does. What hangs on who it is comes afterwards: the kernel forgets at this that it is
+/// [tied](tie).
+pub fn become_user(command: &mut Command, identity: &Identity) {
+    let Identity { user, group, groups } = identity.clone();
+    let change = move || {
+        set_thread_groups(&groups)?;
+        set_thread_gid(group)?;
+        Ok(set_thread_uid(user)?)
+    };
+    // SAFETY: between fork and exec, where the child has one thread, `change` makes three system calls, setgroups, setgid and setuid; it
+    // reads memory that was allocated before, allocates none and takes no lock.
+    unsafe { command.pre_exec(change) };
 }
 
 /// Has the child lead a session of its own: no terminal of this process, and no process group that others are in.

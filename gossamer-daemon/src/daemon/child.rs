@@ -17,7 +17,7 @@ use crate::core_dump;
 use crate::machines::LOOK_INTERVAL;
 use crate::orphans;
 use crate::signals;
-use crate::tie::{limit_tasks, set_apart, tie};
+use crate::tie::{become_user, limit_tasks, set_apart, tie};
 use crate::wire::{FromPart, ProgramId, Sender};
 
 /// How long a part may take to end by itself once it is cut off.
@@ -30,8 +30,8 @@ pub(super) fn spawn(daemon: &Daemon, socket: UnixStream) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe"); // also where the file was replaced meanwhile
     command.arg0("gossamer-daemon").arg("part").env_clear().current_dir("/");
     command.stdin(Stdio::from(std::os::fd::OwnedFd::from(socket))).stdout(Stdio::null());
-    if let Some((user, group)) = daemon.run_as.ids {
-        command.uid(user).gid(group); // and no other groups: see `CommandExt::uid`
+    if let Some(identity) = &daemon.run_as.identity {
+        become_user(&mut command, identity); // before what the kernel would undo at that
     }
     // A part that runs sees the daemon's death at its socket, and ends its machines and what they have left in order; so
     // one that was stopped is to run.

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use super::DaemonError;
+use crate::tie::Identity;
+use rustix::process::{Gid, Uid};
 use uzers::os::unix::UserExt;
 
 /// The user of the programs.
@@ -16,6 +18,8 @@ pub struct RunAs {
     pub shell: PathBuf,
     /// User and group to change to; `None`: the daemon's own.
     pub ids: Option<(u32, u32)>,
+    /// The same, with all groups of the user.
+    pub(super) identity: Option<Identity>,
 }
 
 impl RunAs {
@@ -40,7 +44,13 @@ impl RunAs {
             return Err(DaemonError::User { name, trouble });
         }
         let ids = (user.uid() != own).then(|| (user.uid(), user.primary_group_id()));
-        Ok(RunAs { name, home: user.home_dir().to_owned(), shell: user.shell().to_owned(), ids })
+        let identity = ids.map(|(user, group)| {
+            let groups = uzers::get_user_groups(&name, group).unwrap_or_default();
+            let others = groups.iter().map(uzers::Group::gid).filter(|other| *other != group);
+            let groups = std::iter::once(group).chain(others).map(Gid::from_raw).collect();
+            Identity { user: Uid::from_raw(user), group: Gid::from_raw(group), groups }
+        });
+        Ok(RunAs { identity, name, home: user.home_dir().to_owned(), shell: user.shell().to_owned(), ids })
     }
 }
 

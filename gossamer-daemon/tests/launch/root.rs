@@ -16,6 +16,7 @@ use crate::rig::{gone, kill, run, start, until};
 crate::tests![
     descriptors_of_root_stay_with_root,
     another_user_gets_nothing_of_the_daemon,
+    programs_have_all_groups_of_their_user,
     tasks_of_another_user_have_a_limit,
     what_forks_ends_as_another_user_too,
     a_daemon_that_is_process_1_collects_all,
@@ -58,9 +59,33 @@ fn another_user_gets_nothing_of_the_daemon() {
     ended.assert(0, None);
     let said = ended.stdout.join("\n");
     assert!(
-        said.contains(&format!("user {NOBODY_ID}, 0 groups\ntaken 0, listed 0\ntaken 0, listed 0\nterminal: false")),
+        said.contains(&format!("user {NOBODY_ID}, 1 groups\ntaken 0, listed 0\ntaken 0, listed 0\nterminal: false")),
         "{said}"
     );
+}
+
+/// As a login would have it: those of the host's `/etc/group`, and none of root's.
+fn programs_have_all_groups_of_their_user() {
+    let mut rack = rack_of_nobody("");
+    let groups = rack.folder.path().join("group");
+    let mut text = std::fs::read_to_string("/etc/group").unwrap();
+    text.push_str(&format!("gsm-first:x:70001:{NOBODY}\ngsm-second:x:70002:root,{NOBODY}\ngsm-third:x:70003:root\n"));
+    std::fs::write(&groups, text).unwrap();
+    let mut with_groups = Command::new("unshare");
+    with_groups.args(["--mount", "sh", "-c", "mount --bind \"$0\" /etc/group && exec \"$@\""]).arg(&groups);
+    rack.start_daemon_in("a", with_groups);
+    let mut command = rack.launcher("run");
+    command.args(["--folder", "/", "sh", "-c", "id -u; id -g; id -G"]);
+    let ended = run(command);
+    ended.assert(0, None);
+    assert_eq!(ended.stdout[..2], ["65534", "65534"], "{ended}");
+    let mut found: Vec<&str> = ended.stdout[2].split(' ').collect();
+    found.sort_unstable();
+    assert_eq!(found, ["65534", "70001", "70002"]);
+    // And it dies with its daemon, as before: the kernel forgets what is tied when the user changes.
+    let launch = rack.launch(&["wait"]);
+    drop(launch);
+    rack.until_idle();
 }
 
 fn tasks_of_another_user_have_a_limit() {
