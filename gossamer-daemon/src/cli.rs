@@ -19,6 +19,7 @@ use console::complain;
 
 use crate::core_dump;
 use crate::descriptors;
+use crate::dispositions;
 use crate::outcome::FAILURE_STATUS;
 
 /// Starts a program on a rack of machines, and ends all of it when one of them dies.
@@ -69,6 +70,10 @@ Examples:
 pub fn main() -> ExitCode {
     if let Err(error) = descriptors::mark_inherited() {
         complain(format_args!("cannot keep the descriptors that it was started with from programs: {error}"));
+        return ExitCode::from(FAILURE_STATUS);
+    }
+    if let Err(error) = dispositions::unblock() {
+        complain(format_args!("cannot unblock signals: {error}"));
         return ExitCode::from(FAILURE_STATUS);
     }
     let cli: Cli = match console::parse("gossamer-launch") {

@@ -24,6 +24,7 @@ pub mod config;
 mod core_dump;
 pub mod daemon;
 mod descriptors;
+mod dispositions;
 pub mod environment;
 pub mod error;
 pub mod input;

@@ -1,6 +1,6 @@
 //! What a child does before it becomes another program. Its life hangs on that of the thread that starts it: the
 //! kernel sends it a signal when that thread ends, however that happens. What the signal does is the caller's to
-//! choose. It inherits the standard streams, and nothing else that is not made inheritable for it.
+//! choose. It inherits the standard streams, and nothing else that is not made inheritable for it. No signal is blocked.
 #![allow(unsafe_code)] // pre_exec
 
 use std::io;
@@ -14,19 +14,20 @@ use rustix::process::{
 };
 use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 
-use crate::descriptors;
+use crate::{descriptors, dispositions};
 
 /// Has the child that `command` will spawn sent this signal when the calling thread ends, and keeps this process'
 /// descriptors from it. To be called on the thread that will spawn it, before descriptors are handed to the command.
 pub fn tie(command: &mut Command, signal: Signal) {
     let parent = getpid();
-    // SAFETY: between fork and exec only async-signal-safe things may happen: `hang_on` makes three system calls,
-    // close_range, prctl and getppid, and none allocates or locks.
+    // SAFETY: between fork and exec only async-signal-safe things may happen: `hang_on` makes four system calls,
+    // rt_sigprocmask, close_range, prctl and getppid, and none allocates or locks.
     unsafe { command.pre_exec(move || hang_on(parent, signal)) };
 }
 
 /// In the child.
 fn hang_on(parent: Pid, signal: Signal) -> io::Result<()> {
+    dispositions::clear_mask()?;
     let _ = descriptors::mark_all(); // where the system cannot: all were marked when they were opened
     set_parent_process_death_signal(Some(signal))?;
     if getppid() != Some(parent) {

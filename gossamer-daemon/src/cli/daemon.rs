@@ -11,6 +11,7 @@ use crate::config::RackConfig;
 use crate::daemon::log::{LastLines, LogFormat};
 use crate::daemon::{self, Settings};
 use crate::descriptors;
+use crate::dispositions;
 use crate::outcome::FAILURE_STATUS;
 use crate::part;
 
@@ -67,6 +68,9 @@ what is wrong with each of them.";
 pub fn main() -> ExitCode {
     if let Err(error) = descriptors::mark_inherited() {
         return fail(format_args!("cannot keep the descriptors that it was started with from programs: {error}"));
+    }
+    if let Err(error) = dispositions::unblock() {
+        return fail(format_args!("cannot unblock signals: {error}"));
     }
     let cli: Cli = match console::parse("gossamer-daemon") {
         Ok(cli) => cli,

@@ -33,6 +33,7 @@ use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Signal, set_dumpable_behavior};
 
 use crate::core_dump;
+use crate::dispositions;
 use crate::error::LaunchError;
 use crate::machines::{Event, Group, Start, Streams};
 use crate::orphans::{self, Spare};
@@ -95,6 +96,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Box<dyn std::error::Error>> {
+    dispositions::reset_ignored();
     core_dump::forbid()?;
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?; // the machines must not inherit it

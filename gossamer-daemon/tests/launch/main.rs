@@ -7,6 +7,7 @@ mod any_program;
 mod core_dumps;
 mod death;
 mod descriptors;
+mod dispositions;
 mod endpoints;
 mod hosts;
 mod kept;
@@ -35,7 +36,14 @@ fn main() {
         return;
     }
     let local = [normal::TESTS, endpoints::TESTS, death::TESTS, streams::TESTS, stdin::TESTS, terminal::TESTS];
-    let both = [unwritten::TESTS, any_program::TESTS, orphans::TESTS, descriptors::TESTS, core_dumps::TESTS];
+    let both = [
+        unwritten::TESTS,
+        any_program::TESTS,
+        orphans::TESTS,
+        descriptors::TESTS,
+        dispositions::TESTS,
+        core_dumps::TESTS,
+    ];
     let racks = [rack::TESTS, rack_ends::TESTS, troubles::TESTS, queue::TESTS, kept::TESTS, watched::TESTS];
     let groups = local.into_iter().chain(both).chain(racks);
     let trial = |(name, test): &(&'static str, fn())| {

@@ -12,7 +12,7 @@ use signal_hook::SigId;
 use signal_hook::low_level::{pipe, signal_name, unregister};
 
 /// The signals that end a program.
-const CAUGHT: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
+pub const CAUGHT: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
 
 /// Catches the ending signals as long as it lives. Signals that the process was started with as ignored stay ignored
 /// (`nohup`, background jobs of scripts).

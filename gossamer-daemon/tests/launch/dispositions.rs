@@ -1,0 +1,162 @@
+//! What a launcher or a daemon was started with: blocked and ignored signals, few descriptors.
+#![allow(unsafe_code)] // pre_exec
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use crate::hosts::{LENIENT_MS, Rack};
+use crate::rig::{Ended, command, kill, launcher, run, start, this_program, until, until_gone};
+
+crate::tests![
+    blocked_signals_end_a_launcher_in_order,
+    blocked_signals_end_a_daemon_in_order,
+    programs_start_with_no_signal_blocked,
+    a_host_without_descriptors_is_named_as_the_cause,
+    a_launcher_without_descriptors_names_them,
+];
+
+/// Has a command start with all signals blocked, and with these ignored.
+fn obstruct(command: &mut Command, ignored: &'static [i32]) {
+    let change = move || {
+        let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: sigfillset writes the set before it is read; a signal that is ignored runs no code.
+        unsafe {
+            libc::sigfillset(set.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+            for signal in ignored {
+                libc::signal(*signal, libc::SIG_IGN);
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: `change` makes system calls alone.
+    unsafe { command.pre_exec(change) };
+}
+
+fn blocked_signals_end_a_launcher_in_order() {
+    let rack = Rack::start(2, LENIENT_MS, "");
+    for (signal, status) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129), (Signal::QUIT, 131)] {
+        for mut command in [command(2, &[], &["wait"]), rack.command(&[], &["wait"])] {
+            obstruct(&mut command, &[]);
+            let launch = start(command);
+            let pids = launch.ready(2);
+            kill(launch.pid(), signal);
+            until_gone(pids.into_values());
+            let ended = launch.end();
+            ended.complains(status, &format!("the program was ended by signal {}", signal.as_raw()));
+        }
+    }
+    // One that came before it ran: nothing is started, or what was is ended.
+    let mut command = launcher();
+    command.args(["run", "--local", "2"]).arg(this_program()).args(["machine", "wait"]);
+    obstruct(&mut command, &[]);
+    // SAFETY: one system call; the signal is blocked here.
+    unsafe {
+        command.pre_exec(|| {
+            libc::raise(libc::SIGTERM);
+            Ok(())
+        })
+    };
+    let ended = run(command);
+    assert!(!ended.status.success(), "{ended}");
+}
+
+fn blocked_signals_end_a_daemon_in_order() {
+    let mut rack = Rack::prepare(1, LENIENT_MS, "");
+    let mut obstructed = Command::new("env");
+    obstruct(&mut obstructed, &[]);
+    rack.start_daemon_in("a", obstructed);
+    let launch = rack.launch(&["wait"]);
+    let pids = launch.ready(1);
+    kill(rack.pid("a"), Signal::TERM);
+    until_gone(pids.into_values());
+    launch.end().complains(70, "gossamer-daemon was told to end");
+    assert_eq!(rack.daemons.remove("a").unwrap().end().code(), Some(0));
+}
+
+/// Under `--local` what is ignored is inherited, as with `nohup`; on a rack it would be that of the daemon.
+fn programs_start_with_no_signal_blocked() {
+    const IGNORED: &[i32] = &[libc::SIGHUP, libc::SIGUSR1, libc::SIGCHLD];
+    let masks = |ended: &Ended| -> Vec<(String, u64)> {
+        assert_eq!(ended.code(), Some(0), "{ended}");
+        let mask = |line: &String| {
+            let (name, mask) = line.split_once(":\t")?;
+            Some((name.to_owned(), u64::from_str_radix(mask, 16).ok()?))
+        };
+        ended.stdout.iter().filter_map(mask).collect()
+    };
+    let words = ["--no-prefix", "grep", "-E", "SigBlk|SigIgn", "/proc/self/status"];
+    let bit = |signal: i32| 1 << (signal - 1);
+    let mut local = launcher();
+    local.args(["run", "--local", "2"]).args(words);
+    obstruct(&mut local, IGNORED);
+    let masks_here = masks(&run(local));
+    assert_eq!(masks_here.len(), 4);
+    for (name, mask) in masks_here {
+        let ignored = bit(libc::SIGHUP) | bit(libc::SIGUSR1);
+        assert_eq!(mask, if name == "SigIgn" { ignored } else { 0 }, "{name}");
+    }
+
+    let mut rack = Rack::prepare(1, LENIENT_MS, "");
+    let mut obstructed = Command::new("env");
+    obstruct(&mut obstructed, IGNORED);
+    rack.start_daemon_in("a", obstructed);
+    let mut on_rack = rack.launcher("run");
+    on_rack.args(words);
+    obstruct(&mut on_rack, IGNORED);
+    assert_eq!(masks(&run(on_rack)), [("SigBlk".to_owned(), 0), ("SigIgn".to_owned(), 0)]);
+}
+
+/// Neither the program nor processes and threads.
+#[track_caller]
+fn assert_names_descriptors(ended: &Ended) {
+    let said = ended.complaints().join("\n");
+    assert!(said.contains("Too many open files") && ended.code() == Some(70), "{ended}");
+    for words in ["for this machine", "another thread", "ps -eLf"] {
+        assert!(!said.contains(words), "{words}: {ended}");
+    }
+}
+
+fn a_host_without_descriptors_is_named_as_the_cause() {
+    let rack = Rack::start(1, LENIENT_MS, "");
+    rack.run(&[], &["end"]).assert(0, None);
+    rack.until_idle();
+    let daemon = rack.pid("a").to_string();
+    let open = std::fs::read_dir(format!("/proc/{daemon}/fd")).unwrap().count();
+    let mut named = 0;
+    // A connection takes some; without those there is nobody to say why.
+    for more in (5..20).rev() {
+        let limit = format!("--nofile={}:", open + more);
+        assert!(Command::new("prlimit").args(["--pid", &daemon, &limit]).status().unwrap().success());
+        let ended = rack.run(&[], &["end"]);
+        if ended.complaints().join("").contains("closed the connection") {
+            break;
+        }
+        if ended.code() != Some(0) {
+            assert_names_descriptors(&ended);
+            named += 1;
+        }
+    }
+    assert!(named > 0, "there were enough");
+    assert!(Command::new("prlimit").args(["--pid", &daemon, "--nofile=1000:"]).status().unwrap().success());
+    rack.run(&[], &["end", "3"]).assert(3, None);
+}
+
+fn a_launcher_without_descriptors_names_them() {
+    let mut named = 0;
+    for limit in (8..48).step_by(4) {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit -n {limit}; exec \"$@\""), "sh"]);
+        let launch = command(4, &[], &["end"]);
+        shell.arg(launch.get_program()).args(launch.get_args()).stdin(std::process::Stdio::null());
+        let ended = run(shell);
+        if ended.code() != Some(0) {
+            assert_names_descriptors(&ended);
+            named += 1;
+        }
+    }
+    assert!(named > 0);
+    until("enough to be enough", || run(command(4, &[], &["end", "5"])).code() == Some(5));
+}
