@@ -3,13 +3,15 @@
 //! Who may look: who has the token, in the path or as a bearer, and asks for this very address. What other sites have a browser ask for
 //! is refused (`Sec-Fetch-Site`, `Host`). Without a file with a token, only this host may look.
 //!
-//! Limits: 16 connections, a thread each; more are refused. What a request may be is in `http.rs`.
+//! Limits: 16 connections of who has the token, a thread each, and 16 of who has not shown it yet (`server/visitors.rs`). What a request
+//! may be is in `http.rs`.
+
+mod visitors;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -19,9 +21,8 @@ use super::snapshot::Snapshots;
 use super::source::Source;
 use super::text::{self, Format};
 use crate::control::Look;
+use visitors::{Visitor, Visitors};
 
-/// Connections that are served at a time.
-const CONNECTIONS_MAX: usize = 16;
 /// Pause after an error that is not one connection's.
 const PAUSE: Duration = Duration::from_millis(100);
 const TOKEN_LETTERS_MIN: usize = 32;
@@ -123,7 +124,7 @@ struct Shared {
     token: String,
     source: Arc<dyn Source>,
     snapshots: Snapshots,
-    connections: AtomicUsize,
+    visitors: Arc<Visitors>,
 }
 
 /// Serves the view of a program.
@@ -135,8 +136,8 @@ pub fn serve(access: &Access, source: Arc<dyn Source>) -> io::Result<Server> {
     let address = listener.local_addr()?;
     let url = format!("http://{address}/{}/", access.token);
     let token = access.token.clone();
-    let (snapshots, connections) = (Snapshots::default(), AtomicUsize::new(0));
-    let shared = Arc::new(Shared { address, token, source, snapshots, connections });
+    let (snapshots, visitors) = (Snapshots::default(), Arc::default());
+    let shared = Arc::new(Shared { address, token, source, snapshots, visitors });
     thread::Builder::new().name("gossamer-http".to_owned()).spawn(move || accept_all(&listener, &shared))?;
     Ok(Server { url })
 }
@@ -144,33 +145,18 @@ pub fn serve(access: &Access, source: Arc<dyn Source>) -> io::Result<Server> {
 fn accept_all(listener: &TcpListener, shared: &Arc<Shared>) -> ! {
     loop {
         match listener.accept() {
-            Ok((stream, _)) => take(stream, shared),
+            Ok((stream, peer)) => take(stream, peer.ip(), shared),
             Err(_) => thread::sleep(PAUSE), // no descriptors, or gone before it was there
         }
     }
 }
 
-/// One of the connections that are served at a time.
-struct Place(Arc<Shared>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-fn take(mut stream: TcpStream, shared: &Arc<Shared>) {
-    let before = shared.connections.fetch_add(1, Ordering::Relaxed);
-    let place = Place(Arc::clone(shared));
-    if before >= CONNECTIONS_MAX {
-        // A fresh connection has room for this: nobody is waited for.
-        let _ = stream.set_nonblocking(true);
-        let _ = http::write(&mut stream, &Status::BUSY.into());
-        return;
-    }
+fn take(mut stream: TcpStream, address: IpAddr, shared: &Arc<Shared>) {
+    let Ok(mut visitor) = shared.visitors.enter(&stream, address) else { return }; // no descriptors: it is closed
+    let shared = Arc::clone(shared);
     let serve = move || {
         let answer = match http::read(&mut stream) {
-            Ok(request) => place.0.answer(&request).unwrap_or_else(Answer::from),
+            Ok(request) => shared.answer(&request, &mut visitor).unwrap_or_else(Answer::from),
             Err(Some(status)) => status.into(),
             Err(None) => return,
         };
@@ -183,7 +169,17 @@ fn take(mut stream: TcpStream, shared: &Arc<Shared>) {
 }
 
 impl Shared {
-    fn answer(&self, request: &Request) -> Result<Answer, Status> {
+    /// To who may look; `visitor` is known from then on.
+    fn answer(&self, request: &Request, visitor: &mut Visitor) -> Result<Answer, Status> {
+        let what = self.what(request)?;
+        if !visitor.make_known() {
+            return Err(Status::BUSY);
+        }
+        self.look(what, request)
+    }
+
+    /// What is asked for, by who may ask.
+    fn what<'r>(&self, request: &'r Request) -> Result<&'r str, Status> {
         if request.method != "GET" {
             return Err(Status::METHOD);
         }
@@ -198,11 +194,14 @@ impl Shared {
         let path = request.path.split('?').next().unwrap_or_default();
         let bearer = request.header("authorization")?.and_then(|value| value.strip_prefix("Bearer "));
         let in_path = path.strip_prefix('/').and_then(|rest| rest.split_once('/'));
-        let what = match (bearer, in_path) {
-            (Some(token), _) if is_same(token.trim(), &self.token) => path.strip_prefix('/').unwrap_or(path),
-            (None, Some((token, rest))) if is_same(token, &self.token) => rest,
-            _ => return Err(Status::FORBIDDEN),
-        };
+        match (bearer, in_path) {
+            (Some(token), _) if is_same(token.trim(), &self.token) => Ok(path.strip_prefix('/').unwrap_or(path)),
+            (None, Some((token, rest))) if is_same(token, &self.token) => Ok(rest),
+            _ => Err(Status::FORBIDDEN),
+        }
+    }
+
+    fn look(&self, what: &str, request: &Request) -> Result<Answer, Status> {
         let ok = |content_type, body| Answer { status: Status::OK, content_type, policy: None, body };
         match what {
             "" => Ok(Answer { policy: Some(page::policy()), ..ok("text/html; charset=utf-8", page::PAGE.into()) }),

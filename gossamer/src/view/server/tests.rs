@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Instant;
 
 use super::*;
 use crate::view::sample::MachineSample;
@@ -74,25 +73,55 @@ fn o20_only_who_has_the_token_and_asks_for_this_address_may_look() {
 }
 
 #[test]
-fn o21_long_heads_and_too_many_connections_are_refused_and_hold_up_nobody() {
+fn o21_long_heads_are_refused() {
     let (address, token) = server();
     let long = format!("GET /{token}/ HTTP/1.1\r\nHost: {address}\r\nX: {}\r\n\r\n", "y".repeat(http::HEAD_BYTES_MAX));
     assert!(talk(address, long.as_bytes()).starts_with("HTTP/1.1 431 "));
     assert!(talk(address, b"\x16\x03\x01\x00\x01\r\n\r\n").starts_with("HTTP/1.1 400 "));
-    // Those that say nothing take the places, but not for long.
-    let end = Instant::now() + Duration::from_secs(60);
-    let silent: Vec<TcpStream> = (0..CONNECTIONS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
-    let answer = |wanted: &str| loop {
-        let answer = get(address, &format!("/{token}/sample.json"), "");
-        if answer.starts_with(wanted) {
-            return;
+}
+
+/// They say nothing, or too little, or do not take their refusal; and come again as soon as they are closed.
+#[test]
+fn o21_slow_strangers_do_not_keep_out_who_has_the_token() {
+    let (address, token) = server();
+    let beginnings = [&b""[..], b"GET / HTTP/1.1\r\nHost: x\r\n", b"GET /0/ HTTP/1.1\r\n\r\n"];
+    let mut strangers = Vec::new();
+    for number in 0..120 {
+        let mut stranger = TcpStream::connect(address).unwrap();
+        let _ = stranger.write_all(beginnings[number % 3]); // closed by now
+        strangers.push(stranger);
+        if number % 10 == 9 {
+            let answer = get(address, &format!("/{token}/sample.json"), "");
+            assert!(answer.starts_with("HTTP/1.1 200 "), "after {number}: {answer}");
         }
-        assert!(Instant::now() < end, "{answer}");
-        thread::sleep(Duration::from_millis(20));
+    }
+    // The first were closed for the last: nobody holds a place by waiting.
+    let mut text = Vec::new();
+    strangers[0].set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    assert_eq!(strangers[0].read_to_end(&mut text).unwrap_or(0), 0);
+}
+
+/// Who has the token and does not take what was asked for holds a place, and no more than there are.
+#[test]
+fn o21_too_many_with_the_token_are_refused_for_a_while() {
+    let visitors = Arc::new(visitors::Visitors::default());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let enter = || {
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let visitor = visitors.enter(&stream, "127.0.0.1".parse().unwrap()).unwrap();
+        (stream, visitor)
     };
-    answer("HTTP/1.1 503 ");
-    answer("HTTP/1.1 200 ");
-    drop(silent);
+    let mut known: Vec<_> = (0..visitors::CONNECTIONS_MAX).map(|_| enter()).collect();
+    assert!(known.iter_mut().all(|(_, visitor)| visitor.make_known() && visitor.make_known()));
+    let (_stream, mut one_more) = enter();
+    assert!(!one_more.make_known());
+    known.pop();
+    assert!(one_more.make_known());
+    // Those that have shown nothing are no reason to close them, nor are they closed for strangers.
+    let strangers: Vec<_> = (0..3 * visitors::CONNECTIONS_MAX).map(|_| enter()).collect();
+    assert!(!enter().1.make_known());
+    drop((known, strangers, one_more));
+    assert!(enter().1.make_known());
 }
 
 #[test]
