@@ -14,6 +14,9 @@ use crate::config::{Host, RackConfig};
 /// What the connections of daemons are for; part of what both sides prove to each other.
 const PURPOSE: &str = "gossamer-daemon";
 
+/// Before a connection is tried again whose place was taken.
+const EVICTED_PAUSES_MS: [u64; 6] = [10, 30, 100, 200, 400, 400];
+
 /// A connection on which both sides have greeted.
 pub struct Link {
     /// The receiving end.
@@ -94,7 +97,13 @@ pub fn greeting(rack: &RackConfig, host: &str, cores: u16) -> Hello {
     }
 }
 
-/// Connects to a host's daemon.
+/// Whether the other side has closed the connection before both knew each other: a daemon does so where too many who have not shown the key
+/// come from one address (`daemon/admission.rs`), and whoever has the key comes again.
+fn was_evicted(error: &WireError) -> bool {
+    matches!(error, WireError::Closed | WireError::Secure(comm::Error::Closed { .. }))
+}
+
+/// Connects to a host's daemon; again, where its place there was taken before it could show the key.
 ///
 /// # Errors
 /// [`LinkError`], after `timeouts.connect_ms` of the rack at the latest for each of its steps.
@@ -109,10 +118,20 @@ pub fn connect(rack: &RackConfig, host: &Host, key: &Key) -> Result<Link, LinkEr
     if let Some(trouble) = rack.is_cut_off_at(host, address) {
         return Err(LinkError::CutOff(trouble));
     }
-    let tcp = TcpStream::connect_timeout(&address, timeout);
-    let tcp = tcp.map_err(|source| LinkError::Connect { address, source, rack: file() })?;
-    let stream = SecureStream::connect(tcp, key, PURPOSE, timeout).map_err(WireError::from)?;
-    let link = greet(stream, &greeting(rack, &host.name, 0), address, timeout)?;
+    let own = greeting(rack, &host.name, 0);
+    let mut pauses = EVICTED_PAUSES_MS.into_iter().map(Duration::from_millis);
+    let link = loop {
+        let tcp = TcpStream::connect_timeout(&address, timeout);
+        let tcp = tcp.map_err(|source| LinkError::Connect { address, source, rack: file() })?;
+        let linked = SecureStream::connect(tcp, key, PURPOSE, timeout).map_err(WireError::from);
+        match linked.and_then(|stream| greet(stream, &own, address, timeout)) {
+            Ok(link) => break link,
+            Err(error) => match pauses.next().filter(|_| was_evicted(&error)) {
+                Some(pause) => std::thread::sleep(pause),
+                None => return Err(error.into()),
+            },
+        }
+    };
     if link.theirs.host != host.name {
         let Hello { host: theirs, rack, .. } = link.theirs;
         return Err(LinkError::Name { address, theirs, rack });

@@ -23,6 +23,7 @@ crate::tests![
     a_daemon_that_comes_back_is_seen,
     logs_tell_of_a_program,
     names_of_others_are_no_orders_to_a_terminal,
+    who_was_evicted_comes_again,
 ];
 
 fn a_program_runs_on_all_hosts() {
@@ -359,4 +360,41 @@ fn names_of_others_are_no_orders_to_a_terminal() {
     // Scripts get it as it is.
     let listed = rack.json("ps");
     assert_eq!(listed["programs"][0]["path"], program.to_str().unwrap(), "{listed}");
+}
+
+/// A daemon at whose port there is a flood closes connections that have not shown the key yet, some of those who have it among them.
+fn who_was_evicted_comes_again() {
+    use gossamer_daemon::config::RackConfig;
+    use gossamer_daemon::wire::link;
+
+    let rack = Rack::prepare(1, LENIENT_MS, "");
+    let config = RackConfig::read(&rack.file()).unwrap();
+    let key = comm::secure::Key::read(&config.key_path()).unwrap();
+    let limit = std::time::Duration::from_secs(60);
+    for evictions in [0, 1, 4, 1000] {
+        let listener = std::net::TcpListener::bind(rack.addresses[0]).unwrap();
+        let (config, key) = (&config, &key);
+        let is_linked = std::thread::scope(|scope| {
+            let daemon = scope.spawn(move || {
+                for number in 0.. {
+                    let (mut tcp, _) = listener.accept().unwrap();
+                    match number < evictions {
+                        // Before the handshake, or within it.
+                        true if number % 2 == 0 => drop(tcp),
+                        true => drop(std::io::Read::read(&mut tcp, &mut [0; 8])),
+                        false => return link::accept(tcp, key, &link::greeting(config, "a", 1), limit).is_ok(),
+                    }
+                    if number == 6 {
+                        return false; // the first, and six more
+                    }
+                }
+                false
+            });
+            let link = link::connect(config, &config.hosts[0], key);
+            let accepted = daemon.join().unwrap();
+            assert_eq!(link.is_ok(), accepted, "{evictions}: {:?}", link.err());
+            accepted
+        });
+        assert_eq!(is_linked, evictions < 7, "{evictions}");
+    }
 }
