@@ -37,10 +37,13 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
+/// What a test asks of the report.
+type Judge = Box<dyn Fn(&Report) -> Result<(), Failed> + Send>;
+
 /// All behaviours on one kind of rack.
 fn behaviours_on(deployment: Deployment) -> Vec<Trial> {
     let report: Arc<OnceLock<Arc<Report>>> = Arc::default();
-    let trial = |name: &str, judge: Box<dyn Fn(&Report) -> Result<(), Failed> + Send>| {
+    let trial = |name: &str, judge: Judge| {
         let report = Arc::clone(&report);
         let begin = move || Report::begin(move |after| deployment.start(None, after), Deployment::time_limit());
         Trial::test(format!("{}::{name}", deployment.name), move || judge(report.get_or_init(begin)))
