@@ -21,7 +21,7 @@ const BATCH: u64 = 25;
 /// What the path over `verbs` may cost of that over `shm`.
 const RATIO_MAX: f64 = 1.3;
 /// How long a program may take, in seconds: ten times what it takes on a quiet machine.
-const LIMIT_S: &str = "400";
+const LIMIT_S: &str = "1200";
 
 /// A fabric, and what its stub is told.
 struct Variant {

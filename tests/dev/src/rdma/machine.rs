@@ -7,6 +7,7 @@
 
 use super::kit::Kit;
 use anyhow::Context as _;
+use limits::Clock;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -31,13 +32,16 @@ pub struct Plan<'a> {
     pub processors: u32,
     /// The sockets of the network card, own and other, and the card's number.
     pub network: Option<(PathBuf, PathBuf, u8)>,
+    /// How long it may take, in time of an idle host.
+    pub limit: Duration,
 }
 
 /// A machine that runs.
 pub struct Machine {
     child: Child,
     work: PathBuf,
-    deadline: Instant,
+    clock: Clock,
+    limit: Duration,
 }
 
 /// How a machine ended.
@@ -53,8 +57,8 @@ pub struct Ended {
 }
 
 impl Machine {
-    /// Starts a machine that may take so long.
-    pub fn start(kit: &Kit, plan: &Plan, limit: Duration) -> anyhow::Result<Machine> {
+    /// Starts a machine.
+    pub fn start(kit: &Kit, plan: &Plan) -> anyhow::Result<Machine> {
         fs::create_dir_all(&plan.work)?;
         let work = plan.work.canonicalize()?;
         fs::write(work.join("command"), &plan.command)?;
@@ -64,18 +68,22 @@ impl Machine {
         fs::write(work.join("seed"), seed)?;
         fs::write(work.join("memory.cpio"), archive(kit)?)?;
         let child = command(kit, plan, &work)?.spawn().context("cannot start qemu-system-x86_64")?;
-        Ok(Machine { child, work, deadline: Instant::now() + limit })
+        Ok(Machine { child, work, clock: Clock::start(), limit: plan.limit })
     }
 
     /// Waits for its end.
     pub fn wait(mut self) -> anyhow::Result<Ended> {
         let mut is_overdue = false;
+        let mut asked = Instant::now();
         while self.child.try_wait()?.is_none() {
-            if Instant::now() >= self.deadline {
-                is_overdue = true;
-                self.child.kill()?;
-                self.child.wait()?;
-                break;
+            if asked.elapsed() >= self.clock.period() {
+                asked = Instant::now();
+                if self.clock.shown() >= self.limit {
+                    is_overdue = true;
+                    self.child.kill()?;
+                    self.child.wait()?;
+                    break;
+                }
             }
             std::thread::sleep(Duration::from_millis(50));
         }

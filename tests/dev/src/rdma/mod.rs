@@ -22,10 +22,12 @@ use machine::{Ended, Plan};
 use parts::Bench;
 use std::fs;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// How long one machine may take, in seconds: four times what it takes on two busy cores.
-const LIMIT_S: u64 = 800;
+/// How long one machine may take, in seconds of an idle host: four times what it takes on two busy cores.
+const LIMIT: Duration = Duration::from_secs(800);
+/// The same for the suite, where behaviours may hang and the others go on.
+const SUITE_LIMIT: Duration = Duration::from_secs(2400);
 
 /// What can be run alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -104,7 +106,11 @@ fn verdict_on(plan: &Plan, ended: &Ended) -> Verdict {
     let tests = count::results(&ended.output);
     let failed = count::failed_names(&ended.output);
     let verdict = if ended.is_overdue {
-        Verdict::failed(format!("machine {name} was stopped: not done after {LIMIT_S} s"))
+        Verdict::failed(format!(
+            "machine {name} was stopped: not done after {:?} of an idle host; its last words: {}",
+            plan.limit,
+            last_words(&ended.output)
+        ))
     } else if ended.status.is_none() {
         Verdict::failed(format!("machine {name} died; its last words: {}", last_words(&ended.console)))
     } else if !failed.is_empty() {
@@ -130,7 +136,14 @@ mod tests {
     use crate::tier::State;
 
     fn verdict_of(status: Option<i32>, output: &str, is_overdue: bool) -> Verdict {
-        let plan = Plan { name: "x", work: PathBuf::new(), command: String::new(), processors: 1, network: None };
+        let plan = Plan {
+            name: "x",
+            work: PathBuf::new(),
+            command: String::new(),
+            processors: 1,
+            network: None,
+            limit: LIMIT,
+        };
         let (output, console) = (output.to_owned(), "a\n\nb\n".to_owned());
         verdict_on(&plan, &Ended { status, output, console, is_overdue })
     }

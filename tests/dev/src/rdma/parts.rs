@@ -4,7 +4,7 @@
 
 use super::kit::Kit;
 use super::machine::{Machine, Plan};
-use super::{LIMIT_S, show, tempfolder, verdict_on};
+use super::{LIMIT, SUITE_LIMIT, show, tempfolder, verdict_on};
 use crate::command::Context;
 use crate::tier::Verdict;
 use anyhow::Context as _;
@@ -81,11 +81,11 @@ impl Bench<'_> {
     }
 
     /// One machine with two devices, which runs `command`.
-    fn one(&self, name: &str, work: PathBuf, command: &str) -> anyhow::Result<Verdict> {
+    fn one(&self, name: &str, work: PathBuf, command: &str, limit: Duration) -> anyhow::Result<Verdict> {
         let command = format!("{INSIDE}{PAIR}set +e\n{command}\n");
-        let plan = Plan { name, work, command, processors: 2, network: None };
+        let plan = Plan { name, work, command, processors: 2, network: None, limit };
         let start = Instant::now();
-        let ended = Machine::start(&self.kit, &plan, Duration::from_secs(LIMIT_S))?.wait()?;
+        let ended = Machine::start(&self.kit, &plan)?.wait()?;
         show(&plan, &ended, start);
         Ok(verdict_on(&plan, &ended))
     }
@@ -105,11 +105,10 @@ impl Bench<'_> {
                 command: format!("{INSIDE}NUMBER={number}\n{HOST}set +e\n{command}\n"),
                 processors: 1,
                 network: Some((socket(number), socket(3 - number), number)),
+                limit: LIMIT,
             })
             .collect();
-        let limit = Duration::from_secs(LIMIT_S);
-        let machines =
-            plans.iter().map(|plan| Machine::start(&self.kit, plan, limit)).collect::<anyhow::Result<Vec<_>>>();
+        let machines = plans.iter().map(|plan| Machine::start(&self.kit, plan)).collect::<anyhow::Result<Vec<_>>>();
         let ended =
             machines.and_then(|machines| machines.into_iter().map(Machine::wait).collect::<anyhow::Result<Vec<_>>>());
         let _ = fs::remove_dir_all(&sockets);
@@ -133,7 +132,7 @@ impl Bench<'_> {
     }
 
     pub fn pair(&self) -> anyhow::Result<Verdict> {
-        self.one("pair", self.work("pair", &self.comm_tests()?)?, TIMED_PAIR)
+        self.one("pair", self.work("pair", &self.comm_tests()?)?, TIMED_PAIR, LIMIT)
     }
 
     pub fn hosts(&self) -> anyhow::Result<Verdict> {
@@ -149,13 +148,13 @@ impl Bench<'_> {
         built.extend(self.build(&ALL, "test")?);
         let work = self.work("suite", &built)?;
         let settings = "SUITE_PROGRAMS=/run/work SUITE_WAYS=verbs2 SUITE_EFFORT=small";
-        self.one("suite", work, &format!("{settings} exec /run/work/suite"))
+        self.one("suite", work, &format!("{settings} exec /run/work/suite"), SUITE_LIMIT)
     }
 
     pub fn programs(&self) -> anyhow::Result<Verdict> {
         let work = self.work("programs", &self.programs_built()?)?;
         text(self.context, &work)?;
-        self.one("programs", work, PROGRAMS)
+        self.one("programs", work, PROGRAMS, LIMIT)
     }
 
     pub fn rack(&self) -> anyhow::Result<Verdict> {
