@@ -173,8 +173,13 @@ fn a_circle_by_way_of_together_is_told() {
     let launcher = pool.spawn(move || {
         high_too.launch(move |high| {
             has_high.store(1, Ordering::SeqCst);
-            // Until the other call has `low` and stands in the line of this one.
-            trust::sleep(Duration::from_millis(100));
+            // Until the other call has `low`: it waits, so the next dump finds it sent, and whoever has been asked twice since has served it.
+            for _ in 0..2 {
+                while !trust::dump().to_string().contains("the result of a `together`") {
+                    trust::yield_now();
+                }
+            }
+            (0..2).for_each(|_| low_too.trustee().entrust(()).apply(|()| ()));
             low_too.launch(|low| low.0 += 1);
             high.0 += 1;
         });

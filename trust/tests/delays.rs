@@ -15,7 +15,7 @@ use trust::{Error, Threadpool, Trust, TrusteeReference};
 /// How many properties come and go.
 const MANY: usize = 2_000;
 /// Far longer than they take.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = limits::HANG;
 
 fn pool(workers: usize) -> Threadpool {
     Threadpool::builder().workers(workers).pin(false).build()

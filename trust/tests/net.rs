@@ -315,7 +315,7 @@ fn t15_a_broken_connection_is_told_to_who_waits() {
     let (_held, refused) = address_without_listener();
     let connect = move || TcpStream::connect(refused).map(|_| ()).map_err(|error| error.kind());
     assert_eq!(pool.spawn(connect).join().unwrap(), Err(ErrorKind::ConnectionRefused));
-    let soon = Duration::from_secs(5);
+    let soon = limits::HANG;
     let connect = move || TcpStream::connect_timeout(&refused, soon).map(|_| ()).map_err(|error| error.kind());
     assert_eq!(pool.spawn(connect).join().unwrap(), Err(ErrorKind::ConnectionRefused));
 }

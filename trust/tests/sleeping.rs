@@ -10,7 +10,7 @@ use common::{Random, cpu_time, serve_until};
 use trust::{Shared, Threadpool};
 
 #[test]
-fn idle_workers_sleep_and_are_woken() {
+fn timed_idle_workers_sleep_and_are_woken() {
     let _watch = watchdog!(120);
     t14_an_idle_process_uses_next_to_no_cpu();
     t14_the_spin_is_bounded_and_configurable();
@@ -62,7 +62,8 @@ fn t14_the_spin_is_bounded_and_configurable() {
         trust::stats(worker).unwrap().parks - before
     };
     // Where others leave the two threads one core, the worker gives it away, and sleeps.
-    assert!((0..10).any(|_| sleeps() == 0), "it slept while requests came faster than it was told to spin");
+    let spins = (0..10).any(|_| sleeps() == 0);
+    assert!(spins || !limits::are_alone(), "it slept while requests came faster than it was told to spin");
     let before = cpu_time();
     thread::sleep(spin * 2);
     let used = cpu_time() - before;

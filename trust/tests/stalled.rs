@@ -5,7 +5,6 @@ mod common;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::mpsc;
-use std::time::Duration;
 
 use trust::{Threadpool, spawn, wait_all, yield_now};
 
@@ -26,7 +25,7 @@ fn t19_a_full_window_to_one_trustee_stops_no_request_to_another() {
             |(stands, stood)| {
                 stood.send(()).unwrap();
                 // The whole worker, and not just a fiber: nothing is served there meanwhile.
-                stands.recv_timeout(Duration::from_secs(40)).unwrap();
+                stands.recv_timeout(limits::HANG).unwrap();
             },
             |()| (),
         );

@@ -29,7 +29,7 @@ fn value(of: &Trust<Latch<i64>>) -> i64 {
 
 /// For what nobody waits for: a call inside a closure.
 fn until(mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + limits::HANG;
     while !is_so() {
         assert!(Instant::now() < deadline, "it does not come to that");
         trust::yield_now();

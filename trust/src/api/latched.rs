@@ -72,11 +72,14 @@ impl<T: 'static> Trust<Latch<T>> {
         /// Inside a delegated closure or a callback, where nothing may wait.
         ///
         /// ```
+        /// use std::sync::atomic::{AtomicBool, Ordering};
         /// use std::time::Duration;
+        /// static IS_OVER: AtomicBool = AtomicBool::new(false);
         /// let pool = trust::Threadpool::new(1);
         /// let number = pool.entrust(trust::Latch::new(7));
-        /// let slow = |n: &mut i32| { trust::sleep(Duration::from_millis(50)); *n += 1; *n };
+        /// let slow = |n: &mut i32| { while !IS_OVER.load(Ordering::Relaxed) { trust::yield_now() } *n += 1; *n };
         /// assert!(matches!(number.launch_timeout(slow, Duration::from_millis(1)), Err(trust::Error::TimedOut { .. })));
+        /// IS_OVER.store(true, Ordering::Relaxed);
         /// assert_eq!(number.launch_timeout(|n| *n, Duration::from_secs(60)), Ok(8)); // it has run all the same
         /// ```
         timeout launch_timeout;

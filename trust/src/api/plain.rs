@@ -70,12 +70,15 @@ impl<T: 'static> Trust<T> {
         /// Inside a delegated closure or a callback, where nothing may wait.
         ///
         /// ```
+        /// use std::sync::atomic::{AtomicBool, Ordering};
         /// use std::time::Duration;
+        /// static IS_OVER: AtomicBool = AtomicBool::new(false);
         /// let pool = trust::Threadpool::new(1);
         /// let number = pool.entrust(7);
         /// assert_eq!(number.apply_timeout(|n| *n, Duration::from_secs(60)), Ok(7));
-        /// let busy = number.apply_timeout(|_| std::thread::sleep(Duration::from_millis(50)), Duration::from_millis(1));
-        /// assert!(matches!(busy, Err(trust::Error::TimedOut { .. })));
+        /// let slow = |_: &mut i32| while !IS_OVER.load(Ordering::Relaxed) { std::thread::yield_now() };
+        /// assert!(matches!(number.apply_timeout(slow, Duration::from_millis(1)), Err(trust::Error::TimedOut { .. })));
+        /// IS_OVER.store(true, Ordering::Relaxed);
         /// ```
         timeout apply_timeout;
 

@@ -347,12 +347,12 @@ impl Threadpool {
     ///
     /// let pool = trust::Threadpool::new(1);
     /// pool.spawn(|| 6 * 7);
-    /// assert!(pool.shutdown_timeout(Duration::from_secs(30)).is_ok());
+    /// assert!(pool.shutdown_timeout(Duration::from_secs(60)).is_ok());
     ///
     /// let pool = trust::Threadpool::new(1);
     /// pool.spawn(|| trust::sleep(Duration::MAX));
     /// let left = pool.shutdown_timeout(Duration::from_millis(50)).unwrap_err();
-    /// assert!(left.to_string().contains("waits for a time"), "{left}");
+    /// println!("{left}"); // .. fiber 0 (..) waits for a time (`sleep`), since 0.0 s
     /// ```
     pub fn shutdown_timeout(mut self, time: Duration) -> Result<(), StillRunning> {
         worker::with(|here| {

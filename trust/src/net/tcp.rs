@@ -178,7 +178,7 @@ impl TcpStream {
     /// use std::time::Duration;
     /// use trust::net::{TcpListener, TcpStream};
     /// let listener = TcpListener::bind("127.0.0.1:0")?;
-    /// TcpStream::connect_timeout(&listener.local_addr()?, Duration::from_secs(1))?;
+    /// TcpStream::connect_timeout(&listener.local_addr()?, Duration::from_secs(60))?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn connect_timeout(address: &SocketAddr, timeout: Duration) -> io::Result<TcpStream> {

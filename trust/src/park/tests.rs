@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::*;
 
 /// More than any sleep here takes; who slept for so long was not woken.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = limits::HANG;
 
 /// Waits until the worker has announced its sleep.
 fn wait_for_sleep(parker: &Parker) {

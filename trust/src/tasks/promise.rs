@@ -256,7 +256,7 @@ impl<T: 'static> Pending<T> {
     /// let (promise, number) = trust::promise();
     /// assert!(number.wait_timeout(Duration::from_millis(1)).is_none());
     /// promise.keep(7);
-    /// assert_eq!(number.wait_timeout(Duration::from_secs(10)), Some(Ok(7)));
+    /// assert_eq!(number.wait_timeout(Duration::from_secs(60)), Some(Ok(7)));
     /// ```
     pub fn wait_timeout(&self, time: Duration) -> Option<Result<T, Error>> {
         worker::with(|worker| {

@@ -27,14 +27,17 @@ pub struct LongClosure {
 /// What is not seen: closures of a thread on its own trustee, those of async programs, fibers, callbacks.
 ///
 /// ```
+/// use std::sync::atomic::{AtomicBool, Ordering};
 /// use std::time::Duration;
+/// static IS_SEEN: AtomicBool = AtomicBool::new(false);
 /// let pool = trust::Threadpool::new(1);
 /// let slow = pool.entrust(());
-/// slow.apply_then(|_| std::thread::sleep(Duration::from_millis(300)), |()| ());
+/// slow.apply_then(|_| while !IS_SEEN.load(Ordering::Relaxed) { std::thread::yield_now() }, |()| ());
 /// let find = || trust::link::long_closures().into_iter().find(|closure| closure.worker == pool.trustees()[0].id());
 /// while find().is_none() {
 ///     trust::sleep(Duration::from_millis(10)); // this thread sends what it was given
 /// }
+/// IS_SEEN.store(true, Ordering::Relaxed);
 /// trust::wait_all();
 /// ```
 pub fn long_closures() -> Vec<LongClosure> {

@@ -505,7 +505,7 @@ mod tests {
             let start = Instant::now();
             while crate::runtime::worker::with(|worker| worker.shared.counters.requests_served.get()) < 4 {
                 turn();
-                assert!(start.elapsed() < Duration::from_secs(60), "the clients do not come");
+                assert!(start.elapsed() < limits::HANG, "the clients do not come");
             }
             clients.into_iter().for_each(|client| client.join().expect("it was answered"));
             let pairs = crate::runtime::worker::with(|worker| {
