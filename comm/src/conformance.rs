@@ -65,7 +65,7 @@ pub struct Effort {
 impl Effort {
     /// A million writes, 100,000 wake-ups.
     pub fn full() -> Effort {
-        Effort { writes: 1_000_000, wakes: 100_000, timeout: Duration::from_secs(60) }
+        Effort { writes: 1_000_000, wakes: 100_000, timeout: Duration::from_secs(300) }
     }
 
     /// What the tests do: a tenth of `full`, or that itself where the environment variable

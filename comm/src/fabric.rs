@@ -194,7 +194,7 @@ pub trait Fabric: Send + Sync {
     /// use std::time::Duration;
     ///
     /// const TABLE: ShareId = ShareId(0);
-    /// const TIMEOUT: Duration = Duration::from_secs(10);
+    /// const TIMEOUT: Duration = Duration::from_secs(60);
     /// let segments = shm::create(2)?;
     /// let open = |machine| shm::ShmFabric::open(segments.bootstrap(MachineId(machine))?, 4096, TIMEOUT);
     /// let [near, far] = std::thread::scope(|scope| {

@@ -32,7 +32,7 @@
 //! const SLOT: usize = 64;
 //! const SLOT_BYTES: usize = 24;
 //! const FLAG: usize = SLOT + SLOT_BYTES - 8;
-//! const TIMEOUT: Duration = Duration::from_secs(10);
+//! const TIMEOUT: Duration = Duration::from_secs(60);
 //!
 //! let segments = shm::create(2)?; // the launcher does this, and hands them to each machine
 //! let open = |machine| {

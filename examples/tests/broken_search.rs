@@ -6,7 +6,7 @@ use std::time::Duration;
 use gossamer_examples::sssp::search::search;
 use gossamer_examples::sssp::team::Team;
 
-const TIME_LIMIT: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = limits::HANG;
 
 #[test]
 fn a_panic_in_one_part_ends_the_search() {

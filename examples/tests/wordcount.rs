@@ -197,7 +197,7 @@ fn processes_that_a_launcher_started_are_part_of_its_rack() {
 }
 
 #[test]
-fn when_one_process_is_killed_all_end_within_a_second() {
+fn timed_when_one_process_is_killed_all_end_within_a_second() {
     let folder = endless();
     for (processes, victim) in [(2, 0), (2, 1), (4, 3)] {
         let mut command = command(&["--local", &processes.to_string()], folder.path());
@@ -209,7 +209,7 @@ fn when_one_process_is_killed_all_end_within_a_second() {
         let output = launcher.wait_with_output().unwrap();
         let took = killed.elapsed();
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(took < Duration::from_secs(1), "it took {took:?}: {stderr}");
+        assert!(took < limits::bound(Duration::from_secs(1)), "it took {took:?}: {stderr}");
         assert_eq!(output.status.code(), Some(128 + 9), "{stderr}");
         let named = format!("wordcount: machine {victim} (pid {pid}) was killed by signal 9 (SIGKILL)");
         assert!(stderr.contains(&named), "{stderr}");
@@ -242,7 +242,7 @@ fn machines_at_work(launcher: &mut Child, machines: usize) -> Vec<u32> {
             return pids;
         }
         assert_eq!(launcher.try_wait().unwrap(), None, "it ended too early");
-        assert!(begun.elapsed() < Duration::from_secs(60), "{pids:?} are not at work");
+        assert!(begun.elapsed() < limits::HANG, "{pids:?} are not at work");
         std::thread::yield_now();
     }
 }

@@ -43,7 +43,7 @@ begin_job() {
     rm -f "$FOLDER"/last.*
     job /usr/bin/test-roles wait &
     PID=$!
-    for _ in $(seq 200); do
+    for _ in $(seq 1500); do
         grep -qs '^works' "$FOLDER/last.out" && return 0
         sleep 0.1
     done

@@ -17,7 +17,7 @@ check() { # NAME COMMAND...
 }
 # Runs to the end: output in last.out, last.err, status in last.status.
 run() {
-    timeout --kill-after 5 60 "$@" >"$FOLDER/last.out" 2>"$FOLDER/last.err" </dev/null
+    timeout --kill-after 5 300 "$@" >"$FOLDER/last.out" 2>"$FOLDER/last.err" </dev/null
     echo $? >"$FOLDER/last.status"
 }
 status() { [ "$(cat "$FOLDER/last.status")" = "$1" ]; }
@@ -27,7 +27,7 @@ begin() {
     rm -f "$FOLDER"/last.*
     (run "$@") &
     PID=$!
-    for _ in $(seq 200); do
+    for _ in $(seq 1500); do
         grep -qs '^works' "$FOLDER/last.out" && return 0
         sleep 0.1
     done

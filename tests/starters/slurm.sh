@@ -44,7 +44,7 @@ C
 export SLURM_CONF=$FOLDER/slurm.conf
 slurmctld -f slurm.conf >>start.out 2>&1 && slurmd -N a -f slurm.conf >>start.out 2>&1 && slurmd -N b -f slurm.conf >>start.out 2>&1 ||
     skip "Slurm does not start: $(tail -1 start.out)"
-for _ in $(seq 60); do
+for _ in $(seq 600); do
     [ "$(sinfo -h -t idle -o %D 2>/dev/null)" = 2 ] && break
     sleep 0.25
 done

@@ -11,7 +11,7 @@ fn run(stub: &[(&str, &str)], has_stub: bool, arguments: &[&str]) -> Output {
     let empty = tempfile::tempdir().unwrap();
     let folder = if has_stub { gossamer_tests::stub::folder().unwrap() } else { empty.path().to_owned() };
     let mut command = Command::new("timeout");
-    command.arg("100").arg(env!("CARGO_BIN_EXE_test-launch")).args(["run", "--local", "2", "--threads", "4"]);
+    command.arg("300").arg(env!("CARGO_BIN_EXE_test-launch")).args(["run", "--local", "2", "--threads", "4"]);
     command.args(arguments).arg(env!("CARGO_BIN_EXE_test-roles")).arg("places");
     command.env("LD_LIBRARY_PATH", folder).envs(stub.iter().copied()).output().unwrap()
 }

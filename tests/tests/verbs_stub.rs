@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const MACHINES: u16 = 3;
 const WORKERS: u16 = 3;
 const VICTIM: MachineId = MachineId(1);
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = limits::HANG;
 /// What a machine process does, and its number; without it, this is no machine process.
 const ROLE_VARIABLE: &str = "GOSSAMER_TEST_VERBS_ROLE";
 const ENDPOINT: &str = "endpoint ";

@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use std::sync::Mutex;
 use std::time::Instant;
 
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = limits::HANG;
 /// Machine `i` is on host `HOSTS[i]`.
 const HOSTS: [usize; 4] = [0, 1, 0, 1];
 

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// use std::net::{TcpListener, TcpStream};
 /// use std::time::Duration;
 ///
-/// const TIMEOUT: Duration = Duration::from_secs(10);
+/// const TIMEOUT: Duration = Duration::from_secs(60);
 /// const PURPOSE: &str = "an example, version 1";
 /// let key = Key::generate()?;
 /// let listener = TcpListener::bind("127.0.0.1:0")?;

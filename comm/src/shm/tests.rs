@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = limits::HANG;
 /// What a machine process does; without it, this is no machine process.
 const ROLE_VARIABLE: &str = "COMM_TEST_ROLE";
 const READY: &str = "the victim is ready";
@@ -103,7 +103,7 @@ fn conforms_between_processes() {
 }
 
 #[test]
-fn a_killed_machine_is_noticed() {
+fn timed_a_killed_machine_is_noticed() {
     let mut processes = Process::start_all(3, "death");
     let mut victim = processes.remove(usize::from(VICTIM.0));
     victim.wait_for_line(READY);
@@ -112,7 +112,7 @@ fn a_killed_machine_is_noticed() {
     processes.into_iter().for_each(Process::wait);
     // The survivors would time out after TIMEOUT; the issue asks for a second, a busy machine gets
     // a few.
-    assert!(start.elapsed() < Duration::from_secs(10), "noticed after {:?}", start.elapsed());
+    assert!(start.elapsed() < limits::bound(Duration::from_secs(10)), "noticed after {:?}", start.elapsed());
 }
 
 #[test]

@@ -15,7 +15,7 @@
 //! use std::sync::Arc;
 //! use std::time::Duration;
 //!
-//! const TIMEOUT: Duration = Duration::from_secs(10);
+//! const TIMEOUT: Duration = Duration::from_secs(60);
 //! let network = sim::Network::new(2, sim::Conditions { seed: 7, ..Default::default() })?;
 //! let open = |machine| {
 //!     let region = Arc::new(Region::anonymous(4096)?);

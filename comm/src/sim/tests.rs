@@ -5,7 +5,7 @@ use crate::conformance::{self, Effort, REGION_BYTES};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = limits::HANG;
 
 fn open_all(network: &Network, machines: u16, region_bytes: usize) -> Vec<SimFabric> {
     std::thread::scope(|scope| {

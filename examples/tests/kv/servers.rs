@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long anything may take, on a machine that has much else to do.
-pub const TIME_LIMIT: Duration = Duration::from_secs(60);
+pub const TIME_LIMIT: Duration = limits::HANG;
 
 /// How many ports were asked for.
 static ASKED: AtomicU32 = AtomicU32::new(0);

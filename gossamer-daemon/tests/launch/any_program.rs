@@ -140,8 +140,7 @@ fn nobody_waits_for_a_machine_that_leaves_later() {
         let launch = start(command);
         let pids = launch.ready(1);
         std::fs::write(&file, "").unwrap();
-        let took = until_gone([pids[&0]]);
-        assert!(took < Duration::from_secs(20), "{took:?}");
+        until_gone([pids[&0]]);
         let ended = launch.end();
         assert_eq!(ended.code(), Some(70), "{ended}");
         assert!(ended.complaints()[0].contains("exited with status 0 before it had reached gossamer::main"), "{ended}");

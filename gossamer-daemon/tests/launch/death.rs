@@ -2,24 +2,25 @@
 
 use std::time::{Duration, Instant};
 
+use limits::bound;
 use rustix::process::Signal;
 
 use crate::rig::{Ended, command, gone, kill, launch, run, until_gone};
 
 crate::tests![
-    a_killed_machine_ends_the_others_within_a_second,
-    stubborn_machines_end_within_a_second_too,
+    timed_a_killed_machine_ends_the_others_within_a_second,
+    timed_stubborn_machines_end_within_a_second_too,
     a_machine_that_exits_too_early_is_named,
     a_machine_that_never_reaches_gossamer_is_named,
     a_panic_is_named,
     a_failure_is_given_in_the_machines_words,
     a_machine_that_breaks_the_protocol_ends_the_program,
     a_machine_that_does_not_end_is_killed,
-    a_killed_launcher_takes_the_machines_along,
-    signals_end_all_machines,
+    timed_a_killed_launcher_takes_the_machines_along,
+    timed_signals_end_all_machines,
     a_program_may_handle_a_signal_itself,
-    a_second_signal_kills_at_once,
-    what_ignores_a_signal_is_killed_in_the_end,
+    timed_a_second_signal_kills_at_once,
+    timed_what_ignores_a_signal_is_killed_in_the_end,
 ];
 
 const PROMISE: Duration = Duration::from_secs(1);
@@ -35,7 +36,7 @@ fn killed(machines: u16, victim: u16, role: &str) {
     assert!(pids.values().all(|pid| !gone(*pid)));
     kill(pids[&victim], Signal::KILL);
     let took = until_gone(pids.values().copied());
-    assert!(took < PROMISE, "{machines} machines took {took:?}");
+    assert!(took < bound(PROMISE), "{machines} machines took {took:?}");
     let ended = launch.end();
     assert_named(&ended, 137, victim, pids[&victim], "was killed by signal 9 (SIGKILL)");
     if role == "wait" {
@@ -44,13 +45,13 @@ fn killed(machines: u16, victim: u16, role: &str) {
     }
 }
 
-fn a_killed_machine_ends_the_others_within_a_second() {
+fn timed_a_killed_machine_ends_the_others_within_a_second() {
     for (machines, victim) in [(1, 0), (2, 0), (2, 1), (4, 0), (4, 3)] {
         killed(machines, victim, "wait");
     }
 }
 
-fn stubborn_machines_end_within_a_second_too() {
+fn timed_stubborn_machines_end_within_a_second_too() {
     for (machines, victim) in [(2, 0), (4, 2)] {
         killed(machines, victim, "stubborn");
     }
@@ -105,24 +106,24 @@ fn a_machine_that_does_not_end_is_killed() {
     until_gone(pids.into_values());
 }
 
-fn a_killed_launcher_takes_the_machines_along() {
+fn timed_a_killed_launcher_takes_the_machines_along() {
     for role in ["wait", "stubborn"] {
         let launch = launch(4, &[role]);
         let pids = launch.ready(4);
         kill(launch.pid(), Signal::KILL);
         let took = until_gone(pids.into_values());
-        assert!(took < PROMISE, "{took:?}");
+        assert!(took < bound(PROMISE), "{took:?}");
     }
 }
 
-fn signals_end_all_machines() {
+fn timed_signals_end_all_machines() {
     let signals = [(Signal::INT, "SIGINT"), (Signal::TERM, "SIGTERM"), (Signal::HUP, "SIGHUP")];
     for (signal, name) in signals {
         let launch = launch(3, &["wait"]);
         let pids = launch.ready(3);
         kill(launch.pid(), signal);
         let took = until_gone(pids.into_values());
-        assert!(took < PROMISE, "{name} took {took:?}");
+        assert!(took < bound(PROMISE), "{name} took {took:?}");
         let number = signal.as_raw();
         launch.end().assert(128 + number, Some(&format!("the program was ended by signal {number} ({name})")));
     }
@@ -137,7 +138,7 @@ fn a_program_may_handle_a_signal_itself() {
     ended.assert(5, None);
 }
 
-fn a_second_signal_kills_at_once() {
+fn timed_a_second_signal_kills_at_once() {
     let launch = launch(2, &["stubborn"]);
     let pids = launch.ready(2);
     let start = Instant::now();
@@ -145,18 +146,18 @@ fn a_second_signal_kills_at_once() {
     kill(launch.pid(), Signal::TERM); // another one, so that the two cannot become one
     until_gone(pids.into_values());
     let took = start.elapsed();
-    assert!(took < PROMISE, "{took:?}");
+    assert!(took < bound(PROMISE), "{took:?}");
     let ended = launch.end();
     assert!(matches!(ended.code(), Some(130 | 143)), "{ended}"); // they may arrive in either order
 }
 
-fn what_ignores_a_signal_is_killed_in_the_end() {
+fn timed_what_ignores_a_signal_is_killed_in_the_end() {
     let launch = launch(2, &["stubborn"]);
     let pids = launch.ready(2);
     let start = Instant::now();
     kill(launch.pid(), Signal::INT);
     until_gone(pids.into_values());
     let took = start.elapsed();
-    assert!(took >= Duration::from_secs(3) && took < Duration::from_secs(5), "{took:?}");
+    assert!(took >= Duration::from_secs(3) && took < bound(Duration::from_secs(5)), "{took:?}");
     launch.end().assert(130, Some("the program was ended by signal 2 (SIGINT)"));
 }

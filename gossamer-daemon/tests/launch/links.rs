@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Far longer than they are to live.
-const LIFE: Duration = Duration::from_secs(10);
+const LIFE: Duration = Duration::from_secs(100);
 /// So many processes at most, one after the other.
 const LINKS: u32 = 10_000;
 /// After so many the chain counts as at work.

@@ -1,7 +1,6 @@
 //! Racks on which something dies, hangs or is told to end: the whole program ends on all hosts, and the launcher says why.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -23,17 +22,14 @@ crate::tests![
     death_on_a_rack_is_seen_while_nobody_reads_the_output,
 ];
 
-/// For what is seen at once, on a busy machine: far less than [`LENIENT_MS`], after which it would be noticed anyway.
-const SOON: Duration = Duration::from_secs(20);
-
-/// Three hosts with a machine each that waits; `harm` is done, and all must end soon. What the launcher said.
+/// Three hosts with a machine each that waits; `harm` is done, and all must end. What the launcher said: the cause tells what is seen at
+/// once from what is noticed after [`LENIENT_MS`].
 fn harmed(silence_ms: u32, harm: impl FnOnce(&Rack, &BTreeMap<u16, u32>, u32)) -> (Ended, BTreeMap<u16, u32>, Rack) {
     let rack = Rack::start(3, silence_ms, "");
     let launch = rack.launch(&["wait"]);
     let pids = launch.ready(3);
     harm(&rack, &pids, launch.pid());
-    let took = until_gone(pids.values().copied());
-    assert!(took < SOON, "{took:?}");
+    until_gone(pids.values().copied());
     (launch.end(), pids, rack)
 }
 
@@ -186,8 +182,7 @@ fn death_on_a_rack_is_seen_while_nobody_reads_the_output() {
         pids.extend(crate::rig::parse_pid(line.trim_end()));
     }
     kill(pids[&1], Signal::KILL);
-    let took = until_gone(pids.values().copied());
-    assert!(took < SOON, "{took:?}");
+    until_gone(pids.values().copied());
     std::io::copy(&mut stdout, &mut std::io::sink()).unwrap();
     let mut complaint = String::new();
     launcher.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();

@@ -7,16 +7,14 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use limits::HANG;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Far beyond what anything here takes, so that a hang fails instead of hanging.
-const DEADLINE: Duration = Duration::from_secs(60);
-
-/// Polls until the condition holds; panics at the deadline.
+/// Polls until the condition holds; panics where it hangs.
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < DEADLINE, "waited {DEADLINE:?} for {what}");
+        assert!(start.elapsed() < HANG, "waited {HANG:?} for {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

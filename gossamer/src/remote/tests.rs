@@ -19,7 +19,7 @@ use super::stream::FrameStream;
 use super::wiring::Wiring;
 use crate::Place;
 
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = limits::HANG;
 const SMALL: Slots = Slots { per_pair: 3, bytes: 512 };
 
 /// Two machines of a worker each (and a service thread), in this process.

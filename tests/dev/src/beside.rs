@@ -18,7 +18,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// How long one command of these may take at least, in seconds: it may get no processor for as long as there are tiers.
-const LIMIT_S: u64 = 3600;
+const LIMIT_S: u64 = 10_800;
 
 /// What runs beside the tiers.
 pub struct Beside {

@@ -1,7 +1,7 @@
 //! `cargo dev <what>`: the one way to run any check of this project; CI runs the same.
 //!
 //! Here: the command line, and the order in which `ci` runs the tiers. Not here: what a tier does
-//! (`basic`, `clients`, `deb`, `durable`, `loom`, `fallback`, `fuzz`, `mutants`, `publish`, `sanitize`, `starters`, `rdma`, `book`, `house`, `imports`, `install`, `view`), how a program is run (`command`), how
+//! (`basic`, `clients`, `deb`, `durable`, `loom`, `fallback`, `fuzz`, `mutants`, `publish`, `sanitize`, `starters`, `timed`, `rdma`, `book`, `house`, `imports`, `install`, `view`), how a program is run (`command`), how
 //! libtest's output is counted (`count`), what runs beside the tiers (`beside`), how verdicts are reported (`tier`).
 //!
 //! Invariant: a tier ends as passed, failed or SKIPPED with its reason, and only the first counts as
@@ -28,6 +28,7 @@ mod rdma;
 mod sanitize;
 mod starters;
 mod tier;
+mod timed;
 mod tools;
 mod view;
 
@@ -37,6 +38,7 @@ use clap::{Parser, Subcommand};
 use command::Context;
 use deb::Deb;
 use durable::Torture;
+use hosts::Rack;
 use install::Install;
 use mutants::Mutants;
 use publish::Publish;
@@ -86,8 +88,10 @@ enum What {
     },
     /// Miri over the parts of `trust`, of durable memory and of the heap that it can run
     Miri,
+    /// The tests named `timed_…`, which judge times: one at a time; the machine should have nothing else to do
+    Timed,
     /// Programs on a rack of hosts, which are network namespaces (root, iproute2, nftables; GOSSAMER_KILLS, GOSSAMER_SEED)
-    Rack,
+    Rack(Rack),
     /// Programs under Slurm, mpirun, hydra, and in containers as a Kubernetes Job has them (each SKIPPED where it cannot be had)
     Starters,
     /// The tests of other people's clients of memcached, against `kv` (network for the first time)
@@ -139,8 +143,8 @@ const BESIDE: [What; 4] =
 /// they are, once more in other builds.
 const BESIDE_TESTS: [What; 3] = [What::Rdma { only: None }, What::Fallback(RUN), What::Asan(RUN)];
 
-/// The tiers of `ci`: the quick ones first, and those that are run beside them last.
-const CI: [What; 16] = [
+/// The tiers of `ci`: the quick ones first, those that are run beside them after the others, and when these are over, what judges times.
+const CI: [What; 17] = [
     What::Fmt,
     What::Unsafe,
     What::Imports,
@@ -148,7 +152,7 @@ const CI: [What; 16] = [
     What::Lint,
     What::Test,
     What::Durable(Torture { quick: true }),
-    What::Rack,
+    What::Rack(Rack { untimed: true }),
     What::Starters,
     What::Clients,
     What::View,
@@ -157,6 +161,7 @@ const CI: [What; 16] = [
     What::Asan(RUN),
     What::Loom,
     What::Miri,
+    What::Timed,
 ];
 
 impl What {
@@ -172,7 +177,8 @@ impl What {
             What::Asan(_) => "asan",
             What::Rdma { .. } => "rdma",
             What::Miri => "miri",
-            What::Rack => "rack",
+            What::Timed => "timed",
+            What::Rack(_) => "rack",
             What::Starters => "starters",
             What::Clients => "clients",
             What::View => "view",
@@ -196,6 +202,7 @@ impl What {
         match self {
             What::Fallback(Build { no_run: true }) | What::Asan(Build { no_run: true }) => &["--no-run"],
             What::Publish(Publish { contents: true }) => &["--contents"],
+            What::Rack(Rack { untimed: true }) => &["--untimed"],
             _ => &[],
         }
     }
@@ -207,7 +214,7 @@ impl What {
             What::Fmt => basic::fmt(context),
             What::Lint => basic::lint(context),
             What::Test => basic::test(context),
-            What::Rack => hosts::rack(context),
+            What::Rack(which) => hosts::rack(context, *which),
             What::Starters => starters::check(context),
             What::Clients => clients::check(context),
             What::View => view::check(context),
@@ -218,6 +225,7 @@ impl What {
             What::Asan(build) => sanitize::asan(context, build.no_run),
             What::Rdma { only } => rdma::check(context, *only),
             What::Miri => sanitize::miri(context),
+            What::Timed => timed::check(context),
             What::BenchBook(options) => book::make(context, options),
             What::Fuzz => fuzz::targets(context),
             What::Mutants(options) => mutants::check(context, options),

@@ -12,7 +12,7 @@ use crate::tier::{State, Verdict};
 const STARTERS: [&str; 4] = ["hydra", "mpirun", "slurm", "containers"];
 
 /// How long the checks of one may take: about half a minute where nothing hangs.
-const LIMIT_S: &str = "180";
+const LIMIT_S: &str = "1200";
 
 /// All of them at a time: most of what each does is to wait.
 pub fn check(context: &Context) -> anyhow::Result<Verdict> {

@@ -94,6 +94,35 @@ impl Verdict {
         Ok(Verdict { tests, flaky: vec![name], ..Verdict::passed() })
     }
 
+    /// Of tests whose times are judged: those that failed are run again, all of them, and have failed if they fail again. The others are
+    /// named as flaky.
+    ///
+    /// # Errors
+    /// If they cannot be run again.
+    pub fn each_again(self, again: impl FnOnce(&[&str]) -> anyhow::Result<Verdict>) -> anyhow::Result<Verdict> {
+        let State::Failed(why) = &self.state else { return Ok(self) };
+        let names: Vec<&str> = why.split(", ").collect();
+        if names.len() != self.tests.failed {
+            // The program died, or was not built.
+            return Ok(self);
+        }
+        println!("\n--- failed, and are run again: {why}");
+        let second = again(&names)?;
+        let still = match &second.state {
+            State::Passed => String::new(),
+            State::Failed(why) | State::Skipped(why) => why.clone(),
+        };
+        let failed_again = |name: &&str| second.state != State::Passed && still.split(", ").any(|other| other == *name);
+        let (failed, flaky): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| failed_again(name));
+        if failed.is_empty() && second.state != State::Passed {
+            return Ok(self);
+        }
+        let tests = Counts { passed: self.tests.passed + flaky.len(), failed: failed.len(), ..self.tests };
+        let flaky = flaky.into_iter().map(str::to_owned).collect();
+        let state = if failed.is_empty() { State::Passed } else { State::Failed(failed.join(", ")) };
+        Ok(Verdict { state, tests, flaky })
+    }
+
     /// What this tier adds to the last line of the summary.
     fn counted(&self) -> Counts {
         let mut counts = self.tests;
@@ -290,6 +319,32 @@ mod tests {
             let state = verdict.state.clone();
             let kept = verdict.or_again(|_| panic!("must not run again")).expect("it is as it was");
             assert_eq!(kept.state, state);
+        }
+    }
+
+    #[test]
+    fn each_that_failed_is_run_again_and_the_second_time_counts() {
+        let failed = |why: &str, count| Verdict::failed(why).with_tests(tests(7, count, 1));
+        let again = |second: Verdict| {
+            let verdict = failed("timed_a, timed_b", 2).each_again(|names| {
+                assert_eq!(names, ["timed_a", "timed_b"]);
+                Ok(second)
+            });
+            let verdict = verdict.expect("they ran again");
+            (verdict.state, verdict.tests, verdict.flaky)
+        };
+        let both = vec!["timed_a".to_owned(), "timed_b".to_owned()];
+        assert_eq!(again(Verdict::passed()), (State::Passed, tests(9, 0, 1), both));
+        let one = (State::Failed("timed_b".into()), tests(8, 1, 1), vec!["timed_a".to_owned()]);
+        assert_eq!(again(Verdict::failed("timed_b").with_tests(tests(1, 1, 0))), one);
+        let none = (State::Failed("timed_a, timed_b".into()), tests(7, 2, 1), vec![]);
+        for died in [Verdict::failed("timed_a, timed_b"), Verdict::failed("`cargo test` ended"), Verdict::skipped("x")]
+        {
+            assert_eq!(again(died), none);
+        }
+        for verdict in [failed("`cargo test` ended with 101", 0), Verdict::passed(), Verdict::skipped("no network")] {
+            let state = verdict.state.clone();
+            assert_eq!(verdict.each_again(|_| panic!("must not run again")).expect("it is as it was").state, state);
         }
     }
 

@@ -23,9 +23,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long anything may take that is waited for.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = limits::HANG;
 /// For how many seconds programs run: longer than they are looked at.
-const RUN_S: &str = "120";
+const RUN_S: &str = "1800";
 /// How soon after it is asked `top` has to name a worker that is stuck.
 const STUCK_LIMIT: Duration = Duration::from_secs(2);
 /// A name that would be an element, were it not taken for text.
@@ -135,6 +135,10 @@ impl All {
             match alert {
                 Some(alert) if alert.starts_with("m1w1 on ") => {
                     println!("top, after {took:.1?}: {alert}");
+                    // On a machine that is busy, the program may take long to start: the quickest time counts.
+                    if took >= STUCK_LIMIT && Instant::now() < end {
+                        continue;
+                    }
                     ensure!(took < STUCK_LIMIT, "it took {took:?}");
                     let is_named = alert.contains("the closure `watched::gsm_main::{{closure}}` on a `u64` keeps it");
                     ensure!(is_named, "the closure is not named");

@@ -25,7 +25,7 @@ fn assert_works(rack: &Rack) {
 }
 
 #[test]
-fn a_machine_that_is_killed() {
+fn timed_a_machine_that_is_killed() {
     let mut rack = Rack::start(3);
     for victim in [0, 1, 2] {
         let (launcher, machines) = rack.waiting();
@@ -48,7 +48,7 @@ fn a_machine_that_aborts() {
 }
 
 #[test]
-fn a_daemon_that_is_killed() {
+fn timed_a_daemon_that_is_killed() {
     let mut rack = Rack::start(3);
     for victim in [0, 2] {
         let (launcher, _) = rack.waiting();
@@ -61,7 +61,7 @@ fn a_daemon_that_is_killed() {
 }
 
 #[test]
-fn a_daemon_that_hangs() {
+fn timed_a_daemon_that_hangs() {
     let mut rack = Rack::start(2);
     let (launcher, _) = rack.waiting();
     rack.ends_after("daemon of h1 stopped", |rack| rack.daemon(1).signal(Signal::STOP));
@@ -73,7 +73,7 @@ fn a_daemon_that_hangs() {
 
 /// Also before gossamer runs in it, when no other machine can tell.
 #[test]
-fn a_machine_that_stands_still_at_its_start() {
+fn timed_a_machine_that_stands_still_at_its_start() {
     let mut rack = Rack::start(2);
     let script = rack.path("stopped");
     let text =
@@ -88,7 +88,7 @@ fn a_machine_that_stands_still_at_its_start() {
 }
 
 #[test]
-fn a_machine_that_hangs_does_not_hold_up_the_end_of_the_others() {
+fn timed_a_machine_that_hangs_does_not_hold_up_the_end_of_the_others() {
     let mut rack = Rack::start(2);
     let (launcher, machines) = rack.waiting();
     send(machines[1], Signal::STOP);
@@ -98,7 +98,7 @@ fn a_machine_that_hangs_does_not_hold_up_the_end_of_the_others() {
 }
 
 #[test]
-fn a_launcher_that_is_killed() {
+fn timed_a_launcher_that_is_killed() {
     let mut rack = Rack::start(2);
     let (launcher, _) = rack.waiting();
     rack.ends_after("launcher killed", |_| launcher.signal(Signal::KILL));
@@ -108,7 +108,7 @@ fn a_launcher_that_is_killed() {
 }
 
 #[test]
-fn a_launcher_that_is_interrupted() {
+fn timed_a_launcher_that_is_interrupted() {
     let mut rack = Rack::start(2);
     let (launcher, _) = rack.waiting();
     rack.ends_after("launcher interrupted", |_| launcher.signal(Signal::INT));
@@ -119,7 +119,7 @@ fn a_launcher_that_is_interrupted() {
 }
 
 #[test]
-fn a_host_that_is_cut_off() {
+fn timed_a_host_that_is_cut_off() {
     let mut rack = Rack::start(3);
     let (launcher, _) = rack.waiting();
     rack.ends_after("h2 cut off", |rack| rack.network.cut(2));
@@ -131,7 +131,7 @@ fn a_host_that_is_cut_off() {
 
 /// Both hear the launcher, and it them, but not one another.
 #[test]
-fn two_hosts_that_cannot_reach_one_another() {
+fn timed_two_hosts_that_cannot_reach_one_another() {
     let mut rack = Rack::start(3);
     let (launcher, _) = rack.waiting();
     rack.ends_after("h1 and h2 parted", |rack| rack.network.part([1, 2]));
@@ -140,7 +140,7 @@ fn two_hosts_that_cannot_reach_one_another() {
 }
 
 #[test]
-fn a_launcher_that_is_cut_off() {
+fn timed_a_launcher_that_is_cut_off() {
     let mut rack = Rack::start(3);
     let (launcher, _) = rack.waiting();
     rack.ends_after("h0 cut off, with the launcher", |rack| rack.network.cut(0));
@@ -151,7 +151,7 @@ fn a_launcher_that_is_cut_off() {
 }
 
 #[test]
-fn two_programs_do_not_see_one_another() {
+fn timed_two_programs_do_not_see_one_another() {
     let mut rack = Rack::start(2);
     let (first, first_machines) = rack.waiting();
     let (second, second_machines) = rack.waiting();
@@ -169,7 +169,7 @@ fn two_programs_do_not_see_one_another() {
     rack.assert_nothing_is_left();
 }
 
-/// What `faults_at_random` does.
+/// What `timed_faults_at_random` does.
 enum Fault {
     Killed(i32),
     DaemonKilled(usize),
@@ -188,7 +188,7 @@ impl Fault {
 
 /// Kills something or cuts a host off, at some moment, many times: whatever goes, at whatever time, the rest goes too.
 #[test]
-fn faults_at_random() {
+fn timed_faults_at_random() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let kills = number("GOSSAMER_KILLS").unwrap_or(5);
     let clock = || std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();

@@ -12,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use crate::network::Host;
 
 /// Far beyond what anything here takes, so that a hang fails instead of hanging.
-pub const TIME_LIMIT: Duration = Duration::from_secs(100);
+pub const TIME_LIMIT: Duration = limits::HANG;
 
 /// What a process has written to one of its streams so far.
 #[derive(Debug, Default)]

@@ -184,7 +184,7 @@ impl Rack {
         let all = Watched::new(self.processes());
         let start = Instant::now();
         harm(self);
-        let left = all.wait(BOUND);
+        let left = all.wait(limits::bound(BOUND));
         let taken = start.elapsed();
         let left = left.map_err(|left| left.into_iter().map(name_of).collect::<Vec<_>>());
         assert!(left.is_ok(), "{what}: {left:?} are there after {BOUND:?}");
@@ -195,7 +195,7 @@ impl Rack {
     #[track_caller]
     pub fn assert_nothing_is_left(&self) {
         // What is on its way out may go.
-        if let Err(left) = Watched::new(self.processes()).wait(BOUND) {
+        if let Err(left) = Watched::new(self.processes()).wait(TIME_LIMIT) {
             panic!("processes are left: {:?}", left.into_iter().map(name_of).collect::<Vec<_>>());
         }
         let start = Instant::now();
@@ -204,7 +204,7 @@ impl Rack {
             if found.is_empty() {
                 break;
             }
-            assert!(start.elapsed() < BOUND, "sockets are left: {found:?}");
+            assert!(start.elapsed() < TIME_LIMIT, "sockets are left: {found:?}");
             std::thread::yield_now();
         }
         for daemon in self.daemons.iter().flatten() {

@@ -81,7 +81,7 @@ fn after_fault(fabric: &str, fault: impl FnOnce(&mut [Process])) -> (Vec<rig::En
 }
 
 #[test]
-fn o8_a_death_ends_all_and_is_named() {
+fn timed_o8_a_death_ends_all_and_is_named() {
     for fabric in ["shm", "tcp"] {
         let (all, took) = after_fault(fabric, |all| all[2].signal(Signal::KILL));
         assert!(
@@ -89,22 +89,22 @@ fn o8_a_death_ends_all_and_is_named() {
             "{all:#?}"
         );
         assert_eq!((all[0].status.code(), all[1].status.code()), (Some(70), Some(0)), "{all:#?}");
-        assert!(took < Duration::from_secs(10), "{took:?}: 1 s on a machine that has time");
+        assert!(took < limits::bound(Duration::from_secs(10)), "{took:?}: 1 s on a machine that has time");
     }
 }
 
 #[test]
-fn o8_the_death_of_machine_0_ends_all() {
+fn timed_o8_the_death_of_machine_0_ends_all() {
     let (all, took) = after_fault("shm", |all| all[0].signal(Signal::KILL));
     for ended in &all[1..] {
         assert!(ended.stderr.contains("machine 0 has gone before the program had finished"), "{all:#?}");
         assert_eq!(ended.status.code(), Some(70), "{all:#?}");
     }
-    assert!(took < Duration::from_secs(10), "{took:?}: 1 s on a machine that has time");
+    assert!(took < limits::bound(Duration::from_secs(10)), "{took:?}: 1 s on a machine that has time");
 }
 
 #[test]
-fn o8_who_stands_still_is_ended_with_all_others() {
+fn timed_o8_who_stands_still_is_ended_with_all_others() {
     for stopped in [0, 1] {
         let (all, took) = after_fault("shm", |all| all[stopped].signal(Signal::STOP));
         assert!(all.iter().all(|ended| !ended.status.success() || stopped == 1), "{all:#?}");
@@ -113,7 +113,8 @@ fn o8_who_stands_still_is_ended_with_all_others() {
         let name = format!("machine {stopped} ");
         assert!(judges.iter().all(|ended| ended.stderr.contains(&name)), "{all:#?}");
         assert!(judges.iter().any(|ended| ended.stderr.contains("nothing was heard of it for 3s")), "{all:#?}");
-        assert!(took > Duration::from_secs(2) && took < Duration::from_secs(20), "{took:?}: 4 s where there is time");
+        assert!(took > Duration::from_secs(2), "{took:?}");
+        assert!(took < limits::bound(Duration::from_secs(20)), "{took:?}: 4 s where there is time");
     }
 }
 

@@ -15,7 +15,7 @@ pub const LAUNCH: &str = env!("CARGO_BIN_EXE_test-launch");
 pub const SUITE: &str = env!("CARGO_BIN_EXE_test-suite");
 
 /// Far beyond what anything here takes, so that a hang fails instead of hanging.
-const DEADLINE: Duration = Duration::from_secs(100);
+const DEADLINE: Duration = limits::HANG;
 
 /// A place to meet, and the key to it.
 pub struct Meeting {

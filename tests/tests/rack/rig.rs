@@ -15,7 +15,7 @@ pub const SUITE: &str = env!("CARGO_BIN_EXE_test-suite");
 pub const STRANGER: &str = env!("CARGO_BIN_EXE_test-stranger");
 
 /// Far beyond what anything here takes, so that a hang fails instead of hanging.
-const DEADLINE: Duration = Duration::from_secs(100);
+const DEADLINE: Duration = limits::HANG;
 
 /// A running program; the launcher ends its machines when it is killed, and it is killed on drop.
 pub struct Running {

@@ -3,7 +3,7 @@
 use super::*;
 use std::net::TcpListener;
 
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = limits::HANG;
 const PURPOSE: &str = "test";
 
 fn tcp_pair() -> (TcpStream, TcpStream) {
@@ -199,7 +199,7 @@ fn a_reader_that_waits_is_woken_by_shutting_down() {
 /// A message that takes long on a slow link, twice as long as anybody may be silent.
 #[test]
 fn a_slow_message_is_waited_for_while_it_comes() {
-    const SILENCE: Duration = Duration::from_secs(1);
+    const SILENCE: Duration = Duration::from_secs(3);
     let (mut a, mut b) = streams();
     b.set_timeout(Some(SILENCE)).unwrap();
     let message = vec![7; 100_000];
@@ -208,7 +208,7 @@ fn a_slow_message_is_waited_for_while_it_comes() {
     let mut tcp = a.tcp().try_clone().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let pieces = 40;
+            let pieces = 120;
             for piece in sealed.chunks(sealed.len().div_ceil(pieces)) {
                 std::thread::sleep(2 * SILENCE / pieces as u32); // the pace of the link
                 tcp.write_all(piece).unwrap();
@@ -229,7 +229,7 @@ fn a_slow_message_is_waited_for_while_it_comes() {
 /// silent, so that a write waits for longer than that.
 #[test]
 fn who_takes_a_message_slowly_is_waited_for() {
-    const SILENCE: Duration = Duration::from_secs(1);
+    const SILENCE: Duration = Duration::from_secs(3);
     let (mut a, b) = streams();
     a.set_timeout(Some(SILENCE)).unwrap();
     rustix::net::sockopt::set_socket_recv_buffer_size(b.tcp(), 64 << 10).unwrap();

@@ -127,7 +127,7 @@ fn start_among(strangers: usize, habits: &'static [Habit]) -> ([TcpFabric; 2], S
 /// The start is quick, and so are the connections of workers while the flood goes on; nobody is taken for dead.
 fn starts_among(strangers: usize, habits: &'static [Habit]) {
     let (fabrics, strangers_there, taken) = start_among(strangers, habits);
-    assert!(taken < SOON, "{strangers} strangers {habits:?}: the start took {taken:?}");
+    assert!(taken < limits::bound(SOON), "{strangers} strangers {habits:?}: the start took {taken:?}");
     let start = Instant::now();
     for worker in 0..8_u16 {
         let mut connection = fabrics[0].connect(MachineId(1), WorkerId(worker)).unwrap();
@@ -137,7 +137,10 @@ fn starts_among(strangers: usize, habits: &'static [Habit]) {
         wait_for_word(fabrics[1].region(), offset, 9);
     }
     let connected = start.elapsed();
-    assert!(connected < 2 * SOON, "{strangers} strangers {habits:?}: eight connections took {connected:?}");
+    assert!(
+        connected < limits::bound(2 * SOON),
+        "{strangers} strangers {habits:?}: eight connections took {connected:?}"
+    );
     let losses = [fabrics[0].lost(MachineId(1)).unwrap(), fabrics[1].lost(MachineId(0)).unwrap()];
     assert_eq!(losses, [None, None], "{:?} {:?}", fabrics[0].cause(MachineId(1)), fabrics[1].cause(MachineId(0)));
     println!("{strangers} strangers {habits:?}: started after {taken:?}, eight connections after {connected:?}");
@@ -145,28 +148,28 @@ fn starts_among(strangers: usize, habits: &'static [Habit]) {
 }
 
 #[test]
-fn silent_strangers_keep_nobody_out() {
+fn timed_silent_strangers_keep_nobody_out() {
     for strangers in [150, 250, 1000] {
         starts_among(strangers, &[Habit::Silent]);
     }
 }
 
 #[test]
-fn strangers_that_begin_a_handshake_keep_nobody_out() {
+fn timed_strangers_that_begin_a_handshake_keep_nobody_out() {
     for habit in [&[Habit::Dribbles], &[Habit::Half], &[Habit::WrongKey]] {
         starts_among(400, habit);
     }
 }
 
 #[test]
-fn strangers_of_all_kinds_keep_nobody_out() {
+fn timed_strangers_of_all_kinds_keep_nobody_out() {
     starts_among(1000, &HABITS);
 }
 
 /// Strangers have recorded how a peer began, and say that again and again. They have no place for the 15 s of
 /// somebody with the key.
 #[test]
-fn recordings_of_a_claim_keep_nobody_out() {
+fn timed_recordings_of_a_claim_keep_nobody_out() {
     const RECORDINGS: usize = 300;
     let key = Key::generate().unwrap();
     let listeners = [listen(), listen()];
@@ -194,25 +197,25 @@ fn recordings_of_a_claim_keep_nobody_out() {
             matches!(stream.peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
         };
         while recordings.iter().filter(is_open).count() > 4 {
-            assert!(start.elapsed() < SOON, "recordings keep their places");
+            assert!(start.elapsed() < limits::bound(SOON), "recordings keep their places");
             std::thread::yield_now();
         }
         let _first = open(first, MachineId(0));
         drop(second.join().unwrap());
     });
-    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    assert!(start.elapsed() < limits::bound(SOON), "{:?}", start.elapsed());
 }
 
 /// A machine that has hardly any descriptors: those that strangers hold are given to peers.
 #[test]
-fn strangers_do_not_hold_the_last_descriptors() {
+fn timed_strangers_do_not_hold_the_last_descriptors() {
     let (mut processes, addresses) = Process::start(2, "scarce");
     let target = addresses[1].parse().unwrap();
     let strangers = Strangers::at(target, 200, &[Habit::Silent]);
     let start = Instant::now();
     Process::open_all(&mut processes, &addresses);
     processes.into_iter().for_each(Process::wait);
-    assert!(start.elapsed() < 2 * SOON, "{:?}", start.elapsed());
+    assert!(start.elapsed() < limits::bound(2 * SOON), "{:?}", start.elapsed());
     drop(strangers);
 }
 
@@ -250,7 +253,7 @@ fn strangers_are_named_and_no_peer_is_blamed() {
     let (own, elsewhere) = (listener.address(), listen().address());
     let strangers = Strangers::at(own, 500, &[Habit::Silent]);
     let peers = vec![Some(elsewhere), Some(own)];
-    let timeout = Duration::from_millis(500);
+    let timeout = Duration::from_secs(3);
     let error = TcpFabric::open(listener, MachineId(1), peers, key, region(8), timeout).unwrap_err();
     let Error::Crowded { machine: MachineId(0), strangers: evicted, address, .. } = &error else { panic!("{error}") };
     assert!(*evicted > 0 && address.is_loopback(), "{error}");
@@ -262,18 +265,20 @@ fn strangers_are_named_and_no_peer_is_blamed() {
 #[test]
 fn a_machine_that_lets_nobody_in_is_not_taken_for_dead() {
     let (fake, mut fabric, _control) = Fake::with_peer(4096, Limits::default());
-    fabric.timeout = Duration::from_millis(300);
+    fabric.timeout = Duration::from_secs(2);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let has_ended = Arc::clone(&is_over);
     let refusing = std::thread::spawn(move || {
         let mut closed = 0;
         fake.listener.set_nonblocking(true).unwrap();
-        let start = Instant::now();
-        while start.elapsed() < Duration::from_secs(1) {
+        while !has_ended.load(Ordering::Relaxed) {
             closed += u64::from(fake.listener.accept().is_ok());
             std::thread::yield_now();
         }
         closed
     });
     let error = fabric.connect(VICTIM, WorkerId(0)).err().expect("it is not let in");
+    is_over.store(true, Ordering::Relaxed);
     assert!(matches!(error, Error::NotLetIn { machine: VICTIM, attempts: 2.., .. }), "{error}");
     assert_eq!(fabric.lost(VICTIM).unwrap(), None, "{:?}", fabric.cause(VICTIM));
     assert!(refusing.join().unwrap() >= 2);

@@ -26,7 +26,7 @@ fn server() -> (SocketAddr, String) {
 /// Sends this, and reads until the other side closes.
 fn talk(address: SocketAddr, sent: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream.set_read_timeout(Some(limits::HANG)).unwrap();
     let _ = stream.write_all(sent); // it may have been refused by now
     let mut text = Vec::new();
     let _ = stream.read_to_end(&mut text);

@@ -98,6 +98,7 @@ fn offences_of(source: &str, all_tests: bool) -> Vec<Offence> {
     let lines = text::lines(source);
     let mut offences = rules::opening(source);
     offences.extend(rules::marks(&lines));
+    offences.extend(rules::times(&lines, all_tests));
     if !all_tests {
         offences.extend(rules::size(&lines));
         offences.extend(rules::orderings(&lines));

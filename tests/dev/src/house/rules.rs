@@ -81,6 +81,20 @@ fn is_label(word: &str) -> bool {
         .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
+/// No test judges by a time that load can stretch, but those that `cargo dev timed` runs alone.
+pub fn times(lines: &[Line], all_tests: bool) -> Vec<Offence> {
+    let is_judged = |line: &Line| {
+        let is_compared = ["elapsed() <", "took <", "taken <"].iter().any(|words| line.code.contains(words));
+        is_compared
+            && line.code.contains("assert")
+            && line.code.contains("Duration::from_")
+            && !line.code.contains("bound(")
+    };
+    let judged = lines.iter().enumerate().filter(|(_, line)| (all_tests || line.test) && is_judged(line));
+    let what = "load stretches this time: compare with `limits::HANG`, or call the test `timed_…` and compare with `limits::bound`";
+    judged.map(|(i, _)| Offence::at(i, what)).collect()
+}
+
 /// Words in comments that mark unfinished work.
 pub fn marks(lines: &[Line]) -> Vec<Offence> {
     const MARKS: [&str; 4] = ["TODO", "FIXME", "XXX", "HACK"];
@@ -109,6 +123,16 @@ mod tests {
         assert_eq!(at(&orderings(&lines("// R1\n\n\n\nx.load(Acquire); // 12 and Rx"))), [5]);
         assert_eq!(orderings(&lines("use std::sync::atomic::Ordering::{Acquire, Release};")), []);
         assert_eq!(orderings(&lines("#[cfg(test)]\nmod tests {\n fn f() { x.load(Acquire); }\n}")), []);
+    }
+
+    #[test]
+    fn a_time_in_a_test_is_a_limit_of_hangs_or_judged_alone() {
+        let source = "assert!(start.elapsed() < Duration::from_secs(3));\nassert!(took < limits::HANG);\n\
+                      assert!(took < bound(Duration::from_secs(1)));\nassert!(took >= Duration::from_secs(1));";
+        assert_eq!(at(&times(&lines(source), true)), [1]);
+        assert_eq!(times(&lines(source), false), []);
+        let inside = format!("#[cfg(test)]\nmod tests {{\n{source}\n}}");
+        assert_eq!(at(&times(&lines(&inside), false)), [3]);
     }
 
     #[test]

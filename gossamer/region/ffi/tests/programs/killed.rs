@@ -14,7 +14,7 @@ const ROUNDS: &str = "GOSSAMER_REGION_KILLS";
 /// How soon all has to have ended.
 const PROMISE: Duration = Duration::from_secs(5);
 /// How long the machines may take to begin.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = limits::HANG;
 
 pub fn amid_faults(place: &Place) -> Result<(), Failed> {
     let rounds = std::env::var(ROUNDS).ok().map_or(Ok(4), |text| text.parse::<u64>())?;
@@ -50,7 +50,7 @@ fn killed(command: &mut Command, round: u64) -> Result<(), Failed> {
     let left: Vec<&u32> = machines.iter().filter(|pid| is_running(**pid)).collect();
     let named = format!("machine {victim} (pid {}) was killed by signal 9 (SIGKILL)", machines[victim]);
     let is_right = killed.success() && status.code() == Some(137) && told.contains(&named);
-    if is_right && took < PROMISE && left.is_empty() {
+    if is_right && took < limits::bound(PROMISE) && left.is_empty() {
         return Ok(());
     }
     Err(format!("after {took:?} {status}, left {left:?} of {machines:?}, and told: {told}").into())

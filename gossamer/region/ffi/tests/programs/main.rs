@@ -18,7 +18,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use oracle::{Input, WORKLOADS};
 
 /// How long one run may take; under valgrind one of some seconds.
-const LIMIT: Duration = Duration::from_secs(200);
+const LIMIT: Duration = limits::HANG;
 /// Of programs that two machines run.
 const THREADS: [&str; 3] = ["1", "2", "5"];
 /// Of all others: each machine has a thread, and some have two.
@@ -210,7 +210,7 @@ fn trials(place: &Arc<Place>, cannot_share: Option<&str>) -> Vec<Trial> {
         ("two_machines::overflow", overflow),
         ("two_machines::hottest_page_is_named", told::hottest_page_is_named),
         ("two_machines::barriers_send_one_message_a_machine", told::barriers_send_one_message_a_machine),
-        ("two_machines::a_machine_killed_amid_faults", killed::amid_faults),
+        ("two_machines::timed_a_machine_killed_amid_faults", killed::amid_faults),
         ("rack::programs", rack::programs),
         ("rack::files_are_sent", rack::files_are_sent),
     ];
