@@ -5,9 +5,47 @@ use std::process::Command;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use trust::Threadpool;
-use trust_durable::{Durable, Error, PBox, PVec, Persist, inspect};
+use trust_durable::{Durable, Error, PBox, PMap, PVec, Persist, inspect};
 
 use super::{Transfer, accounts, open};
+
+#[test]
+fn c26_values_of_no_bytes_are_not_counted_one_by_one() {
+    #[derive(Persist, Clone, Copy)]
+    #[repr(C)]
+    struct Nothing {
+        none: [bool; 0],
+    }
+
+    #[derive(Persist)]
+    #[repr(C)]
+    struct Root<'p> {
+        many: [[bool; 0]; 1 << 40],
+        more: [[[Nothing; usize::MAX]; 1 << 40]; usize::MAX],
+        boxed: Option<PBox<'p, [Nothing; 1 << 50]>>,
+        map: PMap<'p, u64, [[bool; 0]; 1 << 40]>,
+        some: [bool; 3],
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let pool = Threadpool::new(1);
+    let open = || {
+        Durable::<Root>::open(pool.trustees()[0], folder.path(), |tx| {
+            let nothing = Nothing { none: [] };
+            let mut map = PMap::new();
+            map.insert(7, [[]; 1 << 40], tx);
+            Root {
+                many: [[]; 1 << 40],
+                more: [[[nothing; usize::MAX]; 1 << 40]; usize::MAX],
+                boxed: Some(PBox::new([nothing; 1 << 50], tx)),
+                map,
+                some: [true, false, true],
+            }
+        })
+        .unwrap()
+    };
+    open().close().unwrap();
+    assert!(open().apply(|root, _| root.some == [true, false, true] && root.map.contains_key(&7)));
+}
 
 #[test]
 fn c2_a_folder_in_use_is_refused() {
