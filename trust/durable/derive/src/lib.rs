@@ -4,8 +4,10 @@
 //! that contains itself (behind a pointer) could not satisfy.
 
 mod allowed;
+mod laid_out;
 
 use allowed::{check_field, check_generics, fields_of, krate, reprs};
+use laid_out::Twin;
 use proc_macro2::{Group, Span, TokenStream, TokenTree};
 use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
@@ -16,6 +18,16 @@ use syn::{Data, DeriveInput, Error, Expr, Field, Fields, GenericParam, Generics,
 pub fn persist(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = syn::parse_macro_input!(input as DeriveInput);
     derive(&input).unwrap_or_else(|error| error.to_compile_error()).into()
+}
+
+/// What other attributes may do to a type that the derive has seen.
+#[cfg(feature = "without-repr")]
+#[doc(hidden)]
+#[proc_macro_attribute]
+pub fn without_repr(_: proc_macro::TokenStream, item: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    let mut item = syn::parse_macro_input!(item as DeriveInput);
+    item.attrs.retain(|attr| !attr.path().is_ident("repr"));
+    quote!(#item).into()
 }
 
 /// What is derived for.
@@ -33,6 +45,8 @@ struct Body {
     check: TokenStream,
     /// Items beside the impl.
     beside: TokenStream,
+    /// What the compiler asserts of the layout.
+    layout: TokenStream,
 }
 
 fn derive(input: &DeriveInput) -> syn::Result<TokenStream> {
@@ -48,7 +62,7 @@ fn derive(input: &DeriveInput) -> syn::Result<TokenStream> {
                     "the layout of this struct may be another in each build: add `#[repr(C)]`",
                 ));
             }
-            target.of_struct(&data.fields)
+            target.of_struct(&data.fields, reprs.iter().any(|repr| repr == "C"))
         }
         Data::Enum(data) => {
             if reprs != ["u8"] {
@@ -72,15 +86,17 @@ fn derive(input: &DeriveInput) -> syn::Result<TokenStream> {
 impl Target<'_> {
     fn item(&self, body: Body, data: &Data) -> TokenStream {
         let Target { name, generics, krate } = self;
-        let Body { is_plain, drop_writes, kind, check, beside } = body;
+        let Body { is_plain, drop_writes, kind, check, beside, layout } = body;
         let (impls, types, _) = generics.split_for_impl();
         let at = self.at(&quote!('__q));
         let text = name.to_string();
         let same = self.same(data);
+        let (laid_out, check_layout) = (self.laid_out(&layout), self.check_layout());
         quote! {
             const _: () = {
                 #beside
                 #same
+                #laid_out
 
                 /// Has the type a destructor of its own? `IS` of the type itself hides that of the trait.
                 struct __Probe<__T>(::core::marker::PhantomData<__T>);
@@ -89,7 +105,7 @@ impl Target<'_> {
                 #[allow(drop_bounds)]
                 impl<__T: ::core::ops::Drop> __Probe<__T> { const IS: bool = true; }
 
-                // SAFETY: the layout is promised by `repr`, each field is `Persist` and is checked, and `__same` holds only where
+                // SAFETY: the layout is promised by `repr`, which `__laid_out` has seen to be that of the type; each field is `Persist` and is checked, and `__same` holds only where
                 // the fields of `At` are those of this type with another brand.
                 #[allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
                 unsafe impl #impls #krate::Persist for #name #types {
@@ -98,6 +114,7 @@ impl Target<'_> {
                     const DROP_WRITES: bool = <__Probe<Self>>::IS #drop_writes;
 
                     fn describe(__types: &mut #krate::layout::Types) -> (::std::string::String, #krate::layout::Kind) {
+                        #check_layout;
                         (#text.into(), #kind)
                     }
 
@@ -212,7 +229,8 @@ impl Target<'_> {
         out.into_iter().collect()
     }
 
-    fn of_struct(&self, fields: &Fields) -> Body {
+    fn of_struct(&self, fields: &Fields, is_c: bool) -> Body {
+        let (impls, ..) = self.generics.split_for_impl();
         let krate = &self.krate;
         let list: Vec<_> = fields.iter().collect();
         let names: Vec<TokenStream> = list.iter().enumerate().map(|(index, field)| member(index, field)).collect();
@@ -232,7 +250,22 @@ impl Target<'_> {
         let kind = quote!(#krate::layout::Kind::Struct(::std::vec![#(#described),*]));
         let (plain, drop_writes) = self.consts(&list);
         // Padding is no matter: nobody reads it.
-        Body { is_plain: quote!(true #plain), drop_writes, kind, check: quote!(#(#checked)*), beside: quote!() }
+        let twin = format_ident!("__Twin");
+        let twin_names: Vec<Ident> = (0..list.len()).map(|index| format_ident!("__{index}")).collect();
+        let (of, marks) = (list.iter().map(|field| &field.ty), self.marks());
+        // A transparent struct is its one field, whoever says so.
+        let (beside, layout) = if is_c {
+            let twin_of = quote! {
+                #[allow(dead_code, clippy::all)]
+                #[repr(C)]
+                struct #twin #impls { #(#twin_names: #of,)* __marks: #marks }
+            };
+            (twin_of, self.struct_is_laid_out(&twin, &twin_names, &list))
+        } else {
+            (quote!(), quote!())
+        };
+        let is_plain = quote!(true #plain);
+        Body { is_plain, drop_writes, kind, check: quote!(#(#checked)*), beside, layout }
     }
 
     fn consts(&self, fields: &[&Field]) -> (TokenStream, TokenStream) {
@@ -244,7 +277,7 @@ impl Target<'_> {
     fn of_enum(&self, data: &syn::DataEnum) -> syn::Result<Body> {
         let Target { generics, krate, .. } = self;
         let (impls, types, _) = generics.split_for_impl();
-        let (mut variants, mut arms, mut beside) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut variants, mut arms, mut beside, mut twins) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut next: u8 = 0;
         let mut is_first = true;
         for variant in &data.variants {
@@ -287,6 +320,7 @@ impl Target<'_> {
                     <#of as #krate::Persist>::check(__at + __field, __walk)?;
                 )* }
             });
+            twins.push(Twin { variant: &variant.ident, fields: list, tag, name: twin, names: twin_names });
         }
         let fields: Vec<&Field> = data.variants.iter().flat_map(|variant| &variant.fields).collect();
         let (_, drop_writes) = self.consts(&fields);
@@ -303,6 +337,7 @@ impl Target<'_> {
                 }
             },
             beside: quote!(#(#beside)*),
+            layout: self.enum_is_laid_out(&twins),
         })
     }
 
