@@ -19,7 +19,7 @@ use crate::fiber::FiberRef;
 use crate::fiber::record::Awaited;
 use crate::property::{Header, Property};
 use crate::request::Fault;
-use crate::runtime::worker::lines::Waiter;
+use crate::runtime::worker::lines::{Standing, Waiter};
 use crate::runtime::worker::{self, Worker, poisoned};
 use crate::tasks::latch::Latch;
 use crate::unwind::quietly;
@@ -164,9 +164,16 @@ pub(super) fn wait_for_value<T>(worker: &Worker, property: *mut Header) -> Resul
     {
         return Ok(value);
     }
-    let Some(me) = worker.fiber() else { unreachable!("a launched closure runs in a fiber") };
+    let Some(fiber) = worker.fiber() else { unreachable!("a launched closure runs in a fiber") };
+    let me = Standing { fiber, has_value: has_value::<T> };
     // SAFETY: as above.
-    unsafe { lines.push(property, Waiter::Fiber(me)) };
+    unsafe {
+        lines.push(property, Waiter::Fiber(me));
+        // It may be back without a word: see `let_missed_on`.
+        if has_value::<T>(property) {
+            lines.let_next(worker, property);
+        }
+    }
     let awaited = Awaited::Value { property: property.addr(), on: type_name::<T>() };
     let wait = || {
         loop {
@@ -185,11 +192,23 @@ pub(super) fn wait_for_value<T>(worker: &Worker, property: *mut Header) -> Resul
         }
     };
     // SAFETY: the lines are this thread's worker's, and who has left one is made ready by nobody.
-    unsafe { worker.scheduler.waiting_until_revoked(awaited, Some((property.cast_const().cast(), leave_line)), wait) }
+    unsafe {
+        worker.scheduler.waiting_until_revoked(awaited, Some((property.cast_const().cast(), leave_line::<T>)), wait)
+    }
+}
+
+/// Does the value lie in its latch?
+///
+/// # Safety
+/// The property is a live `Property<Latch<T>>` of this worker, and no closure runs.
+unsafe fn has_value<T>(property: *mut Header) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { Property::<Latch<T>>::value(property) }.get().is_some()
 }
 
 /// Takes a fiber out of the line of a property, if it stands there.
-unsafe fn leave_line(property: *const (), fiber: FiberRef) -> bool {
+unsafe fn leave_line<T>(property: *const (), fiber: FiberRef) -> bool {
+    let standing = Standing { fiber, has_value: has_value::<T> };
     // SAFETY: the fiber's launch has a count of the property.
-    worker::with(|worker| unsafe { worker.launches.lines.leave(property.cast_mut().cast(), fiber) })
+    worker::with(|worker| unsafe { worker.launches.lines.leave(property.cast_mut().cast(), standing) })
 }

@@ -31,7 +31,7 @@ use crate::serial::parcel::Parcel;
 use crate::tasks::carry::carry;
 use crate::tasks::deliver::{Deliver, call_back, deliver_fault, pack_token, unpack_token};
 use crate::tasks::one_shot::OneShot;
-use crate::tasks::select::{Waiters, sealed};
+use crate::tasks::select::{Waiters, sealed, wait_for_any};
 use crate::unwind::quietly;
 
 /// Makes a promise of a `T`, and what waits for it.
@@ -239,7 +239,9 @@ impl<T: 'static> Pending<T> {
         worker::with(|worker| {
             worker.assert_may_wait("Pending::wait");
             if !self.slot.is_set() {
-                self.wait_until(worker, None);
+                let (awaited, waiter) = (Awaited::Promise(type_name::<T>()), &self.slot.waiter.own);
+                worker.wait_unless_aborted(awaited, None, waiter, || self.slot.is_set());
+                worker.heed_abort();
             }
         });
         match self.slot.take() {
@@ -261,16 +263,12 @@ impl<T: 'static> Pending<T> {
     pub fn wait_timeout(&self, time: Duration) -> Option<Result<T, Error>> {
         worker::with(|worker| {
             worker.assert_may_wait("Pending::wait_timeout");
-            // Without an end where a clock cannot say it.
-            self.wait_until(worker, Instant::now().checked_add(time));
+            if !self.slot.is_set() {
+                // Several fibers may wait here. Without an end where a clock cannot say it.
+                wait_for_any(worker, Awaited::Promise(type_name::<T>()), &[self], Instant::now().checked_add(time));
+            }
         });
         self.try_take()
-    }
-
-    fn wait_until(&self, worker: &Worker, end: Option<Instant>) {
-        let (awaited, waiter) = (Awaited::Promise(type_name::<T>()), &self.slot.waiter.own);
-        worker.wait_unless_aborted(awaited, end, waiter, || self.slot.is_set());
-        worker.heed_abort();
     }
 
     /// The value, if it has come and was not taken yet. Does not wait.

@@ -12,9 +12,9 @@ use crate::tasks::one_shot::Waiting;
 /// Who waits for a promised value.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    /// For it alone.
+    /// Of the one that waits for it alone and has it to itself.
     pub(crate) own: Waiter,
-    /// For it among others: each of them has one waiter for all, which whoever comes first takes (S2).
+    /// Of those that wait for it among others or beside each other: each has one waiter for all, which whoever comes first takes (S2).
     selecting: RefCell<Vec<Waiter>>,
 }
 
@@ -96,11 +96,17 @@ pub fn select(sources: &[&dyn Source], time: Option<Duration>) -> Option<usize> 
         if first().is_none() {
             // Without an end where a clock cannot say it.
             let end = time.and_then(|time| Instant::now().checked_add(time));
-            let selecting = Selecting::new(sources);
-            worker.wait_unless_aborted(Awaited::Promises, end, &selecting.waiter, || first().is_some());
-            drop(selecting);
-            worker.heed_abort();
+            wait_for_any(worker, Awaited::Promises, sources, end);
         }
         first()
     })
+}
+
+/// Waits until one of these has come, or up to `end`. Unwinds if the fiber is aborted.
+pub(crate) fn wait_for_any(worker: &Worker, awaited: Awaited, sources: &[&dyn Source], end: Option<Instant>) {
+    let selecting = Selecting::new(sources);
+    let is_any_settled = || sources.iter().any(|source| source.is_settled());
+    worker.wait_unless_aborted(awaited, end, &selecting.waiter, is_any_settled);
+    drop(selecting);
+    worker.heed_abort();
 }

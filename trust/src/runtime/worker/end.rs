@@ -122,7 +122,7 @@ impl Worker {
             if is_late && !(waits_for_fibers && self.scheduler.begun() > 0) {
                 break;
             }
-            if !busy {
+            if !busy && !self.launches.lines.let_missed_on(self) {
                 let limit = Duration::from_millis(1);
                 let _ = self.shared.parker.park(Some(limit), || self.has_work());
                 self.reactor.look_next();

@@ -164,6 +164,9 @@ impl Idle {
     /// Looks at the clock, and at who wants the core.
     #[cold]
     fn look(&self, worker: &Worker) {
+        if worker.launches.lines.let_missed_on(worker) {
+            return;
+        }
         let now = Instant::now();
         let since = self.since.get().unwrap_or(now);
         if self.since.replace(Some(since)).is_some() {

@@ -41,10 +41,24 @@ pub(crate) struct LatchKind {
 }
 
 /// Who waits for a latched value.
-pub(crate) type Waiter = line::Waiter<FiberRef, Sharer>;
-type Line = line::Line<FiberRef, Sharer, Lent>;
+pub(crate) type Waiter = line::Waiter<Standing, Sharer>;
+type Line = line::Line<Standing, Sharer, Lent>;
 type Loan = line::Loan<Lent>;
 type Orphan = line::Orphan<Lent>;
+
+/// A fiber that waits for a value.
+#[derive(Clone, Copy)]
+pub(crate) struct Standing {
+    pub(crate) fiber: FiberRef,
+    /// Does the value lie in its latch?
+    pub(crate) has_value: unsafe fn(*mut Header) -> bool,
+}
+
+impl PartialEq for Standing {
+    fn eq(&self, other: &Standing) -> bool {
+        self.fiber == other.fiber
+    }
+}
 
 /// A call that waits for a share of a value of this kind.
 pub(crate) struct Sharer {
@@ -106,6 +120,8 @@ pub(crate) struct Lines {
     /// Values lent to this trustee on which a closure has panicked.
     spoiled: RefCell<HashMap<(TrusteeId, *mut Header), String>>,
     has_spoiled: Cell<bool>,
+    /// Requests that this trustee had run when it looked for values that are back without a word.
+    looked_after: Cell<u64>,
 }
 
 impl Lines {
@@ -132,7 +148,7 @@ impl Lines {
     ///
     /// # Safety
     /// As [`has`](Self::has).
-    pub(crate) unsafe fn leave(&self, property: *mut Header, fiber: FiberRef) -> bool {
+    pub(crate) unsafe fn leave(&self, property: *mut Header, fiber: Standing) -> bool {
         {
             let mut lines = self.lines.borrow_mut();
             if !lines.get_mut(&property).is_some_and(|line| line.leave(fiber)) {
@@ -160,7 +176,7 @@ impl Lines {
     ///
     /// # Safety
     /// As [`has`](Self::has).
-    pub(crate) unsafe fn push_first(&self, property: *mut Header, fiber: FiberRef) {
+    pub(crate) unsafe fn push_first(&self, property: *mut Header, fiber: Standing) {
         // SAFETY: the caller's promise.
         unsafe { (*property).set_line(true) };
         self.lines.borrow_mut().entry(property).or_default().push_first(fiber);
@@ -229,7 +245,7 @@ impl Lines {
             }
             Turn::Fiber(fiber) => {
                 drop(lines);
-                worker.resume(Some(fiber));
+                worker.resume(Some(fiber.fiber));
             }
             Turn::Shares(to) => {
                 let Some(kind) = line.first_share().map(|first| first.kind) else { return };
@@ -242,6 +258,33 @@ impl Lines {
                 });
             }
         }
+    }
+
+    /// Lets those go on whose value is in its latch although nobody has put it back: a plain closure has replaced the latch, perhaps one
+    /// whose value was lost with a guard that was forgotten. For a worker with nothing else to do, between closures. True if there was any.
+    pub(crate) fn let_missed_on(&self, worker: &Worker) -> bool {
+        if self.lines.borrow().is_empty() {
+            return false;
+        }
+        let counters = &worker.shared.counters;
+        let ran = counters.requests_served.get().wrapping_add(counters.requests_run_here.get());
+        if self.looked_after.replace(ran) == ran {
+            return false; // only a closure could have done it
+        }
+        let is_missed = |(property, line): (&*mut Header, &Line)| {
+            // SAFETY: live, for it is in the table, and of the type that its waiters have said.
+            let has_value = line.next().is_some_and(|next| unsafe {
+                match next {
+                    Waiter::Fiber(fiber) => (fiber.has_value)(*property),
+                    Waiter::Share { who, .. } => (who.kind.get)(*property).is_some(),
+                }
+            });
+            has_value.then_some(*property)
+        };
+        let missed: Vec<*mut Header> = self.lines.borrow().iter().filter_map(is_missed).collect();
+        // SAFETY: as above.
+        missed.iter().for_each(|&property| unsafe { self.let_next(worker, property) });
+        !missed.is_empty()
     }
 
     /// Lets a call go on, as soon as the context is free. (What is deferred captures nothing, so it is not allocated.)

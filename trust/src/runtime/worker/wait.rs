@@ -118,7 +118,7 @@ impl Worker {
         while !done() {
             if self.fiber().is_some() {
                 self.wait_until_or(Some(deadline_after(LOOK_EVERY)), &Waiter::default(), || false);
-            } else if !self.turn() {
+            } else if !self.turn() && !self.launches.lines.let_missed_on(self) {
                 let _ = self.shared.parker.park(Some(LOOK_EVERY), || self.has_work());
                 self.reactor.look_next();
             }
@@ -136,10 +136,9 @@ impl Worker {
         match self.fiber() {
             Some(fiber) => {
                 while !over() {
-                    // Several fibers may wait for one thing: who is woken lets the one go on whose place it took.
-                    let earlier = waiter.replace(Some(fiber));
+                    let other = waiter.replace(Some(fiber));
+                    debug_assert!(other.is_none() || other == Some(fiber), "each that waits has a waiter of its own");
                     self.scheduler.suspend();
-                    self.resume(earlier);
                 }
             }
             None => self.wait_until(over),

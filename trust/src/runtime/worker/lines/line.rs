@@ -77,6 +77,11 @@ impl<F: Copy + PartialEq, S, V: Copy> Line<F, S, V> {
         self.waiters.push_back(waiter);
     }
 
+    /// Who is to have the value next, unless somebody has it or is about to.
+    pub(crate) fn next(&self) -> Option<&Waiter<F, S>> {
+        if self.is_turn || self.loan.is_some() { None } else { self.waiters.front() }
+    }
+
     /// A fiber whose turn came to nothing is the first again.
     pub(crate) fn push_first(&mut self, fiber: F) {
         self.is_turn = false;
