@@ -11,5 +11,8 @@ run mpiexec.hydra -n 2 "$ROLES" grandchild
 check 'hydra: what a machine starts is alone' said '1 machines, started by alone'
 watched hydra mpiexec.hydra -n 2
 faults hydra mpiexec.hydra -n 2
+several hydra mpiexec.hydra -n 3
+proxy() { below "$1" hydra_pmi_proxy || below "$1" /usr/bin/hydra_pmi_proxy; }
+orphans hydra proxy mpiexec.hydra -n 2
 many hydra mpiexec.hydra -n 128
 hello hydra mpicc.mpich mpiexec.hydra -n 4

@@ -70,6 +70,42 @@ faults() { # NAME STARTER...
     check "$name: SIGSTOP is no success" eval '! status 0'
 }
 
+# The process manager of the host is killed: NAME, what finds its process by that of the starter, STARTER...
+orphans() {
+    local name=$1 manager=$2
+    shift 2
+    begin "$@" "$ROLES" wait && kill -9 "$("$manager" "$PID")"
+    check "$name: no machine outlives the process manager" gone
+    begin "$@" sh -c '"$0" wait; sleep 60' "$ROLES" && kill -9 "$("$manager" "$PID")"
+    check "$name: nor within a script" dead
+}
+# Whether both machines are gone, soon, whatever has started them.
+dead() {
+    for _ in $(seq 200); do
+        lives "$(machine 0)" || lives "$(machine 1)" || return 0
+        sleep 0.1
+    done
+    return 1
+}
+# The process of this program below a process.
+below() { # PROCESS PROGRAM
+    local child
+    for child in $(cat /proc/"$1"/task/*/children 2>/dev/null); do
+        case $(tr '\0' ' ' <"/proc/$child/cmdline") in "$2"*) echo "$child" && return ;; esac
+        below "$child" "$2" && return
+    done
+    return 1
+}
+
+# Programs that follow one another in a script.
+several() { # NAME STARTER...
+    local name=$1
+    shift
+    run "$@" sh -c 'for _ in 1 2 3; do "$0" starter || exit; done' "$ROLES"
+    check "$name: each program of a script runs" status 0
+    check "$name: each as all machines" [ "$(grep -c '^3 machines, started by' "$FOLDER/last.out")" = 3 ]
+}
+
 # 128 machines, started and ended (O9: they meet within 5 s where the host has nothing else to do).
 many() { # NAME STARTER...
     local name=$1 start

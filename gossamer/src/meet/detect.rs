@@ -1,17 +1,7 @@
 //! Who started this process (O1), and whether it was started as one of several that have no way to meet (O3).
-//!
-//! What a machine of a program starts inherits its variables, but is no machine. A machine listens at an abstract socket
-//! that has its process id in its name; who finds such a socket of an ancestor, of the same user, is not meant.
 
 use std::ffi::OsString;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::SocketAddr;
-use std::sync::OnceLock;
 use std::time::Duration;
-
-use rustix::fd::OwnedFd;
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::plain::{self, Settings};
 use super::{MeetError, START_TIMEOUT};
@@ -24,11 +14,6 @@ const PMI_FD: &str = "PMI_FD";
 const PMI_RANK: &str = "PMI_RANK";
 const PMI_SIZE: &str = "PMI_SIZE";
 const PMIX_RANK: &str = "PMIX_RANK";
-
-/// How many connections to the socket of a machine may wait; nobody takes them.
-const BACKLOG: i32 = 4096;
-/// How far up ancestors are looked for.
-const ANCESTORS_MAX: usize = 64;
 
 /// How this process meets the others.
 #[derive(Debug)]
@@ -128,65 +113,6 @@ pub(super) fn start_timeout() -> Result<Duration, MeetError> {
     found.ok_or_else(|| MeetError::Variable { name: TIMEOUT, value: value(), expected })
 }
 
-fn socket_name(pid: i32) -> String {
-    let namespace =
-        std::fs::metadata("/proc/self/ns/pid").map_or(0, |found| std::os::unix::fs::MetadataExt::ino(&found));
-    format!("gossamer-machine-{namespace}-{pid}")
-}
-
-/// Lets what this process starts see that it is not meant by the variables.
-pub(super) fn mark_as_machine() -> Result<(), MeetError> {
-    static SOCKET: OnceLock<OwnedFd> = OnceLock::new();
-    let mark = || -> std::io::Result<OwnedFd> {
-        let address = SocketAddr::from_abstract_name(socket_name(rustix::process::getpid().as_raw_nonzero().get()))?;
-        let address = rustix::net::SocketAddrUnix::new_abstract_name(address.as_abstract_name().unwrap_or_default())?;
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        rustix::net::bind(&socket, &address)?;
-        rustix::net::listen(&socket, BACKLOG)?;
-        Ok(socket)
-    };
-    let socket = mark().map_err(MeetError::system("listen at the socket that marks this process as a machine"))?;
-    let _ = SOCKET.set(socket); // a process starts one program
-    Ok(())
-}
-
-/// Whether an ancestor of this process is a machine of a program.
-pub(super) fn is_started_by_machine() -> bool {
-    let mut pid = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
-    for _ in 0..ANCESTORS_MAX {
-        if pid <= 0 {
-            return false;
-        }
-        if is_machine(pid) {
-            return true;
-        }
-        pid = parent(pid).unwrap_or(0);
-    }
-    false
-}
-
-/// `pid (name of the program) S ppid …`
-fn parent(pid: i32) -> Option<i32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
-}
-
-fn is_machine(pid: i32) -> bool {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let Ok(socket) = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None) else {
-        return false;
-    };
-    let Ok(address) = rustix::net::SocketAddrUnix::new_abstract_name(socket_name(pid).as_bytes()) else { return false };
-    match rustix::net::connect(&socket, &address) {
-        Ok(()) => {
-            let owner = rustix::net::sockopt::socket_peercred(&socket);
-            owner.is_ok_and(|owner| owner.uid == rustix::process::getuid() && owner.pid.as_raw_nonzero().get() == pid)
-        }
-        Err(Errno::AGAIN) => true, // so many were here before
-        Err(_) => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,14 +164,5 @@ mod tests {
             let text = by(variables).unwrap_err().to_string();
             assert!(text.contains(words), "{text}");
         }
-    }
-
-    #[test]
-    fn who_is_started_by_a_machine_sees_that() {
-        assert!(!is_machine(rustix::process::getpid().as_raw_nonzero().get()));
-        mark_as_machine().unwrap();
-        assert!(is_machine(rustix::process::getpid().as_raw_nonzero().get()));
-        assert!(!is_started_by_machine(), "this one is none of its own children");
-        assert_eq!(parent(std::process::id() as i32), rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get()));
     }
 }

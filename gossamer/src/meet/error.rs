@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+use rustix::process::Signal;
+
+use super::{FAILURE_STATUS, interrupts};
+use crate::supervise::signals::describe;
+
 /// What can go wrong before the plan of the program is known.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MeetError {
@@ -41,8 +46,8 @@ pub(crate) enum MeetError {
     Unreachable { at: String, waited: Duration, cause: String },
     #[error("{0}")]
     Wrong(String),
-    #[error("the program was ended by {0} while it started")]
-    Interrupted(String),
+    #[error("the program was ended by {} while it started", describe(.0.as_raw()))]
+    Interrupted(Signal),
     #[error("machine 0 has gone while the program started: see what it printed")]
     HubGone,
     #[error("{0} while the machines met")]
@@ -52,6 +57,14 @@ pub(crate) enum MeetError {
 }
 
 impl MeetError {
+    /// The exit status of the process that could not start.
+    pub(super) fn status(&self) -> u8 {
+        match self {
+            MeetError::Interrupted(signal) => interrupts::status(*signal),
+            _ => FAILURE_STATUS,
+        }
+    }
+
     pub(super) fn system<E: Into<std::io::Error>>(doing: &'static str) -> impl FnOnce(E) -> MeetError {
         move |source| MeetError::System { doing, source: source.into() }
     }

@@ -14,19 +14,18 @@ use std::time::{Duration, Instant};
 use trust::link::{deadline_after, later};
 
 use comm::secure::{SecureReader, SecureWriter};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::host::{self, HostIdentity};
 use super::plan::{self, Known};
 use super::port::{self, Newcomer};
-use super::starter::Starter;
+use super::process::{Process, ProcessIdentity};
 use super::wire::{Down, Gathered, Join, MESSAGE_BYTES_MAX, Up, decode, encode};
-use super::{BEAT_INTERVAL, Exchange, Limit, MeetError, Place, SILENCE, TELL_INTERVAL, memory, plain};
+use super::{BEAT_INTERVAL, Exchange, Joint, Limit, MeetError, Place, SILENCE, TELL_INTERVAL, memory, plain};
 use crate::bootstrap::{Bootstrap, Plan};
 use crate::complain::complain;
 use crate::control::{Control, Message};
-use crate::supervise::signals::{Signals, describe};
 
 /// How long a machine may not take what it is told before it counts as gone.
 const SEND_TIMEOUT: Duration = Duration::from_millis(500);
@@ -68,6 +67,8 @@ pub(super) struct Card {
 struct Member {
     writer: Option<SecureWriter>,
     known: Known,
+    /// Of this host, and can be held.
+    process: Option<Process>,
     has_left: bool,
 }
 
@@ -83,17 +84,11 @@ struct Hub {
 }
 
 /// Meets all others as machine 0.
-pub(super) fn meet(
-    starter: &Arc<Starter>,
-    place: Place,
-    limit: &Limit,
-    exchange: &Exchange,
-) -> Result<Bootstrap, MeetError> {
+pub(super) fn meet(joint: &Joint, place: Place, limit: &Limit) -> Result<Bootstrap, MeetError> {
     let (tell, news) = mpsc::channel();
-    watch_signals(tell.clone())?;
     let wanted = host::wanted_address()?;
     let listening = "listen for the other machines (GOSSAMER_MEET, GOSSAMER_ADDRESS)";
-    let listener = match (exchange, wanted) {
+    let listener = match (&joint.exchange, wanted) {
         (Exchange::Known(target), _) => target.listen(),
         (Exchange::Starter, Some(address)) => std::net::TcpListener::bind((address, 0)),
         (Exchange::Starter, None) => plain::listen_everywhere(0),
@@ -102,18 +97,21 @@ pub(super) fn meet(
     let port = listener.local_addr().map_err(MeetError::system(listening))?.port();
     port::listen(listener, place.key.clone(), tell.clone())?;
     let identity = HostIdentity::of_this_process();
-    if matches!(exchange, Exchange::Starter) {
+    if matches!(joint.exchange, Exchange::Starter) {
         let mut addresses = wanted.map_or_else(host::addresses, |address| vec![address]);
         addresses.truncate(ADDRESSES_MAX);
         let card = Card { addresses, port, key: *place.key.as_bytes(), host: identity.clone() };
-        starter.publish(Some(&encode(&card)), limit)?;
+        joint.starter.publish(Some(&encode(&card)), limit)?;
+        joint.starter.watch()?;
     }
+    let heard = tell.clone();
+    joint.interrupts.pass_on(move |signal, _| drop(heard.send(News::Signal(signal)))); // the hub goes with the process
     let own = Join {
         index: 0,
         count: place.count,
         nonce: plan::random()?,
         host: identity,
-        pid: std::process::id(),
+        process: ProcessIdentity::of_this_process(),
         image: place.image.clone(),
         cores: host::cores(),
         address: wanted.unwrap_or(Ipv4Addr::LOCALHOST.into()),
@@ -122,15 +120,18 @@ pub(super) fn meet(
     let mut members = Vec::new();
     members.resize_with(usize::from(place.count) - 1, || None);
     let mut hub = Hub { own, members, news, tell, strangers: HashSet::new(), beat_at: Instant::now() };
-    let plan = hub.gather(limit).and_then(|()| hub.give_places(limit));
-    if let Err(error) = &plan {
+    let made = hub.gather(limit).and_then(|()| {
+        let (plan, tokens) = hub.give_places(limit)?;
+        let group = plan.memory_group(0);
+        let memory = tokens.map(|tokens| memory::share(0, &group, tokens, limit)).transpose()?;
+        Ok((plan, memory))
+    });
+    if let Err(error) = &made {
         let reason = error.to_string();
         hub.tell_all(|_| Down::GivenUp(reason.clone()));
     }
-    let (plan, tokens) = plan?;
-    let group = plan.memory_group(0);
-    let memory = tokens.map(|tokens| memory::share(0, &group, tokens, limit)).transpose()?;
-    let control = keep::begin(hub, &plan, place.key, Arc::clone(starter))?;
+    let (plan, memory) = made?;
+    let control = keep::begin(hub, &plan, place.key, Arc::clone(&joint.starter))?;
     Ok(Bootstrap { machine: 0, plan, memory, control })
 }
 
@@ -156,8 +157,10 @@ impl Hub {
                     let how = if is_silent { "is silent" } else { "has gone" };
                     return Err(MeetError::Wrong(format!("{} {how} while the program started", self.name(machine))));
                 }
-                Ok(News::Said(_, Up::Signal(signal))) => return Err(MeetError::Interrupted(describe(signal))),
-                Ok(News::Signal(signal)) => return Err(MeetError::Interrupted(describe(signal.as_raw()))),
+                Ok(News::Said(_, Up::Signal(signal))) => {
+                    Signal::from_named_raw(signal).map_or(Ok(()), |signal| Err(MeetError::Interrupted(signal)))?;
+                }
+                Ok(News::Signal(signal)) => return Err(MeetError::Interrupted(signal)),
                 Ok(News::Said(..) | News::Own(_) | News::OwnEnd | News::Asked) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => unreachable!("this hub holds a sender"),
             }
@@ -176,7 +179,7 @@ impl Hub {
     fn name(&self, machine: u16) -> String {
         match self.member(machine) {
             Some(Member { known, .. }) => {
-                format!("machine {machine} (pid {} on {})", known.join.pid, known.join.host.name)
+                format!("machine {machine} (pid {} on {})", known.join.process.pid, known.join.host.name)
             }
             None => format!("machine {machine}"),
         }
@@ -191,7 +194,7 @@ impl Hub {
         let Newcomer { join, mut stream, met_at } = newcomer;
         if let Some(reason) = self.misfit(&join) {
             let _ = stream.send(&encode(&Down::Refused(reason.clone()))); // it may have gone
-            return Err(MeetError::Wrong(format!("pid {} on {}: {reason}", join.pid, join.host.name)));
+            return Err(MeetError::Wrong(format!("pid {} on {}: {reason}", join.process.pid, join.host.name)));
         }
         let index = usize::from(join.index);
         if index == 0 || self.members[index - 1].is_some() {
@@ -202,7 +205,9 @@ impl Hub {
         let (reader, mut writer) = stream.split();
         let _ = writer.set_timeout(Some(SEND_TIMEOUT)); // else a send waits for longer
         hear(machine, reader, self.tell.clone())?;
-        self.members[index - 1] = Some(Member { writer: Some(writer), known: Known { join, met_at }, has_left: false });
+        let process = join.host.is_same(&self.own.host).then(|| Process::hold(join.process)).flatten();
+        let known = Known { join, met_at };
+        self.members[index - 1] = Some(Member { writer: Some(writer), known, process, has_left: false });
         Ok(())
     }
 
@@ -236,7 +241,7 @@ impl Hub {
         let plan = plan::plan(&all, limit.left())?;
         let tokens = plan::tokens(&plan)?;
         let text = serde_json::to_string(&plan).map_err(|error| MeetError::Wrong(error.to_string()))?;
-        let hub = (self.own.pid, self.own.host.clone());
+        let hub = (self.own.process, self.own.host.clone());
         self.tell_all(|machine| {
             let (plan, memory, hub) = (text.clone(), tokens[usize::from(machine)], hub.clone());
             Down::Plan(Box::new(Gathered { plan, hub, memory }))
@@ -274,7 +279,7 @@ fn refuse_second(stream: &mut comm::secure::SecureStream, join: &Join, first: &s
          process again while others run",
         join.index
     );
-    complain(format_args!("pid {} on {} was turned away: {reason}", join.pid, join.host.name));
+    complain(format_args!("pid {} on {} was turned away: {reason}", join.process.pid, join.host.name));
     let _ = stream.send(&encode(&Down::Refused(reason))); // it may have gone
 }
 
@@ -297,25 +302,6 @@ fn hear(machine: u16, mut reader: SecureReader, news: Sender<News>) -> Result<()
     };
     let thread = std::thread::Builder::new().name(format!("gossamer-hear-{machine}")).stack_size(128 * 1024);
     thread.spawn(hear).map(drop).map_err(MeetError::system("start a thread"))
-}
-
-fn watch_signals(news: Sender<News>) -> Result<(), MeetError> {
-    let signals = Signals::catch().map_err(MeetError::system("catch signals"))?;
-    let watch = move || {
-        while let Ok(signal) = signals.wait() {
-            let _ = news.send(News::Signal(signal)); // the hub goes with the process
-        }
-    };
-    let thread = std::thread::Builder::new().name("gossamer-signals".to_owned()).stack_size(128 * 1024);
-    thread.spawn(watch).map(drop).map_err(MeetError::system("start a thread"))
-}
-
-/// Kills a process of this host, which has shown the key and said that this is its id.
-pub(super) fn kill(pid: u32) {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    if let Some(process) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) {
-        let _ = pidfd_send_signal(&process, Signal::KILL); // it may have gone
-    }
 }
 
 /// The other end of the control channel of this machine.

@@ -8,16 +8,18 @@ use trust::link::deadline_after;
 use comm::secure::{Key, SecureReader, SecureStream, SecureWriter};
 
 use super::host::{self, HostIdentity};
-use super::hub::{Card, control_pair, kill};
+use super::hub::{Card, control_pair};
+use super::process::{Process, ProcessIdentity};
 use super::starter::Starter;
 use super::wire::{Down, Gathered, Join, MESSAGE_BYTES_MAX, PURPOSE, Up, decode, encode};
 use super::{
-    BEAT_INTERVAL, Exchange, FAILURE_STATUS, Keeper, LAST_WORDS, Limit, MeetError, Place, SILENCE, memory, plan,
+    BEAT_INTERVAL, Exchange, FAILURE_STATUS, Interrupts, Joint, Keeper, LAST_WORDS, Limit, MeetError, Place, SILENCE,
+    interrupts, memory, plan,
 };
 use crate::bootstrap::{Bootstrap, Plan};
 use crate::complain::complain;
 use crate::control::{Control, Message};
-use crate::supervise::signals::{Signals, describe};
+use crate::supervise::signals::describe;
 
 /// How long one address may take to answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -29,21 +31,16 @@ const END_TIMEOUT: Duration = Duration::from_secs(2);
 type Writer = Arc<Mutex<SecureWriter>>;
 
 /// Meets machine 0, and by it all others.
-pub(super) fn meet(
-    starter: &Arc<Starter>,
-    place: Place,
-    limit: &Limit,
-    exchange: &Exchange,
-) -> Result<Bootstrap, MeetError> {
-    let signals = Signals::catch().map_err(MeetError::system("catch signals"))?;
+pub(super) fn meet(joint: &Joint, place: Place, limit: &Limit) -> Result<Bootstrap, MeetError> {
     let identity = HostIdentity::of_this_process();
-    let stream = match exchange {
+    let stream = match &joint.exchange {
         Exchange::Known(target) => {
             let resolve = || target.resolve();
             connect(&resolve, &target.to_string(), &place.key, limit)?
         }
         Exchange::Starter => {
-            let card = starter.publish(None, limit)?;
+            let card = joint.starter.publish(None, limit)?;
+            joint.starter.watch()?;
             let card: Card = card.and_then(|bytes| decode(&bytes)).ok_or_else(|| {
                 MeetError::Wrong("what machine 0 has published makes no sense: use the same file".into())
             })?;
@@ -63,7 +60,7 @@ pub(super) fn meet(
         count: place.count,
         nonce: plan::random()?,
         host: identity,
-        pid: std::process::id(),
+        process: ProcessIdentity::of_this_process(),
         image: place.image,
         cores: host::cores(),
         address: wanted.unwrap_or(found),
@@ -75,7 +72,7 @@ pub(super) fn meet(
     writer.send(&encode(&Up::Join(Box::new(join)))).map_err(|_| MeetError::HubGone)?;
     let writer = Arc::new(Mutex::new(writer));
     beat(&writer)?;
-    watch_signals(signals, Arc::clone(&writer))?;
+    pass_signals_on(&joint.interrupts, Arc::clone(&writer));
     reader.set_timeout(Some(SILENCE)).map_err(MeetError::Comm)?;
     let gathered = wait_for_plan(&mut reader)?;
 
@@ -85,13 +82,14 @@ pub(super) fn meet(
     if plan.machines.len() != usize::from(place.count) {
         return Err(wrong(format!("{} machines, not {}", plan.machines.len(), place.count)));
     }
+    let hub = gathered.hub.1.is_same(&own_host).then(|| Process::hold(gathered.hub.0)).flatten();
+    // From here on machine 0 is heard whatever this machine waits for: who makes the memory may go, and machine 0 says so.
+    let control = carry(reader, writer, hub, Arc::clone(&joint.starter))?;
     let group = plan.memory_group(place.index);
     let memory = match gathered.memory {
         Some(tokens) if !group.is_empty() => Some(memory::share(place.index, &group, tokens, limit)?),
         _ => None,
     };
-    let hub = gathered.hub.1.is_same(&own_host).then_some(gathered.hub.0);
-    let control = carry(reader, writer, hub, Arc::clone(starter))?;
     Ok(Bootstrap { machine: place.index, plan, memory, control })
 }
 
@@ -169,21 +167,25 @@ fn beat(writer: &Writer) -> Result<(), MeetError> {
 }
 
 /// A signal to this machine is one to the program; the second ends this machine itself.
-fn watch_signals(signals: Signals, writer: Writer) -> Result<(), MeetError> {
-    spawn("gossamer-signals", move || {
-        let Ok(signal) = signals.wait() else { return };
+fn pass_signals_on(interrupts: &Interrupts, writer: Writer) {
+    interrupts.pass_on(move |signal, signals| {
         let _ = send(&writer, &Up::Signal(signal.as_raw())); // else it ends all the same
         let until = deadline_after(END_TIMEOUT);
         while Instant::now() < until && signals.take().is_none() {
             std::thread::sleep(Duration::from_millis(50));
         }
         complain(format_args!("this machine was ended by {}", describe(signal.as_raw())));
-        std::process::exit(128 + signal.as_raw());
-    })
+        std::process::exit(interrupts::status(signal).into());
+    });
 }
 
 /// From here on what machine and launcher say to each other goes by this connection.
-fn carry(reader: SecureReader, writer: Writer, hub: Option<u32>, starter: Arc<Starter>) -> Result<Control, MeetError> {
+fn carry(
+    reader: SecureReader,
+    writer: Writer,
+    hub: Option<Process>,
+    starter: Arc<Starter>,
+) -> Result<Control, MeetError> {
     let (theirs, ours) = control_pair()?;
     Keeper::begin(Arc::clone(&ours));
     let (up, words) = (Arc::clone(&writer), Arc::clone(&ours));
@@ -195,11 +197,11 @@ fn carry(reader: SecureReader, writer: Writer, hub: Option<u32>, starter: Arc<St
         }
         Keeper::finish();
     })?;
-    spawn("gossamer-down", move || pass_down(reader, &writer, &ours, hub, &starter))?;
+    spawn("gossamer-down", move || pass_down(reader, &writer, &ours, hub.as_ref(), &starter))?;
     Ok(theirs)
 }
 
-fn pass_down(mut reader: SecureReader, writer: &Writer, ours: &Control, hub: Option<u32>, starter: &Starter) {
+fn pass_down(mut reader: SecureReader, writer: &Writer, ours: &Control, hub: Option<&Process>, starter: &Starter) {
     let why = loop {
         match reader.receive(MESSAGE_BYTES_MAX) {
             Ok(Some(message)) => match decode(&message) {
@@ -208,14 +210,15 @@ fn pass_down(mut reader: SecureReader, writer: &Writer, ours: &Control, hub: Opt
                     Ok(message) => drop(ours.send(&message)), // this machine has ended
                     Err(error) => break error.to_string(),
                 },
+                Some(Down::GivenUp(reason)) => give_up(&reason, starter),
                 Some(_) => {}
-                None => break "it says what makes no sense".to_owned(),
+                None => break "says what makes no sense".to_owned(),
             },
             Ok(None) | Err(comm::Error::Closed { .. }) => {
                 break "has gone before the program had finished: killed, crashed, or its host is off".to_owned();
             }
             Err(comm::Error::TimedOut { .. }) => {
-                hub.into_iter().for_each(kill);
+                hub.into_iter().for_each(Process::kill);
                 break format!("cannot be reached: nothing was heard of it for {SILENCE:?}");
             }
             Err(error) => break format!("cannot be reached: {error}"),
@@ -224,6 +227,14 @@ fn pass_down(mut reader: SecureReader, writer: &Writer, ours: &Control, hub: Opt
     complain(format_args!("machine 0 {why}; the program was ended"));
     starter.abort(FAILURE_STATUS, "gossamer has lost machine 0");
     std::process::exit(FAILURE_STATUS.into());
+}
+
+/// Machine 0 could not make what all need.
+fn give_up(reason: &str, starter: &Starter) -> ! {
+    let error = MeetError::GivenUp(reason.to_owned());
+    complain(format_args!("{error}"));
+    starter.abort(error.status(), &error.to_string());
+    std::process::exit(error.status().into());
 }
 
 /// Machine 0 has said that all is over: this process ends with status 0.

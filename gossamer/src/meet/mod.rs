@@ -2,12 +2,13 @@
 //! one another and become the machines of one program (requirements O1 to O12). It ends in the same
 //! [`Bootstrap`](crate::bootstrap::Bootstrap) that `gossamer-launch` hands over; from `connect` on nothing differs.
 //!
-//! 1. [`detect`]: who started this process, and as which of how many
+//! 1. [`detect`]: who started this process, and as which of how many; [`mark`]: what a machine starts is not meant;
+//!    [`interrupts`]: signals meanwhile
 //! 2. [`pmi`], [`pmix`], [`plain`]: where machine 0 is to be met, and the key
 //! 3. [`port`], [`hub`]: machine 0 takes all others in, makes the plan ([`plan`]), and supervises the program to its end,
 //!    by the rules of [`supervise`](crate::supervise), as `gossamer-launch` does
 //! 4. [`member`]: each other machine joins, and passes on what it and machine 0 say to each other ([`wire`])
-//! 5. [`host`], [`memory`]: which machines are on one host, how it is reached, and the memory that they share
+//! 5. [`host`], [`process`], [`memory`]: which machines are on one host, how it is reached, and the memory that they share
 //!
 //! Invariant: once a way to meet is found, this process is a machine of the program or it ends; it never goes on alone.
 
@@ -15,6 +16,8 @@ mod detect;
 mod error;
 mod host;
 mod hub;
+mod interrupts;
+mod mark;
 mod member;
 mod memory;
 mod plain;
@@ -22,6 +25,7 @@ mod plan;
 mod pmi;
 mod pmix;
 mod port;
+mod process;
 mod starter;
 mod wire;
 
@@ -36,6 +40,7 @@ use crate::control::Control;
 use crate::remote::Image;
 use detect::Way;
 pub(crate) use error::MeetError;
+use interrupts::Interrupts;
 use starter::Starter;
 
 /// How long the machines may take to meet, unless `GOSSAMER_START_TIMEOUT` says otherwise.
@@ -67,9 +72,9 @@ pub(crate) enum Start {
 /// assert!(!gossamer::is_one_of_several()); // nobody has started this process with others
 /// ```
 pub fn is_one_of_several() -> bool {
-    let way = detect::detect(&|name| std::env::var_os(name));
+    let way = detect::detect(ENVIRONMENT);
     std::env::var_os(crate::bootstrap::LAUNCHER).is_some()
-        || (!matches!(way, Ok(Way::Alone)) && !detect::is_started_by_machine())
+        || (!matches!(way, Ok(Way::Alone)) && !mark::is_inherited(&way, ENVIRONMENT))
 }
 
 /// Finds the other machines, if this process was started as one of several.
@@ -78,28 +83,30 @@ pub fn is_one_of_several() -> bool {
 /// When it was, and there is no way to meet them. What goes wrong later ends the process here, for the starter has to
 /// end the others.
 pub(crate) fn start() -> Result<Start, MeetError> {
-    let way = match detect::detect(&|name| std::env::var_os(name)) {
+    let way = match detect::detect(ENVIRONMENT) {
         Ok(Way::Alone) => return Ok(Start::Alone),
         // What a machine of a program starts inherits its variables, and is not meant by them.
-        _ if detect::is_started_by_machine() => return Ok(Start::Alone),
+        way if mark::is_inherited(&way, ENVIRONMENT) => return Ok(Start::Alone),
         found => found?,
     };
+    let interrupts = Interrupts::catch()?;
     let timeout = detect::start_timeout()?;
     let limit = Limit { start: Instant::now(), timeout };
     let image = Image::of_program().map_err(MeetError::system("read the program's own headers"))?.id().to_string();
-    detect::mark_as_machine()?;
+    mark::mark_as_machine(ENVIRONMENT)?;
     let (starter, place, name) = match way {
         Way::Alone => return Ok(Start::Alone),
         Way::Plain(settings) => {
             let key = settings.key()?;
             let place = Place { index: settings.index, count: settings.count, key, image };
             let (name, target) = (settings.name(), settings.target());
-            return meet(Arc::new(Starter::None), place, name, &limit, Exchange::Known(target));
+            let joint = Joint { starter: Arc::new(Starter::None), interrupts, exchange: Exchange::Known(target) };
+            return meet(&joint, place, name, &limit);
         }
         Way::Pmi(variables) => {
             let pmi = pmi::Pmi::connect(&variables, &limit)?;
             let name = detect::name_of_starter("hydra");
-            (Starter::Pmi(Mutex::new(pmi)), (variables.rank, variables.size), name)
+            (Starter::pmi(pmi)?, (variables.rank, variables.size), name)
         }
         Way::Pmix => {
             let (pmix, index, count) = pmix::Pmix::connect()?;
@@ -108,12 +115,16 @@ pub(crate) fn start() -> Result<Start, MeetError> {
     };
     let (index, count) = place;
     if count == 1 {
+        interrupts.by_default();
         starter.finalize();
         return Ok(Start::Alone);
     }
     let key = Key::generate().map_err(MeetError::Comm)?; // machine 0's is the one that counts
-    meet(Arc::new(starter), Place { index, count, key, image }, name, &limit, Exchange::Starter)
+    let joint = Joint { starter: Arc::new(starter), interrupts, exchange: Exchange::Starter };
+    meet(&joint, Place { index, count, key, image }, name, &limit)
 }
+
+const ENVIRONMENT: detect::Get<'static> = &|name| std::env::var_os(name);
 
 /// Who this machine is.
 pub(crate) struct Place {
@@ -121,6 +132,13 @@ pub(crate) struct Place {
     count: u16,
     key: Key,
     image: String,
+}
+
+/// What a start has to do with.
+pub(crate) struct Joint {
+    starter: Arc<Starter>,
+    interrupts: Interrupts,
+    exchange: Exchange,
 }
 
 /// How others learn where machine 0 is.
@@ -143,23 +161,18 @@ impl Limit {
     }
 }
 
-fn meet(
-    starter: Arc<Starter>,
-    place: Place,
-    name: String,
-    limit: &Limit,
-    exchange: Exchange,
-) -> Result<Start, MeetError> {
+fn meet(joint: &Joint, place: Place, name: String, limit: &Limit) -> Result<Start, MeetError> {
+    joint.interrupts.tell(Arc::clone(&joint.starter));
     let met = match place.index {
-        0 => hub::meet(&starter, place, limit, &exchange),
-        _ => member::meet(&starter, place, limit, &exchange),
+        0 => hub::meet(joint, place, limit),
+        _ => member::meet(joint, place, limit),
     };
     match met {
         Ok(bootstrap) => Ok(Start::Machine(Box::new(bootstrap), name)),
         Err(error) => {
             complain(format_args!("{error}"));
-            starter.abort(FAILURE_STATUS, &error.to_string());
-            std::process::exit(FAILURE_STATUS.into());
+            joint.starter.abort(error.status(), &error.to_string());
+            std::process::exit(error.status().into());
         }
     }
 }

@@ -103,6 +103,7 @@ pub(super) fn random() -> Result<[u8; 16], MeetError> {
 #[cfg(test)]
 mod tests {
     use super::super::host::HostIdentity;
+    use super::super::process::ProcessIdentity;
     use super::*;
 
     fn known(host: &str, address: [u8; 4], cores: &[u16], met_at: Option<[u8; 4]>) -> Known {
@@ -112,7 +113,7 @@ mod tests {
             count: 0,
             nonce: [0; 16],
             host,
-            pid: 1,
+            process: ProcessIdentity::of_this_process(),
             image: String::new(),
             cores: cores.to_vec(),
             address: address.into(),

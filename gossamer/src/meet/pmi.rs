@@ -2,9 +2,11 @@
 //! Flux. One line each way, `cmd=… key=value …`.
 #![allow(unsafe_code)] // an inherited descriptor comes as a number
 
+mod deputy;
+
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 use trust::link::deadline_after;
 
@@ -16,7 +18,7 @@ use super::wire::{from_hex, to_hex};
 use super::{Limit, MeetError, TELL_INTERVAL};
 use crate::complain::complain;
 
-/// Under which machine 0 says where it is.
+/// Under which machine 0 says where it is: with a number behind it, for programs that follow one another in the same place.
 pub(super) const KEY: &str = "gossamer-meeting";
 /// The longest line that is read.
 const LINE_BYTES_MAX: usize = 64 * 1024;
@@ -32,30 +34,60 @@ pub(super) struct Pmi {
     rank: u16,
     space: String,
     value_bytes_max: usize,
+    /// Another process says goodbye, when no other program can follow.
+    has_deputy: bool,
+    is_finalized: bool,
 }
 
 type Answer = HashMap<String, String>;
+
+/// Whether this is a socket that this process has inherited, and none that it has opened itself.
+pub(super) fn is_handed_over(fd: i32) -> bool {
+    // SAFETY: F_GETFD takes any number and answers EBADF when it is no descriptor; no memory is involved.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
+    if flags < 0 || fd < 3 || flags & libc::FD_CLOEXEC != 0 {
+        return false;
+    }
+    // SAFETY: PMI1: it is open, and nobody here closes what PMI_FD names.
+    let file = unsafe { BorrowedFd::borrow_raw(fd) };
+    rustix::net::sockopt::socket_type(file).is_ok()
+}
 
 impl Pmi {
     /// Takes over the inherited descriptor, and introduces this process.
     pub(super) fn connect(variables: &PmiVariables, limit: &Limit) -> Result<Pmi, MeetError> {
         let fd = variables.fd;
-        // SAFETY: F_GETFD takes any number and answers EBADF when it is no descriptor; no memory is involved.
-        let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
-        if flags < 0 || fd < 3 || flags & libc::FD_CLOEXEC != 0 {
-            return Err(MeetError::PmiClosed { fd }); // or one that this process has opened itself
+        if !is_handed_over(fd) {
+            return Err(MeetError::PmiClosed { fd });
         }
         // SAFETY: PMI1: the process manager left this descriptor open for this process (it is open, inherited and none of
         // the standard streams), and `gossamer::main`, which calls this once, is the only user of PMI_FD.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         rustix::io::fcntl_setfd(&fd, FdFlags::CLOEXEC).map_err(MeetError::system("take over PMI_FD"))?;
-        Pmi::over(fd.into(), variables.rank, limit)
+        let mut pmi = Pmi::over(fd.into(), variables.rank, limit)?;
+        pmi.has_deputy = deputy::is_there(&pmi.socket, variables.fd);
+        Ok(pmi)
     }
 
     fn over(socket: std::fs::File, rank: u16, limit: &Limit) -> Result<Pmi, MeetError> {
-        let mut pmi = Pmi { socket, unread: Vec::new(), rank, space: String::new(), value_bytes_max: 0 };
+        let mut pmi = Pmi {
+            socket,
+            unread: Vec::new(),
+            rank,
+            space: String::new(),
+            value_bytes_max: 0,
+            has_deputy: false,
+            is_finalized: false,
+        };
         let time = ANSWER_TIMEOUT.min(limit.left());
-        pmi.ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init", time)?;
+        pmi.ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init", time).map_err(|error| match error {
+            MeetError::System { source, .. } if is_closed(&source) => MeetError::Pmi(
+                "it has closed the socket that PMI_FD names, for it was told that this process needs it no longer: \
+                 start each program with an mpiexec of its own"
+                    .into(),
+            ),
+            error => error,
+        })?;
         let maxes = pmi.ask("cmd=get_maxes", "maxes", time)?;
         pmi.value_bytes_max = maxes.get("vallen_max").and_then(|most| most.parse().ok()).unwrap_or(256);
         let name = pmi.ask("cmd=get_my_kvsname", "my_kvsname", time)?;
@@ -65,24 +97,36 @@ impl Pmi {
 
     /// Machine 0 gives its value, everybody waits for all others, and the others get it.
     pub(super) fn exchange(&mut self, value: Option<&[u8]>, limit: &Limit) -> Result<Option<Vec<u8>>, MeetError> {
-        let space = self.space.clone();
         if let Some(value) = value {
             let text = to_hex(value);
             if text.len() >= self.value_bytes_max {
                 let (bytes, most) = (text.len(), self.value_bytes_max);
                 return Err(MeetError::Pmi(format!("a value of {bytes} bytes is too long for it, which takes {most}")));
             }
-            let put = format!("cmd=put kvsname={space} key={KEY} value={text}");
+            let number = self.last_meeting(limit)?.map_or(0, |(number, _)| number + 1);
+            let put = format!("cmd=put kvsname={} key={KEY}-{number} value={text}", self.space);
             self.ask(&put, "put_result", ANSWER_TIMEOUT.min(limit.left()))?;
         }
         self.barrier(limit)?;
         if value.is_some() {
             return Ok(None);
         }
-        let get = format!("cmd=get kvsname={space} key={KEY}");
-        let found = self.ask(&get, "get_result", ANSWER_TIMEOUT.min(limit.left()))?;
-        let value = found.get("value").and_then(|text| from_hex(text));
+        let value = self.last_meeting(limit)?.and_then(|(_, text)| from_hex(&text));
         value.map(Some).ok_or_else(|| MeetError::Pmi("machine 0 has not said where it is".into()))
+    }
+
+    /// What machine 0 has said last, and its number: earlier programs of the same wrapper have met as well.
+    fn last_meeting(&mut self, limit: &Limit) -> Result<Option<(u32, String)>, MeetError> {
+        let mut last = None;
+        for number in 0.. {
+            let get = format!("cmd=get kvsname={} key={KEY}-{number}", self.space);
+            match self.ask(&get, "get_result", ANSWER_TIMEOUT.min(limit.left())) {
+                Ok(mut found) => last = found.remove("value").map(|text| (number, text)),
+                Err(MeetError::Pmi(_)) => break, // there is none
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(last)
     }
 
     /// Waits until all have come to it, as long as the start may take. Who is missing the process manager does not say.
@@ -106,13 +150,22 @@ impl Pmi {
 
     /// This process is about to end in order.
     pub(super) fn finalize(&mut self) {
+        self.is_finalized = true;
+        if self.has_deputy {
+            return;
+        }
         // The process manager may have gone, and then nobody needs to be told.
         let _ = self.ask("cmd=finalize", "finalize_ack", FINALIZE_TIMEOUT);
     }
 
-    /// All processes are to be ended.
-    pub(super) fn abort(&mut self, status: u8) {
-        let _ = self.send(&format!("cmd=abort exitcode={status}")); // as above
+    /// Whether this process has said goodbye.
+    pub(super) fn is_finalized(&self) -> bool {
+        self.is_finalized
+    }
+
+    /// The same connection, for who may not wait until an answer has come.
+    pub(super) fn socket(&self) -> io::Result<std::fs::File> {
+        self.socket.try_clone()
     }
 
     fn ask(&mut self, words: &str, answer: &str, time: Duration) -> Result<Answer, MeetError> {
@@ -165,6 +218,11 @@ impl Pmi {
             }
         }
     }
+}
+
+/// Whether the other end is gone.
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof)
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! PMIx, a C library that process managers bring along (Open MPI's `mpirun`, Slurm's `--mpi=pmix`): found at run time, so
-//! nobody who does without has to have it. Seven of its functions, by its header, version 2 to 5 of the library.
+//! nobody who does without has to have it. Eight of its functions, by its header, version 2 to 5 of the library.
 #![allow(unsafe_code)] // functions of C
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
 
 use super::pmi::KEY;
+use super::starter::end_with_starter;
 use super::wire::{from_hex, to_hex};
 use super::{Limit, MeetError, TELL_INTERVAL};
 use crate::complain::complain;
@@ -16,6 +18,9 @@ const RANK_WILDCARD: u32 = u32::MAX - 1;
 const GLOBAL: u8 = 3;
 const STRING: u16 = 3;
 const UINT32: u16 = 14;
+/// `PMIX_ERR_LOST_CONNECTION`, and what it was before version 4: the process manager of this host has gone.
+const LOST_CONNECTION: [c_int; 2] = [-61, -101];
+const EVENT_ACTION_COMPLETE: c_int = -334;
 const JOB_SIZE: &CStr = c"pmix.job.size";
 
 /// `pmix_proc_t`
@@ -54,6 +59,48 @@ type Commit = unsafe extern "C" fn() -> c_int;
 type Fence = unsafe extern "C" fn(*const Process, usize, *const c_void, usize) -> c_int;
 type Get = unsafe extern "C" fn(*const Process, *const c_char, *const c_void, usize, *mut *mut Value) -> c_int;
 
+/// `pmix_event_notification_cbfunc_fn_t`
+type EventHandled = unsafe extern "C" fn(c_int, *mut c_void, usize, *const c_void, *mut c_void, *mut c_void);
+/// `pmix_notification_fn_t`
+type EventHandler = unsafe extern "C" fn(
+    usize,
+    c_int,
+    *const Process,
+    *mut c_void,
+    usize,
+    *mut c_void,
+    usize,
+    Option<EventHandled>,
+    *mut c_void,
+);
+type RegisterEventHandler =
+    unsafe extern "C" fn(*const c_int, usize, *mut c_void, usize, EventHandler, *const c_void, *mut c_void) -> c_int;
+
+/// Whether this process has said goodbye: the connection ends then as well.
+static IS_FINALIZED: Mutex<bool> = Mutex::new(false);
+
+/// The library calls this when the process manager of this host has gone.
+unsafe extern "C" fn on_lost_connection(
+    _handler: usize,
+    _status: c_int,
+    _source: *const Process,
+    _info: *mut c_void,
+    _infos: usize,
+    _results: *mut c_void,
+    _result_count: usize,
+    handled: Option<EventHandled>,
+    data: *mut c_void,
+) {
+    if !*IS_FINALIZED.lock().unwrap_or_else(PoisonError::into_inner) {
+        end_with_starter();
+    }
+    if let Some(handled) = handled {
+        let none = std::ptr::null_mut();
+        // SAFETY: PMIX1: the library waits for this call, with what it has given, and takes no results.
+        unsafe { handled(EVENT_ACTION_COMPLETE, none, 0, std::ptr::null(), none, data) };
+    }
+}
+
 /// The functions, good for as long as the process lives: the library is never unloaded.
 #[derive(Clone, Copy)]
 struct Functions {
@@ -63,6 +110,7 @@ struct Functions {
     commit: Commit,
     fence: Fence,
     get: Get,
+    register: RegisterEventHandler,
 }
 
 /// This process, as the process manager knows it.
@@ -87,6 +135,7 @@ impl Pmix {
                 commit: *library.get::<Commit>(b"PMIx_Commit\0").map_err(missing)?,
                 fence: *library.get::<Fence>(b"PMIx_Fence\0").map_err(missing)?,
                 get: *library.get::<Get>(b"PMIx_Get\0").map_err(missing)?,
+                register: *library.get::<RegisterEventHandler>(b"PMIx_Register_event_handler\0").map_err(missing)?,
             };
             (*library.get::<Init>(b"PMIx_Init\0").map_err(missing)?, functions)
         };
@@ -173,8 +222,27 @@ impl Pmix {
         }
     }
 
+    /// From here on this process ends when the process manager of its host has gone.
+    pub(super) fn watch(&self) {
+        let (codes, none) = (LOST_CONNECTION, std::ptr::null_mut());
+        // SAFETY: PMIX1: the codes are copied, the handler is a function of this program, and without a callback the library
+        // registers it before it returns. Before version 4 it returns nothing, so what it returns is not looked at.
+        let _ = unsafe {
+            (self.functions.register)(
+                codes.as_ptr(),
+                codes.len(),
+                none,
+                0,
+                on_lost_connection,
+                std::ptr::null(),
+                std::ptr::null_mut(),
+            )
+        };
+    }
+
     /// This process is about to end in order.
     pub(super) fn finalize(&self) {
+        *IS_FINALIZED.lock().unwrap_or_else(PoisonError::into_inner) = true;
         // SAFETY: PMIX1: it is given no further information. What it answers changes nothing: the process ends.
         let _ = unsafe { (self.functions.finalize)(std::ptr::null(), 0) };
     }

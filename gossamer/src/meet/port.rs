@@ -12,6 +12,7 @@ use comm::secure::{Key, SecureStream, Unauthenticated};
 use super::MeetError;
 use super::hub::News;
 use super::wire::{Join, MESSAGE_BYTES_MAX, PURPOSE, Up, decode};
+use crate::complain::complain;
 
 /// How long a connection may take to show the key and say who it is.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -35,14 +36,24 @@ struct Waiting {
 /// Takes connections for the life of the process: who comes late, or again, is to be told why it cannot take part.
 pub(super) fn listen(listener: TcpListener, key: Key, news: Sender<News>) -> Result<(), MeetError> {
     let waiting: Arc<Mutex<Waiting>> = Arc::default();
+    let mut is_told = false;
     let accept = move || {
         for number in 0.. {
-            let Ok((tcp, from)) = listener.accept() else {
-                std::thread::sleep(Duration::from_millis(50)); // out of descriptors, or the like
-                continue;
+            let come = listener.accept().and_then(|(tcp, from)| Ok((tcp.try_clone()?, tcp, from)));
+            let (clone, tcp, from) = match come {
+                Ok(come) => come,
+                Err(error) => {
+                    if !std::mem::replace(&mut is_told, true) {
+                        complain(format_args!(
+                            "machine 0 cannot take a connection: {error}; where it has too many files open, raise the limit \
+                             with `ulimit -n`"
+                        ));
+                    }
+                    std::thread::sleep(Duration::from_millis(50));
+                    continue;
+                }
             };
             let mut all = waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            let Ok(clone) = tcp.try_clone() else { continue };
             all.streams.insert(number, clone);
             all.all.insert(number, from.ip());
             if let Some(evicted) = all.all.evict_beyond(UNAUTHENTICATED_MAX)

@@ -1,28 +1,73 @@
-//! Who has started the processes, as far as it is to be told of their end.
+//! Who has started the processes, as far as it is to be told of their end, and this process is to end with it.
 
-use std::sync::{Mutex, PoisonError};
+use std::fs::File;
+use std::io::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 
 use super::pmi::Pmi;
 use super::pmix::Pmix;
-use super::{Limit, MeetError};
+use super::{FAILURE_STATUS, Limit, MeetError};
+use crate::complain::complain;
 
 /// The starter.
 pub(super) enum Starter {
     /// Nobody who wants to be told.
     None,
-    /// A process manager with PMI.
-    Pmi(Mutex<Pmi>),
+    /// A process manager with PMI; also its socket, for what cannot wait until somebody else has got an answer.
+    Pmi(Mutex<Pmi>, File),
     /// A process manager with PMIx.
     Pmix(Box<Pmix>),
 }
 
 impl Starter {
+    /// A process manager with PMI.
+    pub(super) fn pmi(pmi: Pmi) -> Result<Starter, MeetError> {
+        let socket = pmi.socket().map_err(MeetError::system("keep PMI_FD"))?;
+        Ok(Starter::Pmi(Mutex::new(pmi), socket))
+    }
+
     /// Machine 0 says where it is (`Some`), and everybody waits for all others; the others get what it said.
     pub(super) fn publish(&self, value: Option<&[u8]>, limit: &Limit) -> Result<Option<Vec<u8>>, MeetError> {
         match self {
             Starter::None => Ok(None),
-            Starter::Pmi(pmi) => pmi.lock().unwrap_or_else(PoisonError::into_inner).exchange(value, limit),
+            Starter::Pmi(pmi, _) => pmi.lock().unwrap_or_else(PoisonError::into_inner).exchange(value, limit),
             Starter::Pmix(pmix) => pmix.exchange(value, limit),
+        }
+    }
+
+    /// From here on this process ends when the starter of its host has gone, which nobody else may see.
+    pub(super) fn watch(self: &Arc<Starter>) -> Result<(), MeetError> {
+        match &**self {
+            Starter::None => Ok(()),
+            Starter::Pmi(..) => {
+                let starter = Arc::clone(self);
+                let watch = move || starter.end_with_socket();
+                let thread = std::thread::Builder::new().name("gossamer-pmi".to_owned()).stack_size(128 * 1024);
+                thread.spawn(watch).map(drop).map_err(MeetError::system("start a thread"))
+            }
+            Starter::Pmix(pmix) => {
+                pmix.watch();
+                Ok(())
+            }
+        }
+    }
+
+    /// Until the other end of the socket of PMI is closed. It closes it after a goodbye as well.
+    fn end_with_socket(&self) {
+        let Starter::Pmi(pmi, socket) = self else { return };
+        loop {
+            let mut ready = [PollFd::new(socket, PollFlags::RDHUP)];
+            match poll(&mut ready, None) {
+                Ok(_) => break,
+                Err(Errno::INTR) => {}
+                Err(_) => return, // no memory: its end is not seen
+            }
+        }
+        if !pmi.lock().unwrap_or_else(PoisonError::into_inner).is_finalized() {
+            end_with_starter();
         }
     }
 
@@ -30,7 +75,7 @@ impl Starter {
     pub(super) fn finalize(&self) {
         match self {
             Starter::None => {}
-            Starter::Pmi(pmi) => pmi.lock().unwrap_or_else(PoisonError::into_inner).finalize(),
+            Starter::Pmi(pmi, _) => pmi.lock().unwrap_or_else(PoisonError::into_inner).finalize(),
             Starter::Pmix(pmix) => pmix.finalize(),
         }
     }
@@ -39,8 +84,15 @@ impl Starter {
     pub(super) fn abort(&self, status: u8, why: &str) {
         match self {
             Starter::None => {}
-            Starter::Pmi(pmi) => pmi.lock().unwrap_or_else(PoisonError::into_inner).abort(status),
+            // One write: whoever waits for an answer meanwhile is not in the middle of a line. It may have gone.
+            Starter::Pmi(_, socket) => drop((&*socket).write_all(format!("cmd=abort exitcode={status}\n").as_bytes())),
             Starter::Pmix(pmix) => pmix.abort(status, why),
         }
     }
+}
+
+/// The starter has gone. Its processes are to go as well; machines of other hosts see this one go.
+pub(super) fn end_with_starter() -> ! {
+    complain(format_args!("the process manager that has started this machine has gone; the program was ended"));
+    std::process::exit(FAILURE_STATUS.into())
 }

@@ -7,9 +7,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::host::HostIdentity;
+use super::process::ProcessIdentity;
 
 /// What the connections are for, and the version of what is said on them.
-pub(super) const PURPOSE: &str = "gossamer meeting 1";
+pub(super) const PURPOSE: &str = "gossamer meeting 2";
 /// The longest message: a plan of 1024 machines is shorter.
 pub(super) const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
@@ -21,7 +22,7 @@ pub(super) struct Join {
     /// Of this process alone.
     pub(super) nonce: [u8; 16],
     pub(super) host: HostIdentity,
-    pub(super) pid: u32,
+    pub(super) process: ProcessIdentity,
     /// Build id and layout of the program.
     pub(super) image: String,
     /// The cores that its affinity leaves.
@@ -68,7 +69,7 @@ pub(super) struct Gathered {
     /// The plan, as JSON.
     pub(super) plan: String,
     /// The process of machine 0, for those of its host.
-    pub(super) hub: (u32, HostIdentity),
+    pub(super) hub: (ProcessIdentity, HostIdentity),
     /// The memory of its host, if it shares some.
     pub(super) memory: Option<MemoryTokens>,
 }
@@ -116,7 +117,7 @@ mod tests {
             count: 9,
             nonce: [7; 16],
             host: HostIdentity::of_this_process(),
-            pid: 44,
+            process: ProcessIdentity::of_this_process(),
             image: "abc/1".into(),
             cores: vec![0, 5],
             address: [192, 0, 2, 1].into(),
@@ -124,7 +125,7 @@ mod tests {
         };
         let bytes = encode(&Up::Join(Box::new(join)));
         let Some(Up::Join(found)) = decode::<Up>(&bytes) else { panic!("not decoded") };
-        assert_eq!((found.index, found.cores.as_slice(), found.pid), (3, &[0, 5][..], 44));
+        assert_eq!((found.index, found.cores.as_slice(), found.process.pid), (3, &[0, 5][..], std::process::id()));
         for len in 0..bytes.len() {
             assert!(decode::<Up>(&bytes[..len]).is_none());
         }

@@ -2,6 +2,7 @@
 //! Under real process managers: `cargo dev starters`.
 
 mod rig;
+mod starts;
 mod watched;
 
 use std::process::Command;

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 use comm::secure::Key;
 
 use super::super::Keeper;
+use super::super::starter::Starter;
 use super::*;
 use crate::supervise::gather::Gather;
 use crate::supervise::outcome::{Cause, Outcome};
+use crate::supervise::signals::describe;
 use crate::supervise::supervisor::{Event, Order, Policy, Supervisor};
 use crate::view;
 use crate::view::looks::{self, Looks};
@@ -39,7 +41,7 @@ pub(super) fn begin(hub: Hub, plan: &Plan, key: Key, starter: Arc<Starter>) -> R
     let mut supervisor = Supervisor::new(count, Policy::default());
     let many = plan.hosts.len() > 1;
     let all = std::iter::once(&hub.own).chain(hub.members.iter().flatten().map(|member| &member.known.join));
-    all.for_each(|join| supervisor.introduce(join.index, join.pid, many.then(|| join.host.name.clone())));
+    all.for_each(|join| supervisor.introduce(join.index, join.process.pid, many.then(|| join.host.name.clone())));
     // They have all come: who goes from here on is missed.
     (0..count).for_each(|machine| supervisor.on_join(machine, Instant::now()));
 
@@ -182,9 +184,7 @@ impl Keep {
             starter.finalize();
             return Keeper::finish(); // `gossamer::main` returns, or exits with the program's status
         }
-        for member in left.iter().filter(|member| member.known.join.host.is_same(&hub.own.host)) {
-            kill(member.known.join.pid);
-        }
+        left.iter().filter_map(|member| member.process.as_ref()).for_each(Process::kill);
         let status = ended.status().max(1);
         if is_killed && left.iter().any(|member| !member.known.join.host.is_same(&hub.own.host)) {
             starter.abort(status, "gossamer has ended the program");

@@ -71,6 +71,27 @@ fn machine_0s_value_reaches_all() {
 }
 
 #[test]
+fn a_program_that_follows_in_the_same_place_meets_anew() {
+    let store = Arc::new(Mutex::new(HashMap::new()));
+    for said in ["first", "second", "third"] {
+        let barrier = Arc::new(Barrier::new(2));
+        let wait = limit(Duration::from_secs(60));
+        let mut all = [0, 1].map(|rank| {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let (store, barrier) = (Arc::clone(&store), Arc::clone(&barrier));
+            thread::spawn(move || serve(theirs, &store, &barrier, 1024));
+            pmi(ours, rank).unwrap()
+        });
+        let [zero, one] = &mut all;
+        thread::scope(|scope| {
+            let got = scope.spawn(|| one.exchange(None, &wait).unwrap());
+            zero.exchange(Some(said.as_bytes()), &wait).unwrap();
+            assert_eq!(got.join().unwrap(), Some(said.as_bytes().to_vec()));
+        });
+    }
+}
+
+#[test]
 fn a_barrier_that_nobody_else_comes_to_ends() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let (store, barrier) = (Mutex::default(), Arc::new(Barrier::new(2)));

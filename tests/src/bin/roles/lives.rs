@@ -140,3 +140,18 @@ pub fn grandchild() {
     let said = gossamer::entrust_on(crate::remote(), ()).apply_with(move |unit, ()| start(unit), ());
     print!("{said}");
 }
+
+/// The last machine starts this program twice, to meet at the port that the second argument is.
+pub fn starts_others() {
+    let start = |(): &mut ()| {
+        let port = std::env::args().nth(2).unwrap();
+        let start = |index: u16| {
+            let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+            command.arg("starter").env("GOSSAMER_MEET", format!("127.0.0.1:{port}")).env("GOSSAMER_COUNT", "2");
+            command.env("GOSSAMER_INDEX", index.to_string()).stdout(std::process::Stdio::piped()).spawn().unwrap()
+        };
+        let all = [0, 1].map(start).map(|child| child.wait_with_output().unwrap());
+        String::from_utf8(all[0].stdout.clone()).unwrap()
+    };
+    print!("{}", gossamer::entrust_on(crate::remote(), ()).apply_with(move |unit, ()| start(unit), ()));
+}

@@ -36,6 +36,7 @@ fn main() {
         ["wait-large"] => ends::wait_large,
         ["starter"] => lives::starter,
         ["grandchild"] => lives::grandchild,
+        ["starts-others", _] => lives::starts_others,
         ["array-misses"] => ends::array_misses,
         ["region-faults"] => ends::region_faults,
         ["region-stuck", _] => ends::region_stuck,

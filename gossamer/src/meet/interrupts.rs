@@ -1,0 +1,87 @@
+//! Signals that end a machine, from the first moment of its start: by default they do nothing to the first process of a
+//! container. One thread hears them. Until the machine has joined the others they end it; from then on they are signals
+//! to the program.
+
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+
+use rustix::process::Signal;
+
+use super::starter::Starter;
+use super::{LAST_WORDS, MeetError};
+use crate::complain::complain;
+use crate::supervise::signals::Signals;
+
+/// Says what becomes of the signals to this process.
+pub(super) struct Interrupts {
+    state: Arc<Mutex<State>>,
+}
+
+/// Takes a signal, and may wait for the next.
+type PassOn = Box<dyn FnMut(Signal, &Signals) + Send>;
+
+#[derive(Default)]
+struct State {
+    /// Who is told that all are to be ended.
+    starter: Option<Arc<Starter>>,
+    /// To whom a signal is passed on; nobody yet: it ends this process.
+    pass_on: Option<PassOn>,
+}
+
+impl Interrupts {
+    /// From here on a signal ends this process.
+    pub(super) fn catch() -> Result<Interrupts, MeetError> {
+        let signals = Signals::catch().map_err(MeetError::system("catch signals"))?;
+        let state: Arc<Mutex<State>> = Arc::default();
+        let shared = Arc::clone(&state);
+        let hear = move || {
+            while let Ok(signal) = signals.wait() {
+                let mut state = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                match &mut state.pass_on {
+                    Some(pass_on) => pass_on(signal, &signals),
+                    None => end(signal, state.starter.take()),
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("gossamer-signals".to_owned()).stack_size(128 * 1024);
+        thread.spawn(hear).map_err(MeetError::system("start a thread"))?;
+        Ok(Interrupts { state })
+    }
+
+    /// From here on this starter is told as well that a signal ends the start.
+    pub(super) fn tell(&self, starter: Arc<Starter>) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).starter = Some(starter);
+    }
+
+    /// From here on a signal is passed on, and does not end this process by itself.
+    pub(super) fn pass_on(&self, pass_on: impl FnMut(Signal, &Signals) + Send + 'static) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).pass_on = Some(Box::new(pass_on));
+    }
+
+    /// This process is none of several: from here on a signal does what it would have done.
+    pub(super) fn by_default(&self) {
+        self.pass_on(|signal, _| {
+            let _ = signal_hook::low_level::emulate_default_handler(signal.as_raw()); // it does not return
+            std::process::exit(status(signal).into())
+        });
+    }
+}
+
+/// Exit status of a process that a signal has ended in order.
+pub(super) fn status(signal: Signal) -> u8 {
+    128 + signal.as_raw() as u8 // of those that are caught the largest is 15
+}
+
+fn end(signal: Signal, starter: Option<Arc<Starter>>) -> ! {
+    let reason = MeetError::Interrupted(signal).to_string();
+    complain(format_args!("{reason}"));
+    let (tell, told) = mpsc::channel();
+    let abort = move || {
+        starter.inspect(|starter| starter.abort(status(signal), &reason));
+        let _ = tell.send(()); // nobody waits any more
+    };
+    // A process manager that does not answer does not keep this process.
+    if std::thread::Builder::new().spawn(abort).is_ok() {
+        let _ = told.recv_timeout(LAST_WORDS);
+    }
+    std::process::exit(status(signal).into())
+}

@@ -1,0 +1,146 @@
+//! While the machines meet: signals, names that others have taken, and the one that cannot make what all need.
+
+use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::SocketAddr;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::rig::{Meeting, Process, ROLES, end};
+
+/// Until it is so, which it is within some seconds on a machine that has time.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(100);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not yet: {what}");
+        std::thread::sleep(Duration::from_millis(2)); // between looks
+    }
+}
+
+/// Whether the process does something else at this signal than the system would.
+fn catches(pid: i32, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    caught & (1 << (signal.as_raw() - 1)) != 0
+}
+
+fn has_thread(pid: i32, name: &str) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads
+        .filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok())
+        .any(|comm| comm.trim() == name)
+}
+
+#[test]
+fn a_signal_ends_a_machine_that_waits_for_the_others() {
+    for index in [0, 1] {
+        for (signal, status) in [(Signal::TERM, 143), (Signal::INT, 130)] {
+            let meeting = Meeting::new();
+            let machine = Process::start(meeting.command(index, 3, ROLES, &["starter"]));
+            until("it catches the signal", || catches(machine.pid(), signal));
+            machine.signal(signal);
+            let ended = machine.end();
+            assert_eq!(ended.status.code(), Some(status), "{ended:#?}");
+            assert!(ended.stderr.contains("the program was ended by signal"), "{ended:#?}");
+        }
+    }
+}
+
+#[test]
+fn a_signal_to_one_that_has_joined_ends_all_that_have_come() {
+    let meeting = Meeting::new();
+    let all: Vec<_> = (0..2).map(|index| Process::start(meeting.command(index, 3, ROLES, &["starter"]))).collect();
+    until("machine 1 has joined", || has_thread(all[1].pid(), "gossamer-beat"));
+    all[1].signal(Signal::TERM);
+    let all = end(all);
+    assert_eq!(all[0].status.code(), Some(143), "{all:#?}");
+    assert!(all.iter().all(|ended| !ended.status.success()), "{all:#?}");
+    assert!(all[1].stderr.contains("ended by signal 15 (SIGTERM)"), "{all:#?}");
+}
+
+/// The system's defaults do not end the first process of a namespace.
+#[test]
+fn a_signal_ends_a_machine_that_is_the_first_process_of_its_container() {
+    let wrap = ["--user", "--map-root-user", "--pid", "--fork", "--mount-proc"];
+    if !Command::new("unshare").args(wrap).arg("true").output().is_ok_and(|done| done.status.success()) {
+        eprintln!("SKIPPED: this system gives no namespace of processes (unshare of util-linux)");
+        return;
+    }
+    for index in [0, 1] {
+        let meeting = Meeting::new();
+        let bare = meeting.command(index, 3, ROLES, &["starter"]);
+        let mut command = Command::new("unshare");
+        command.args(wrap).arg("--kill-child").arg(bare.get_program()).args(bare.get_args());
+        command.envs(bare.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let outside = Process::start(command);
+        let inside = || {
+            let (pid, children) = (outside.pid(), "children");
+            let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/{children}")).unwrap_or_default();
+            children.split_whitespace().next().and_then(|pid| pid.parse().ok())
+        };
+        until("it catches the signal", || inside().is_some_and(|pid| catches(pid, Signal::TERM)));
+        kill_process(Pid::from_raw(inside().unwrap()).unwrap(), Signal::TERM).unwrap();
+        let ended = outside.end();
+        assert_eq!(ended.status.code(), Some(143), "{ended:#?}");
+    }
+}
+
+/// A socket at this name that nobody can connect to any more: as many wait as may.
+fn take_name(name: &str) -> Option<[rustix::fd::OwnedFd; 2]> {
+    let address = SocketAddr::from_abstract_name(name).unwrap();
+    let address = SocketAddrUnix::new_abstract_name(address.as_abstract_name().unwrap()).unwrap();
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = || rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+    let (taken, waits) = (socket(), socket());
+    rustix::net::bind(&taken, &address).ok()?;
+    rustix::net::listen(&taken, 0).unwrap();
+    rustix::net::connect(&waits, &address).unwrap();
+    Some([taken, waits])
+}
+
+/// Everybody on the host can take the names of abstract sockets, and anybody of an ancestor or of the processes to
+/// come.
+#[test]
+fn whoever_has_taken_names_keeps_no_machine_from_the_others() {
+    let namespace = std::fs::metadata("/proc/self/ns/pid").unwrap().ino();
+    let own = std::process::id();
+    let names: Vec<_> =
+        (own..own + 400).filter_map(|pid| take_name(&format!("gossamer-machine-{namespace}-{pid}"))).collect();
+    assert!(!names.is_empty());
+    let all = end(Meeting::new().start(3, &["starter"]));
+    assert!(all[0].stdout.starts_with("3 machines, "), "{all:#?}");
+    assert!(all.iter().all(|ended| ended.status.success()), "{all:#?}");
+}
+
+#[test]
+fn what_a_machine_starts_with_other_variables_is_no_less_a_machine() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let all = end(Meeting::new().start(2, &["starts-others", &port.to_string()]));
+    let wanted = format!("2 machines, started by a meeting at 127.0.0.1:{port}: here shm\n");
+    assert_eq!(all[0].stdout, wanted, "{all:#?}");
+}
+
+/// It may have so few files open that the memory of all machines is too much.
+#[test]
+fn a_machine_0_that_cannot_make_the_memory_ends_all_with_the_reason() {
+    const COUNT: u16 = 12;
+    let meeting = Meeting::new();
+    let mut all = vec![Process::start({
+        let bare = meeting.command(0, COUNT, ROLES, &["starter"]);
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -n 48 && exec \"$@\"", "sh"]).arg(bare.get_program()).args(bare.get_args());
+        command.envs(bare.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command
+    })];
+    all.extend((1..COUNT).map(|index| Process::start(meeting.command(index, COUNT, ROLES, &["starter"]))));
+    let all = end(all);
+    assert!(all.iter().all(|ended| ended.status.code() == Some(70)), "{all:#?}");
+    assert!(all[0].stderr.contains("Too many open files"), "{:#?}", all[0]);
+    let told = "the start was given up by machine 0";
+    assert!(all[1..].iter().all(|ended| ended.stderr.contains(told)), "{:#?}", &all[..2]);
+}
