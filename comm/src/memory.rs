@@ -75,6 +75,8 @@ impl Region {
     }
 
     fn part(map: MmapRaw, start: usize, bytes: usize) -> Region {
+        // A core dump would have all of it, and make the pages of a file that are not there: many times the memory of the host.
+        let _ = map.advise(Advice::DontDump); // refused, a dump is large
         Region {
             map,
             start,

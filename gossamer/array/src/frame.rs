@@ -161,6 +161,7 @@ impl Memory {
         }
         let memory = MmapMut::map_anon(bytes.max(1))?;
         let _ = memory.advise(Advice::HugePage);
+        let _ = memory.advise(Advice::DontDump); // as with a share: an array may be most of the host's memory
         Ok(Memory::Own(memory))
     }
 
@@ -232,6 +233,7 @@ impl Slab {
         let memory = MmapMut::map_anon(bytes.max(1))?;
         if bytes >= SLAB_BYTES / 2 {
             let _ = memory.advise(Advice::HugePage);
+            let _ = memory.advise(Advice::DontDump); // mostly empty
         }
         Ok(Slab { memory, frames })
     }

@@ -9,7 +9,7 @@ use std::ptr::{self, NonNull};
 use std::{io, slice};
 
 use rustix::io::{Errno, Result};
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 /// Mapped for reading and writing, shared with who else maps the file.
 pub(crate) struct Mapping {
@@ -39,6 +39,8 @@ impl Mapping {
         // SAFETY: it replaces a part of what was reserved, which nobody uses. Should it fail, what was reserved is left: the system
         // may have given a part of it to somebody else already, and addresses are plenty.
         let start = unsafe { mmap(start, bytes, protection, flags, file, offset) }?;
+        // SAFETY: mapped just now; what a core dump leaves out changes nothing of it. Else a dump makes the pages that are not there.
+        let _ = unsafe { madvise(start, bytes, Advice::LinuxDontDump) };
         let end = start.wrapping_byte_add(bytes);
         for (rest, bytes) in [(reserved, before), (end, reserved_bytes - before - bytes)] {
             if bytes > 0 {

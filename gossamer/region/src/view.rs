@@ -84,10 +84,17 @@ impl Reserved {
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
         // SAFETY: it replaces the reserved range, which nobody uses.
         let mapped = unsafe { mmap_anonymous(start, bytes, ProtFlags::READ | ProtFlags::WRITE, flags) };
-        mapped.map_err(|errno| Failure::system(Doing::Map, errno))?;
+        let start = mapped.map_err(|errno| Failure::system(Doing::Map, errno))?;
+        leave_out_of_dumps(start, bytes);
         std::mem::forget(self); // V3
         Ok(())
     }
+}
+
+/// A core dump would make the pages that are not there: all that a region may ever have.
+fn leave_out_of_dumps(start: *mut std::ffi::c_void, bytes: usize) {
+    // SAFETY: the caller has mapped the range; what a dump leaves out changes nothing of what is in it.
+    let _ = unsafe { madvise(start, bytes, Advice::LinuxDontDump) };
 }
 
 impl Drop for Reserved {
@@ -157,6 +164,7 @@ impl View {
             unsafe { madvise(start, addresses.len(), advice) }.map_err(|errno| Failure::system(Doing::Advise, errno))
         };
         advise(Advice::LinuxDontFork)?;
+        leave_out_of_dumps(start, addresses.len());
         let _ = advise(Advice::LinuxNoHugepage); // a kernel without huge pages knows no such advice
         // SAFETY: a mapping of a memory file, that stays (V3); pages come by this crate alone (V2).
         unsafe { uffd.register(&addresses) }.map_err(|errno| Failure::system(Doing::Register, errno))?;

@@ -1,6 +1,7 @@
 //! Programs whose processes nobody of ours has started (requirements O1 to O11): each finds the others by its variables.
 //! Under real process managers: `cargo dev starters`.
 
+mod dumps;
 mod rig;
 mod starts;
 mod watched;

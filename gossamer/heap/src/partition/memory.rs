@@ -43,12 +43,13 @@ fn map(bytes: usize) -> Option<*mut u8> {
     let start = start.ok()?.cast::<u8>();
     let start = start.wrapping_add(start.align_offset(HUGE_BYTES));
     advise(start, bytes, Advice::LinuxHugepage);
+    advise(start, bytes, Advice::LinuxDontDump); // as long as the host's memory, and mostly empty
     Some(start)
 }
 
-/// Asks for something that does nothing but to the speed; refused, it works as well.
+/// Asks for something that changes no byte; refused, it works as well.
 fn advise(start: *mut u8, bytes: usize, advice: Advice) {
-    // SAFETY: huge pages do not change the contents of memory.
+    // SAFETY: huge pages, and what a core dump leaves out, do not change the contents of memory.
     let _ = unsafe { madvise(start.cast(), bytes, advice) };
 }
 

@@ -5,6 +5,7 @@
 
 mod calls;
 mod drops;
+mod dumps;
 mod ends;
 mod heaps;
 mod lives;
@@ -36,6 +37,8 @@ fn main() {
         ["wait-large"] => ends::wait_large,
         ["starter"] => lives::starter,
         ["grandchild"] => lives::grandchild,
+        ["reserved"] => dumps::reserved,
+        ["reserved", "abort"] => dumps::abort,
         ["starts-others", _] => lives::starts_others,
         ["array-misses"] => ends::array_misses,
         ["region-faults"] => ends::region_faults,
@@ -60,7 +63,7 @@ fn main() {
     match words[..] {
         ["deep", "roomy"] => gossamer::builder().stack_bytes(4 << 20).main(role, 4),
         ["deep", "impossible"] => gossamer::builder().stack_bytes(1).main(role, 4),
-        ["region-faults"] | ["region-stuck" | "region-after", _] => gossamer_region::main(role, 4),
+        ["region-faults"] | ["region-stuck" | "region-after", _] | ["reserved", ..] => gossamer_region::main(role, 4),
         _ => gossamer::main(role, 4),
     }
     match words[..] {

@@ -31,11 +31,14 @@ unsafe impl Send for Region {}
 impl Region {
     /// Reserves `len` bytes, rounded up to pages, of which none is accessible.
     pub(crate) fn reserve(len: usize) -> io::Result<Region> {
-        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+        use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
         let len = len.max(1).next_multiple_of(4096);
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping wherever the system has room.
         let base = unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::empty(), flags) }?;
+        // SAFETY: mapped just now; what a core dump leaves out changes nothing of it. It is as long as the state may
+        // ever become.
+        let _ = unsafe { madvise(base, len, Advice::LinuxDontDump) };
         let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("the system mapped address 0"))?;
         Ok(Region { base, len, accessible: Cell::new(0) })
     }
