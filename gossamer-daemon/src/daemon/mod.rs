@@ -162,7 +162,9 @@ pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError>
     // Who owns the key can have programs run as that user: so it is to be that user's, or root's.
     let programs = run_as.ids.map_or(own, |(user, _)| user);
     let key = Key::read_of(&rack.key_path(), |owner| [0, own, programs].contains(&owner))?;
-    let folder = cache.unwrap_or_else(cache_folder);
+    // Programs are started from there in other folders than this process's.
+    let folder =
+        std::path::absolute(cache.unwrap_or_else(cache_folder)).map_err(system("find the folder for programs"))?;
     let cache = Cache::new(folder, rack.limits.cache_bytes);
     let address = format!("{}:{}", host.address, rack.port_of(&host));
     let found = rack.address_of(&host);

@@ -13,6 +13,7 @@ crate::tests![
     kill_fails_where_a_host_does_not_answer,
     as_many_programs_run_as_fit,
     check_tells_of_a_cache_that_cannot_be_used,
+    a_cache_may_be_named_by_a_relative_path,
     strangers_are_told_as_who_came,
     a_daemon_does_not_listen_where_nobody_reaches_it,
 ];
@@ -103,6 +104,24 @@ fn check_tells_of_a_cache_that_cannot_be_used() {
     assert!(refused.stderr.iter().any(|line| line.contains("host b: ") && line.contains(&trouble)), "{refused}");
     std::fs::remove_file(&cache).unwrap();
     assert_eq!(checked().code(), Some(0));
+}
+
+/// Of the folder that the daemon was started in. (Programs start in others.)
+fn a_cache_may_be_named_by_a_relative_path() {
+    let mut rack = Rack::prepare(1, LENIENT_MS, "");
+    let mut daemon = std::process::Command::new(crate::hosts::DAEMON);
+    daemon.args(["--host", "a", "--cache", "programs/kept", "--rack", "rack.yaml"]).current_dir(rack.folder.path());
+    rack.daemons.insert("a", crate::rig::start(daemon));
+    until("a daemon to listen", || rack.daemons["a"].has_complained("listening"));
+    // What lies where others may write is sent, not run from there.
+    let folder = rack.folder.path().join("open");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    std::fs::copy("/bin/sh", folder.join("program")).unwrap();
+    let mut command = rack.launcher("run");
+    command.arg(folder.join("program")).args(["-c", "exit 5"]);
+    run(command).complains(5, "exited with status 5");
+    assert!(rack.folder.path().join("programs/kept").is_dir());
 }
 
 fn strangers_are_told_as_who_came() {
