@@ -44,9 +44,9 @@ pub fn wait_until(what: &str, mut is_done: impl FnMut() -> bool) {
 }
 
 /// Steps of [`work`] that are timed at a time.
-const STEPS: u64 = 10_000_000;
+const STEPS: u64 = 40_000_000;
 /// How long they take on an idle machine of the slower kind; this package is optimised in debug builds too.
-const IDLE: Duration = Duration::from_millis(15);
+const IDLE: Duration = Duration::from_millis(60);
 /// The most that a machine counts as slower than that one.
 const SLOWEST: f64 = 100.0;
 /// How often the clock is set by its owner at most, and the part of the time that setting it takes at most.
@@ -76,7 +76,7 @@ impl Clock {
         self.period
     }
 
-    /// The time that this clock shows now. Takes some milliseconds of work, by which it sees how slow the machine is.
+    /// The time that this clock shows now. Does some work, by which it sees how slow the machine is; so long that others get their turns meanwhile, where there are any.
     pub fn shown(&mut self) -> Duration {
         let took = work();
         self.period = PERIOD.max(took * SHARE);
