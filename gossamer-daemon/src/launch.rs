@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use comm::secure::Key;
-use gossamer::bootstrap::{FabricChoice, HostPlan, Plan, START_TIMEOUT_MS};
+use gossamer::bootstrap::{FabricChoice, HostPlan, Plan, SILENCE_MS, START_TIMEOUT_MS};
 use gossamer::control::Message;
 use gossamer::view::server::{self, Access};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -54,6 +54,8 @@ pub struct LaunchConfig {
     pub pretended_hosts: u16,
     /// How long the machines may take to find one another.
     pub start_timeout: Duration,
+    /// How long a machine that is reached over a network may give no sign of life.
+    pub silence: Duration,
     /// Whether the machine's name goes before each line of output (with one machine it never does).
     pub prefix: bool,
     /// Which machine reads this process's standard input.
@@ -79,6 +81,7 @@ impl LaunchConfig {
             fabric: FabricChoice::default(),
             pretended_hosts: 1,
             start_timeout: Duration::from_millis(START_TIMEOUT_MS),
+            silence: Duration::from_millis(SILENCE_MS),
             prefix: true,
             stdin: Reader::default(),
             policy: Policy::default(),
@@ -140,7 +143,8 @@ pub fn run(config: &LaunchConfig) -> Result<Ended, LaunchError> {
 /// they go, cores of its own.
 fn plan(config: &LaunchConfig) -> Plan {
     let mut plan = Plan::local(config.machines, config.fabric, config.threads);
-    plan.start_timeout_ms = u64::try_from(config.start_timeout.as_millis()).unwrap_or(u64::MAX);
+    let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    (plan.start_timeout_ms, plan.silence_ms) = (milliseconds(config.start_timeout), milliseconds(config.silence));
     let count = config.pretended_hosts.clamp(1, config.machines);
     if count > 1 {
         let host = plan.hosts.remove(0);

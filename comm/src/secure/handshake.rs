@@ -19,7 +19,7 @@ use crate::error::Error;
 use snow::{Builder, HandshakeState, StatelessTransportState};
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
-const MAGIC: &[u8; 8] = b"gossamer";
+pub(super) const MAGIC: &[u8; 8] = b"gossamer";
 const VERSION: u8 = 1;
 /// Longest content of a message of the handshake, in bytes.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1024;
@@ -63,7 +63,7 @@ impl Refusal {
         }
     }
 
-    fn from_status(status: u8) -> Refusal {
+    pub(super) fn from_status(status: u8) -> Refusal {
         match status {
             2 => Refusal::WrongKey,
             3 => Refusal::OtherVersion(0),
@@ -203,7 +203,7 @@ pub(crate) fn first_message(received: &[u8]) -> Result<Option<(&[u8], usize)>, R
     Ok(rest.get(..bytes).map(|content| (content, LENGTH_BYTES + bytes)))
 }
 
-fn framed(parts: &[&[u8]]) -> Vec<u8> {
+pub(super) fn framed(parts: &[&[u8]]) -> Vec<u8> {
     let bytes: usize = parts.iter().map(|part| part.len()).sum();
     debug_assert!(bytes <= MESSAGE_BYTES_MAX);
     let mut message = Vec::with_capacity(LENGTH_BYTES + bytes);

@@ -41,22 +41,27 @@ const FILE_BYTES_MAX: u64 = 4096;
 #[derive(Clone)]
 pub struct Key([u8; KEY_BYTES]);
 
+/// As many random bytes as a key has.
+pub(super) fn random() -> Result<[u8; KEY_BYTES], Error> {
+    let mut bytes = [0; KEY_BYTES];
+    let mut filled = 0;
+    while filled < KEY_BYTES {
+        match getrandom(&mut bytes[filled..], GetRandomFlags::empty()) {
+            Ok(more) => filled += more,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(Error::system("making a random number")(error)),
+        }
+    }
+    Ok(bytes)
+}
+
 impl Key {
     /// A new random key, from the operating system's generator.
     ///
     /// # Errors
     /// [`Error::System`].
     pub fn generate() -> Result<Key, Error> {
-        let mut key = Key([0; KEY_BYTES]);
-        let mut filled = 0;
-        while filled < KEY_BYTES {
-            match getrandom(&mut key.0[filled..], GetRandomFlags::empty()) {
-                Ok(bytes) => filled += bytes,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(Error::system("making a random key")(error)),
-            }
-        }
-        Ok(key)
+        random().map(Key)
     }
 
     /// The key that these bytes are, as they were handed over by a channel that is secret already.

@@ -2,7 +2,7 @@
 //! over TCP, by the crate `snow`.
 //!
 //! Here: [`Key`] and its file, [`SecureStream`] and its halves. Beside it: `handshake` (who is
-//! there), `frame` (bytes after that), `unauthenticated` (who may stay until then), all without sockets. Not here: who
+//! there), `proof` (the same for further connections, without encryption), `frame` (bytes after that), `unauthenticated` (who may stay until then), all without sockets. Not here: who
 //! listens where, and what is said.
 //!
 //! What it gives: each side knows that the other has the same key and lives now (not a recording),
@@ -19,6 +19,7 @@ mod frame;
 pub(crate) mod fuzz;
 pub(crate) mod handshake;
 mod key;
+pub(crate) mod proof;
 mod stream;
 mod unauthenticated;
 

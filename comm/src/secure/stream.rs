@@ -343,7 +343,7 @@ fn refuse(tcp: &TcpStream, refusal: Refusal, deadline: Option<Instant>) {
 }
 
 /// Reads one message of the handshake, and no byte more.
-fn read_message(tcp: &TcpStream, peer: &str, deadline: Option<Instant>) -> Result<Vec<u8>, Error> {
+pub(super) fn read_message(tcp: &TcpStream, peer: &str, deadline: Option<Instant>) -> Result<Vec<u8>, Error> {
     let mut received = Vec::with_capacity(MESSAGE_BYTES_MAX + 2);
     let mut wanted: usize = 2;
     loop {
@@ -378,7 +378,7 @@ fn read_some(mut tcp: &TcpStream, peer: &str, into: &mut [u8], deadline: Option<
     }
 }
 
-fn write_all(mut tcp: &TcpStream, peer: &str, bytes: &[u8], deadline: Option<Instant>) -> Result<(), Error> {
+pub(super) fn write_all(mut tcp: &TcpStream, peer: &str, bytes: &[u8], deadline: Option<Instant>) -> Result<(), Error> {
     let left = left(deadline, peer, "take a message")?;
     tcp.set_write_timeout(left).map_err(Error::system("setting a time limit"))?;
     tcp.write_all(bytes).map_err(|error| explain(error, peer, "take a message", "while a message was sent"))

@@ -31,7 +31,8 @@ struct ControlConnection {
     stream: TcpStream,
     /// Set when something comes, and looked at when the clock is.
     was_heard: bool,
-    last_heard: Instant,
+    /// For how long nothing has come, as far as this thread could have noticed (see [`ControlConnections::beat`]).
+    silent: Duration,
 }
 
 /// What a control connection brought.
@@ -58,8 +59,7 @@ impl ControlConnections {
 
     pub(super) fn add(&mut self, token: u64, peer: MachineId, stream: TcpStream) {
         self.tokens.insert(peer, token);
-        self.connections
-            .insert(token, ControlConnection { peer, stream, was_heard: false, last_heard: Instant::now() });
+        self.connections.insert(token, ControlConnection { peer, stream, was_heard: false, silent: Duration::ZERO });
     }
 
     pub(super) fn has(&self, peer: MachineId) -> bool {
@@ -93,30 +93,32 @@ impl ControlConnections {
     }
 
     /// Whether a peer has given a sign of life lately, by any connection.
-    pub(super) fn is_heard(&self, peer: MachineId, now: Instant) -> bool {
+    pub(super) fn is_heard(&self, peer: MachineId) -> bool {
         let link = self.tokens.get(&peer).and_then(|token| self.connections.get(token));
-        link.is_some_and(|link| link.was_heard || now.duration_since(link.last_heard) < self.limits.silence / 2)
+        link.is_some_and(|link| link.was_heard || link.silent < self.limits.silence / 2)
     }
 
     /// Sends heartbeats when it is time. Gives the peers that have been silent for too long.
+    ///
+    /// Who judges looks at its own delay first. This thread comes late where its host has more to do than its cores can,
+    /// and those of the peers do too; what they sent may lie here unread. So of the time between two looks no more
+    /// counts as silence than was meant to be between them, and half of that again.
     pub(super) fn beat(&mut self, now: Instant) -> Vec<(MachineId, Duration)> {
-        let since = now.duration_since(self.last_beat);
-        if since < self.tick() {
+        let (since, tick) = (now.duration_since(self.last_beat), self.tick());
+        if since < tick {
             return Vec::new();
         }
-        // When this thread itself stood still for long, that is no silence of the peers: what they
-        // sent meanwhile has been read by now, and whoever is late gets one more tick.
-        let was_away = since > self.limits.silence / 2;
         self.last_beat = now;
         for link in self.connections.values_mut() {
-            if std::mem::take(&mut link.was_heard) || was_away {
-                link.last_heard = now;
+            match std::mem::take(&mut link.was_heard) {
+                true => link.silent = Duration::ZERO,
+                false => link.silent += since.min(tick + tick / 2),
             }
             // A full socket has heartbeats enough in it; a broken one shows when it is read.
             let _ = send(&link.stream, &[HEARTBEAT], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         }
-        let silence = |link: &ControlConnection| (link.peer, now.duration_since(link.last_heard));
-        self.connections.values().map(silence).filter(|(_, silence)| *silence >= self.limits.silence).collect()
+        let silent = self.connections.values().filter(|link| link.silent >= self.limits.silence);
+        silent.map(|link| (link.peer, link.silent)).collect()
     }
 
     /// Tells all peers that this machine leaves. They close their ends.
@@ -166,4 +168,56 @@ impl Break {
 /// Why a connection broke, in words for the user.
 pub(super) fn explain(error: Errno) -> String {
     format!("the connection to it broke: {}", std::io::Error::from(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    const PEER: MachineId = MachineId(1);
+
+    /// One control connection, and the peer's end of it.
+    fn connected(limits: Limits) -> (ControlConnections, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut control = ControlConnections::new(limits);
+        control.add(7, PEER, stream);
+        (control, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn a_silent_peer_is_told_in_time_and_later_by_who_is_late() {
+        let limits = Limits { heartbeat: Duration::from_millis(250), silence: Duration::from_millis(2750) };
+        for (between, looks) in [(250, 11), (375, 8), (2000, 8), (60_000, 8)] {
+            let (mut control, _peer) = connected(limits);
+            let start = control.last_beat;
+            let at = |look: u32| start + look * Duration::from_millis(between);
+            for look in 1..looks {
+                assert!(control.beat(at(look)).is_empty(), "look {look} of those each {between} ms");
+                assert!(control.beat(at(look)).is_empty(), "it is not time");
+            }
+            assert_eq!(control.beat(at(looks)).len(), 1, "looks each {between} ms");
+        }
+    }
+
+    #[test]
+    fn a_peer_that_is_heard_begins_anew() {
+        let limits = Limits { heartbeat: Duration::from_millis(250), silence: Duration::from_millis(2750) };
+        let (mut control, mut peer) = connected(limits);
+        let start = control.last_beat;
+        for look in 1..100 {
+            if look % 10 == 0 {
+                peer.write_all(&[HEARTBEAT]).unwrap();
+                let is_there = || control.hear(7);
+                let mut is_there = is_there;
+                while !matches!(is_there(), Heard::Heartbeat) {
+                    std::thread::yield_now();
+                }
+            }
+            assert!(control.beat(start + look * Duration::from_millis(250)).is_empty(), "look {look}");
+            assert_eq!(control.is_heard(PEER), look % 10 < 6 && look > 9 || look < 6, "look {look}");
+        }
+    }
 }

@@ -1,13 +1,13 @@
 //! How a connection begins: which one it is to be. Here: the claim and the answer that the handshake
-//! of [`crate::secure`] carries, and [`IncomingHandshake`], an incoming connection until both sides know each
+//! of [`crate::secure`] carries (for the control connection of two machines; for all others `proof` does), and [`IncomingHandshake`], an incoming connection until both sides know each
 //! other. Not here: what follows on it.
 //!
 //! Until it is authenticated it costs a socket, a kilobyte and a bounded time; no byte is read that does
 //! not belong to the handshake, so what follows stays in the socket for whoever takes it over.
 
 use crate::fabric::MachineId;
-use crate::secure::Key;
 use crate::secure::handshake::{Confirming, MESSAGE_BYTES_MAX, Refusal, Responder, first_message};
+use crate::secure::{Key, proof};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::net::TcpStream;
@@ -86,6 +86,8 @@ pub(super) struct IncomingHandshake {
 enum Step {
     Claims,
     Confirms(Confirming),
+    /// Of a further connection, and what has to come.
+    Proves(blake3::Hash),
 }
 
 /// How far a handshake is.
@@ -113,7 +115,7 @@ impl IncomingHandshake {
     pub(super) fn is_late(&self, now: Instant) -> bool {
         let timeout = match self.step {
             Step::Claims => CLAIM_TIMEOUT,
-            Step::Confirms(_) => CONFIRM_TIMEOUT,
+            Step::Confirms(_) | Step::Proves(_) => CONFIRM_TIMEOUT,
         };
         now.duration_since(self.since) >= timeout
     }
@@ -158,6 +160,7 @@ impl IncomingHandshake {
         is_wanted: &impl Fn(&Claim) -> bool,
     ) -> Progress {
         match std::mem::replace(&mut self.step, Step::Claims) {
+            Step::Claims if proof::is_first(content) => self.take_proof(content, key, region_bytes, is_wanted),
             Step::Claims => match Responder::new(key, PURPOSE, content) {
                 Ok((responder, claim)) => match Claim::from_bytes(&claim).filter(is_wanted) {
                     Some(claim) => {
@@ -175,7 +178,31 @@ impl IncomingHandshake {
                 (Ok(_), Some(claim)) => Progress::Authenticated(claim),
                 _ => Progress::Gone,
             },
+            Step::Proves(expected) => match self.claim.filter(|_| proof::is_confirmed(&expected, content)) {
+                Some(claim) => Progress::Authenticated(claim),
+                None => Progress::Gone,
+            },
         }
+    }
+
+    /// Takes the first message of a further connection.
+    fn take_proof(
+        &mut self,
+        content: &[u8],
+        key: &Key,
+        region_bytes: usize,
+        is_wanted: &impl Fn(&Claim) -> bool,
+    ) -> Progress {
+        let claim = match proof::claim(key, content) {
+            Ok(claim) => Claim::from_bytes(claim).filter(|claim| claim.purpose != Use::Control && is_wanted(claim)),
+            Err(refusal) => return self.refuse(refusal),
+        };
+        let Some(claim) = claim else { return self.refuse(Refusal::Unwanted) };
+        let Ok((message, expected)) = proof::answer(key, content, &answer(region_bytes)) else {
+            return Progress::Gone;
+        };
+        (self.claim, self.step) = (Some(claim), Step::Proves(expected));
+        self.say(&message)
     }
 
     fn refuse(&self, refusal: Refusal) -> Progress {

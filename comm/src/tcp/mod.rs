@@ -9,8 +9,9 @@
 //!
 //! Connections: one for each worker and remote machine, which carries that worker's writes to that
 //! machine (thesis 3.2.9), and between each two machines one more for heartbeats and the graceful close. Every
-//! one begins with the handshake of [`crate::secure`] with the program's key, so nobody but the program's
-//! machines can write into a region. What follows is in clear: whoever can change packets between the
+//! one begins with both sides showing that they have the program's key, so nobody but the program's machines can write
+//! into a region: the connection between two machines by the handshake of [`crate::secure`], those of workers by keyed
+//! hashes, for of those there are thousands. What follows is in clear: whoever can change packets between the
 //! hosts can change what the program does, as with RDMA. Use this fabric on networks where that is acceptable,
 //! or under a tunnel.
 //!
@@ -47,6 +48,7 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fabric::{Connection, Fabric, Loss, MachineId, WorkerId};
 use crate::memory::{Region, WORD_BYTES};
+use crate::secure::proof::Proving;
 use crate::secure::{Initiating, Key};
 use greeting::{Claim, PURPOSE, Use};
 use incoming::Crowd;
@@ -258,7 +260,7 @@ impl TcpFabric {
         let unreachable = |source| Error::Unreachable { machine, address, source };
         let (from, machines, region_bytes) = (self.machine(), self.machines(), self.region().bytes() as u64);
         let claim = Claim { from, to: machine, machines, region_bytes, purpose };
-        let initiating = Initiating::new(&self.key, PURPOSE, &claim.to_bytes())?;
+        let beginning = Beginning::new(&self.key, &claim)?;
         // A limit of 0 would be refused.
         let timeout = timeout.max(Duration::from_millis(1));
         let stream = match descriptors::with_room(|| TcpStream::connect_timeout(&address, timeout)) {
@@ -270,12 +272,35 @@ impl TcpFabric {
             made => made.map_err(unreachable)?,
         };
         let name = format!("{machine} ({address})");
-        let (_, answer) = initiating.run(&stream, &name, deadline.left())?;
+        let answer = beginning.run(&stream, &name, deadline.left())?;
         let region_bytes = greeting::parse_answer(&answer).and_then(|bytes| usize::try_from(bytes).ok());
         let region_bytes = region_bytes.filter(|bytes| bytes.is_multiple_of(WORD_BYTES));
         let region_bytes = region_bytes.ok_or(Error::NotGossamer { peer: name })?;
         prepare(&stream, self.limits).map_err(Error::system(format!("setting up the connection to {machine}")))?;
         Ok((stream, region_bytes))
+    }
+}
+
+/// The first messages of a connection, before it is made: what takes time is computed by then.
+enum Beginning<'a> {
+    Handshake(Box<Initiating>),
+    Proof(Proving<'a>),
+}
+
+impl<'a> Beginning<'a> {
+    fn new(key: &'a Key, claim: &Claim) -> Result<Beginning<'a>, Error> {
+        Ok(match claim.purpose {
+            Use::Control => Beginning::Handshake(Box::new(Initiating::new(key, PURPOSE, &claim.to_bytes())?)),
+            Use::Data { .. } => Beginning::Proof(Proving::new(key, &claim.to_bytes())?),
+        })
+    }
+
+    /// Gives the answer to the claim.
+    fn run(self, stream: &TcpStream, peer: &str, timeout: Duration) -> Result<Vec<u8>, Error> {
+        match self {
+            Beginning::Handshake(initiating) => Ok(initiating.run(stream, peer, timeout)?.1),
+            Beginning::Proof(proving) => proving.run(stream, peer, timeout),
+        }
     }
 }
 

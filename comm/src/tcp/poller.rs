@@ -298,7 +298,7 @@ impl Poller {
         for (peer, how) in dead {
             let cause = match how {
                 Break::Told(cause) => cause,
-                Break::Silent => self.cause_of_silence(peer, now),
+                Break::Silent => self.cause_of_silence(peer),
             };
             self.shared.liveness.mark_lost(peer, Loss::Died, cause);
             // The control connection stays: were it closed, a peer that lives would take that for the death of this
@@ -318,9 +318,9 @@ impl Poller {
     }
 
     /// Why a connection to a peer is silent, in words for the user.
-    fn cause_of_silence(&self, peer: MachineId, now: Instant) -> String {
+    fn cause_of_silence(&self, peer: MachineId) -> String {
         let silence_s = self.shared.silence.as_secs_f32();
-        if !self.control.is_heard(peer, now) {
+        if !self.control.is_heard(peer) {
             return format!(
                 "its host does not answer any more, it is down or cut off (nothing came for {silence_s:.1} s)"
             );
@@ -394,7 +394,7 @@ impl Poller {
             Heard::End(peer) => {
                 self.mark_dead(peer, "its connection closed without a graceful close: its process has ended".to_owned())
             }
-            Heard::Silent(peer) => self.mark_dead(peer, self.cause_of_silence(peer, Instant::now())),
+            Heard::Silent(peer) => self.mark_dead(peer, self.cause_of_silence(peer)),
             Heard::Broken(peer, reason) => self.mark_dead(peer, reason),
         }
         true

@@ -5,9 +5,9 @@
 mod strangers;
 
 use super::frame::{Event, Intake, Question};
+use super::greeting::{IncomingHandshake, Progress};
 use super::*;
 use crate::conformance::{self, Effort, REGION_BYTES};
-use crate::secure::SecureStream;
 use crate::{ShareId, Ticket, Wake};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -611,16 +611,16 @@ impl Fake {
 
     fn accept(&self) -> (TcpStream, Claim) {
         loop {
-            let (tcp, _) = self.listener.accept().unwrap();
-            let accepted = SecureStream::accept_claim(tcp, &self.key, PURPOSE, TIMEOUT).and_then(|accepting| {
-                let claim = Claim::from_bytes(accepting.claim()).unwrap();
-                Ok((accepting.answer(&greeting::answer(self.region_bytes))?, claim))
-            });
-            match accepted {
-                Ok((stream, claim)) => return (stream.tcp().try_clone().unwrap(), claim),
-                // On a busy machine the other side has given this attempt up, and makes another.
-                Err(Error::Closed { .. }) => {}
-                Err(error) => panic!("{error}"),
+            let mut handshake = IncomingHandshake::new(self.listener.accept().unwrap().0);
+            let start = Instant::now();
+            loop {
+                match handshake.advance(&self.key, self.region_bytes, |_| true) {
+                    Progress::Authenticated(claim) => return (handshake.stream, claim),
+                    Progress::Waits => assert!(start.elapsed() < TIMEOUT, "it says nothing"),
+                    // On a busy machine the other side has given this attempt up, and makes another.
+                    Progress::Gone => break,
+                }
+                std::thread::yield_now();
             }
         }
     }
@@ -639,7 +639,7 @@ impl Fake {
     /// Connects to a machine as if it were machine `from`.
     fn connect(key: &Key, to: SocketAddr, claim: Claim) -> Result<TcpStream, Error> {
         let stream = TcpStream::connect(to).unwrap();
-        Initiating::new(key, PURPOSE, &claim.to_bytes())?.run(&stream, "the tested machine", TIMEOUT)?;
+        Beginning::new(key, &claim)?.run(&stream, "the tested machine", TIMEOUT)?;
         Ok(stream)
     }
 }

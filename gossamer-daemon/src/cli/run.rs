@@ -64,6 +64,10 @@ pub(super) struct Run {
     #[arg(long, value_name = "S", default_value_t = 30, requires = "local", value_parser = clap::value_parser!(u32).range(1..))]
     start_timeout: u32,
 
+    /// With --local: for how many seconds a machine that is reached by TCP may give no sign of life before it counts as dead
+    #[arg(long, value_name = "S", default_value_t = 3, requires = "local", value_parser = clap::value_parser!(u32).range(2..=86_400))]
+    silence: u32,
+
     /// Run what each host has at PROGRAM's path, instead of sending it where it is not the same
     #[arg(long, conflicts_with = "local")]
     in_place: bool,
@@ -302,6 +306,7 @@ impl Run {
             fabric: self.fabric.unwrap_or_default(),
             pretended_hosts: self.pretend_hosts,
             start_timeout: Duration::from_secs(self.start_timeout.into()),
+            silence: Duration::from_secs(self.silence.into()),
             prefix: !self.no_prefix,
             stdin: self.stdin,
             policy: self.policy(),
