@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 const HEARTBEAT: u8 = b'h';
 const GRACEFUL_CLOSE: u8 = b'f';
+/// Heartbeats that are sent at once, on all connections of a machine, if each gets its own in time all the same.
+const BEATS_MAX: usize = 64;
 
 /// See the file.
 pub(super) struct ControlConnections {
@@ -24,6 +26,8 @@ pub(super) struct ControlConnections {
     connections: HashMap<u64, ControlConnection>,
     tokens: HashMap<MachineId, u64>,
     last_beat: Instant,
+    /// How often it was time for heartbeats.
+    round: usize,
 }
 
 struct ControlConnection {
@@ -54,7 +58,13 @@ pub(super) enum Heard {
 
 impl ControlConnections {
     pub(super) fn new(limits: Limits) -> ControlConnections {
-        ControlConnections { limits, connections: HashMap::new(), tokens: HashMap::new(), last_beat: Instant::now() }
+        ControlConnections {
+            limits,
+            connections: HashMap::new(),
+            tokens: HashMap::new(),
+            last_beat: Instant::now(),
+            round: 0,
+        }
     }
 
     pub(super) fn add(&mut self, token: u64, peer: MachineId, stream: TcpStream) {
@@ -98,27 +108,49 @@ impl ControlConnections {
         link.is_some_and(|link| link.was_heard || link.silent < self.limits.silence / 2)
     }
 
-    /// Sends heartbeats when it is time. Gives the peers that have been silent for too long.
+    /// Whether it is time for heartbeats; if so, how much time has passed for who judges silence.
     ///
     /// Who judges looks at its own delay first. This thread comes late where its host has more to do than its cores can,
     /// and those of the peers do too; what they sent may lie here unread. So of the time between two looks no more
     /// counts as silence than was meant to be between them, and half of that again.
-    pub(super) fn beat(&mut self, now: Instant) -> Vec<(MachineId, Duration)> {
+    pub(super) fn take_tick(&mut self, now: Instant) -> Option<Duration> {
         let (since, tick) = (now.duration_since(self.last_beat), self.tick());
         if since < tick {
-            return Vec::new();
+            return None;
         }
         self.last_beat = now;
-        for link in self.connections.values_mut() {
+        self.round += 1;
+        Some(since.min(tick.saturating_add(tick / 2)))
+    }
+
+    /// Which of so many connections get a heartbeat in this round: all, or with many of them each in its turn.
+    pub(super) fn is_due(&self, connections: usize) -> impl Fn(usize) -> bool + use<> {
+        let rounds_max = (self.limits.silence.as_nanos() / 2 / self.tick().as_nanos().max(1)).max(1);
+        let rounds = connections.div_ceil(BEATS_MAX).clamp(1, usize::try_from(rounds_max).unwrap_or(usize::MAX));
+        let round = self.round;
+        move |number| (number + round).is_multiple_of(rounds)
+    }
+
+    /// Sends heartbeats to the peers for which `is_due`. Gives those that have been silent for too long, after `passed`
+    /// more time.
+    pub(super) fn beat(&mut self, passed: Duration, is_due: impl Fn(usize) -> bool) -> Vec<(MachineId, Duration)> {
+        for (number, link) in self.connections.values_mut().enumerate() {
             match std::mem::take(&mut link.was_heard) {
                 true => link.silent = Duration::ZERO,
-                false => link.silent += since.min(tick + tick / 2),
+                false => link.silent = link.silent.saturating_add(passed),
             }
-            // A full socket has heartbeats enough in it; a broken one shows when it is read.
-            let _ = send(&link.stream, &[HEARTBEAT], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+            if is_due(number) {
+                // A full socket has heartbeats enough in it; a broken one shows when it is read.
+                let _ = send(&link.stream, &[HEARTBEAT], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+            }
         }
         let silent = self.connections.values().filter(|link| link.silent >= self.limits.silence);
         silent.map(|link| (link.peer, link.silent)).collect()
+    }
+
+    /// How many peers there are.
+    pub(super) fn count(&self) -> usize {
+        self.connections.len()
     }
 
     /// Tells all peers that this machine leaves. They close their ends.
@@ -187,6 +219,25 @@ mod tests {
         (control, listener.accept().unwrap().0)
     }
 
+    fn beat(control: &mut ControlConnections, now: Instant) -> Vec<(MachineId, Duration)> {
+        control.take_tick(now).map_or_else(Vec::new, |passed| control.beat(passed, |_| true))
+    }
+
+    #[test]
+    fn each_of_many_connections_has_its_turn_in_time() {
+        let limits = Limits { heartbeat: Duration::from_millis(250), silence: Duration::from_millis(2750) };
+        for (connections, rounds) in [(1, 1), (64, 1), (65, 2), (256, 4), (100_000, 5)] {
+            let mut control = ControlConnections::new(limits);
+            let mut turns = vec![0; connections];
+            for _ in 0..20 * rounds {
+                control.round += 1;
+                let is_due = control.is_due(connections);
+                turns.iter_mut().enumerate().for_each(|(number, turns)| *turns += usize::from(is_due(number)));
+            }
+            assert!(turns.iter().all(|turns| *turns == 20), "{connections} connections");
+        }
+    }
+
     #[test]
     fn a_silent_peer_is_told_in_time_and_later_by_who_is_late() {
         let limits = Limits { heartbeat: Duration::from_millis(250), silence: Duration::from_millis(2750) };
@@ -195,10 +246,10 @@ mod tests {
             let start = control.last_beat;
             let at = |look: u32| start + look * Duration::from_millis(between);
             for look in 1..looks {
-                assert!(control.beat(at(look)).is_empty(), "look {look} of those each {between} ms");
-                assert!(control.beat(at(look)).is_empty(), "it is not time");
+                assert!(beat(&mut control, at(look)).is_empty(), "look {look} of those each {between} ms");
+                assert!(beat(&mut control, at(look)).is_empty(), "it is not time");
             }
-            assert_eq!(control.beat(at(looks)).len(), 1, "looks each {between} ms");
+            assert_eq!(beat(&mut control, at(looks)).len(), 1, "looks each {between} ms");
         }
     }
 
@@ -216,7 +267,7 @@ mod tests {
                     std::thread::yield_now();
                 }
             }
-            assert!(control.beat(start + look * Duration::from_millis(250)).is_empty(), "look {look}");
+            assert!(beat(&mut control, start + look * Duration::from_millis(250)).is_empty(), "look {look}");
             assert_eq!(control.is_heard(PEER), look % 10 < 6 && look > 9 || look < 6, "look {look}");
         }
     }

@@ -7,7 +7,9 @@
 //! (`words` of them, at `offset`). A wake is a head with no words; its offset is that of the park
 //! word. So everything on the connection is whole words, and the head of a small write costs 8 bytes.
 //!
-//! What concerns shares begins with a head of no words at one of three offsets behind the longest region, and two words
+//! A heartbeat is a head with no words too, at an offset behind the longest region.
+//!
+//! What concerns shares begins with a head of no words at one of three others there, and two words
 //! more, `share << 56 | offset` and a number of bytes: then a write has its words; a read asks for so many bytes, at most
 //! [`PART_BYTES`]; a question about the commit map for so many bytes of it, from the word `offset` on. An answer is a word,
 //! `status << 56 | bytes`, and so many bytes; answers come in the order of the questions (`serving.rs`, `reads.rs`).
@@ -36,6 +38,9 @@ const MARKS: usize = 16;
 const SHARE_WRITE: u64 = (1 << OFFSET_BITS) - 1;
 const SHARE_READ: u64 = SHARE_WRITE - 1;
 const SHARE_MAP: u64 = SHARE_WRITE - 2;
+const LIVES: u64 = SHARE_WRITE - 3;
+/// A frame that asks for nothing.
+pub(super) const HEARTBEAT: [u8; HEAD_BYTES] = LIVES.to_le_bytes();
 /// Longest region that offsets of frames reach.
 pub(super) const REGION_BYTES_MAX: usize = OFFSET_UNIT * ((1 << OFFSET_BITS) - MARKS);
 
@@ -92,6 +97,8 @@ pub(super) enum Event {
     /// Wake who parks at this offset.
     Wake(usize),
     Question(Question),
+    /// Nothing: the connection lives.
+    Heartbeat,
 }
 
 /// The head of a write of `bytes` bytes at `offset`, or with no bytes, of a wake.
@@ -215,6 +222,10 @@ impl Intake {
             }
             let (offset, bytes) = parse_head(*head);
             if bytes == 0 && offset >= REGION_BYTES_MAX {
+                if *head == HEARTBEAT {
+                    event(Event::Heartbeat)?;
+                    continue;
+                }
                 (self.share_head[0], self.share_head_words) = ((offset / OFFSET_UNIT) as u64, 1);
                 continue;
             }
@@ -357,6 +368,25 @@ mod tests {
     }
 
     #[test]
+    fn a_heartbeat_in_any_pieces_between_frames_asks_for_nothing() {
+        let region = Region::anonymous(REGION_BYTES).unwrap();
+        let wire = [&HEARTBEAT[..], &head(8, 8), &[7; 8], &HEARTBEAT, &head(12, 0), &HEARTBEAT].concat();
+        for bytes in 1..wire.len() {
+            let (mut intake, mut events) = (Intake::default(), Vec::new());
+            for piece in wire.chunks(bytes) {
+                let mut note = |event| {
+                    events.push(event);
+                    Ok(())
+                };
+                intake.take(piece, &region, &mut note).unwrap();
+            }
+            assert_eq!(events, [Event::Heartbeat, Event::Heartbeat, Event::Wake(12), Event::Heartbeat]);
+            assert!(!intake.is_within_frame());
+        }
+        assert_eq!(words_of(&region).iter().filter(|word| **word != 0).count(), 1);
+    }
+
+    #[test]
     fn frames_outside_the_region_store_nothing() {
         let region = Region::anonymous(64).unwrap();
         for (offset, bytes) in [(64, 8), (56, 16), (0, 72), (4, 8), (REGION_BYTES_MAX - 8, 8), (0, FRAME_BYTES_MAX)] {
@@ -455,7 +485,7 @@ mod tests {
         for bytes in [0, 4, 8 * ASKED_WORDS + 8, usize::MAX - 7] {
             refused(&share_head(SHARE_MAP, ShareId(2), 0, bytes));
         }
-        for mark in REGION_BYTES_MAX as u64 / 4..SHARE_MAP {
+        for mark in REGION_BYTES_MAX as u64 / 4..LIVES {
             refused(&share_head(mark, ShareId(2), UNIT, 8));
         }
     }

@@ -84,6 +84,7 @@ fn takes_or_refuses<'a>(pieces: impl Iterator<Item = &'a [u8]>, region: &Region)
                     region.shares().get(share).is_some_and(|share| share.check(offset, bytes).is_ok())
                 }
                 Event::Question(Question::Map { count, .. }) => count <= crate::share::ASKED_WORDS,
+                Event::Heartbeat => true,
             };
             assert!(is_fine, "{event:?} is outside");
             Ok(())

@@ -52,6 +52,7 @@ use crate::secure::proof::Proving;
 use crate::secure::{Initiating, Key};
 use greeting::{Claim, PURPOSE, Use};
 use incoming::Crowd;
+use made::Line;
 use poller::Poller;
 use poller_lock::PollerLock;
 use sender::TcpConnection;
@@ -74,7 +75,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(64);
 /// How quickly the death of a peer that says nothing is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Time between two heartbeats to each peer; 500 ms if nothing is said.
+    /// Time between two heartbeats on each connection that is not used, of some dozens; of more each has its turn later, at
+    /// the latest after half of `silence`. 500 ms if nothing is said.
     pub heartbeat: Duration,
     /// A peer of which nothing was heard for so long is dead; 5 s if nothing is said. A fraction of
     /// the heartbeat makes no sense: the heartbeat is then sent four times within it.
@@ -318,7 +320,7 @@ fn is_passing(error: &Error) -> bool {
 /// Sends at once, and gives up when nothing comes back in time.
 fn prepare(stream: &TcpStream, limits: Limits) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
-    Ok(made::keep_alive(stream, limits)?)
+    Ok(made::limit_silence(stream, limits)?)
 }
 
 impl Fabric for TcpFabric {
@@ -341,13 +343,13 @@ impl Fabric for TcpFabric {
     fn connect(&self, peer: MachineId, worker: WorkerId) -> Result<Box<dyn Connection>, Error> {
         let region_bytes = self.shared.region_bytes(peer)?;
         self.connected.insert(peer, worker)?;
-        let stream = match self.shared.lost(peer)? {
+        let line = match self.shared.lost(peer)? {
             None => match self.reach(peer, Use::Data { worker: worker.0 }, self.timeout) {
                 Ok((stream, _)) => {
-                    let stream = Arc::new(stream);
-                    let watched = self.shared.made.watch(self.poller.epoll(), (peer, worker.0), &stream);
+                    let line = Arc::new(Line::new(stream));
+                    let watched = self.shared.made.watch(self.poller.epoll(), (peer, worker.0), &line);
                     watched.map_err(Error::system(format!("watching the connection to {peer}")))?;
-                    Some(stream)
+                    Some(line)
                 }
                 // It was there, and is not: what becomes of it, the I/O thread finds out.
                 Err(Error::Unreachable { source, .. }) => {
@@ -362,7 +364,7 @@ impl Fabric for TcpFabric {
             },
             Some(_) => None,
         };
-        Ok(Box::new(TcpConnection::new(peer, region_bytes, stream, Arc::clone(&self.shared))))
+        Ok(Box::new(TcpConnection::new(peer, region_bytes, line, Arc::clone(&self.shared))))
     }
 
     fn will_park(&self, _worker: WorkerId) {

@@ -81,6 +81,12 @@ struct Data {
     serving: Option<Box<Serving>>,
     /// The socket had no room for an answer.
     is_stuck: bool,
+    /// Set when something comes, and looked at when the clock is.
+    was_heard: bool,
+    /// A heartbeat has come, so others will, unless they are lost on the way.
+    beats: bool,
+    /// For how long nothing has come.
+    silent: Duration,
 }
 
 /// Why a data connection is read no more.
@@ -92,6 +98,20 @@ enum End {
 }
 
 impl Data {
+    fn new(peer: MachineId, worker: u16, stream: TcpStream) -> Data {
+        let (intake, serving, silent) = (Intake::default(), None, Duration::ZERO);
+        Data { peer, worker, stream, intake, serving, is_stuck: false, was_heard: false, beats: false, silent }
+    }
+
+    /// So much more time has passed. For how long nothing has come, on a connection that has heartbeats.
+    fn silent_for(&mut self, passed: Duration) -> Duration {
+        match std::mem::take(&mut self.was_heard) || !self.beats {
+            true => self.silent = Duration::ZERO,
+            false => self.silent = self.silent.saturating_add(passed),
+        }
+        self.silent
+    }
+
     /// Takes in what has come. Whether there was anything.
     fn receive(
         &mut self,
@@ -99,7 +119,7 @@ impl Data {
         control: &mut ControlConnections,
         scratch: &mut [u8],
     ) -> Result<bool, End> {
-        let (serving, region) = (&mut self.serving, &shared.region);
+        let (serving, beats, region) = (&mut self.serving, &mut self.beats, &shared.region);
         let mut event = |event| match event {
             // `Intake` has checked that there is such a word; a wake that fails for other reasons
             // is made up for by the end of the worker's sleep.
@@ -110,6 +130,10 @@ impl Data {
                 Ok(())
             }
             Event::Question(question) => serving.get_or_insert_default().ask(question),
+            Event::Heartbeat => {
+                *beats = true;
+                Ok(())
+            }
         };
         for read in 0..READS_MAX {
             match recv(&self.stream, &mut *scratch, RecvFlags::DONTWAIT) {
@@ -120,6 +144,7 @@ impl Data {
                 }
                 Ok((_, bytes)) => {
                     control.heard_of(self.peer);
+                    self.was_heard = true;
                     if let Err(violation) = self.intake.take(&scratch[..bytes], region, &mut event) {
                         let worker = self.worker;
                         let cause =
@@ -285,14 +310,8 @@ impl Poller {
     pub(super) fn keep_time(&mut self) -> Result<bool, Errno> {
         let now = Instant::now();
         self.incoming.keep_time(now)?;
-        for (peer, silence) in self.control.beat(now) {
-            self.mark_dead(
-                peer,
-                format!(
-                    "nothing was heard of it for {:.1} s: its host is cut off, or it stands still",
-                    silence.as_secs_f32()
-                ),
-            );
+        if let Some(passed) = self.control.take_tick(now) {
+            self.beat(passed);
         }
         let (dead, is_open) = self.shared.dead_suspects(CLOSE_WAIT);
         for (peer, how) in dead {
@@ -306,6 +325,23 @@ impl Poller {
             self.data.retain(|_, data| data.peer != peer);
         }
         Ok(is_open || self.incoming.is_busy() || self.leaving.is_some())
+    }
+
+    /// Gives signs of life on all connections, and looks for those that have given none.
+    fn beat(&mut self, passed: Duration) {
+        let is_due = self.control.is_due(self.control.count() + self.shared.made.count());
+        for (peer, silence) in self.control.beat(passed, &is_due) {
+            let silence_s = silence.as_secs_f32();
+            let cause =
+                format!("nothing was heard of it for {silence_s:.1} s: its host is cut off, or it stands still");
+            self.mark_dead(peer, cause);
+        }
+        self.shared.made.beat(is_due);
+        for data in self.data.values_mut() {
+            if data.silent_for(passed) >= self.shared.silence {
+                self.shared.suspect(data.peer, Break::Silent);
+            }
+        }
     }
 
     /// Something has befallen a data connection that this side has made, and its worker may not be there to see it.
@@ -368,8 +404,7 @@ impl Poller {
                 // An answer to a read that waits for the acknowledgement of the one before is 40 ms late. Where it is
                 // refused, they are late.
                 let _ = stream.set_nodelay(true);
-                let (intake, serving) = (Intake::default(), None);
-                self.data.insert(token, Data { peer: claim.from, worker, stream, intake, serving, is_stuck: false });
+                self.data.insert(token, Data::new(claim.from, worker, stream));
                 self.take(token);
             }
         }

@@ -14,6 +14,7 @@
 //! is gone vanishes: `Fabric::lost` tells, not an error here.
 
 use super::frame::{self, FRAME_BYTES_MAX, Question};
+use super::made::Line;
 use super::reads::Reads;
 use super::shared::{Break, TcpShared};
 use crate::deadline::Deadline;
@@ -25,7 +26,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 use std::io::IoSlice;
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ pub(super) struct TcpConnection {
     peer: MachineId,
     region_bytes: usize,
     /// `None` when the peer is gone.
-    stream: Option<Arc<TcpStream>>,
+    line: Option<Arc<Line>>,
     held: Vec<u8>,
     /// Where in `held` the last frame begins, if it is a wake for this park word: one is enough.
     last_wake: Option<usize>,
@@ -92,13 +92,13 @@ impl TcpConnection {
     pub(super) fn new(
         peer: MachineId,
         region_bytes: usize,
-        stream: Option<Arc<TcpStream>>,
+        line: Option<Arc<Line>>,
         shared: Arc<TcpShared>,
     ) -> TcpConnection {
         TcpConnection {
             peer,
             region_bytes,
-            stream,
+            line,
             held: Vec::new(),
             last_wake: None,
             shared,
@@ -140,11 +140,23 @@ impl TcpConnection {
     }
 
     /// Sends all of `parts`, in order.
-    fn send(&mut self, mut parts: &mut [IoSlice<'_>]) -> Result<(), Error> {
+    fn send(&mut self, parts: &mut [IoSlice<'_>]) -> Result<(), Error> {
+        let Some(line) = &self.line else { return Ok(()) };
+        let sent = match line.begin() {
+            [] => self.send_all(parts),
+            first => self.send_all(&mut [IoSlice::new(first)]).and_then(|()| self.send_all(parts)),
+        };
+        if let Some(line) = &self.line {
+            line.end();
+        }
+        sent
+    }
+
+    fn send_all(&mut self, mut parts: &mut [IoSlice<'_>]) -> Result<(), Error> {
         // Skips empty ones at the front.
         IoSlice::advance_slices(&mut parts, 0);
         while !parts.is_empty() {
-            let Some(stream) = &self.stream else {
+            let Some(Line { stream, .. }) = self.line.as_deref() else {
                 return Ok(());
             };
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -165,9 +177,9 @@ impl TcpConnection {
     /// The socket is full: sleeps until it is not, or the peer is gone.
     #[cold]
     fn wait_for_room(&mut self) -> Result<(), Error> {
-        while let Some(stream) = &self.stream {
+        while let Some(Line { stream, .. }) = self.line.as_deref() {
             if self.shared.is_gone(self.peer) {
-                self.stream = None;
+                self.line = None;
                 return Ok(());
             }
             match poll(&mut [PollFd::new(stream, PollFlags::OUT)], Some(&LIVENESS_INTERVAL)) {
@@ -188,7 +200,7 @@ impl TcpConnection {
     #[cold]
     fn give_up_for(&mut self, how: Break) {
         self.shared.suspect(self.peer, how);
-        self.stream = None;
+        self.line = None;
     }
 
     /// Runs `body` with what concerns the peer's shares.
@@ -201,14 +213,14 @@ impl TcpConnection {
 
     /// Asks the peer for words of a commit map, and waits for what its I/O thread says; `None` if it is gone.
     fn ask(&mut self, reads: &mut Reads, buffer: &mut [u8], question: Question) -> Result<Option<Told>, Error> {
-        if self.stream.is_none() {
+        if self.line.is_none() {
             return Ok(None);
         }
         let Question::Map { count, .. } = question else { return Ok(None) };
         self.hold(&question.to_bytes(), &[])?;
         reads.ask_map(count);
         self.flush()?;
-        while self.stream.is_some() {
+        while self.line.is_some() {
             self.receive(reads, buffer);
             if let Some(told) = reads.take_told() {
                 return Ok(Some(told));
@@ -220,7 +232,7 @@ impl TcpConnection {
 
     /// Takes in what the socket has of answers.
     fn receive(&mut self, reads: &mut Reads, buffer: &mut [u8]) {
-        while let Some(stream) = self.stream.as_ref().filter(|_| reads.is_waiting()) {
+        while let Some(Line { stream, .. }) = self.line.as_deref().filter(|_| reads.is_waiting()) {
             match recv(stream, &mut *buffer, RecvFlags::DONTWAIT) {
                 Ok((_, 0)) => {
                     self.give_up_for(Break::Told("it closed a connection on which it owed answers".to_owned()))
@@ -247,9 +259,9 @@ impl TcpConnection {
     /// Sleeps until there is something to take in, or for a moment; finds out whether the peer is gone.
     #[cold]
     fn wait_for_answers(&mut self) -> Result<(), Error> {
-        let Some(stream) = &self.stream else { return Ok(()) };
+        let Some(Line { stream, .. }) = self.line.as_deref() else { return Ok(()) };
         match poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&LIVENESS_INTERVAL)) {
-            Ok(0) if self.shared.is_gone(self.peer) => self.stream = None,
+            Ok(0) if self.shared.is_gone(self.peer) => self.line = None,
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(Error::system(format!("waiting for answers of {}", self.peer))(error)),
         }
@@ -258,7 +270,7 @@ impl TcpConnection {
 
     /// Sends the questions that may go out.
     fn send_questions(&mut self, reads: &mut Reads) -> Result<(), Error> {
-        if self.stream.is_some() {
+        if self.line.is_some() {
             while let Some(question) = reads.next_question() {
                 self.hold(&question.to_bytes(), &[])?;
             }
@@ -284,7 +296,7 @@ impl TcpConnection {
 
     /// Whether the peer is not known to be gone.
     pub(super) fn is_connected(&self) -> bool {
-        self.stream.is_some()
+        self.line.is_some()
     }
 }
 
@@ -295,7 +307,7 @@ impl Connection for TcpConnection {
 
     fn write(&mut self, source: &[u8], remote_offset: usize) -> Result<(), Error> {
         memory::check_access(self.region_bytes, remote_offset, source.len(), WORD_BYTES)?;
-        if self.stream.is_none() {
+        if self.line.is_none() {
             return Ok(());
         }
         if source.len() < DIRECT_BYTES {
@@ -310,7 +322,7 @@ impl Connection for TcpConnection {
 
     fn wake(&mut self, park_offset: usize) -> Result<(), Error> {
         memory::check_park_word(self.region_bytes, park_offset)?;
-        if self.stream.is_none() || self.last_wake == Some(park_offset) {
+        if self.line.is_none() || self.last_wake == Some(park_offset) {
             return Ok(());
         }
         self.make_room(frame::HEAD_BYTES)?;
@@ -337,7 +349,7 @@ impl Connection for TcpConnection {
                 connection.ask(reads, buffer, Question::Map { share, first, count })
             })
         });
-        if verdict? == Verdict::Gone || self.stream.is_none() {
+        if verdict? == Verdict::Gone || self.line.is_none() {
             return Ok(());
         }
         let head = frame::share_write_head(share, offset, source.len());
@@ -367,7 +379,7 @@ impl Connection for TcpConnection {
             if shares.reads.tickets.is_waiting(ticket)? {
                 connection.go_on_reading(shares)?;
             }
-            let is_gone = || connection.stream.is_none() || connection.shared.is_gone(connection.peer);
+            let is_gone = || connection.line.is_none() || connection.shared.is_gone(connection.peer);
             shares.reads.tickets.take(ticket, into, connection.peer, is_gone)
         })
     }
@@ -380,7 +392,7 @@ impl Drop for TcpConnection {
         let Some(mut shares) = self.shares.take() else { return };
         let PeerShares { reads, buffer, .. } = &mut *shares;
         let deadline = Deadline::after(DRAIN_TIMEOUT);
-        while self.stream.is_some() && reads.is_waiting() && !deadline.left().is_zero() {
+        while self.line.is_some() && reads.is_waiting() && !deadline.left().is_zero() {
             self.receive(reads, buffer);
             if reads.is_waiting() && self.wait_for_answers().is_err() {
                 return;

@@ -590,15 +590,18 @@ struct Fake {
     listener: TcpListener,
     key: Key,
     region_bytes: usize,
+    /// Where machine 0 listens.
+    peer: SocketAddr,
 }
 
 impl Fake {
     /// A machine 0 that is real, with its control connection to the fake.
     fn with_peer(region_bytes: usize, limits: Limits) -> (Fake, TcpFabric, TcpStream) {
         let key = Key::generate().unwrap();
-        let fake = Fake { listener: TcpListener::bind("127.0.0.1:0").unwrap(), key: key.clone(), region_bytes };
-        let peers = vec![None, Some(fake.listener.local_addr().unwrap())];
         let listener = listen().with_limits(limits);
+        let (own, peer) = (TcpListener::bind("127.0.0.1:0").unwrap(), listener.address());
+        let fake = Fake { listener: own, key: key.clone(), region_bytes, peer };
+        let peers = vec![None, Some(fake.listener.local_addr().unwrap())];
         std::thread::scope(|scope| {
             let opening =
                 scope.spawn(move || TcpFabric::open(listener, MachineId(0), peers, key, region(region_bytes), TIMEOUT));
@@ -632,7 +635,10 @@ impl Fake {
             let (stream, region_bytes) = fabric.reach(VICTIM, Use::Data { worker }, TIMEOUT).unwrap();
             let (accepted, claim) = accepting.join().unwrap();
             assert_eq!(claim.purpose, Use::Data { worker });
-            (accepted, TcpConnection::new(VICTIM, region_bytes, Some(stream.into()), Arc::clone(&fabric.shared)))
+            (
+                accepted,
+                TcpConnection::new(VICTIM, region_bytes, Some(Arc::new(Line::new(stream))), Arc::clone(&fabric.shared)),
+            )
         })
     }
 
@@ -716,6 +722,63 @@ fn a_connection_that_is_reset_is_missed_though_nobody_writes() {
         match (&control).read(&mut said) {
             Ok(bytes) => assert!(bytes > 0, "the control connection was closed"),
             Err(error) => break assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+    }
+}
+
+/// The heartbeats of one connection are lost on the way, those of the machine are not.
+#[test]
+fn a_connection_that_falls_silent_is_missed() {
+    let (fake, fabric, control) = Fake::with_peer(4096, SHORT);
+    let claim = |worker| Claim {
+        from: VICTIM,
+        to: MachineId(0),
+        machines: 2,
+        region_bytes: 4096,
+        purpose: Use::Data { worker },
+    };
+    let never = Fake::connect(&fake.key, fake.peer, claim(0)).unwrap();
+    let mut silent = Fake::connect(&fake.key, fake.peer, claim(1)).unwrap();
+    silent.write_all(&frame::HEARTBEAT).unwrap();
+    let start = Instant::now();
+    while fabric.lost(VICTIM).unwrap().is_none() {
+        assert!(start.elapsed() < TIMEOUT, "nobody misses it");
+        (&control).write_all(b"h").unwrap();
+        std::thread::sleep(SHORT.heartbeat); // the rhythm of its signs of life
+    }
+    let cause = fabric.cause(VICTIM).unwrap();
+    assert!(cause.contains("the packets of one connection to"), "{cause}");
+    drop((never, silent));
+}
+
+/// An unused connection has heartbeats, between frames that others find whole.
+#[test]
+fn a_connection_that_nobody_uses_gives_signs_of_life() {
+    let limits = Limits { silence: TIMEOUT, ..SHORT };
+    let (fake, fabric, _control) = Fake::with_peer(4096, limits);
+    let (mut accepted, mut connection) = std::thread::scope(|scope| {
+        let accepting = scope.spawn(|| fake.accept().0);
+        let connection = fabric.connect(VICTIM, WorkerId(3)).unwrap();
+        (accepting.join().unwrap(), connection)
+    });
+    let mut word = [0; 8];
+    for number in 0..3_u64 {
+        connection.write(&number.to_le_bytes(), 8).unwrap();
+        connection.flush().unwrap();
+        let mut beats = 0;
+        loop {
+            accepted.read_exact(&mut word).unwrap();
+            match word == frame::HEARTBEAT {
+                true => beats += 1,
+                false => break assert_eq!(word, frame::head(8, 8)),
+            }
+        }
+        accepted.read_exact(&mut word).unwrap();
+        assert_eq!(word, number.to_le_bytes());
+        while beats < 2 {
+            accepted.read_exact(&mut word).unwrap();
+            assert_eq!(word, frame::HEARTBEAT);
+            beats += 1;
         }
     }
 }
