@@ -146,7 +146,11 @@ where
         transport,
     });
     begin(Rack { machine: own, machines: machines.collect(), starter }, &threads.workers);
-    threads.attach(own, &Wiring { fabric: fabric.clone(), layout, image })?;
+    let wiring = Wiring { fabric: fabric.clone(), layout, image };
+    // By a thread that ends: on a machine that serves this one never waits in the library again, and could not say so.
+    let attach = || threads.attach(own, &wiring);
+    std::thread::scope(|scope| scope.spawn(attach).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    drop(wiring);
     stuck::watch().map_err(StartError::Thread)?;
     control.send(&Message::Ready { pid: std::process::id(), slots_bytes })?;
     if own != 0 {

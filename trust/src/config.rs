@@ -88,6 +88,9 @@ pub(crate) const WATCH_ANSWER_MS: u64 = 100;
 pub(crate) const RACK_ANSWER_MS: u64 = 1_000;
 /// How long the machine that looks for circles through others rests after it has. Three rounds and this are less than five seconds.
 pub(crate) const RACK_JUDGED_EVERY_MS: u64 = 1_000;
+/// How often it is looked whether nothing goes on any more, once a fiber has panicked (`runtime/watch/still.rs`). Two rounds of it, and the
+/// answers of other machines, are less than five seconds.
+pub(crate) const STILL_EVERY_MS: u64 = 1_200;
 /// How long the end of a pool waits before it says what for.
 pub(crate) const DROP_TELL_MS: u64 = 5_000;
 /// How long it waits while a panic unwinds.

@@ -32,8 +32,12 @@ pub struct Barrier(Trust<Round>);
 #[derive(Debug)]
 struct Round {
     count: usize,
-    waiting: Vec<Promise<()>>,
+    waiting: Vec<Promise<Opening>>,
 }
+
+/// Others have come; its name is what a dump has of who waits.
+#[derive(Debug, Clone, Copy)]
+struct Opening;
 
 impl Barrier {
     /// For `count` fibers (0 is as 1), at the next worker of this machine in turn.
@@ -89,7 +93,7 @@ impl Barrier {
                 return false;
             }
             promise.discard();
-            round.waiting.drain(..).for_each(|waiting| waiting.keep(()));
+            round.waiting.drain(..).for_each(|waiting| waiting.keep(Opening));
             true
         });
         if !is_last && let Err(error) = round.wait() {

@@ -40,7 +40,11 @@ use crate::rack::{Place, program};
 /// Cost: [`wait`](Self::wait) is one request that it waits for, notifying one that it does not wait for, and one to each
 /// worker that is woken.
 #[derive(Debug, Clone)]
-pub struct Condvar(Trust<VecDeque<Promise<()>>>);
+pub struct Condvar(Trust<VecDeque<Promise<Notification>>>);
+
+/// Its name is what a dump has of who waits.
+#[derive(Debug, Clone, Copy)]
+struct Notification;
 
 impl Condvar {
     /// At the next worker of this machine in turn.
@@ -159,7 +163,7 @@ impl Condvar {
     ///
     /// Example: at [`Condvar`].
     pub fn notify_one(&self) {
-        self.0.apply_then(|line| line.pop_front().into_iter().for_each(|waiting| waiting.keep(())), |()| {});
+        self.0.apply_then(|line| line.pop_front().into_iter().for_each(|waiting| waiting.keep(Notification)), |()| {});
     }
 
     /// Wakes all that wait. Does not wait; legal everywhere.
@@ -183,16 +187,16 @@ impl Condvar {
     /// );
     /// ```
     pub fn notify_all(&self) {
-        self.0.apply_then(|line| line.drain(..).for_each(|waiting| waiting.keep(())), |()| {});
+        self.0.apply_then(|line| line.drain(..).for_each(|waiting| waiting.keep(Notification)), |()| {});
     }
 }
 
-fn withdraw(line: &mut VecDeque<Promise<()>>, id: PromiseId) -> bool {
+fn withdraw(line: &mut VecDeque<Promise<Notification>>, id: PromiseId) -> bool {
     let place = line.iter().position(|promise| promise.id() == id);
     place.and_then(|place| line.remove(place)).map(Promise::discard).is_some()
 }
 
-fn told(outcome: Result<(), Error>) {
+fn told(outcome: Result<Notification, Error>) {
     if let Err(error) = outcome {
         panic!("a condition variable is gone while closures wait for it: {error}");
     }

@@ -4,6 +4,7 @@
 mod dumps;
 mod rig;
 mod starts;
+mod vain;
 mod watched;
 
 use std::process::Command;

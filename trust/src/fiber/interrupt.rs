@@ -131,6 +131,12 @@ impl Scheduler {
         unsafe { self.current.get().as_ref() }.and_then(|fiber| fiber.verdict.take())
     }
 
+    /// The running fiber, as people are told of it.
+    pub(crate) fn name_of_current(&self) -> Option<String> {
+        // SAFETY: null, or the current fiber, which lives.
+        unsafe { self.current.get().as_ref() }.map(ToString::to_string)
+    }
+
     /// What the thread's own code waits for, if that is noted.
     pub(crate) fn root_wait(&self) -> Option<Wait> {
         self.root_wait.get()

@@ -31,6 +31,8 @@ pub(crate) struct Report {
     pub(crate) fibers: Vec<Seen>,
     /// What the thread's own code waits for.
     pub(crate) root: Option<Wait>,
+    /// Somebody goes on at some time, whatever else happens.
+    pub(crate) has_timers: bool,
     /// In the line of which property.
     pub(crate) gathered: Vec<(usize, Gathered)>,
 }

@@ -203,7 +203,10 @@ fn handle<R, F: FnOnce() -> R>(trustee: TrusteeId, f: F) -> (impl FnOnce(), Join
     let state = Arc::new(State::new());
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let finish = Finish(Arc::clone(&state));
-    let run = move || finish.0.set(catch_unwind(AssertUnwindSafe(f)));
+    let run = move || {
+        let outcome = catch_unwind(AssertUnwindSafe(f)).inspect_err(|payload| watch::still::note_fallen(&**payload));
+        finish.0.set(outcome);
+    };
     (run, JoinHandle { state: Some(state), trustee, number }, Whom::Handle(number))
 }
 

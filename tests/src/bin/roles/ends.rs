@@ -2,7 +2,9 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
+use gossamer::sync::Barrier;
 use gossamer_array::{Add, Array};
 use gossamer_region::{Region, SharedSpan};
 
@@ -205,3 +207,70 @@ fn uptime() -> String {
 
 /// A program that has done its work before it started.
 pub fn nothing() {}
+
+/// All but one of those that are to meet come; the second argument says at what, and how the one has ended that does not.
+pub fn waits_in_vain() {
+    fn missing() {
+        panic!("bad cell")
+    }
+    let kind = std::env::args().nth(2).unwrap();
+    match kind.as_str() {
+        // The fibers of all places, of which that of the last one does not come to the fourth round.
+        "barrier" => {
+            let barrier = Barrier::new(gossamer::rack().workers());
+            let last = remote();
+            let round = move |barrier: &Barrier, place| {
+                (0..10).for_each(|step| {
+                    assert!(step < 3 || place != last, "bad cell");
+                    barrier.wait();
+                });
+            };
+            let fibers: Vec<_> = gossamer::rack()
+                .places()
+                .map(|place| {
+                    let barrier = barrier.clone();
+                    gossamer::spawn_on(place, move || round(&barrier, place))
+                })
+                .collect();
+            fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+        }
+        // The sender that is left is with the fiber that waits.
+        "channel" => {
+            let (sender, receiver) = gossamer::sync::channel::<u32>();
+            gossamer::spawn_on(remote(), missing);
+            assert_eq!(receiver.recv(), Ok(1));
+            drop(sender);
+        }
+        "condition" => {
+            let (gate, opened) = (gossamer::entrust(gossamer::Latch::new(false)), gossamer::sync::Condvar::new());
+            gossamer::spawn_on(remote(), missing);
+            gate.launch_held(move |open| opened.wait_while(open, |open| !*open));
+        }
+        // One that was aborted while it waited.
+        "abort" => {
+            let barrier = Barrier::new(3);
+            let [one, other] = [0, 1].map(|_| {
+                let barrier = barrier.clone();
+                gossamer::spawn(move || barrier.wait())
+            });
+            gossamer::sleep(Duration::from_millis(50));
+            other.abort();
+            assert!(other.join().is_err());
+            one.join().unwrap();
+        }
+        // Fibers that have panicked, and others that go on, by time alone.
+        "not" => {
+            assert!(gossamer::spawn_on(remote(), missing).join().is_err());
+            let (promise, number) = gossamer::promise();
+            let later = gossamer::spawn_on(remote(), || gossamer::sleep(Duration::from_secs(6)));
+            let kept = gossamer::spawn(move || {
+                later.join().unwrap();
+                promise.keep(7);
+            });
+            assert_eq!(number.wait(), Ok(7));
+            kept.join().unwrap();
+            println!("went on");
+        }
+        other => panic!("no such kind: {other:?}"),
+    }
+}

@@ -1,5 +1,5 @@
 //! Finds fibers that wait for each other in a circle, and has the one that came last go on with an error. Circles through several
-//! machines: [`rack`], [`paths`].
+//! machines: [`rack`], [`paths`]. And says what fibers wait for where nothing goes on after a panic: [`still`].
 //!
 //! A thread of the process, started by the first wait that may close a circle ([`note_wait`]), which sleeps unless there are new ones, and
 //! ends with the last worker.
@@ -19,6 +19,7 @@ pub(crate) mod closures;
 mod graph;
 mod paths;
 pub(crate) mod rack;
+pub(crate) mod still;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -102,16 +103,20 @@ pub(crate) fn end() {
 }
 
 fn watch(is_to_end: &AtomicBool) {
-    let (mut rack, mut rounds) = (rack::Part::default(), Rounds::default());
+    let (mut rack, mut rounds, mut still) = (rack::Part::default(), Rounds::default(), still::Still::default());
     while !is_to_end.load(Ordering::Relaxed) {
-        let again = rack.turn();
+        let again = rack.turn(&mut still);
+        let (look, text) = still.turn(&rack::Others);
+        if let Some(text) = text {
+            crate::unwind::tell(format_args!("{text}"));
+        }
         let due = rounds.due();
         if due.is_some_and(|due| due <= Instant::now()) {
             rounds.make(&mut rack);
             continue;
         }
         // Whoever has news or a message unparks this thread after that is there to see.
-        match [again, due].into_iter().flatten().min() {
+        match [again, look, due].into_iter().flatten().min() {
             Some(at) => thread::park_timeout(at.saturating_duration_since(Instant::now())),
             None => thread::park(),
         }

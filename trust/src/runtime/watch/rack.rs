@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::circle::{Cycle, Node, Path};
 use super::graph::Graph;
 use super::paths::{Judge, Next, Question, Verdict};
+use super::still::{self, Fallen, Still, Waits};
 use crate::config::{RACK_ANSWER_MS, RACK_JUDGED_EVERY_MS, WATCH_EVERY_MS};
 use crate::deadline::{deadline_after, later};
 use crate::fiber::record::now_ms;
@@ -52,6 +53,17 @@ enum Mail {
     Break {
         on: Node,
         why: String,
+    },
+    /// To machine 0: a fiber has ended by a panic, or was aborted.
+    Fallen(Fallen),
+    /// What do all of your fibers wait for?
+    AskWaits {
+        round: u64,
+    },
+    TellWaits {
+        machine: u16,
+        round: u64,
+        waits: Option<Waits>,
     },
 }
 
@@ -116,6 +128,26 @@ fn interrupt(on: Node, why: String) {
     }
 }
 
+/// The other machines, if this process is one of a rack.
+pub(super) struct Others;
+
+impl still::Others for Others {
+    fn ask(&self, round: u64) -> bool {
+        let Some(rack) = RACK.get() else { return false };
+        rack.others().for_each(|machine| rack.send(machine, &Mail::AskWaits { round }));
+        self.count() > 0
+    }
+
+    fn pass_on(&self, fallen: &Fallen) -> bool {
+        let elsewhere = RACK.get().filter(|rack| rack.own != JUDGE);
+        elsewhere.inspect(|rack| rack.send(JUDGE, &Mail::Fallen(fallen.clone()))).is_some()
+    }
+
+    fn count(&self) -> usize {
+        RACK.get().map_or(0, |rack| rack.others().count())
+    }
+}
+
 /// This machine's part: what it has found itself, and on machine 0 the judge.
 #[derive(Default)]
 pub(super) struct Part {
@@ -158,7 +190,7 @@ impl Part {
     }
 
     /// Does what there is to do. Returns when to come again, if not for a message.
-    pub(super) fn turn(&mut self) -> Option<Instant> {
+    pub(super) fn turn(&mut self, still: &mut Still) -> Option<Instant> {
         let rack = RACK.get()?;
         for mail in take_mail() {
             match mail {
@@ -169,6 +201,11 @@ impl Part {
                 }
                 Mail::Tell { machine, round, paths } => self.judge.hear(machine, round, paths),
                 Mail::Break { on, why } => interrupt(on, why),
+                Mail::Fallen(fallen) => still.note(fallen),
+                Mail::AskWaits { round } => {
+                    rack.send(JUDGE, &Mail::TellWaits { machine: rack.own, round, waits: still::waits() });
+                }
+                Mail::TellWaits { machine, round, waits } => still.hear(machine, round, waits),
             }
         }
         loop {
@@ -236,6 +273,8 @@ mod tests {
             Mail::Ask(question),
             Mail::Tell { machine: 65_000, round: 2, paths: vec![path] },
             Mail::Break { on: steps[0], why: "deadlock".to_owned() },
+            Mail::AskWaits { round: 3 },
+            Mail::TellWaits { machine: 1, round: 3, waits: Some(Waits::default()) },
         ] {
             let bytes = bincode::serde::encode_to_vec(&mail, bincode::config::standard()).unwrap();
             let (back, used) =

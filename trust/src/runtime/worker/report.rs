@@ -11,6 +11,7 @@ impl Worker {
             thread: if with_names { thread_name() } else { String::new() },
             fibers: self.scheduler.seen(with_names),
             root: self.scheduler.root_wait(),
+            has_timers: self.timers.next_in().is_some(),
             gathered: self.launches.lines.gathered(),
         }
     }

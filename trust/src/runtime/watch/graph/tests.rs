@@ -13,7 +13,7 @@ fn fiber(id: u64, whom: Whom, wait: Option<Wait>, holds: usize) -> Seen {
 }
 
 fn report(index: u16, fibers: Vec<Seen>, gathered: Vec<(usize, Gathered)>) -> Report {
-    Report { worker: worker_id(0, index), thread: String::new(), fibers, root: None, gathered }
+    Report { worker: worker_id(0, index), thread: String::new(), fibers, root: None, has_timers: false, gathered }
 }
 
 fn value(property: usize) -> Awaited {

@@ -46,6 +46,7 @@ fn reports(fibers: &[Fiber]) -> Option<Vec<Report>> {
         thread: String::new(),
         fibers: all.iter().filter(|(of, _)| *of == machine).map(|(_, seen)| seen.clone()).collect(),
         root: None,
+        has_timers: false,
         gathered: Vec::new(),
     };
     Some((0..3).map(report).collect())

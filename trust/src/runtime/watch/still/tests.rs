@@ -1,0 +1,130 @@
+//! What is a program that stands still, and when it is said.
+
+use std::cell::Cell;
+
+use super::*;
+use crate::fiber::record::{Seen, Whom};
+use crate::ids::worker_id;
+
+fn wait(awaited: Awaited, number: u64) -> Option<Wait> {
+    Some(Wait { awaited, number, since_ms: 100 })
+}
+
+fn fiber(doing: Doing, wait: Option<Wait>) -> Seen {
+    Seen { id: 3, whom: Whom::Nobody, doing, wait, holds: 0, name: "fiber 3".into() }
+}
+
+fn report(fibers: Vec<Seen>) -> Report {
+    let (worker, thread) = (worker_id(1, 2), String::new());
+    Report { worker, thread, fibers, root: None, has_timers: false, gathered: Vec::new() }
+}
+
+fn promised(number: u64) -> Seen {
+    fiber(Doing::Waits, wait(Awaited::Promise("Opening"), number))
+}
+
+#[test]
+fn who_waits_for_other_fibers_is_named_with_what_it_waits_for() {
+    let idle = report(vec![]);
+    let found = waits_of(&[idle.clone(), report(vec![promised(7)])], 1_300).unwrap();
+    assert_eq!(found.lines, ["fiber 3 of m1w2 waits for a promised `Opening`, since 1.2 s"]);
+    let again = waits_of(&[idle, report(vec![promised(8)])], 1_300).unwrap();
+    assert_ne!(found.sum, again.sum, "another wait for the same");
+    let root = Report { root: wait(Awaited::End(5), 1), ..report(vec![]) };
+    assert!(waits_of(&[root], 1_300).unwrap().lines[0].starts_with("the code of m1w2 waits for the end of a fiber"));
+}
+
+#[test]
+fn a_program_that_may_go_on_by_itself_does_not_stand_still() {
+    for other in [
+        fiber(Doing::Runs, None),
+        fiber(Doing::Ready, wait(Awaited::Promises, 1)),
+        fiber(Doing::New, None),
+        fiber(Doing::Waits, None), // for an answer
+        fiber(Doing::Waits, wait(Awaited::Time, 1)),
+        fiber(Doing::Waits, wait(Awaited::Answer("u8"), 1)),
+    ] {
+        assert!(waits_of(&[report(vec![promised(7), other.clone()])], 200).is_none(), "{other:?}");
+    }
+    let timed = Report { has_timers: true, ..report(vec![promised(7)]) };
+    assert!(waits_of(&[timed], 200).is_none());
+    let sleeps = Report { root: wait(Awaited::Time, 1), ..report(vec![promised(7)]) };
+    assert!(waits_of(&[sleeps], 200).is_none());
+}
+
+/// A rack of which so many others are asked.
+struct Rack {
+    others: usize,
+    asked: Cell<u64>,
+}
+
+impl Others for Rack {
+    fn ask(&self, round: u64) -> bool {
+        self.asked.set(round);
+        self.others > 0
+    }
+
+    /// What other tests of this process leave is not of these.
+    fn pass_on(&self, _: &Fallen) -> bool {
+        true
+    }
+
+    fn count(&self) -> usize {
+        self.others
+    }
+}
+
+/// One round, in which this machine and the others are in these waits.
+fn round(still: &mut Still, own: u64, others: &[Option<u64>]) -> Option<String> {
+    let waits = |sum: u64| Waits { sum, lines: vec![format!("fiber {sum} waits")] };
+    still.round += 1;
+    still.asking = Some(Asking { own: waits(own), heard: BTreeMap::new(), end: Instant::now() });
+    still.hear(9, still.round - 1, Some(waits(0))); // late: of another round
+    for (machine, other) in (1..).zip(others) {
+        still.hear(machine, still.round, other.map(waits));
+    }
+    still.turn(&Rack { others: others.len(), asked: Cell::new(0) }).1
+}
+
+#[test]
+fn it_is_said_once_when_two_rounds_have_found_all_in_the_same_waits() {
+    let mut still = Still::default();
+    still.note(Fallen("fiber 8 of m1w0 has panicked: bad cell".into()));
+    assert_eq!(round(&mut still, 1, &[Some(2)]), None);
+    let text = round(&mut still, 1, &[Some(2)]).unwrap();
+    for words in [
+        "no fiber can go on",
+        "\n  fiber 1 waits\n  fiber 2 waits\n",
+        "\n  fiber 8 of m1w0 has panicked: bad cell (0.0 s ago)",
+    ] {
+        assert!(text.contains(words), "{text}");
+    }
+    assert_eq!(round(&mut still, 1, &[Some(2)]), None, "once");
+    assert_eq!(round(&mut still, 1, &[Some(3)]), None);
+    assert!(round(&mut still, 1, &[Some(3)]).is_some(), "they have gone on, and stand still again");
+}
+
+#[test]
+fn nothing_is_said_where_a_machine_goes_on_or_does_not_answer() {
+    let mut still = Still::default();
+    still.note(Fallen("a fiber was aborted".into()));
+    for _ in 0..3 {
+        assert_eq!(round(&mut still, 1, &[Some(2), None]), None);
+        assert_eq!(round(&mut still, 1, &[]), None, "another round between");
+        assert_eq!(round(&mut still, 4, &[]), None);
+    }
+    // Without an answer, when the time is up.
+    assert_eq!(round(&mut still, 1, &[Some(2)]), None);
+    still.round += 1;
+    still.asking = Some(Asking { own: Waits { sum: 1, lines: vec![] }, heard: BTreeMap::new(), end: Instant::now() });
+    assert_eq!(still.turn(&Rack { others: 1, asked: Cell::new(0) }).1, None);
+    assert_eq!(round(&mut still, 1, &[Some(2)]), None, "the round between was not complete");
+    assert!(round(&mut still, 1, &[Some(2)]).is_some());
+}
+
+#[test]
+fn before_a_fiber_has_fallen_nobody_is_asked() {
+    let rack = Rack { others: 1, asked: Cell::new(0) };
+    assert!(Still::default().turn(&rack).0.is_none());
+    assert_eq!(rack.asked.get(), 0);
+}
