@@ -75,7 +75,7 @@ orphans() {
     local name=$1 manager=$2
     shift 2
     begin "$@" "$ROLES" wait && kill -9 "$("$manager" "$PID")"
-    check "$name: no machine outlives the process manager" gone
+    check "$name: no machine outlives the process manager" dead
     begin "$@" sh -c '"$0" wait; sleep 60' "$ROLES" && kill -9 "$("$manager" "$PID")"
     check "$name: nor within a script" dead
 }

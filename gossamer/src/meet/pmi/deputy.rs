@@ -44,30 +44,39 @@ fn wrapper(number: RawFd) -> Option<Pid> {
     wrappers.last().and_then(Pid::from_raw)
 }
 
+/// By a child that ends at once, so that the deputy is no child of the program, which may wait for all of its own.
 fn fork(socket: BorrowedFd<'_>, wrapper: &OwnedFd) -> bool {
     let (socket, wrapper) = (socket.as_raw_fd(), wrapper.as_raw_fd());
-    // SAFETY: PMI2: the child makes system calls only (`stay`), which is all that it may where the process has other
-    // threads.
-    match unsafe { libc::fork() } {
-        -1 => false,
-        // SAFETY: PMI2: this is the child, and both descriptors are open.
-        0 => unsafe { stay(socket, wrapper) },
-        child => {
-            // SAFETY: PMI2: F_SETOWN takes an open descriptor and a process; no memory is involved.
-            unsafe { libc::fcntl(socket, libc::F_SETOWN, child) };
-            true
+    // SAFETY: PMI2: both children make system calls only, which is all that they may where the process has other threads.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: PMI2: as above; both descriptors are open.
+        unsafe {
+            match libc::fork() {
+                0 => stay(socket, wrapper),
+                deputy => libc::_exit(i32::from(deputy < 0)),
+            }
         }
     }
+    let mut status = -1;
+    // SAFETY: PMI2: the status is memory of this frame.
+    while child > 0 && unsafe { libc::waitpid(child, &raw mut status, 0) } < 0 {
+        if std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
+            break;
+        }
+    }
+    status == 0
 }
 
 /// The deputy: nobody's output, terminal or process group is held up by it.
 ///
 /// # Safety
-/// In the child of a fork, with these descriptors open.
+/// In a process that was forked for it, with these descriptors open.
 unsafe fn stay(socket: RawFd, wrapper: RawFd) -> ! {
     // SAFETY: PMI2: system calls that take numbers, and memory of this frame.
     unsafe {
         libc::setsid();
+        libc::fcntl(socket, libc::F_SETOWN, libc::getpid());
         let (first, second) = (socket.min(wrapper) as u32, socket.max(wrapper) as u32);
         for (from, to) in [(0, first.wrapping_sub(1)), (first + 1, second - 1), (second + 1, u32::MAX)] {
             if from <= to {
