@@ -1,8 +1,9 @@
 //! Which signals are blocked and ignored, here and in what is started from here.
 //!
-//! Whoever starts a launcher or a daemon may have signals blocked: those that are to end it in order are unblocked. Programs start with no
-//! signal blocked, and with SIGPIPE at its default (`std::process` sees to that). What was ignored stays so under `--local`, as `nohup` has it; on a
-//! rack, where it would be that of whoever has started the daemon, nothing is ignored.
+//! Whoever starts a launcher or a daemon may have signals blocked: those that are to end it in order are unblocked.
+//! Programs start with no signal blocked, and with SIGPIPE at its default (`std::process` sees to that). What was
+//! ignored stays so under `--local`, as `nohup` has it; on a rack, where it would be that of whoever has started the
+//! daemon, nothing is ignored.
 #![allow(unsafe_code)] // system calls without a safe wrapper
 
 use std::io;
@@ -20,7 +21,8 @@ pub fn clear_mask() -> io::Result<()> {
     change_mask(libc::SIG_SETMASK, &[])
 }
 
-/// Unblocks the signals that end this process in order, for this thread and those that it starts. To be called first in `main`.
+/// Unblocks the signals that end this process in order, for this thread and those that it starts. To be called first in
+/// `main`.
 ///
 /// # Errors
 /// When the system refuses.
@@ -43,12 +45,13 @@ fn change_mask(how: libc::c_int, signals: &[Signal]) -> io::Result<()> {
     }
 }
 
-/// Gives the signals that this process was started with as ignored their defaults, but for SIGPIPE, which each child gets back anyway. To be
-/// called before anything catches signals.
+/// Gives the signals that this process was started with as ignored their defaults, but for SIGPIPE, which each child
+/// gets back anyway. To be called before anything catches signals.
 pub fn reset_ignored() {
     let ignored = ignored_signals();
     for signal in (1..=64).filter(|signal| *signal != libc::SIGPIPE && ignored & (1 << (signal - 1)) != 0) {
-        // SAFETY: the default is no handler, so no code of this process runs for it. Of signals that cannot be changed the system says so.
+        // SAFETY: the default is no handler, so no code of this process runs for it. Of signals that cannot be changed
+        // the system says so.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
 }

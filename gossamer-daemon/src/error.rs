@@ -54,7 +54,8 @@ impl LaunchError {
     }
 }
 
-/// Whether it is this host, or who has started this process, that lets nothing be started, and the program is not to blame.
+/// Whether it is this host, or who has started this process, that lets nothing be started, and the program is not to
+/// blame.
 fn is_of_host(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error().map(Errno::from_raw_os_error),

@@ -5,8 +5,8 @@
 //! So a thread here reads the terminal and passes its input on. It never changes the terminal's modes, and it reads
 //! only while the launcher is in the foreground, so that a launcher in the background is not stopped either.
 //!
-//! A descriptor that somebody has made non-blocking is read by a thread here, too: programs take "nothing there yet" for
-//! an error.
+//! A descriptor that somebody has made non-blocking is read by a thread here, too: programs take "nothing there yet"
+//! for an error.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::process::{ChildStdin, Stdio};

@@ -1,6 +1,7 @@
 //! What a child does before it becomes another program. Its life hangs on that of the thread that starts it: the
 //! kernel sends it a signal when that thread ends, however that happens. What the signal does is the caller's to
-//! choose. It inherits the standard streams, and nothing else that is not made inheritable for it. No signal is blocked.
+//! choose. It inherits the standard streams, and nothing else that is not made inheritable for it. No signal is
+//! blocked.
 #![allow(unsafe_code)] // pre_exec
 
 use std::io;
@@ -47,8 +48,8 @@ pub struct Identity {
     pub groups: Vec<Gid>,
 }
 
-/// Has the child become a user, as a login does. What hangs on who it is comes afterwards: the kernel forgets at this that it is
-/// [tied](tie).
+/// Has the child become a user, as a login does. What hangs on who it is comes afterwards: the kernel forgets at this
+/// that it is [tied](tie).
 pub fn become_user(command: &mut Command, identity: &Identity) {
     let Identity { user, group, groups } = identity.clone();
     let change = move || {
@@ -56,8 +57,8 @@ pub fn become_user(command: &mut Command, identity: &Identity) {
         set_thread_gid(group)?;
         Ok(set_thread_uid(user)?)
     };
-    // SAFETY: between fork and exec, where the child has one thread, `change` makes three system calls, setgroups, setgid and setuid; it
-    // reads memory that was allocated before, allocates none and takes no lock.
+    // SAFETY: between fork and exec, where the child has one thread, `change` makes three system calls, setgroups,
+    // setgid and setuid; it reads memory that was allocated before, allocates none and takes no lock.
     unsafe { command.pre_exec(change) };
 }
 

@@ -1,5 +1,6 @@
-//! The address of a view, and its token. Other users of this host read the arguments of a process, so a token does not stay there:
-//! it comes from a file, a variable or standard input, and one that was given in the arguments is taken out of them.
+//! The address of a view, and its token. Other users of this host read the arguments of a process, so a token does not
+//! stay there: it comes from a file, a variable or standard input, and one that was given in the arguments is taken out
+//! of them.
 
 use comm::deadline::deadline_after;
 use std::ffi::OsString;
@@ -74,8 +75,8 @@ impl Address {
         let path = match (path, token) {
             ("", None) => {
                 return Err(format!(
-                    "{text} has no token: it is in the address that was printed; or name it by --token-file FILE, or set \
-                     {TOKEN_VARIABLE}"
+                    "{text} has no token: it is in the address that was printed; or name it by --token-file FILE, or \
+                     set {TOKEN_VARIABLE}"
                 ));
             }
             ("", Some(token)) => format!("/{token}/"),

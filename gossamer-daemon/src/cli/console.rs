@@ -33,8 +33,9 @@ pub(super) fn write(text: &str) -> io::Result<()> {
     Ok(write_all(rustix::stdio::stdout(), text.as_bytes())?)
 }
 
-/// Text that others have written, on one line: without what a terminal would take for an order, or what would hide or reorder what stands
-/// beside it. All that this program prints of names, paths, causes and logs goes through here; the output of programs is theirs.
+/// Text that others have written, on one line: without what a terminal would take for an order, or what would hide or
+/// reorder what stands beside it. All that this program prints of names, paths, causes and logs goes through here; the
+/// output of programs is theirs.
 pub(super) fn plain(text: &str) -> String {
     let is_harmless = |letter: char| !letter.is_control() && !is_format(letter);
     text.chars().map(|letter| if is_harmless(letter) { letter } else { '?' }).collect()
@@ -49,8 +50,8 @@ fn is_format(letter: char) -> bool {
 /// Whether a line for standard error could not be written.
 static HAS_LOST_A_LINE: AtomicBool = AtomicBool::new(false);
 
-/// Writes a line to standard error; of a message of several lines the others are indented, so that none passes for another message. Where
-/// that cannot be, the status will tell ([`status`]).
+/// Writes a line to standard error; of a message of several lines the others are indented, so that none passes for
+/// another message. Where that cannot be, the status will tell ([`status`]).
 pub(super) fn complain(message: impl std::fmt::Display) {
     let message = message.to_string();
     let mut lines = message.split('\n').map(plain);

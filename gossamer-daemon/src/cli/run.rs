@@ -126,8 +126,8 @@ pub(super) struct Run {
     #[arg(long)]
     must_join: bool,
 
-    /// Which machine reads standard input. `none`: each reads an end of file, and gossamer-launch leaves its own input to
-    /// whoever reads it next, such as `while read` of a shell
+    /// Which machine reads standard input. `none`: each reads an end of file, and gossamer-launch leaves its own input
+    /// to whoever reads it next, such as `while read` of a shell
     #[arg(long, value_name = "MACHINE", default_value = "0")]
     pub(super) stdin: Reader,
 
@@ -178,8 +178,8 @@ Streams:
   Lines of stdout go to stdout, lines of stderr to stderr, never mixed within a line (longer than 1 MiB: in pieces of
   that length, each a line), after the machine's name (`m1 | `, or `m1@beta | ` on a rack). With --local 1 the machine
   writes to stdout and stderr itself. When one of them cannot be written (no space left), the program is ended and the
-  cause is told. Standard input goes to machine 0; the others read an end of file. On a rack it is read ahead of the program:
-  in a `while read` loop, say --stdin none, as for srun and ssh -n; then machine 0 reads an end of file, too.
+  cause is told. Standard input goes to machine 0; the others read an end of file. On a rack it is read ahead of the
+  program: in a `while read` loop, say --stdin none, as for srun and ssh -n; then machine 0 reads an end of file, too.
 
 Any program:
   PROGRAM may be any program (`ls`, a script); each machine runs to its own end, whatever becomes of the others. When one

@@ -27,12 +27,12 @@ pub(super) struct Target {
     #[command(flatten)]
     pub(super) ask: Ask,
 
-    /// The program, as `gossamer-launch ps` names it, or the address of its view (http://..), or `-` where that address is on standard
-    /// input [default: the one that runs]
+    /// The program, as `gossamer-launch ps` names it, or the address of its view (http://..), or `-` where that address
+    /// is on standard input [default: the one that runs]
     program: Option<String>,
 
-    /// The token of that address is in FILE, of mode 0600, or on standard input (`-`) [default: $GOSSAMER_VIEW_TOKEN, or it is in the
-    /// address, where others on this host may see it]
+    /// The token of that address is in FILE, of mode 0600, or on standard input (`-`) [default: $GOSSAMER_VIEW_TOKEN,
+    /// or it is in the address, where others on this host may see it]
     #[arg(long, value_name = "FILE", requires = "program")]
     token_file: Option<PathBuf>,
 }

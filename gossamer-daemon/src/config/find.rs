@@ -1,7 +1,8 @@
 //! Which `rack.yaml` is taken, and whether it may be.
 //!
-//! A file that was named is taken as it is. One that was found by itself has to be the user's own, or root's: otherwise whoever has
-//! written it would choose where the programs of those who happen to pass by are sent, with their environment, and by which key.
+//! A file that was named is taken as it is. One that was found by itself has to be the user's own, or root's: otherwise
+//! whoever has written it would choose where the programs of those who happen to pass by are sent, with their
+//! environment, and by which key.
 
 use std::fs::{File, Metadata};
 use std::io::Read;
@@ -20,7 +21,8 @@ impl RackConfig {
     /// `~/.config/gossamer/rack.yaml` and `/etc/gossamer/rack.yaml` that is there.
     ///
     /// # Errors
-    /// When there is none, or it is not valid, or it was not named and is not this user's nor root's, or others may write it.
+    /// When there is none, or it is not valid, or it was not named and is not this user's nor root's, or others may
+    /// write it.
     pub fn find(asked: Option<&Path>) -> Result<RackConfig, ConfigError> {
         let named = asked.map(Path::to_owned).or_else(|| std::env::var_os("GOSSAMER_RACK").map(PathBuf::from));
         if let Some(path) = named {
@@ -66,7 +68,8 @@ impl RackConfig {
         RackConfig::parse(&text, path)
     }
 
-    /// Reads the rack's key, to launch with it. Where the file that names it was found by itself, the key has to be this user's.
+    /// Reads the rack's key, to launch with it. Where the file that names it was found by itself, the key has to be
+    /// this user's.
     ///
     /// # Errors
     /// As [`Key::read`].

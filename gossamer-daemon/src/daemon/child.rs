@@ -1,4 +1,5 @@
-//! A part as a process of the daemon: started as the programs' user, watched, collected. What is said to it and by it is not here.
+//! A part as a process of the daemon: started as the programs' user, watched, collected. What is said to it and by it
+//! is not here.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -33,8 +34,8 @@ pub(super) fn spawn(daemon: &Daemon, socket: UnixStream) -> io::Result<Child> {
     if let Some(identity) = &daemon.run_as.identity {
         become_user(&mut command, identity); // before what the kernel would undo at that
     }
-    // A part that runs sees the daemon's death at its socket, and ends its machines and what they have left in order; so
-    // one that was stopped is to run.
+    // A part that runs sees the daemon's death at its socket, and ends its machines and what they have left in order;
+    // so one that was stopped is to run.
     tie(&mut command, Signal::CONT);
     set_apart(&mut command);
     if daemon.cgroups.limits_tasks() {
@@ -46,8 +47,8 @@ pub(super) fn spawn(daemon: &Daemon, socket: UnixStream) -> io::Result<Child> {
     orphans::spawn(&mut command)
 }
 
-/// Waits until a part has something to say, or its end to tell. While it is stopped the launcher gets signs of life in its place: the signal
-/// that has stopped it for too long, if that is so.
+/// Waits until a part has something to say, or its end to tell. While it is stopped the launcher gets signs of life in
+/// its place: the signal that has stopped it for too long, if that is so.
 pub(super) fn until_heard(
     part: Pid,
     from_part: &UnixStream,
@@ -91,8 +92,8 @@ pub(super) fn how_it_ended(part: Pid) -> Option<String> {
     }
 }
 
-/// Waits for a part that was cut off, kills it if it does not go, with all of its program where that can be had; its exit status
-/// in words.
+/// Waits for a part that was cut off, kills it if it does not go, with all of its program where that can be had; its
+/// exit status in words.
 pub(super) fn collect(daemon: &Daemon, id: ProgramId, mut child: Child) -> String {
     if let Some(status) = collect_within(&mut child, PART_LIMIT) {
         return status;

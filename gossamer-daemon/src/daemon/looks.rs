@@ -1,7 +1,8 @@
 //! Questions of who watches a program, passed on to its machines on this host, and their answers.
 //!
-//! Invariants: what machines answer goes to who asked, never to the program's launcher; where nobody waits for it any more it is dropped. What
-//! waits for who asked is bounded, of each question and of all: a watcher that reads slowly, or was stopped, is told whose answers were dropped.
+//! Invariants: what machines answer goes to who asked, never to the program's launcher; where nobody waits for it any
+//! more it is dropped. What waits for who asked is bounded, of each question and of all: a watcher that reads slowly,
+//! or was stopped, is told whose answers were dropped.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};

@@ -2,8 +2,8 @@
 //! starts the part, and passes messages on between it and the launcher.
 //!
 //! Invariants: whatever ends first (launcher, connection, part, or the program by order) ends the rest: the part sees the
-//! end of its socket and kills its machines, or is killed soon after (`child.rs`); the launcher is told `Gone`. When the
-//! session is over, part and orphans have been collected.
+//! end of its socket and kills its machines, or is killed soon after (`child.rs`); the launcher is told `Gone`. When
+//! the session is over, part and orphans have been collected.
 
 use std::ffi::OsStr;
 use std::io;

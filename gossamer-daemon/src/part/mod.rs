@@ -46,8 +46,8 @@ const BUSY_LIMIT: Duration = Duration::from_secs(2);
 /// How long killed processes may take to go.
 const END_LIMIT: Duration = Duration::from_secs(2);
 
-/// The most bytes of machines' answers to who watches them that wait to be sent: the daemon may be held up by a launcher that
-/// was stopped.
+/// The most bytes of machines' answers to who watches them that wait to be sent: the daemon may be held up by a
+/// launcher that was stopped.
 const WAITING_MAX: usize = 16 << 20;
 /// And of what tells that answers were dropped.
 const NOTICES_MAX: usize = 1 << 20;

@@ -1,4 +1,5 @@
-//! Whether this very process has stood still: then others have missed its signs of life, and nothing is wrong with them.
+//! Whether this very process has stood still: then others have missed its signs of life, and nothing is wrong with
+//! them.
 
 use std::time::Duration;
 
@@ -39,7 +40,8 @@ impl Stillness {
         }
     }
 
-    /// For how long this process stood still, if that was long enough for others to give it up after this silence, and just now.
+    /// For how long this process stood still, if that was long enough for others to give it up after this silence, and
+    /// just now.
     pub fn was_still(&self, silence: Duration) -> Option<Duration> {
         self.was_still_at(now(), silence)
     }

@@ -97,8 +97,8 @@ pub fn greeting(rack: &RackConfig, host: &str, cores: u16) -> Hello {
     }
 }
 
-/// Whether the other side has closed the connection before both knew each other: a daemon does so where too many who have not shown the key
-/// come from one address (`daemon/admission.rs`), and whoever has the key comes again.
+/// Whether the other side has closed the connection before both knew each other: a daemon does so where too many who
+/// have not shown the key come from one address (`daemon/admission.rs`), and whoever has the key comes again.
 fn was_evicted(error: &WireError) -> bool {
     matches!(error, WireError::Closed | WireError::Secure(comm::Error::Closed { .. }))
 }

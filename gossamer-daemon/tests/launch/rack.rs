@@ -324,7 +324,8 @@ fn logs_tell_of_a_program() {
     }
 }
 
-/// A path, what machines tell who watches, and a cause, each with what a terminal would obey and with a line of its own.
+/// A path, what machines tell who watches, and a cause, each with what a terminal would obey and with a line of its
+/// own.
 fn names_of_others_are_no_orders_to_a_terminal() {
     const EVIL: &str = "\x1b]0;title\x07\x1b[31m\ngossamer-launch: forged\u{9b}2J\u{202e}";
     let rack = Rack::start(2, LENIENT_MS, "");
@@ -362,7 +363,8 @@ fn names_of_others_are_no_orders_to_a_terminal() {
     assert_eq!(listed["programs"][0]["path"], program.to_str().unwrap(), "{listed}");
 }
 
-/// A daemon at whose port there is a flood closes connections that have not shown the key yet, some of those who have it among them.
+/// A daemon at whose port there is a flood closes connections that have not shown the key yet, some of those who have
+/// it among them.
 fn who_was_evicted_comes_again() {
     use gossamer_daemon::config::RackConfig;
     use gossamer_daemon::wire::link;

@@ -1,5 +1,5 @@
-//! Each kind of standard input that a launcher may be started with: none of them keeps it busy, and none that has more to
-//! come is taken for its end. And `--stdin none`, which leaves it to others.
+//! Each kind of standard input that a launcher may be started with: none of them keeps it busy, and none that has more
+//! to come is taken for its end. And `--stdin none`, which leaves it to others.
 #![allow(unsafe_code)] // pre_exec
 
 use std::any::Any;
@@ -85,8 +85,8 @@ fn ticks(pid: u32) -> u64 {
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
-/// Processor time of this thread, which never sleeps, while others are looked at. One that never sleeps either gets about as
-/// much, however busy the host is.
+/// Processor time of this thread, which never sleeps, while others are looked at. One that never sleeps either gets
+/// about as much, however busy the host is.
 const SPUN: Duration = Duration::from_millis(300);
 /// A third of that: signs of life and looks at machines take far less.
 const TICKS_MAX: u64 = 10;

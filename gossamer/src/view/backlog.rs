@@ -1,5 +1,6 @@
-//! Parts of answers on their way to who asked. No more than so many bytes wait: of a machine whose answer comes faster than it is taken,
-//! the rest is dropped, and who asked is told. So neither a machine that answers without end nor a watcher that was stopped fills memory.
+//! Parts of answers on their way to who asked. No more than so many bytes wait: of a machine whose answer comes faster
+//! than it is taken, the rest is dropped, and who asked is told. So neither a machine that answers without end nor a
+//! watcher that was stopped fills memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -3,7 +3,8 @@
 //! - [`sample`]: what a machine tells of itself; `probe`: empty requests to its workers meanwhile
 //! - `answer`: takes questions (`control`, [`Look`]) and answers them, in a thread of its own that is there while somebody asks
 //! - [`source`]: a program, wherever it runs, as who watches sees it; [`snapshot`]: the last of all its machines, and what is wrong there; [`rates`]: what changed
-//!   between two; [`looks`]: questions on their way to who talks to the machines; [`backlog`]: what waits of their answers
+//!   between two; [`looks`]: questions on their way to who talks to the machines; [`backlog`]: what waits of their
+//!   answers
 //! - [`chrome`]: a trace, as Chrome's JSON
 //! - with the feature `view`: `text`, the metrics; `page`, the page; `http` and `server`, which serve both
 //!

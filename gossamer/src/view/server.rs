@@ -3,8 +3,8 @@
 //! Who may look: who has the token, in the path or as a bearer, and asks for this very address. What other sites have a browser ask for
 //! is refused (`Sec-Fetch-Site`, `Host`). Without a file with a token, only this host may look.
 //!
-//! Limits: 16 connections of who has the token, a thread each, and 16 of who has not shown it yet (`server/visitors.rs`). What a request
-//! may be is in `http.rs`.
+//! Limits: 16 connections of who has the token, a thread each, and 16 of who has not shown it yet
+//! (`server/visitors.rs`). What a request may be is in `http.rs`.
 
 mod visitors;
 

@@ -1,8 +1,8 @@
 //! The connections of a view: those whose other side has not shown the token yet, and those of who may look.
 //!
 //! A new one is always let in. Where too many have shown nothing, one of whoever has the most is closed for it
-//! ([`Unauthenticated`]): who waits holds no place, and who has the token, whose request takes a moment, gets in. Those who have
-//! shown the token are counted by themselves; more are refused.
+//! ([`Unauthenticated`]): who waits holds no place, and who has the token, whose request takes a moment, gets in. Those
+//! who have shown the token are counted by themselves; more are refused.
 
 use std::collections::HashMap;
 use std::io;
