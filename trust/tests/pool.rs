@@ -24,6 +24,16 @@ fn t10_settings_out_of_range_are_refused_with_the_reason() {
     for bytes in [0, 1, 1 << 40, usize::MAX] {
         assert!(refusal(Threadpool::builder().workers(1).stack_bytes(bytes)).contains("stack_bytes"));
     }
+    for workers in [(1 << 16) + 1, 1 << 40, usize::MAX / 16, usize::MAX] {
+        let builder = Threadpool::builder().workers(workers);
+        assert!(refusal(builder.clone()).contains("at most 65536"));
+        assert!(refusal(builder.dedicated(usize::MAX)).contains("at "));
+    }
+    for name in ["\0", "a\0b", "a\0"] {
+        assert!(refusal(Threadpool::builder().workers(1).name(name)).contains("NUL"));
+    }
+    assert!(panic_of(|| Threadpool::builder().workers(1).name("a\0b").build()).contains("NUL"));
+    assert!(panic_of(|| Threadpool::new(usize::MAX)).contains("at most 65536"));
     assert!(panic_of(|| Threadpool::new(0)).contains("at least one worker"));
     let one = pool(1);
     assert!(panic_of(|| one.spawn_on(1, || ())).contains("no worker 1"));

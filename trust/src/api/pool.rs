@@ -70,6 +70,9 @@ pub struct Builder {
     name: String,
 }
 
+/// As many threads of a process can have a trustee at a time.
+const WORKERS_MAX: usize = 1 << 16;
+
 /// Why a pool could not be built.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -179,6 +182,16 @@ impl Builder {
                 "a pool of {} workers, {} of them dedicated: give at least one worker, and no more dedicated ones",
                 self.workers, self.dedicated
             )));
+        }
+        if self.workers > WORKERS_MAX {
+            return Err(BuildError::Setting(format!(
+                "a pool of {} workers: give at most {WORKERS_MAX}, as many as can have a trustee in a process",
+                self.workers
+            )));
+        }
+        if self.name.contains('\0') {
+            let name = &self.name;
+            return Err(BuildError::Setting(format!("{name:?} holds a NUL byte: give threads a name without one")));
         }
         round_stack_bytes(self.stack_bytes).map_err(|error| BuildError::Setting(error.to_string()))?;
         let cores = Cores::here();

@@ -54,11 +54,22 @@ use crate::unwind::quietly;
 pub fn promise<T: 'static>() -> (Promise<T>, Pending<T>) {
     let slot = Rc::new(OneShot::new(Waiters::default()));
     worker::with(|worker| {
-        let settled = Rc::clone(&slot);
-        let token = worker.launches.expect_promised(Box::new(move |outcome| settled.set(outcome)));
+        let settles = Settles(Rc::clone(&slot));
+        let token = worker.launches.expect_promised(Box::new(move |outcome| settles.0.set(outcome)));
         let id = PromiseId { client: worker.id, token };
         (Promise { id, value: PhantomData }, Pending { id, slot })
     })
+}
+
+/// Settles a promised value, as gone where the worker ends that would have been told.
+struct Settles<T>(Rc<OneShot<Result<T, Fault>, Waiters>>);
+
+impl<T> Drop for Settles<T> {
+    fn drop(&mut self) {
+        if !self.0.is_set() {
+            self.0.set(Err(Fault::Gone));
+        }
+    }
 }
 
 /// Names a promise, on both sides of it.
@@ -309,7 +320,12 @@ impl<T: 'static> sealed::Source for Pending<T> {
 
 impl<T> Drop for Pending<T> {
     fn drop(&mut self) {
-        worker::try_with(|worker| worker.launches.forget_promised(self.id.token));
+        // A thread whose worker has ended may have another, with tokens of its own.
+        worker::existing(|worker| {
+            if worker.id == self.id.client {
+                worker.launches.forget_promised(self.id.token);
+            }
+        });
     }
 }
 

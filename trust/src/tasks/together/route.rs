@@ -9,7 +9,8 @@ use std::ptr::{self, NonNull};
 
 use super::{Failure, Job, Outcome, Part, Parts, assert_here, poisoned, release, run_on};
 use crate::error::{Error, panic_text};
-use crate::ids::TrusteeId;
+use crate::ids::{self, TrusteeId};
+use crate::registry;
 use crate::request::{Fault, Host};
 use crate::runtime::worker::Worker;
 
@@ -214,14 +215,19 @@ impl<P: Parts> Route<P> {
 /// In the order in which they are taken (J1).
 ///
 /// # Errors
-/// [`Error::Twice`], [`Error::Apart`].
+/// [`Error::Twice`], [`Error::Apart`]; [`Error::Gone`] in the place of the former where the trustee is gone: what is entrusted to it then has no
+/// address of its own.
 pub(super) fn sort(parts: &mut [Part]) -> Result<(), Error> {
     parts.sort_unstable_by_key(|part| (part.trustee, part.property));
     assert_here(parts)?;
     let is_twice = |pair: &&[Part]| (pair[0].trustee, pair[0].property) == (pair[1].trustee, pair[1].property);
     match parts.windows(2).find(is_twice) {
-        Some(pair) => Err(Error::Twice { property: pair[0].name() }),
-        None => Ok(()),
+        Some([part, ..]) => {
+            let (property, trustee) = (part.name(), part.trustee);
+            let is_gone = trustee.machine() == ids::machine() && registry::find(trustee).is_none();
+            Err(if is_gone { Error::Gone { property } } else { Error::Twice { property } })
+        }
+        _ => Ok(()),
     }
 }
 
