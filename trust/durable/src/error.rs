@@ -94,8 +94,9 @@ pub enum Error {
     },
     /// Another program has removed, moved or replaced a file of an open pool. It comes as the cause of [`Lost`](Self::Lost).
     #[error(
-        "{file} is not the pool's file any more: another program removed, moved or replaced it; what was acknowledged is in the pool's files, \
-         wherever these are now: put them back into one folder, or restore a snapshot; leave the files of an open pool alone"
+        "{file} is not the pool's file any more: another program removed, moved or replaced it; what was acknowledged is in the pool's files: \
+         if these were moved, put them back into one folder; if they were removed it is gone with them, so restore a snapshot; leave the \
+         files of an open pool alone"
     )]
     Removed {
         /// The file.

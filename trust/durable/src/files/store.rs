@@ -149,7 +149,9 @@ impl Store {
         let mut image = Image::begin(&mut files, &identity, 0, 1, bytes.len() as u64)?;
         bytes.chunks(SLICE).try_for_each(|slice| image.slice(&mut files, slice))?;
         image.publish(&mut files, &identity, 0)?;
-        Ok(Store::of(files, identity, 0, log))
+        let mut store = Store::of(files, identity, 0, log);
+        store.expect_there()?;
+        Ok(store)
     }
 
     /// Makes a group durable.
@@ -197,6 +199,9 @@ impl Store {
     pub(crate) fn end_generation(&mut self, end: u64) -> Result<()> {
         let Some(image) = self.image.take() else { return Ok(()) };
         image.publish(&mut self.files, &self.identity, end)?;
+        // Before those go that it takes the place of.
+        self.files.expect_there(&image_name(self.generation + 1))?;
+        self.files.expect_there(&self.log.name)?;
         self.files.remove(&image_name(self.generation))?;
         self.files.rename(&log_name(self.generation), &unfinished(self.generation + 2))?;
         self.spare = Some(self.before);

@@ -77,6 +77,15 @@ fn done(name: PromiseId, outcome: Result<()>) {
     });
 }
 
+/// Makes a pool, which has to be where it was to be.
+fn create(files: Files, identity: Identity, bytes: &[u8]) -> Result<()> {
+    let mut store = Store::create(files, identity, bytes)?;
+    match store.files.0.moved() {
+        None => Ok(()),
+        Some((file, _)) => Err(Error::Removed { file }),
+    }
+}
+
 /// Has a pool with this identity and memory written to the folder that was left with the promise's name.
 pub(super) fn start(promise: Promise<bool>, identity: Result<Identity>, bytes: Vec<u8>) {
     let Some(folder) = begin(promise.id()) else { return };
@@ -107,7 +116,7 @@ fn write(path: &Path, identity: Identity, bytes: &[u8]) -> Result<()> {
     let mut files = Files::of(folder);
     let expected = recover::expect_empty(&mut files);
     let is_empty = expected.is_ok();
-    let written = expected.and_then(|()| Store::create(files, identity, bytes).map(drop));
+    let written = expected.and_then(|()| create(files, identity, bytes));
     if written.is_err() {
         if is_empty {
             recover::remove_ours(&mut Files::of(again));
@@ -135,5 +144,18 @@ mod tests {
         assert!(begin(one.id()).is_some());
         done(one.id(), Ok(()));
         assert!(matches!(awaited.outcome(), Some(Ok(()))));
+    }
+
+    #[test]
+    fn a_snapshot_whose_folder_was_moved_is_none() {
+        let there = tempfile::tempdir().expect("a folder");
+        let (path, moved) = (there.path().join("copy"), there.path().join("moved"));
+        let identity = || Identity { pool: 1, seed: 1, layout: "null".into() };
+        let files = Files::of(Folder::open(&path).expect("it is made"));
+        std::fs::rename(&path, &moved).expect("it works");
+        std::fs::create_dir(&path).expect("it works");
+        assert!(matches!(create(files, identity(), b"memory"), Err(Error::Removed { .. })));
+        assert_eq!(std::fs::read_dir(&path).expect("there").count(), 0, "nothing goes to another folder");
+        write(&path, identity(), b"memory").expect("it works");
     }
 }
