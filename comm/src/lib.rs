@@ -91,6 +91,8 @@ pub mod shm;
 #[cfg(all(target_os = "linux", not(loom), any(test, feature = "sim")))]
 pub mod sim;
 #[cfg(all(target_os = "linux", not(loom)))]
+mod sparse;
+#[cfg(all(target_os = "linux", not(loom)))]
 pub mod tcp;
 #[cfg(all(target_os = "linux", target_pointer_width = "64", not(loom)))]
 pub mod verbs;

@@ -20,6 +20,8 @@
 use crate::error::Error;
 #[cfg(all(target_os = "linux", not(loom)))]
 use crate::share::Shares;
+#[cfg(all(target_os = "linux", not(loom)))]
+use crate::sparse::Sparse;
 use memmap2::{Advice, MmapMut, MmapRaw};
 #[cfg(all(target_os = "linux", not(loom)))]
 use std::sync::OnceLock;
@@ -32,14 +34,30 @@ pub const WORD_BYTES: usize = 8;
 /// all machines.
 #[derive(Debug)]
 pub struct Region {
-    map: MmapRaw,
-    /// Where it begins in the mapping, and its length.
-    start: usize,
+    map: Map,
+    /// Where it begins, in the mapping, and its length.
+    base: Base,
     bytes: usize,
     /// What its machine has beside it: none until one is asked for.
     #[cfg(all(target_os = "linux", not(loom)))]
     shares: OnceLock<Box<Shares>>,
 }
+
+/// What unmaps it at the end.
+#[derive(Debug)]
+enum Map {
+    Whole(MmapRaw),
+    #[cfg(all(target_os = "linux", not(loom)))]
+    Sparse(Sparse),
+}
+
+#[derive(Debug)]
+struct Base(*mut u8);
+
+// SAFETY: an address of the mapping, which all threads may reach by the rules of M1 to M3.
+unsafe impl Send for Base {}
+// SAFETY: as above.
+unsafe impl Sync for Base {}
 
 /// A huge page of most processors. A region that is as long begins at a multiple of it, so that it can have some.
 const HUGE_BYTES: usize = 2 << 20;
@@ -56,30 +74,47 @@ impl Region {
         let map = MmapMut::map_anon(bytes.saturating_add(room))
             .map_err(Error::system(format!("mapping {bytes} bytes for the own region")))?;
         let start = if room == 0 { 0 } else { map.as_ptr().addr().next_multiple_of(HUGE_BYTES) - map.as_ptr().addr() };
-        Ok(Region::part(map.into(), start, bytes))
+        Ok(Region::part(Map::Whole(map.into()), start, bytes))
     }
 
     /// Asks for huge pages, before anything is written, where all of the region will be in use anyway; for nothing where
     /// the system has none or the region is short.
     pub(crate) fn ask_for_huge_pages(&self) {
-        if self.bytes >= HUGE_BYTES {
+        if let Map::Whole(map) = &self.map
+            && self.bytes >= HUGE_BYTES
+        {
             // Refused, it works as well.
-            let _ = self.map.advise_range(Advice::HugePage, self.start, self.bytes);
+            let start = self.base.0.addr() - map.as_ptr().addr();
+            let _ = map.advise_range(Advice::HugePage, start, self.bytes);
         }
     }
 
     /// Takes a mapping of a file that cannot shrink (M1).
     pub(crate) fn new(map: MmapRaw) -> Region {
         let bytes = map.len();
-        Region::part(map, 0, bytes)
+        Region::part(Map::Whole(map), 0, bytes)
     }
 
-    fn part(map: MmapRaw, start: usize, bytes: usize) -> Region {
-        // A core dump would have all of it, and make the pages of a file that are not there: many times the memory of the host.
-        let _ = map.advise(Advice::DontDump); // refused, a dump is large
+    /// As `new`, of a file most of which never has memory.
+    #[cfg(all(target_os = "linux", not(loom)))]
+    pub(crate) fn sparse(map: Sparse) -> Region {
+        let bytes = map.bytes();
+        Region::part(Map::Sparse(map), 0, bytes)
+    }
+
+    fn part(map: Map, start: usize, bytes: usize) -> Region {
+        let first = match &map {
+            Map::Whole(map) => {
+                // A core dump would have all of it, and make the pages of a file that are not there.
+                let _ = map.advise(Advice::DontDump); // refused, a dump is large
+                map.as_mut_ptr()
+            }
+            #[cfg(all(target_os = "linux", not(loom)))]
+            Map::Sparse(map) => map.start(),
+        };
         Region {
             map,
-            start,
+            base: Base(first.wrapping_add(start)),
             bytes,
             #[cfg(all(target_os = "linux", not(loom)))]
             shares: OnceLock::new(),
@@ -105,7 +140,7 @@ impl Region {
 
     /// Address of the first byte, page-aligned, good until the region is dropped.
     pub fn base(&self) -> *mut u8 {
-        self.map.as_mut_ptr().wrapping_add(self.start)
+        self.base.0
     }
 
     /// The 64-bit word at `offset`, which is where flags live: an `Acquire` load of it that yields

@@ -3,13 +3,13 @@
 use super::{SHARE_BYTES_MAX, SHARE_UNIT_BYTES, SHARES_MAX, ShareId, map};
 use crate::error::Error;
 use crate::memory::{self, Region, WORD_BYTES};
-use memmap2::MmapOptions;
+use crate::sparse::Sparse;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Resource, getrlimit};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -65,8 +65,8 @@ impl ShareFile {
 
     /// Maps `bytes` bytes of the file, which has them.
     fn map(&self, offset: u64, bytes: usize) -> Result<Arc<Region>, Error> {
-        let map = MmapOptions::new().offset(self.start + offset).len(bytes).map_raw(self.file.as_raw_fd());
-        Ok(Arc::new(Region::new(map.map_err(Error::system(format!("mapping {bytes} bytes of a share")))?)))
+        let map = Sparse::new(&*self.file, self.start + offset, bytes);
+        Ok(Arc::new(Region::sparse(map.map_err(Error::system(format!("mapping {bytes} bytes of a share")))?)))
     }
 }
 
