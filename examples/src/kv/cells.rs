@@ -8,17 +8,68 @@ use std::mem;
 use std::ops::{Index, IndexMut};
 use std::rc::Rc;
 
+use super::clock;
 use super::item::Found;
 
 /// No cell.
 pub const NONE: u32 = u32::MAX;
 /// Bytes of key and value together that a cell holds in place.
-const INLINE_BYTES: usize = 29;
+const INLINE_BYTES: usize = 25;
 /// Cells in a chunk, as a power of two.
 const CHUNK_BITS: u32 = 10;
 const CHUNK_CELLS: usize = 1 << CHUNK_BITS;
 /// So many free cells are kept, and do not count as memory: a shard that is full takes and frees one again and again.
 const SPARE_CELLS: usize = 2 * CHUNK_CELLS;
+
+/// When an item was last used, in seconds, and marks of meta commands, in the lowest bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Used(u32);
+
+const MARKS: u32 = 3;
+
+impl Used {
+    /// It was read since it was stored.
+    pub const READ: u32 = 1;
+    /// It was invalidated.
+    pub const STALE: u32 = 2;
+    /// A client was told to make it anew.
+    pub const SENT: u32 = 4;
+
+    /// Stored now, without marks.
+    fn new() -> Used {
+        Used(clock::now() << MARKS)
+    }
+
+    /// Read now.
+    #[inline]
+    pub fn again(self) -> Used {
+        Used(clock::now() << MARKS | self.marks() | Used::READ)
+    }
+
+    /// With these marks too.
+    pub fn with(self, marks: u32) -> Used {
+        Used(self.0 | marks)
+    }
+
+    /// With no marks but these.
+    pub fn only(self, marks: u32) -> Used {
+        Used((self.0 - self.marks()) | marks)
+    }
+
+    fn marks(self) -> u32 {
+        self.0 & ((1 << MARKS) - 1)
+    }
+
+    /// Has it this mark?
+    pub fn has(self, mark: u32) -> bool {
+        self.0 & mark != 0
+    }
+
+    /// Seconds since then; right for 17 years.
+    pub fn age(self) -> u32 {
+        (clock::now() << MARKS).wrapping_sub(self.0 - self.marks()) >> MARKS
+    }
+}
 
 /// Key and value, one behind the other.
 pub enum Body {
@@ -28,6 +79,8 @@ pub enum Body {
         key: u8,
         /// Bytes of both.
         len: u8,
+        /// When it was used.
+        used: Used,
         /// Those beyond `len` mean nothing.
         bytes: [u8; INLINE_BYTES],
     },
@@ -35,12 +88,14 @@ pub enum Body {
     Heap {
         /// Bytes of the key.
         key: u8,
+        /// When it was used.
+        used: Used,
         /// Both.
         bytes: Rc<[u8]>,
     },
 }
 
-const EMPTY: Body = Body::Inline { key: 0, len: 0, bytes: [0; INLINE_BYTES] };
+const EMPTY: Body = Body::Inline { key: 0, len: 0, used: Used(0), bytes: [0; INLINE_BYTES] };
 
 impl Body {
     /// Of this key, and a value in two parts. `scratch` is for its use only.
@@ -54,11 +109,11 @@ impl Body {
                 bytes[at..at + part.len()].copy_from_slice(part);
                 at += part.len();
             }
-            return Body::Inline { key, len: len as u8, bytes };
+            return Body::Inline { key, len: len as u8, used: Used::new(), bytes };
         }
         scratch.clear();
         parts.iter().for_each(|part| scratch.extend_from_slice(part));
-        Body::Heap { key, bytes: Rc::from(&scratch[..]) }
+        Body::Heap { key, used: Used::new(), bytes: Rc::from(&scratch[..]) }
     }
 
     /// The key.
@@ -66,7 +121,7 @@ impl Body {
     pub fn key(&self) -> &[u8] {
         match self {
             Body::Inline { key, bytes, .. } => &bytes[..usize::from(*key)],
-            Body::Heap { key, bytes } => &bytes[..usize::from(*key)],
+            Body::Heap { key, bytes, .. } => &bytes[..usize::from(*key)],
         }
     }
 
@@ -74,8 +129,24 @@ impl Body {
     #[inline]
     pub fn value(&self) -> &[u8] {
         match self {
-            Body::Inline { key, len, bytes } => &bytes[usize::from(*key)..usize::from(*len)],
-            Body::Heap { key, bytes } => &bytes[usize::from(*key)..],
+            Body::Inline { key, len, bytes, .. } => &bytes[usize::from(*key)..usize::from(*len)],
+            Body::Heap { key, bytes, .. } => &bytes[usize::from(*key)..],
+        }
+    }
+
+    /// When the item was last used, and its marks.
+    #[inline]
+    pub fn used(&self) -> Used {
+        let (Body::Inline { used, .. } | Body::Heap { used, .. }) = self;
+        *used
+    }
+
+    /// Sets these. Writes nothing where they are the same.
+    #[inline]
+    pub fn set_used(&mut self, now: Used) {
+        let (Body::Inline { used, .. } | Body::Heap { used, .. }) = self;
+        if *used != now {
+            *used = now;
         }
     }
 
@@ -83,7 +154,7 @@ impl Body {
     pub fn share(&self) -> (Rc<[u8]>, usize) {
         match self {
             Body::Inline { .. } => (Rc::from(self.value()), 0),
-            Body::Heap { key, bytes } => (Rc::clone(bytes), usize::from(*key)),
+            Body::Heap { key, bytes, .. } => (Rc::clone(bytes), usize::from(*key)),
         }
     }
 
@@ -338,13 +409,13 @@ mod tests {
 
     #[test]
     fn bodies_hold_short_and_long() {
-        for value in [&b""[..], b"v", &[7; 28], &[7; 29], &[7; 5000]] {
+        for value in [&b""[..], b"v", &[7; 24], &[7; 25], &[7; 5000]] {
             let (front, back) = value.split_at(value.len() / 2);
             let body = Body::new(b"k", [front, back], &mut Vec::new());
             assert_eq!((body.key(), body.value()), (&b"k"[..], value));
             let (bytes, start) = body.share();
             assert_eq!(&bytes[start..], value);
-            assert_eq!(body.allocated_bytes() == 0, value.len() <= 28);
+            assert_eq!(body.allocated_bytes() == 0, value.len() <= 24);
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Time, in whole seconds since 1970, as items have it. 0 stands for never.
 //!
-//! The same on all machines as far as their clocks agree.
+//! It goes on from what the wall clock said at the start, as memcached's does: a wall clock that is set later lets no item expire, and keeps none.
+//! The same on all machines as far as their clocks agree when they start.
+
+use std::sync::OnceLock;
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -11,7 +14,35 @@ const PAST: u32 = 1;
 
 /// Now. Cheap, and late by some milliseconds at most.
 pub fn now() -> u32 {
-    u32::try_from(clock_gettime(ClockId::RealtimeCoarse).tv_sec).unwrap_or(u32::MAX)
+    static START: OnceLock<Start> = OnceLock::new();
+    START.get_or_init(Start::now).time(nanoseconds(ClockId::MonotonicCoarse))
+}
+
+/// From here on time goes on by itself.
+pub fn start() {
+    now();
+}
+
+/// The time since 1970 at which the monotonic clock began, in nanoseconds.
+#[derive(Clone, Copy)]
+struct Start(i64);
+
+impl Start {
+    fn now() -> Self {
+        Start(nanoseconds(ClockId::RealtimeCoarse) - nanoseconds(ClockId::MonotonicCoarse))
+    }
+
+    /// The time when the monotonic clock says this.
+    fn time(self, monotonic: i64) -> u32 {
+        let seconds = self.0.saturating_add(monotonic) / 1_000_000_000;
+        u32::try_from(seconds.max(0)).unwrap_or(u32::MAX)
+    }
+}
+
+/// Enough until the year 2262.
+fn nanoseconds(clock: ClockId) -> i64 {
+    let time = clock_gettime(clock);
+    time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
 }
 
 /// When an item expires, from what the client says: 0 for never, below 0 for at once, up to 30 days from now on in seconds,
@@ -33,6 +64,17 @@ pub fn has_passed(at: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_goes_on_from_the_start_whatever_the_wall_clock_says() {
+        // The wall clock said 1000 s when the monotonic one said 10.5 s.
+        let start = Start(989_500_000_000);
+        let seconds = |seconds: i64| seconds * 1_000_000_000;
+        assert_eq!([10, 11, 12].map(|monotonic| start.time(seconds(monotonic))), [999, 1000, 1001]);
+        assert_eq!((Start(0).time(-1), Start(i64::MAX).time(1)), (0, u32::MAX));
+        let wall = nanoseconds(ClockId::Realtime) / 1_000_000_000;
+        assert!((i64::from(now()) - wall).abs() <= 1);
+    }
 
     #[test]
     fn what_clients_say_becomes_a_point_in_time() {

@@ -17,8 +17,9 @@ use gossamer::Trust;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use super::shard::Shard;
-use super::table::{Answer, Command, Counts, Large, Op, Table};
+use super::meta;
+use super::shard::{Reply, Shard, Value};
+use super::table::{Answer, Answered, Carried, Command, Counts, Large, Op, Table};
 
 /// Sizes in which values come back.
 const ROOMS: [usize; 4] = [16, 48, 112, 224];
@@ -250,6 +251,22 @@ impl Table for Delegated {
         }
     }
 
+    fn meta<H: FnOnce(Answered<Kept>) + 'static>(&self, command: meta::Command, then: H) {
+        let (place, hash) = self.parts.place(&command.key);
+        let parts = Rc::clone(&self.parts);
+        let run = dense(4, move |shard: &mut Shard, command: meta::Command| shard.meta(hash, &command));
+        self.parts.shards[place].apply_with_then(run, command, move |reply: Reply| {
+            let Reply { status, seen, value } = reply;
+            let value = value.map(|value| match value {
+                Value::Here(value) => Carried::Here(value.into_vec()),
+                Value::Kept(ticket) => {
+                    Carried::Large(Kept { parts, shard: place, bytes: seen.bytes as usize, ticket: Some(ticket) })
+                }
+            });
+            then(Answered { status, seen, value });
+        });
+    }
+
     fn flush(&self, at: u32) {
         for shard in &self.parts.shards {
             shard.apply(move |shard| shard.flush(at));
@@ -260,6 +277,13 @@ impl Table for Delegated {
         for shard in &self.parts.shards {
             shard.apply(move |shard| shard.limit_memory(bytes));
         }
+    }
+
+    fn keys(&self, bytes_max: usize) -> Vec<(Vec<u8>, u32, u32)> {
+        let each = bytes_max / self.parts.shards.len().max(1);
+        let of = |shard: &Trust<Shard>| shard.apply_with(|shard, each| shard.keys(each), each);
+        let keys = self.parts.shards.iter().flat_map(of);
+        keys.map(|(key, bytes, expires)| (key.into_vec(), bytes, expires)).collect()
     }
 
     fn counts(&self) -> Counts {

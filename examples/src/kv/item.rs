@@ -1,6 +1,6 @@
 //! What a command does to an item, whatever table the item lies in.
 
-use super::table::{Answer, Command, Op, VALUE_BYTES_MAX};
+use super::table::{Answer, Command, Op, fits};
 
 /// Digits of the largest number.
 const DIGITS_MAX: usize = 20;
@@ -82,8 +82,8 @@ pub fn decide<'a>(command: &Command<'a>, found: Option<Found<'a>>) -> (Change<'a
         Op::Add => (Change::Nothing, Answer::NotStored),
         Op::CompareAndSet if found.unique == command.number => (store, Answer::Stored),
         Op::CompareAndSet => (Change::Nothing, Answer::Exists),
-        Op::Append => join(&found, [found.value, command.value]),
-        Op::Prepend => join(&found, [command.value, found.value]),
+        Op::Append => join(command, &found, [found.value, command.value]),
+        Op::Prepend => join(command, &found, [command.value, found.value]),
         Op::Increment => count(&found, |number| number.wrapping_add(command.number)),
         Op::Decrement => count(&found, |number| number.saturating_sub(command.number)),
         Op::Touch | Op::GetAndTouch => (Change::Expire(command.expires), Answer::Touched),
@@ -92,8 +92,8 @@ pub fn decide<'a>(command: &Command<'a>, found: Option<Found<'a>>) -> (Change<'a
     }
 }
 
-fn join<'a>(found: &Found<'a>, value: [&'a [u8]; 2]) -> (Change<'a>, Answer<'static>) {
-    if value[0].len() + value[1].len() > VALUE_BYTES_MAX {
+fn join<'a>(command: &Command<'_>, found: &Found<'a>, value: [&'a [u8]; 2]) -> (Change<'a>, Answer<'static>) {
+    if !fits(command.key.len(), found.flags, value[0].len() + value[1].len()) {
         return (Change::Nothing, Answer::NotStored);
     }
     (Change::Store { flags: found.flags, expires: found.expires, value }, Answer::Stored)

@@ -67,7 +67,7 @@ Examples:
 
 Commands:
   get gets gat gats set add replace append prepend cas incr decr touch delete flush_all stats cache_memlimit version
-  verbosity quit, as memcached 1.6 has them: keys of up to 250 bytes, values of up to 1 MiB.
+  verbosity quit, and mg ms md ma me mn, as memcached 1.6 has them: keys of up to 250 bytes, items of up to 1 MiB.
 
 It ends at SIGINT or SIGTERM: requests that have come are answered, then connections are closed.
 

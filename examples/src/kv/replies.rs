@@ -13,7 +13,8 @@ use std::rc::Rc;
 
 use trust::{Promise, promise};
 
-use super::table::{Answer, Large};
+use super::meta::Echo;
+use super::table::{Answer, Answered, Carried, Large};
 
 /// What a request wants to be told, beside the answer itself.
 #[derive(Clone, Copy, Debug)]
@@ -54,9 +55,9 @@ struct Line<L> {
 pub struct Replies<L: Large>(RefCell<Line<L>>);
 
 /// Memory of each kind that a connection keeps.
-const KEPT_BYTES: usize = 64 << 10;
+const KEPT_BYTES: usize = 16 << 10;
 /// Places that a connection keeps.
-const KEPT_PLACES: usize = 1024;
+const KEPT_PLACES: usize = 512;
 
 /// The duty to answer one request. If it is dropped the client is told that there is no answer.
 pub struct Awaited<L: Large> {
@@ -71,6 +72,27 @@ impl<L: Large> Awaited<L> {
         if let Some(replies) = self.replies.take() {
             replies.answer(self.place, Some(answer));
         }
+    }
+}
+
+impl<L: Large> Awaited<L> {
+    /// Writes the reply to a meta command.
+    pub fn answer_meta(mut self, echo: &Echo<Box<[u8]>>, answered: Answered<L>) {
+        let Some(replies) = self.replies.take() else { return };
+        let Answered { status, seen, value } = answered;
+        let (here, large) = match value {
+            Some(Carried::Large(value)) => (None, Some(value)),
+            Some(Carried::Here(value)) => (Some(value), None),
+            None => (None, None),
+        };
+        let write = |to: &mut Vec<u8>, _: Form, _: &[u8]| {
+            let has_value = echo.write(to, status, &seen);
+            if let Some(value) = here.filter(|_| has_value) {
+                to.extend_from_slice(&value);
+                to.extend_from_slice(b"\r\n");
+            }
+        };
+        replies.settle(self.place, large, write);
     }
 }
 
@@ -118,21 +140,33 @@ impl<L: Large> Replies<L> {
 
     #[inline]
     fn answer(&self, place: u32, answer: Option<Answer<'_, L>>) {
+        match answer {
+            Some(Answer::Large { flags, unique, value }) => {
+                let bytes = value.bytes();
+                self.settle(place, Some(value), |to, form, key| write_head(to, form, key, flags, unique, bytes));
+            }
+            answer => self.settle(place, None, |to, form, key| write(to, form, key, answer.as_ref())),
+        }
+    }
+
+    /// The answer in this place has come: what is written, and then a value that is to be fetched.
+    #[inline]
+    fn settle(&self, place: u32, large: Option<L>, write: impl FnOnce(&mut Vec<u8>, Form, &[u8])) {
         let line = &mut *self.0.borrow_mut();
         let index = place.wrapping_sub(line.head) as usize;
         let Some(Place::Awaited(form, key, key_bytes)) = line.places.get(index) else { return };
         let (form, key) = (*form, &line.keys[*key as usize..][..usize::from(*key_bytes)]);
-        if index == 0 && !matches!(answer, Some(Answer::Large { .. })) {
-            write(&mut line.output, form, key, answer.as_ref());
+        if index == 0 && large.is_none() {
+            write(&mut line.output, form, key);
             line.pop();
             line.advance();
         } else {
             let start = line.side.len();
-            write(&mut line.side, form, key, answer.as_ref());
+            write(&mut line.side, form, key);
             let written = start..line.side.len();
-            line.places[index] = match answer {
-                Some(Answer::Large { value, .. }) => Place::ToFetch(written, value),
-                _ => Place::Written(written),
+            line.places[index] = match large {
+                Some(value) => Place::ToFetch(written, value),
+                None => Place::Written(written),
             };
         }
         if line.waiting.is_some()
@@ -188,6 +222,15 @@ impl<L: Large> Replies<L> {
         output.append(&mut line.output);
         line.output = output;
         line.places.shrink_to(KEPT_PLACES);
+    }
+}
+
+impl<L: Large> Replies<L> {
+    /// Gives all memory back that is not in use.
+    pub fn shrink(&self) {
+        let line = &mut *self.0.borrow_mut();
+        line.places.shrink_to_fit();
+        [&mut line.output, &mut line.side, &mut line.keys].into_iter().for_each(Vec::shrink_to_fit);
     }
 }
 

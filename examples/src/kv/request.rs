@@ -8,6 +8,7 @@ use memchr::memchr;
 
 use super::clock;
 use super::item::number;
+use super::meta::{self, Meta, Verb};
 use super::table::{Command, KEY_BYTES_MAX, Op};
 
 /// The longest line of a command other than `get` and `gets`.
@@ -34,12 +35,14 @@ const BINARY_MAGIC: u8 = 0x80;
 /// Takes the first line.
 #[inline]
 pub fn first_line(bytes: &[u8]) -> Line<'_> {
+    // Its client would wait for an answer that never comes. A packet may have the byte of a line's end anywhere.
+    if bytes.first() == Some(&BINARY_MAGIC) {
+        return Line::Unusable;
+    }
     match memchr(b'\n', bytes) {
         // As memcached has it: a line that is nothing but "\r\n" keeps its "\r".
         Some(end) if end > 1 && bytes[end - 1] == b'\r' => Line::Whole(&bytes[..end - 1], end + 1),
         Some(end) => Line::Whole(&bytes[..end], end + 1),
-        // Its client would wait for an answer to what may never become a line.
-        None if bytes.first() == Some(&BINARY_MAGIC) => Line::Unusable,
         None if bytes.len() <= LINE_BYTES_MAX => Line::Incomplete,
         None => {
             let start = bytes.trim_ascii_start();
@@ -77,6 +80,8 @@ pub enum Request<'a> {
         /// No reply is wanted.
         quiet: bool,
     },
+    /// A meta command.
+    Meta(Box<Meta<'a>>),
     /// Forget all that there is, then (0: now).
     FlushAll {
         /// In seconds since 1970.
@@ -118,6 +123,13 @@ const ERROR: Request<'_> = Said { reply: "ERROR", quiet: false };
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Words<'a>(&'a [u8]);
 
+impl<'a> Words<'a> {
+    /// All that is left.
+    pub fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+}
+
 impl<'a> Iterator for Words<'a> {
     type Item = &'a [u8];
 
@@ -157,6 +169,11 @@ pub fn parse(line: &[u8]) -> Request<'_> {
         // Alone: memcached 1.6 heeds no further words, libmemcached's tests of conformance want them refused.
         b"version" => rest.next().map_or(Version, |_| ERROR),
         b"quit" => rest.next().map_or(Quit, |_| ERROR),
+        b"mg" => meta(Verb::Get, rest),
+        b"ms" => meta(Verb::Set, rest),
+        b"md" => meta(Verb::Delete, rest),
+        b"ma" => meta(Verb::Count, rest),
+        b"me" => meta(Verb::Debug, rest),
         b"mn" => Said { reply: "MN", quiet: false },
         b"shutdown" => Said { reply: "ERROR: shutdown not enabled", quiet: false },
         // A web browser, or an attack by way of one.
@@ -290,8 +307,15 @@ fn limit_memory(rest: Words<'_>) -> Request<'_> {
     }
 }
 
+fn meta(verb: Verb, rest: Words<'_>) -> Request<'_> {
+    if verb != Verb::Debug && rest.clone().next().is_none() {
+        return ERROR;
+    }
+    meta::parse(verb, rest).map_or_else(|reply| Said { reply, quiet: false }, |meta| Request::Meta(Box::new(meta)))
+}
+
 /// A number of 32 bits with a sign. What does not fit loses its upper bits, as with memcached 1.6.18.
-fn signed(word: &[u8]) -> Option<i32> {
+pub(super) fn signed(word: &[u8]) -> Option<i32> {
     let number = match word.strip_prefix(b"-") {
         Some(digits) if digits.first().is_some_and(u8::is_ascii_digit) => -i64::try_from(number(digits)?).ok()?,
         Some(_) => return None,

@@ -12,18 +12,26 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl};
 use trust::net::{TcpListener, TcpStream};
 use trust::{Promise, TrusteeReference, promise};
 
+use super::budget::Budget;
 use super::clock;
 use super::connection::Connection;
 use super::table::{Counts, Table};
 use crate::program::Program;
 
 pub(super) const PROGRAM: Program = Program("kv");
+/// The memcached whose protocol this is: clients look at it to know what they may send, and libmemcached takes no version 0.
+pub(super) const VERSION: &str = "1.6.18";
 
 /// How long clients may take to read the last replies when the server stops.
 const END_WAIT: Duration = Duration::from_secs(2);
+/// After how long without a word a client's host is asked whether it is there, how often, and how many times in vain: 25 s.
+const PROBE_AFTER: Duration = Duration::from_secs(10);
+const PROBE_EVERY: Duration = Duration::from_secs(5);
+const PROBES: u32 = 3;
 /// How long it waits where there are too many open files.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -37,6 +45,7 @@ pub struct Server {
     open: Mutex<Open>,
     accepted: AtomicU64,
     rejected: AtomicU64,
+    budget: Arc<Budget>,
 }
 
 #[derive(Default)]
@@ -92,11 +101,17 @@ thread_local! {
 }
 
 impl Server {
-    /// Listens at this address. `threads`: how many workers there are, for `stats`.
+    /// Listens at this address. `threads`: how many workers there are, for `stats`; `memory_bytes`: what items may have.
     ///
     /// # Errors
     /// The system's.
-    pub fn listen(address: SocketAddr, connections_max: usize, threads: usize) -> io::Result<Arc<Server>> {
+    pub fn listen(
+        address: SocketAddr,
+        connections_max: usize,
+        threads: usize,
+        memory_bytes: usize,
+    ) -> io::Result<Arc<Server>> {
+        clock::start();
         Ok(Arc::new(Server {
             listener: TcpListener::bind(address)?,
             connections_max,
@@ -106,7 +121,13 @@ impl Server {
             open: Mutex::default(),
             accepted: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
+            budget: Budget::of(memory_bytes),
         }))
+    }
+
+    /// Memory for its connections.
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.budget
     }
 
     /// Where it listens.
@@ -170,7 +191,7 @@ impl Server {
 
     fn serve_one<T: Table>(self: Arc<Self>, number: u64, client: Arc<Client>, make: &impl Fn() -> T) {
         let _ended = Ended { server: Arc::clone(&self), number };
-        if let Err(error) = client.stream.set_nodelay(true).and_then(|()| {
+        if let Err(error) = prepare(&client.stream).and_then(|()| {
             let table = own_table(make);
             Connection::new(client, self, table).serve()
         }) && !is_end_of_connection(&error)
@@ -246,7 +267,7 @@ impl Server {
             ("threads", self.threads as u64),
         ];
         let mut lines = lines(own);
-        let _ = write!(lines, "STAT version {}\r\n", env!("CARGO_PKG_VERSION")); // a `String` takes all
+        let _ = write!(lines, "STAT version {VERSION}\r\nSTAT gossamer {}\r\n", env!("CARGO_PKG_VERSION")); // a `String` takes all
         lines + &self::lines(more) + &self::lines(counts)
     }
 
@@ -294,10 +315,21 @@ fn own_table<T: Table>(make: &impl Fn() -> T) -> Rc<T> {
     })
 }
 
+/// Sends replies at once, and finds out when the client's host has vanished: a client that says nothing for a while is asked by the system
+/// whether it is there, and its place is free again when it does not answer.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    set_socket_keepalive(stream, true)?;
+    set_tcp_keepidle(stream, PROBE_AFTER)?;
+    set_tcp_keepintvl(stream, PROBE_EVERY)?;
+    Ok(set_tcp_keepcnt(stream, PROBES)?)
+}
+
 /// The client has gone, as clients do.
 fn is_end_of_connection(error: &io::Error) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected};
-    matches!(error.kind(), BrokenPipe | ConnectionReset | NotConnected)
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, HostUnreachable, NetworkUnreachable, NotConnected, TimedOut};
+    let ends = [BrokenPipe, ConnectionReset, HostUnreachable, NetworkUnreachable, NotConnected, TimedOut];
+    ends.contains(&error.kind())
 }
 
 fn lines(counts: impl IntoIterator<Item = (impl std::fmt::Display, u64)>) -> String {

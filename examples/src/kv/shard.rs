@@ -9,12 +9,15 @@
 //! What counts against the limit: the items; values whose items have gone while somebody was to fetch them; and free cells, but
 //! for some. Free cells are given back before an item goes.
 
+mod meta;
+
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
+pub use self::meta::{Reply, Value};
 use super::cells::{Body, Cells, NONE, allocated_bytes};
 use super::clock;
 use super::item::{Change, Found, decide};
@@ -126,6 +129,8 @@ impl Shard {
         if let Some(expires) = touch {
             self.cells[cell].expires = expires;
         }
+        let body = &mut self.cells[cell].body;
+        body.set_used(body.used().again());
         self.use_again(cell);
         Some(cell)
     }

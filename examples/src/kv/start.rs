@@ -140,9 +140,14 @@ fn serve(Plan { options, shards, durable, seed }: Plan) -> anyhow::Result<()> {
     };
     let address = SocketAddr::new(listen_at(&options, machine.address), port);
     allow_files(u64::from(options.connections) + OTHER_FILES)?;
-    let (address, server) = Server::listen(address, options.connections as usize, usize::from(machine.workers))
-        .and_then(|server| Ok((server.address()?, server)))
-        .map_err(|error| anyhow!("cannot listen at {address}: {error}{}", cure(&error)))?;
+    let (address, server) = Server::listen(
+        address,
+        options.connections as usize,
+        usize::from(machine.workers),
+        (options.memory as usize) << 20,
+    )
+    .and_then(|server| Ok((server.address()?, server)))
+    .map_err(|error| anyhow!("cannot listen at {address}: {error}{}", cure(&error)))?;
     let server = SERVER.get_or_init(|| server);
     // SeqCst: the handler stores it, then looks for the server; here it is the other way round.
     if STOPPED.load(Ordering::SeqCst) {

@@ -10,10 +10,22 @@ use std::convert::Infallible;
 
 use serde::{Deserialize, Serialize};
 
+use super::meta::{self, Seen, Status};
+
 /// The longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 250;
-/// The longest value, in bytes.
+/// No value is longer, in bytes; [`fits`] says which are possible.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
+/// What memcached has beside an item's key and value: its head, its unique number, and what follows key and value.
+const HEAD_BYTES: usize = 48 + 8 + 1 + 2;
+/// The same for flags that are not 0.
+const FLAGS_BYTES: usize = 4;
+
+/// May an item have this key and value? As memcached has it: head, key and value are 1 MiB at most.
+pub fn fits(key_bytes: usize, flags: u32, value_bytes: usize) -> bool {
+    let head_bytes = HEAD_BYTES + if flags == 0 { 0 } else { FLAGS_BYTES };
+    head_bytes + key_bytes + value_bytes <= VALUE_BYTES_MAX
+}
 
 /// What is to be done with one key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -129,6 +141,26 @@ impl Large for Infallible {
     }
 }
 
+/// What became of a meta command.
+#[derive(Debug)]
+pub struct Answered<L> {
+    /// What it came to.
+    pub status: Status,
+    /// The item, where there is one.
+    pub seen: Seen,
+    /// Its value, if it is wanted.
+    pub value: Option<Carried<L>>,
+}
+
+/// A value that comes with an answer, or is to be fetched.
+#[derive(Debug)]
+pub enum Carried<L> {
+    /// As it is.
+    Here(Vec<u8>),
+    /// To be fetched.
+    Large(L),
+}
+
 /// What a table counts, as `stats` prints it: name and number, summed over all parts.
 pub type Counts = Vec<(Cow<'static, str>, u64)>;
 
@@ -144,11 +176,24 @@ pub trait Table: 'static {
     where
         H: FnOnce(Answer<'_, Self::Large>) + 'static;
 
+    /// Runs a meta command, as [`run`](Self::run) does others. Unknown where a table has none.
+    fn meta<H>(&self, _command: meta::Command, then: H)
+    where
+        H: FnOnce(Answered<Self::Large>) + 'static,
+    {
+        then(Answered { status: Status::Unknown, seen: Seen::default(), value: None });
+    }
+
     /// Forgets all that was stored before that time (in seconds since 1970; 0: all that there is). Waits until that is in force.
     fn flush(&self, at: u32);
 
     /// From now on its items may take so much memory on each machine. Waits.
     fn limit_memory(&self, bytes: usize);
+
+    /// Keys of items, up to so many bytes of keys, with the values' lengths and when they expire. Waits. None where nobody can say.
+    fn keys(&self, _bytes_max: usize) -> Vec<(Vec<u8>, u32, u32)> {
+        Vec::new()
+    }
 
     /// What it has counted. Waits.
     fn counts(&self) -> Counts;

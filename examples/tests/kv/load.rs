@@ -44,7 +44,7 @@ fn one_connection_too_many_is_told_so() {
 fn a_client_that_does_not_read_costs_little_memory() {
     let server = Server::kv("--threads 2", 1);
     let mut client = server.connect(0);
-    let (bytes, times) = (1 << 20, 300);
+    let (bytes, times) = (1_048_000, 300);
     assert_eq!(client.ask(&format!("set large 0 0 {bytes}\r\n{}", "v".repeat(bytes))), "STORED");
     let before = memory(server.pid());
     client.send(&b"get large\r\n".repeat(times));
@@ -104,7 +104,7 @@ fn clients_vanish_in_the_middle_of_things() {
             1 => client.send(b"get k\r\nget "),
             2 => client.send(&b"get large\r\n".repeat(100)), // and reads nothing
             3 => client.send(&b"set k 0 0 5\r\nvalue\r\n".repeat(1000)),
-            4 => client.send(b"set large2 0 0 1048576\r\n"),
+            4 => client.send(b"set large2 0 0 1048000\r\n"),
             _ => {}
         }
     }

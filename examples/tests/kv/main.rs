@@ -7,6 +7,7 @@ mod durable;
 mod ends;
 mod load;
 mod memory;
+mod meta;
 mod protocol;
 mod replies;
 mod servers;

@@ -202,13 +202,13 @@ fn a_shard_changes_its_cells_and_stays_a_map() {
 fn the_largest_value_fits_however_little_memory_there_is() {
     let server = Server::kv("--threads 4 --memory 1", 1);
     let mut client = server.connect(0);
-    let value = "v".repeat(1 << 20);
+    let value = "v".repeat(1_048_000);
     for key in 0..20 {
-        assert_eq!(client.ask(&format!("set key{key} 0 0 1048576\r\n{value}")), "STORED");
+        assert_eq!(client.ask(&format!("set key{key} 0 0 1048000\r\n{value}")), "STORED");
     }
     assert_eq!(client.ask("cache_memlimit 8"), "OK");
-    assert_eq!(client.ask(&format!("set k 0 0 1048576\r\n{value}")), "STORED");
-    assert_eq!(client.ask("get k"), "VALUE k 0 1048576");
+    assert_eq!(client.ask(&format!("set k 0 0 1048000\r\n{value}")), "STORED");
+    assert_eq!(client.ask("get k"), "VALUE k 0 1048000");
 }
 
 #[test]
@@ -236,6 +236,90 @@ fn items_expire() {
         let _rest = [client.line(), client.line()];
     }
     assert_eq!(server.stat("curr_items"), 0);
+}
+
+/// As memcached has it: 1 MiB with key and head. The data of one that is refused are no commands.
+#[test]
+fn values_fit_up_to_the_limit_of_memcached() {
+    let servers = [Some(Server::kv("--threads 1", 1)), Server::memcached()];
+    for server in servers.iter().flatten() {
+        let mut client = server.connect(0);
+        for (key, flags, bytes) in [("k", 0, 1_048_516), ("k", 7, 1_048_512), (&*"k".repeat(250), 0, 1_048_267)] {
+            let mut set = |bytes: usize| client.ask(&format!("set {key} {flags} 0 {bytes}\r\n{}", "\n".repeat(bytes)));
+            assert_eq!(set(bytes), "STORED");
+            assert_eq!(set(bytes + 1), "SERVER_ERROR object too large for cache");
+            assert_eq!(set(1 << 20), "SERVER_ERROR object too large for cache");
+            assert_eq!(client.ask(&format!("get {key}")), "END", "the old value is not what the client has");
+            assert_eq!(client.ask("version").split(' ').next(), Some("VERSION"), "the data are swallowed");
+        }
+    }
+}
+
+/// Values that are announced, and come but for their last byte.
+#[test]
+fn values_under_way_take_little_more_than_the_items_may() {
+    let server = Server::kv("--threads 2 --memory 32", 1);
+    let mut witness = server.connect(0);
+    assert_eq!(witness.ask(&format!("set own 0 0 1000000\r\n{}", "v".repeat(1_000_000))), "STORED");
+    let before = memory(server.pid());
+    let value = [&b"set k 0 0 1000000\r\n"[..], &[b'v'; 999_999]].concat();
+    let mut clients: Vec<_> = (0..60).map(|_| server.connect(0)).collect();
+    std::thread::scope(|scope| {
+        for client in &mut clients {
+            let value = &value;
+            scope.spawn(move || client.send(value));
+        }
+    });
+    // Those that have no room are told when the last byte has come, whatever they have sent; the others are stored.
+    assert_eq!(witness.ask("set small 0 0 1\r\n1"), "STORED");
+    let grown = memory(server.pid()).saturating_sub(before);
+    assert!(grown < 40 << 20, "{grown} bytes more for 60 MB that came in part");
+    let mut said: Vec<String> = clients.iter_mut().map(|client| client.ask("v")).collect();
+    said.sort_unstable();
+    said.dedup();
+    assert_eq!(said, ["SERVER_ERROR out of memory storing object", "STORED"]);
+    drop(clients);
+    let begun = Instant::now();
+    while witness.ask(&format!("set own 0 0 1000000\r\n{}", "v".repeat(1_000_000))) != "STORED" {
+        assert!(begun.elapsed() < TIME_LIMIT, "what the others had is not given back");
+    }
+}
+
+/// After a large reply, and asked for again by clients that do not read.
+#[test]
+fn idle_and_slow_clients_take_little_memory() {
+    let server = Server::kv("--threads 2 --memory 32", 1);
+    let mut witness = server.connect(0);
+    let keys: Vec<String> = (0..1000).map(|key| format!("key-{key:05}")).collect();
+    for key in &keys {
+        assert_eq!(witness.ask(&format!("set {key} 0 0 200\r\n{}", "v".repeat(200))), "STORED");
+    }
+    let get = format!("get {}", keys.join(" "));
+    let mut clients: Vec<_> = (0..60).map(|_| server.connect(0)).collect();
+    clients.iter_mut().for_each(|client| assert_eq!(client.ask("get none"), "END"));
+    let before = memory(server.pid());
+    for client in &mut clients {
+        let first = client.ask(&get);
+        assert_eq!(first, "VALUE key-00000 0 200");
+        while client.line() != "END" {}
+    }
+    let begun = Instant::now();
+    let mut grown = u64::MAX;
+    while grown > 3 << 20 {
+        assert!(begun.elapsed() < TIME_LIMIT, "{grown} bytes more for 60 idle clients");
+        grown = memory(server.pid()).saturating_sub(before);
+        std::thread::yield_now();
+    }
+    // Each has asked for 230 KB; the system has as much as fits its buffers.
+    clients.iter_mut().for_each(|client| client.send(format!("{get}\r\n").repeat(20).as_bytes()));
+    assert_eq!(witness.ask("get key-00000"), "VALUE key-00000 0 200");
+    let grown = memory(server.pid()).saturating_sub(before);
+    assert!(grown < 40 << 20, "{grown} bytes more for 60 clients that do not read");
+    for client in &mut clients[..3] {
+        for _ in 0..20 {
+            while client.line() != "END" {}
+        }
+    }
 }
 
 #[test]

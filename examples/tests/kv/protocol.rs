@@ -52,9 +52,11 @@ fn a_line_is_whole_or_waited_for_or_unusable() {
     {
         assert!(matches!(first_line(unusable), Line::Unusable));
     }
-    // The start of a request in the binary protocol; and a line that only looks like it.
-    assert!(matches!(first_line(&[0x80]), Line::Unusable) && matches!(first_line(b"\x80\0\0\x01k"), Line::Unusable));
-    assert_eq!(whole(b"\x80\x01\r\n"), (&b"\x80\x01"[..], 4));
+    // Requests in the binary protocol, whatever bytes they have.
+    for binary in [&b"\x80"[..], b"\x80\0\0\x01k", b"\x80\x01\r\n", b"\x80\0\0\x0a\0\0\0\0\0\0\0\x0a"] {
+        assert!(matches!(first_line(binary), Line::Unusable), "{binary:?}");
+    }
+    assert_eq!(whole(b"x\x80\n"), (&b"x\x80"[..], 3));
 }
 
 /// It would wait for ever otherwise.
@@ -62,9 +64,55 @@ fn a_line_is_whole_or_waited_for_or_unusable() {
 fn a_client_of_the_binary_protocol_hears_at_once() {
     let server = Server::kv("--threads 1", 1);
     let get = [&[0x80, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1][..], &[0; 12], b"k"].concat();
+    // With a key of ten bytes, whose length is the byte of a line's end.
+    let long = [&[0x80, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 10][..], &[0; 12], b"0123456789"].concat();
+    for request in [get, long] {
+        let mut client = server.connect(0);
+        client.send(&request);
+        assert_eq!(client.rest(), b"", "closed without an answer");
+    }
+}
+
+/// libmemcached reads the version first, and takes none that begins with 0.
+#[test]
+fn tools_of_libmemcached_work() {
+    use std::process::{Command, Stdio};
+    if !Command::new("memcping").arg("--help").stdout(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        return println!("SKIPPED: memcping and its like are not installed (libmemcached-tools)");
+    }
+    let server = Server::kv("--threads 2", 1);
+    assert_eq!(server.say(b"set one 0 0 1\r\n1\r\nset two 0 100 5\r\nvalue\r\n"), b"STORED\r\nSTORED\r\n");
+    let tool = |name: &str, argument: Option<&str>| {
+        let servers = format!("--servers={}", server.addresses[0]);
+        let output = Command::new(name).arg(servers).args(argument).stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{name}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    tool("memcping", None);
+    assert!(tool("memcstat", None).contains("curr_items: 2"));
+    let dumped = tool("memcdump", None);
+    let mut dumped: Vec<&str> = dumped.lines().collect();
+    dumped.sort_unstable();
+    assert_eq!(dumped, ["one", "two"]);
+    assert_eq!(tool("memccat", Some("two")).trim(), "value");
+    tool("memcexist", Some("one"));
+    tool("memcflush", None);
+    assert_eq!(server.say(b"get one two\r\n"), b"END\r\n");
+}
+
+/// The system asks a client's host that says nothing whether it is there.
+#[test]
+fn sockets_of_clients_are_kept_alive() {
+    let server = Server::kv("--threads 2", 1);
     let mut client = server.connect(0);
-    client.send(&get);
-    assert_eq!(client.rest(), b"", "closed without an answer");
+    assert_eq!(client.ask("get k"), "END");
+    let port = format!(":{:04X}", server.addresses[0].port());
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    // The server's end, established; the timer is the sixth field: 02 for keep-alive.
+    let is_servers = |fields: &Vec<&str>| fields[1].ends_with(&port) && fields[3] == "01";
+    let ends: Vec<Vec<&str>> = table.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    let timers: Vec<&str> = ends.iter().filter(|fields| is_servers(fields)).map(|fields| &fields[5][..2]).collect();
+    assert_eq!(timers, ["02"]);
 }
 
 /// As clients sum them up, by their names in memcached.

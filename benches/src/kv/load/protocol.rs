@@ -7,7 +7,7 @@ use anyhow::{Result, bail, ensure};
 pub const KEY_BYTES: usize = 8;
 /// Bytes of the shortest value: its key, and the number of its write.
 pub const VALUE_BYTES_MIN: usize = 16;
-const VALUE_BYTES_MAX: usize = 1 << 20;
+const VALUE_BYTES_MAX: usize = (1 << 20) - 512;
 const FILLER: u8 = b'.';
 
 /// Kind of a request.

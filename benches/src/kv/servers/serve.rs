@@ -71,7 +71,7 @@ pub fn command(options: KvServer) -> Result<()> {
 }
 
 fn serve(options: KvServer) -> io::Result<()> {
-    let server = Server::listen(options.listen, CONNECTIONS_MAX, options.threads)?;
+    let server = Server::listen(options.listen, CONNECTIONS_MAX, options.threads, options.memory_mib << 20)?;
     println!("listens at {}", server.address()?);
     let workers: Vec<Place> = (0..options.threads).map(|worker| Place::of(0, worker as u16)).collect();
     match options.table {
