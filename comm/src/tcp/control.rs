@@ -37,6 +37,8 @@ struct ControlConnection {
     was_heard: bool,
     /// For how long nothing has come, as far as this thread could have noticed (see [`ControlConnections::beat`]).
     silent: Duration,
+    /// Heartbeats that have come.
+    beats: u64,
 }
 
 /// What a control connection brought.
@@ -69,7 +71,8 @@ impl ControlConnections {
 
     pub(super) fn add(&mut self, token: u64, peer: MachineId, stream: TcpStream) {
         self.tokens.insert(peer, token);
-        self.connections.insert(token, ControlConnection { peer, stream, was_heard: false, silent: Duration::ZERO });
+        self.connections
+            .insert(token, ControlConnection { peer, stream, was_heard: false, silent: Duration::ZERO, beats: 0 });
     }
 
     pub(super) fn has(&self, peer: MachineId) -> bool {
@@ -148,6 +151,11 @@ impl ControlConnections {
         silent.map(|link| (link.peer, link.silent)).collect()
     }
 
+    /// How many heartbeats have come of a peer.
+    pub(super) fn beats_of(&self, peer: MachineId) -> u64 {
+        self.tokens.get(&peer).and_then(|token| self.connections.get(token)).map_or(0, |link| link.beats)
+    }
+
     /// How many peers there are.
     pub(super) fn count(&self) -> usize {
         self.connections.len()
@@ -174,6 +182,7 @@ impl ControlConnections {
             Ok((_, 0)) | Err(Errno::CONNRESET) => Heard::End(peer),
             Ok((_, bytes)) => {
                 link.was_heard = true;
+                link.beats += bytes as u64;
                 match buffer[..bytes].iter().find(|byte| **byte != HEARTBEAT) {
                     None => return Heard::Heartbeat,
                     Some(&GRACEFUL_CLOSE) => Heard::GracefulClose(peer),

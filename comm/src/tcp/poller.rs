@@ -41,6 +41,8 @@ const READS_MAX: usize = 4;
 const LOOK_EVENTS_MAX: usize = 16;
 /// How long a machine whose connection broke has for its graceful close to arrive.
 const CLOSE_WAIT: Duration = Duration::from_millis(500);
+/// Rounds of a peer's heartbeats in which each of its connections that is not used has had its turn.
+const ROUNDS: u64 = 3;
 /// How long the peers have to take note of a graceful close.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -85,8 +87,9 @@ struct Data {
     was_heard: bool,
     /// A heartbeat has come, so others will, unless they are lost on the way.
     beats: bool,
-    /// For how long nothing has come.
+    /// For how long nothing has come, and how many heartbeats the peer had given in all when something came last.
     silent: Duration,
+    beats_before: u64,
 }
 
 /// Why a data connection is read no more.
@@ -100,16 +103,29 @@ enum End {
 impl Data {
     fn new(peer: MachineId, worker: u16, stream: TcpStream) -> Data {
         let (intake, serving, silent) = (Intake::default(), None, Duration::ZERO);
-        Data { peer, worker, stream, intake, serving, is_stuck: false, was_heard: false, beats: false, silent }
+        Data {
+            peer,
+            worker,
+            stream,
+            intake,
+            serving,
+            is_stuck: false,
+            was_heard: false,
+            beats: false,
+            silent,
+            beats_before: 0,
+        }
     }
 
-    /// So much more time has passed. For how long nothing has come, on a connection that has heartbeats.
-    fn silent_for(&mut self, passed: Duration) -> Duration {
-        match std::mem::take(&mut self.was_heard) || !self.beats {
-            true => self.silent = Duration::ZERO,
-            false => self.silent = self.silent.saturating_add(passed),
+    /// So much more time has passed, and the peer has given so many heartbeats in all. Whether this connection has been
+    /// without one for too long, though the thread that gives them has had several rounds: else it is late with all.
+    fn is_silent(&mut self, passed: Duration, beats: u64, limit: Duration) -> bool {
+        if std::mem::take(&mut self.was_heard) || !self.beats {
+            (self.silent, self.beats_before) = (Duration::ZERO, beats);
+        } else {
+            self.silent = self.silent.saturating_add(passed);
         }
-        self.silent
+        self.silent >= limit && beats.saturating_sub(self.beats_before) >= ROUNDS
     }
 
     /// Takes in what has come. Whether there was anything.
@@ -338,7 +354,7 @@ impl Poller {
         }
         self.shared.made.beat(is_due);
         for data in self.data.values_mut() {
-            if data.silent_for(passed) >= self.shared.silence {
+            if data.is_silent(passed, self.control.beats_of(data.peer), self.shared.silence) {
                 self.shared.suspect(data.peer, Break::Silent);
             }
         }
