@@ -325,16 +325,31 @@ impl RackConfig {
     /// # Errors
     /// When its address is a name that does not resolve.
     pub fn address_of(&self, host: &Host) -> std::io::Result<SocketAddr> {
-        let addresses = (host.address.as_str(), self.port_of(host)).to_socket_addrs()?;
-        let chosen = addresses.min_by_key(|address| address.ip().to_canonical().is_loopback()); // the first of the least
-        chosen.ok_or_else(|| std::io::Error::other(format!("{} has no address", host.address)))
+        let first = self.addresses_of(host)?.into_iter().next();
+        first.ok_or_else(|| std::io::Error::other(format!("{} has no address", host.address)))
+    }
+
+    /// All addresses at which a host's daemon may listen: those that other hosts may know come first, else in the order of
+    /// the resolver. An address of IPv6 may have brackets, and a scope (`[fe80::1%eth0]`).
+    ///
+    /// # Errors
+    /// As for [`address_of`](Self::address_of).
+    pub fn addresses_of(&self, host: &Host) -> std::io::Result<Vec<SocketAddr>> {
+        let mut addresses: Vec<SocketAddr> = Vec::new();
+        for address in (bare(&host.address), self.port_of(host)).to_socket_addrs()? {
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+        addresses.sort_by_key(|address| address.ip().to_canonical().is_loopback()); // keeps the order of equals
+        Ok(addresses)
     }
 
     /// Why no other host reaches this one at the address that was found for it, in words with the cure; `None`: they may. A
     /// rack whose hosts all say that they are on the loopback network is on one host, and means it.
     #[must_use]
     pub fn is_cut_off_at(&self, host: &Host, address: SocketAddr) -> Option<String> {
-        let says_loopback = |host: &Host| match host.address.parse::<IpAddr>() {
+        let says_loopback = |host: &Host| match bare(&host.address).parse::<IpAddr>() {
             Ok(address) => address.to_canonical().is_loopback(),
             Err(_) => host.address == "localhost" || host.address.ends_with(".localhost"),
         };
@@ -388,6 +403,11 @@ impl RackConfig {
         let text = serde_json::to_string(&same).unwrap_or_default();
         blake3::hash(text.as_bytes()).to_hex()[..16].to_owned()
     }
+}
+
+/// An address without the brackets of IPv6.
+fn bare(address: &str) -> &str {
+    address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address)
 }
 
 /// Whether an address belongs to this host: only then can one listen on it.

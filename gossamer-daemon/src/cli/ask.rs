@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use comm::secure::Key;
@@ -140,8 +141,9 @@ impl Ask {
             let hosts: Vec<Value> = statuses.iter().map(Status::to_json).collect();
             print(&json!({"rack": rack.name, "hosts": hosts}).to_string())?;
         } else {
+            let width = column(statuses);
             for status in statuses {
-                print(&status.to_text())?;
+                print(&status.to_text(width))?;
             }
         }
         Ok(code(statuses.iter().all(|status| status.host.is_ok())))
@@ -150,12 +152,13 @@ impl Ask {
     pub(super) fn check(&self, rack: &RackConfig, statuses: &[Status]) -> io::Result<ExitCode> {
         let mut is_well = true;
         let mut hosts = Vec::new();
+        let width = column(statuses);
         if !self.json {
             print(&format!("{}: valid, {} hosts", rack.path.display(), rack.hosts.len()))?;
         }
         for status in statuses {
             let remarks = match &status.host {
-                Ok((hello, host)) => remarks(rack, hello, host),
+                Ok((hello, host)) => remarks(rack, hello, status.clocks_apart, host),
                 Err(error) => vec![error.reason.clone()],
             };
             is_well &= remarks.is_empty();
@@ -168,7 +171,7 @@ impl Ask {
             let address = &status.address;
             match &status.host {
                 Ok((hello, host)) => print(&format!(
-                    "{:<12}{:<8}{address}, {} cores, {:.1} ms, programs run as {}, {}",
+                    "{:<width$}{:<8}{address}, {} cores, {:.1} ms, programs run as {}, {}",
                     status.name,
                     if remarks.is_empty() { "ok" } else { "WARNING" },
                     hello.cores,
@@ -176,10 +179,10 @@ impl Ask {
                     plain(&host.user),
                     plain(&fabrics(host))
                 ))?,
-                Err(_) => print(&format!("{:<12}FAILED  {address}", status.name))?,
+                Err(_) => print(&format!("{:<width$}FAILED  {address}", status.name))?,
             }
             for remark in remarks {
-                print(&format!("{:<12}        {}", "", plain(&remark)))?;
+                print(&format!("{:<width$}        {}", "", plain(&remark)))?;
             }
         }
         if self.json {
@@ -295,12 +298,13 @@ pub(super) struct Status {
     name: String,
     address: String,
     took_ms: f64,
+    clocks_apart: Duration,
     host: Result<(Hello, HostStatus), crate::rack::ask::Unanswered>,
 }
 
 impl Status {
     fn of(answer: Answer) -> Status {
-        let Answer { host: name, address, outcome, took } = answer;
+        let Answer { host: name, address, outcome, clocks_apart, took } = answer;
         let host = outcome.and_then(|(hello, reply)| match reply {
             Reply::Status(status) => Ok((hello, *status)),
             _ => {
@@ -308,7 +312,7 @@ impl Status {
                 Err(crate::rack::ask::Unanswered { kind: "silent", reason })
             }
         });
-        Status { name, address, took_ms: took.as_secs_f64() * 1000.0, host }
+        Status { name, address, took_ms: took.as_secs_f64() * 1000.0, clocks_apart, host }
     }
 
     fn to_json(&self) -> Value {
@@ -323,14 +327,14 @@ impl Status {
         }
     }
 
-    fn to_text(&self) -> String {
+    fn to_text(&self, width: usize) -> String {
         let (hello, host) = match &self.host {
             Ok(host) => host,
-            Err(error) => return format!("{:<12}DOWN  {}", self.name, plain(&error.reason)),
+            Err(error) => return format!("{:<width$}DOWN  {}", self.name, plain(&error.reason)),
         };
         let shared: u64 = host.programs.iter().flat_map(|program| &program.machines).map(|m| m.shared_bytes).sum();
         let mut text = format!(
-            "{:<12}up    {} for {}, {} cores, {} programs, {} of shared memory",
+            "{:<width$}up    {} for {}, {} cores, {} programs, {} of shared memory",
             self.name,
             plain(&hello.release),
             size::seconds(host.uptime_seconds),
@@ -344,7 +348,7 @@ impl Status {
                     .slots_bytes
                     .map_or_else(|| "no slots (yet)".to_owned(), |slots| format!("{} of slots", size::bytes(slots)));
                 text.push_str(&format!(
-                    "\n{:<12}      {} m{} pid {}: {slots}, {} in use, {} of it shared memory",
+                    "\n{:<width$}      {} m{} pid {}: {slots}, {} in use, {} of it shared memory",
                     "",
                     plain(&program.id),
                     machine.machine,
@@ -356,7 +360,7 @@ impl Status {
         }
         for neighbour in host.neighbours.iter().filter(|neighbour| !neighbour.trouble.is_empty()) {
             text.push_str(&format!(
-                "\n{:<12}      does not reach {}: {}",
+                "\n{:<width$}      does not reach {}: {}",
                 "",
                 plain(&neighbour.name),
                 plain(&neighbour.trouble)
@@ -364,6 +368,11 @@ impl Status {
         }
         text
     }
+}
+
+/// Room for the names of hosts, and for space after the longest.
+fn column(statuses: &[Status]) -> usize {
+    statuses.iter().map(|status| status.name.len() + 1).max().unwrap_or(0).max(12)
 }
 
 fn fabrics(host: &HostStatus) -> String {

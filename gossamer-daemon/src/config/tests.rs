@@ -160,3 +160,20 @@ fn addresses_that_no_other_host_reaches_are_told() {
     let rack = rack(&["localhost", "192.0.2.2"]);
     assert!(rack.address_of(&rack.hosts[0]).unwrap().ip().is_loopback(), "where it has no other");
 }
+
+#[test]
+fn addresses_of_ipv6_may_have_brackets_and_scopes() {
+    for (written, found) in [
+        ("::1", "[::1]:7117"),
+        ("'[::1]'", "[::1]:7117"),
+        ("'[fe80::1%lo]'", "[fe80::1%1]:7117"),
+        ("127.0.0.9", "127.0.0.9:7117"),
+    ] {
+        let text = format!("key_file: k\nhosts:\n  - {{name: a, address: {written}}}\n");
+        let rack = RackConfig::parse(&text, Path::new("rack.yaml")).unwrap();
+        let addresses = rack.addresses_of(&rack.hosts[0]).unwrap();
+        assert_eq!(addresses.iter().map(ToString::to_string).collect::<Vec<_>>(), [found], "{written}");
+        let is_loopback = addresses[0].ip().is_loopback();
+        assert!(!is_loopback || rack.is_cut_off_at(&rack.hosts[0], addresses[0]).is_none(), "{written} is meant");
+    }
+}

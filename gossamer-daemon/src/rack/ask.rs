@@ -1,6 +1,6 @@
 //! Questions to the daemons of a rack: one request and one answer each, of all hosts at once.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use comm::secure::Key;
 
@@ -19,6 +19,8 @@ pub struct Answer {
     pub address: String,
     /// How its daemon has greeted, and what it said.
     pub outcome: Result<(Hello, Reply), Unanswered>,
+    /// How far its clock was from this host's when it greeted.
+    pub clocks_apart: Duration,
     /// How long it took.
     pub took: Duration,
 }
@@ -37,9 +39,11 @@ pub struct Unanswered {
 pub fn ask(rack: &RackConfig, hosts: &[Host], key: &Key, request: &Request) -> Vec<Answer> {
     let one = |_, host: &Host| {
         let start = Instant::now();
-        let outcome = ask_one(rack, host, key, request);
+        let answered = ask_one(rack, host, key, request);
         let address = format!("{}:{}", host.address, rack.port_of(host));
-        Answer { host: host.name.clone(), address, outcome, took: start.elapsed() }
+        let clocks_apart = answered.as_ref().map_or(Duration::ZERO, |(.., apart)| *apart);
+        let outcome = answered.map(|(theirs, reply, _)| (theirs, reply));
+        Answer { host: host.name.clone(), address, outcome, clocks_apart, took: start.elapsed() }
     };
     of_all(hosts, one).into_iter().flatten().collect()
 }
@@ -62,17 +66,22 @@ pub(super) fn of_all<R: Send>(hosts: &[Host], one: impl Fn(usize, &Host) -> R + 
     })
 }
 
-fn ask_one(rack: &RackConfig, host: &Host, key: &Key, request: &Request) -> Result<(Hello, Reply), Unanswered> {
+fn ask_one(
+    rack: &RackConfig,
+    host: &Host,
+    key: &Key,
+    request: &Request,
+) -> Result<(Hello, Reply, Duration), Unanswered> {
     let link =
         link::connect(rack, host, key).map_err(|error| Unanswered { kind: kind(&error), reason: error.to_string() })?;
-    let Link { mut receiver, mut sender, theirs, .. } = link;
+    let Link { mut receiver, mut sender, theirs, clocks_apart, .. } = link;
     let mut talk = || -> Result<Reply, WireError> {
         sender.send_message(request)?;
         receiver.receive_message()
     };
     match talk() {
         Ok(Reply::Refused(reason)) => Err(Unanswered { kind: "busy", reason }),
-        Ok(reply) => Ok((theirs, reply)),
+        Ok(reply) => Ok((theirs, reply, clocks_apart)),
         Err(error) => Err(Unanswered { kind: "silent", reason: error.to_string() }),
     }
 }
@@ -94,7 +103,7 @@ fn kind(error: &LinkError) -> &'static str {
 
 /// What is not as it should be on a host that answered, in words.
 #[must_use]
-pub fn remarks(rack: &RackConfig, theirs: &Hello, status: &HostStatus) -> Vec<String> {
+pub fn remarks(rack: &RackConfig, theirs: &Hello, apart: Duration, status: &HostStatus) -> Vec<String> {
     let mut remarks = Vec::new();
     if theirs.rack != rack.name {
         remarks.push(format!("it belongs to rack {}, {} is of rack {}", theirs.rack, rack.path.display(), rack.name));
@@ -102,8 +111,6 @@ pub fn remarks(rack: &RackConfig, theirs: &Hello, status: &HostStatus) -> Vec<St
         let file = rack.path.display();
         remarks.push(format!("its rack.yaml says something else than {file} here: copy it, and restart the daemon"));
     }
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let apart = now.abs_diff(Duration::from_millis(theirs.clock_ms));
     if apart > CLOCKS_DIFFER {
         remarks.push(format!("its clock is {} s off: logs will be hard to compare (NTP?)", apart.as_secs()));
     }

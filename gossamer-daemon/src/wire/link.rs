@@ -3,8 +3,9 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
+use comm::deadline::deadline_after;
 use comm::secure::{Key, SecureReader, SecureStream, SecureWriter};
 
 use super::message::{Hello, MAX_MESSAGE_BYTES};
@@ -16,6 +17,8 @@ const PURPOSE: &str = "gossamer-daemon";
 
 /// Before a connection is tried again whose place was taken.
 const EVICTED_PAUSES_MS: [u64; 6] = [10, 30, 100, 200, 400, 400];
+/// For one of several addresses, however little time the others have left.
+const LEAST_TIME: Duration = Duration::from_millis(100);
 
 /// A connection on which both sides have greeted.
 pub struct Link {
@@ -25,6 +28,8 @@ pub struct Link {
     pub sender: SecureWriter,
     /// How the other side has greeted.
     pub theirs: Hello,
+    /// How far the other side's clock was from this one's when its greeting came.
+    pub clocks_apart: Duration,
     /// Where it is.
     pub peer: SocketAddr,
 }
@@ -109,20 +114,52 @@ fn was_evicted(error: &WireError) -> bool {
 /// [`LinkError`], after `timeouts.connect_ms` of the rack at the latest for each of its steps.
 pub fn connect(rack: &RackConfig, host: &Host, key: &Key) -> Result<Link, LinkError> {
     let timeout = rack.timeouts.connect();
-    let file = || std::path::absolute(&rack.path).unwrap_or_else(|_| rack.path.clone()).display().to_string();
-    let address = rack.address_of(host).map_err(|source| LinkError::Address {
+    let addresses = rack.addresses_of(host).map_err(|source| LinkError::Address {
         address: host.address.clone(),
         source,
-        rack: file(),
+        rack: file_of(rack),
     })?;
-    if let Some(trouble) = rack.is_cut_off_at(host, address) {
+    if let Some(trouble) = addresses.first().and_then(|first| rack.is_cut_off_at(host, *first)) {
         return Err(LinkError::CutOff(trouble));
     }
+    let deadline = deadline_after(timeout);
+    let mut failed: Option<LinkError> = None;
+    for (number, address) in addresses.iter().enumerate() {
+        // Each has its share of the time that is left, so one that does not answer leaves some to those after it.
+        let left = deadline.saturating_duration_since(Instant::now()) / (addresses.len() - number) as u32;
+        match connect_at(rack, host, key, *address, left.max(LEAST_TIME)) {
+            Ok(link) => return Ok(link),
+            Err(error) if failed.as_ref().is_none_or(|before| before.rank() <= error.rank()) => failed = Some(error),
+            Err(_) => {}
+        }
+    }
+    Err(failed.unwrap_or_else(|| LinkError::Address {
+        address: host.address.clone(),
+        source: io::Error::other("it has no address"),
+        rack: file_of(rack),
+    }))
+}
+
+/// The path of the rack's file, as messages name it.
+fn file_of(rack: &RackConfig) -> String {
+    std::path::absolute(&rack.path).unwrap_or_else(|_| rack.path.clone()).display().to_string()
+}
+
+/// Connects to a host's daemon at one of its addresses, again where strangers took the connection's place; `left` is
+/// for the TCP connection alone.
+fn connect_at(
+    rack: &RackConfig,
+    host: &Host,
+    key: &Key,
+    address: SocketAddr,
+    left: Duration,
+) -> Result<Link, LinkError> {
+    let timeout = rack.timeouts.connect();
     let own = greeting(rack, &host.name, 0);
     let mut pauses = EVICTED_PAUSES_MS.into_iter().map(Duration::from_millis);
     let link = loop {
-        let tcp = TcpStream::connect_timeout(&address, timeout);
-        let tcp = tcp.map_err(|source| LinkError::Connect { address, source, rack: file() })?;
+        let tcp = TcpStream::connect_timeout(&address, left);
+        let tcp = tcp.map_err(|source| LinkError::Connect { address, source, rack: file_of(rack) })?;
         let linked = SecureStream::connect(tcp, key, PURPOSE, timeout).map_err(WireError::from);
         match linked.and_then(|stream| greet(stream, &own, address, timeout)) {
             Ok(link) => break link,
@@ -137,6 +174,17 @@ pub fn connect(rack: &RackConfig, host: &Host, key: &Key) -> Result<Link, LinkEr
         return Err(LinkError::Name { address, theirs, rack });
     }
     Ok(link)
+}
+
+impl LinkError {
+    /// Of several addresses of a host, the error of the one that came furthest tells most: somebody answers there.
+    fn rank(&self) -> u8 {
+        match self {
+            LinkError::Wire(WireError::Secure(comm::Error::NotGossamer { .. })) => 1,
+            LinkError::Wire(_) | LinkError::Name { .. } => 2,
+            LinkError::Address { .. } | LinkError::CutOff(_) | LinkError::Connect { .. } => 0,
+        }
+    }
 }
 
 /// Takes up a connection that came in.
@@ -154,8 +202,10 @@ fn greet(mut stream: SecureStream, own: &Hello, peer: SocketAddr, timeout: Durat
     stream.send(&own.pack())?;
     let bytes = stream.receive(MAX_MESSAGE_BYTES)?.ok_or(WireError::Closed)?;
     let theirs = Hello::unpack(&bytes)?;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let clocks_apart = now.abs_diff(Duration::from_millis(theirs.clock_ms));
     let (receiver, sender) = stream.split();
-    Ok(Link { receiver, sender, theirs, peer })
+    Ok(Link { receiver, sender, theirs, clocks_apart, peer })
 }
 
 impl Link {
