@@ -2,7 +2,8 @@
 //!
 //! A pidfd becomes readable when its process ends, however it ends, and reaped or not. A machine
 //! that leaves in order says so in its seat first; so a process that ended while its seat says `Up`
-//! has died.
+//! has died. Where the system refuses pidfds, processes are looked at now and then, by their numbers and by when they
+//! began.
 
 use super::control::{Control, Step};
 use crate::deadline::Deadline;
@@ -19,8 +20,41 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Peers {
     pidfds: Vec<(MachineId, OwnedFd)>,
+    /// Those of whom no pidfd can be had.
+    numbered: Vec<(MachineId, Numbered)>,
     /// Woken once nobody is to watch any more.
     end: Waker,
+}
+
+/// How often processes without a pidfd are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A process, by its number and by when it began: no two of a number begin at the same moment.
+#[derive(Debug)]
+struct Numbered {
+    pid: Pid,
+    began: u64,
+}
+
+impl Numbered {
+    /// `None` if it has ended.
+    fn find(pid: Pid) -> Option<Numbered> {
+        Some(Numbered { pid, began: began(pid)? })
+    }
+
+    fn has_ended(&self) -> bool {
+        began(self.pid) != Some(self.began)
+    }
+}
+
+/// When the process of this number began, in ticks since the kernel's own start; `None` if there is none that lives. Of
+/// `PID (NAME) STATE ..`, in which a name may be anything, it is the 22nd field.
+fn began(pid: Pid) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    let began = fields.nth(18)?.parse().ok()?;
+    (!matches!(state, "Z" | "X" | "x")).then_some(began)
 }
 
 /// What a look at the processes found.
@@ -33,7 +67,7 @@ enum Found {
 
 impl Peers {
     pub(super) fn new() -> Result<Peers, Error> {
-        Ok(Peers { pidfds: Vec::new(), end: Waker::new()? })
+        Ok(Peers { pidfds: Vec::new(), numbered: Vec::new(), end: Waker::new()? })
     }
 
     /// Ends all watching.
@@ -46,11 +80,16 @@ impl Peers {
     pub(super) fn add(&mut self, machine: MachineId, pid: u64) -> Result<(), Error> {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| Error::bootstrap(format!("the control file gives {machine} no process")))?;
-        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| match error {
-            Errno::SRCH => Error::PeerLost { machine },
-            error => Error::system(format!("opening the process of {machine}"))(error),
-        })?;
-        self.pidfds.push((machine, pidfd));
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => self.pidfds.push((machine, pidfd)),
+            Err(Errno::SRCH) => return Err(Error::PeerLost { machine }),
+            // By a seccomp profile.
+            Err(Errno::PERM | Errno::NOSYS) => {
+                let numbered = Numbered::find(pid).ok_or(Error::PeerLost { machine })?;
+                self.numbered.push((machine, numbered));
+            }
+            Err(error) => return Err(Error::system(format!("opening the process of {machine}"))(error)),
+        }
         Ok(())
     }
 
@@ -89,6 +128,11 @@ impl Peers {
         let watched: Vec<_> = self.pidfds.iter().filter(|(machine, _)| wanted(*machine)).collect();
         let fds = watched.iter().map(|(_, pidfd)| pidfd.as_fd()).chain(end.map(AsFd::as_fd));
         let mut polled: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let mut numbered = self.numbered.iter().filter(|(machine, _)| wanted(*machine)).peekable();
+        let timeout = if numbered.peek().is_some() { timeout.min(LOOK_INTERVAL) } else { timeout };
+        if let Some((machine, _)) = numbered.find(|(_, numbered)| numbered.has_ended()) {
+            return Ok(Found::Ended(*machine));
+        }
         // Without end if it is more than the kernel can count.
         let timeout = Timespec::try_from(timeout).ok();
         match poll(&mut polled, timeout.as_ref()) {
@@ -101,5 +145,26 @@ impl Peers {
             Some(index) => watched.get(index).map_or(Found::End, |(machine, _)| Found::Ended(*machine)),
             None => Found::Nothing,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+    use std::process::Command;
+
+    #[test]
+    fn a_process_without_a_pidfd_is_seen_to_end_before_and_after_it_is_collected() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let numbered = Numbered::find(pid).unwrap();
+        assert!(!numbered.has_ended());
+        assert!(Numbered { pid, began: numbered.began + 1 }.has_ended(), "another one has its number");
+        child.kill().unwrap();
+        waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+        assert!(numbered.has_ended() && Numbered::find(pid).is_none());
+        child.wait().unwrap();
+        assert!(numbered.has_ended());
     }
 }
