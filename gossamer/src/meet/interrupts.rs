@@ -21,7 +21,7 @@ type PassOn = Box<dyn FnMut(Signal, &Signals) + Send>;
 
 #[derive(Default)]
 struct State {
-    /// Who is told that all are to be ended.
+    /// It is told that all are to be ended.
     starter: Option<Arc<Starter>>,
     /// To whom a signal is passed on; nobody yet: it ends this process.
     pass_on: Option<PassOn>,

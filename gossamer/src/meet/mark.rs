@@ -1,9 +1,9 @@
-//! What a machine starts inherits its variables, and is not meant by them: it runs alone.
+//! A process that a machine starts inherits its variables, and is not meant by them: it runs alone.
 //!
 //! A machine marks itself by a thread whose name is computed from these variables. A process alone names its threads,
 //! and everybody may read the names in `/proc`: nobody else can make a mark, take one away, or hold up who looks for
-//! one. Who finds an ancestor that has this mark for the same variables is not meant; who finds other variables was
-//! started as one of others.
+//! one. A process that finds an ancestor with this mark for the same variables is not meant; one with other variables
+//! was started as one of others.
 
 use std::sync::mpsc;
 

@@ -134,7 +134,7 @@ pub(crate) struct Place {
     image: String,
 }
 
-/// What a start has to do with.
+/// All that a start has to do with.
 pub(crate) struct Joint {
     starter: Arc<Starter>,
     interrupts: Interrupts,

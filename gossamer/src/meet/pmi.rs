@@ -115,7 +115,7 @@ impl Pmi {
         value.map(Some).ok_or_else(|| MeetError::Pmi("machine 0 has not said where it is".into()))
     }
 
-    /// What machine 0 has said last, and its number: earlier programs of the same wrapper have met as well.
+    /// The last words of machine 0, and their number: earlier programs of the same wrapper have met as well.
     fn last_meeting(&mut self, limit: &Limit) -> Result<Option<(u32, String)>, MeetError> {
         let mut last = None;
         for number in 0.. {

@@ -1,4 +1,4 @@
-//! Who has started the processes, as far as it is to be told of their end, and this process is to end with it.
+//! The starter of the processes, as far as it is to be told of their end, and this process is to end with it.
 
 use std::fs::File;
 use std::io::Write;

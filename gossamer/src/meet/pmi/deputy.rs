@@ -1,4 +1,4 @@
-//! Who says goodbye to the process manager where a wrapper, such as a script, has its socket as well: the next program
+//! The one that says goodbye to the process manager where a wrapper, such as a script, has its socket as well: the next program
 //! of the wrapper needs the socket, which the process manager closes after a goodbye; without one it kills all others
 //! when the wrapper ends.
 //!

@@ -1,4 +1,4 @@
-//! What a core dump of a machine has in it: its stacks, not the memory that is reserved for data.
+//! A core dump of a machine has its stacks in it, not the memory that is reserved for data.
 
 use std::ops::Range;
 

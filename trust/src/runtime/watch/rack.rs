@@ -56,7 +56,7 @@ enum Mail {
     },
     /// To machine 0: a fiber has ended by a panic, or was aborted.
     Fallen(Fallen),
-    /// What do all of your fibers wait for?
+    /// For all of its waits.
     AskWaits {
         round: u64,
     },

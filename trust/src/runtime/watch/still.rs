@@ -39,7 +39,7 @@ static NEWS: Mutex<Vec<Fallen>> = Mutex::new(Vec::new());
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Fallen(String);
 
-/// What all fibers of a machine wait for, where it stands still.
+/// The waits of all fibers of a machine that stands still.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Waits {
     /// Another number as soon as any fiber is in another wait.
@@ -66,7 +66,7 @@ pub(crate) fn note_fallen(payload: &(dyn Any + Send)) {
     super::unpark();
 }
 
-/// What all fibers of this machine wait for; `None` if any of them may go on by itself.
+/// The waits of all fibers of this machine; `None` if any of them may go on by itself.
 pub(super) fn waits() -> Option<Waits> {
     let (reports, unanswered) = super::ask(true);
     unanswered.is_empty().then(|| waits_of(&reports, now_ms())).flatten()
@@ -111,7 +111,7 @@ fn waits_of(reports: &[Report], at_ms: u64) -> Option<Waits> {
     Some(Waits { sum: sum.finish(), lines: all.iter().map(line).collect() })
 }
 
-/// What the rest of the rack is, to the machine that says it.
+/// The rest of the rack, to the machine that says it.
 pub(super) trait Others {
     /// Asks all of them what they wait for. False if there are none.
     fn ask(&self, round: u64) -> bool;
@@ -129,9 +129,9 @@ pub(super) struct Still {
     due: Option<Instant>,
     asking: Option<Asking>,
     round: u64,
-    /// What the last round has found, by machine.
+    /// The findings of the last round, by machine.
     before: Option<Vec<u64>>,
-    /// What has been said.
+    /// Those that have been said.
     said: Option<Vec<u64>>,
 }
 
@@ -154,7 +154,7 @@ impl Still {
         self.due.get_or_insert_with(|| deadline_after(Duration::from_millis(STILL_EVERY_MS)));
     }
 
-    /// What another machine waits for.
+    /// The waits of another machine.
     pub(super) fn hear(&mut self, machine: u16, round: u64, waits: Option<Waits>) {
         if let Some(asking) = self.asking.as_mut().filter(|_| round == self.round) {
             asking.heard.insert(machine, waits);

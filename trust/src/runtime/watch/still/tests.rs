@@ -1,4 +1,4 @@
-//! What is a program that stands still, and when it is said.
+//! Which programs stand still, and when it is said.
 
 use std::cell::Cell;
 
@@ -64,7 +64,7 @@ impl Others for Rack {
         self.others > 0
     }
 
-    /// What other tests of this process leave is not of these.
+    /// Leavings of other tests of this process are not of these.
     fn pass_on(&self, _: &Fallen) -> bool {
         true
     }
