@@ -9,7 +9,7 @@
 //! process still holds its number, so never a stranger's; the control channel is read to its end before an exit is
 //! told, so a last word always comes first; no machine that does not read holds up the caller.
 
-use comm::deadline::later;
+use comm::deadline::{deadline_after, later};
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -17,6 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use comm::shm;
@@ -97,7 +98,8 @@ struct Member {
     number: u16,
     pid: Pid,
     child: Child,
-    process: OwnedFd,
+    /// Readable when it has ended; `None` where the system has no such descriptors, or they are forbidden.
+    process: Option<OwnedFd>,
     control: Option<Control>, // None: closed
     unsent: VecDeque<Message>,
     exit: Option<ExitStatus>,
@@ -138,7 +140,9 @@ impl Group {
     fn listen(&self, index: usize) -> Result<(), Errno> {
         let member = &self.machines[index];
         let Some(control) = &member.control else { return Ok(()) };
-        epoll::add(&self.epoll, &member.process, data(index, PROCESS), epoll::EventFlags::IN)?;
+        if let Some(process) = &member.process {
+            epoll::add(&self.epoll, process, data(index, PROCESS), epoll::EventFlags::IN)?;
+        }
         epoll::add(&self.epoll, control, data(index, CONTROL), epoll::EventFlags::IN)
     }
 
@@ -186,7 +190,9 @@ impl Group {
             let exit =
                 orphans::try_collect(&mut member.child).map_err(LaunchError::system("collect an exit status"))?;
             if let Some(status) = exit {
-                let _ = epoll::delete(&self.epoll, &member.process); // it is of no more use, registered or not
+                if let Some(process) = &member.process {
+                    let _ = epoll::delete(&self.epoll, process); // it is of no more use, registered or not
+                }
                 member.exit = Some(status);
                 self.close(index);
                 exits.push((self.machines[index].number, status));
@@ -220,7 +226,10 @@ impl Group {
             found.sort_unstable();
             found
         };
-        Ok((of(PROCESS), of(CONTROL)))
+        let mut exited = of(PROCESS);
+        let unwatched = |(_, member): &(usize, &Member)| member.process.is_none() && member.has_exited();
+        exited.extend(self.machines.iter().enumerate().filter(unwatched).map(|(index, _)| index));
+        Ok((exited, of(CONTROL)))
     }
 
     fn hear(&mut self, index: usize, most: usize, events: &mut Vec<Event>) {
@@ -307,9 +316,7 @@ impl Drop for Group {
     fn drop(&mut self) {
         self.signal(Signal::KILL); // all at once, then wait for each
         for member in self.machines.iter_mut().filter(|member| member.is_alive()) {
-            let mut process = [PollFd::new(&member.process, PollFlags::IN)];
-            let timeout = Timespec::try_from(AFTER_KILL).ok();
-            let _ = poll(&mut process, timeout.as_ref());
+            member.wait_for_exit(AFTER_KILL);
             if !matches!(orphans::try_collect(&mut member.child), Ok(Some(_))) {
                 orphans::abandon(&member.child); // whenever it goes
             }
@@ -347,7 +354,14 @@ impl Member {
         let child = orphans::spawn(&mut command);
         let mut child = child.map_err(|source| LaunchError::Program { program: start.program.to_owned(), source })?;
         let pid = Pid::from_child(&child);
-        match pidfd_open(pid, PidfdFlags::empty()) {
+        let process = match pidfd_open(pid, PidfdFlags::empty()) {
+            Err(error @ (Errno::PERM | Errno::NOSYS)) => {
+                tell_of_refusal(error);
+                Ok(None)
+            }
+            opened => opened.map(Some),
+        };
+        match process {
             Ok(process) => {
                 let (control, unsent) = (Some(control), VecDeque::new());
                 let (exit, stopped, is_reported) = (None, None, false);
@@ -357,13 +371,31 @@ impl Member {
                 let _ = child.kill(); // the error to tell is that of pidfd_open
                 let _ = child.wait();
                 orphans::abandon(&child);
-                Err(LaunchError::system("watch a process (pidfd_open, Linux 5.3)")(error))
+                Err(LaunchError::system("watch a process (pidfd_open)")(error))
             }
         }
     }
 
     fn is_alive(&self) -> bool {
         self.exit.is_none()
+    }
+
+    /// Whether its process has ended, and still has its number: the exit status is left there.
+    fn has_exited(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        self.is_alive() && matches!(waitid(WaitId::Pid(self.pid), options), Ok(Some(_)))
+    }
+
+    /// Waits until its process has ended, but not for longer.
+    fn wait_for_exit(&self, most: Duration) {
+        let end = deadline_after(most);
+        if let Some(process) = &self.process {
+            let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], Timespec::try_from(most).ok().as_ref());
+            return;
+        }
+        while !self.has_exited() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5)); // between looks: there is nothing to wait at
+        }
     }
 
     /// Whether it has been stopped for too long, if that is news. Its fibers do not run then, but its sockets stay
@@ -374,7 +406,7 @@ impl Member {
         }
         // What is found is left there, and the exit status is not asked for.
         let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let found = waitid(WaitId::PidFd(self.process.as_fd()), options).ok().flatten();
+        let found = waitid(WaitId::Pid(self.pid), options).ok().flatten();
         let Some(signal) = found.and_then(|found| found.stopping_signal()) else {
             self.stopped = None;
             return None;
@@ -388,4 +420,15 @@ impl Member {
         debug_assert!(self.is_alive());
         let _ = kill_process_group(self.pid, signal); // fails when the machine is gone already
     }
+}
+
+/// Programs start all the same.
+fn tell_of_refusal(error: Errno) {
+    static TOLD: Once = Once::new();
+    TOLD.call_once(|| {
+        eprintln!(
+            "gossamer: the ends of machines are seen up to half a second late, for this system refuses pidfd_open ({error}): \
+             allow it in the container's seccomp profile (Linux 5.3 has it)"
+        );
+    });
 }
