@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub const TIMEOUT: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = limits::HANG;
 /// The devices of `cargo dev rdma`'s machine, at the two ends of a pair of network interfaces.
 pub const DEVICES: [&str; 2] = ["rxeA", "rxeB"];
 

@@ -93,7 +93,7 @@ fn live_and_die(options: &Options, life: Duration, victim: usize) -> anyhow::Res
 
 /// The processes of so many machines, once all have told theirs.
 fn begun(machines: u16, processes: &Receiver<u32>) -> anyhow::Result<Vec<u32>> {
-    let next = |_| processes.recv_timeout(Duration::from_secs(60)).context("a machine did not begin");
+    let next = |_| processes.recv_timeout(Duration::from_secs(300)).context("a machine did not begin");
     (0..machines).map(next).collect()
 }
 

@@ -291,7 +291,7 @@ fn get(url: &str, what: &str, accept: &str) -> anyhow::Result<String> {
     let (host, path) = parts(url)?;
     let slash = if path.is_empty() { "" } else { "/" };
     let mut stream = TcpStream::connect(host)?;
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    stream.set_read_timeout(Some(LIMIT))?;
     write!(stream, "GET /{path}{slash}{what} HTTP/1.0\r\nHost: {host}\r\nAccept: {accept}\r\n\r\n")?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;

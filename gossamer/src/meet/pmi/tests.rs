@@ -43,14 +43,14 @@ fn serve(stream: UnixStream, store: &Mutex<HashMap<String, String>>, barrier: &B
 }
 
 fn pmi(socket: UnixStream, rank: u16) -> Result<Pmi, MeetError> {
-    Pmi::over(OwnedFd::from(socket).into(), rank, &limit(Duration::from_secs(60)))
+    Pmi::over(OwnedFd::from(socket).into(), rank, &limit(limits::HANG))
 }
 
 #[test]
 fn machine_0s_value_reaches_all() {
     let store = Arc::new(Mutex::new(HashMap::new()));
     let barrier = Arc::new(Barrier::new(3));
-    let wait = limit(Duration::from_secs(60));
+    let wait = limit(limits::HANG);
     thread::scope(|scope| {
         let mut got = Vec::new();
         for rank in 0..3u16 {
@@ -122,7 +122,7 @@ fn what_is_not_pmi_is_refused_and_a_manager_that_has_gone_is_told() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let server = thread::spawn(move || serve(theirs, &Mutex::default(), &Barrier::new(1), 8));
     let mut short = pmi(ours, 0).unwrap();
-    let error = short.exchange(Some(b"too long"), &limit(Duration::from_secs(60))).unwrap_err().to_string();
+    let error = short.exchange(Some(b"too long"), &limit(limits::HANG)).unwrap_err().to_string();
     assert!(error.contains("16 bytes is too long"), "{error}");
     drop(short);
     server.join().unwrap();

@@ -25,7 +25,7 @@ fn c2_no_record_of_a_pool_is_left_with_a_client() {
             number.close().expect("it closes");
         }
     }
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + limits::HANG;
     while client::records() > 0 {
         assert!(Instant::now() < end, "{} records are left", client::records());
         trust::yield_now();
@@ -85,7 +85,7 @@ fn c25_a_panic_of_the_disk_thread_reaches_all_who_wait() {
         number.try_apply_then(|number, _| *number += 1, tell());
         cause(number.try_apply(|number, _| *number += 1));
         cause(number.snapshot(folder.path().join("copy")));
-        let end = Instant::now() + Duration::from_secs(60);
+        let end = Instant::now() + limits::HANG;
         let outcome = loop {
             match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(outcome) => break outcome,
