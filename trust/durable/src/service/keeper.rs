@@ -4,6 +4,7 @@
 //! word: nothing is written after it, and no sync is tried again.
 
 use std::any::Any;
+use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -179,6 +180,9 @@ impl Keeper {
             let cause = self.lose(panicked(panic));
             self.report(Report::Lost(cause));
         }
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.end())) {
+            self.lose(panicked(panic));
+        }
     }
 
     /// Nothing is written any more, for this cause or the one before it, which is given back.
@@ -202,7 +206,7 @@ impl Keeper {
                 },
             };
             let report = match job {
-                None | Some(Job::Close) => return self.end(),
+                None | Some(Job::Close) => return,
                 #[cfg(test)]
                 Some(Job::Panic) => panic!("planted"),
                 Some(Job::Snapshot { bytes, seed, promise }) => {
@@ -300,7 +304,9 @@ impl Keeper {
             && let Some((from, to)) = store.files.0.moved()
         {
             let (from, to) = (from.display(), to.display());
-            eprintln!(
+            // A closed standard error is no reason to lose the pool.
+            let _ = writeln!(
+                io::stderr(),
                 "trust-durable: another program has moved {from}, the folder of an open pool: what was acknowledged is in {to}, \
                  and so will be what comes; open it there from now on"
             );
