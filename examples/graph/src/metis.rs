@@ -1,9 +1,9 @@
-//! Tells METIS graphs from edge lists, which look alike: a header `VERTICES EDGES [FMT]`, and for each vertex a line with its neighbours, counted
-//! from 1. They are not read as edge lists, for each number would be another one.
+//! Tells METIS graphs from edge lists, which look alike: a header `VERTICES EDGES [FMT]`, and for each vertex a line
+//! with its neighbours, counted from 1. They are not read as edge lists, for each number would be another one.
 
-/// What an error says of such a file.
-pub(crate) const HINT: &str = "a METIS graph (`VERTICES EDGES [FMT]`, then a line for each vertex) is not read: convert it to an edge list, \
-     DIMACS (.gr) or Matrix Market (.mtx)";
+/// Cause and cure, for the error of such a file.
+pub(crate) const HINT: &str = "a METIS graph (`VERTICES EDGES [FMT]`, then a line for each vertex) is not read: \
+     convert it to an edge list, DIMACS (.gr) or Matrix Market (.mtx)";
 
 /// Whether all lines so far are those of a METIS graph.
 pub(crate) struct Metis {
@@ -14,7 +14,8 @@ pub(crate) struct Metis {
     has_edge_weights: bool,
     lines: u64,
     neighbours: u64,
-    /// Of each edge from its lower end a number, less the same number from its upper end: 0 where each edge is there from both.
+    /// Of each edge from its lower end a number, less the same number from its upper end: 0 where each edge is there
+    /// from both.
     balance: u64,
 }
 

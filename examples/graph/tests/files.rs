@@ -98,7 +98,8 @@ fn what_is_wrong_is_told_with_its_line() {
         ("a.gr", "p sp 2 1\na 1 2 inf\n".to_owned(), ":2: weight inf: it must be finite"),
         ("a.txt", "1 2 -Infinity\n".to_owned(), ":1: weight -Infinity: it must be finite"),
         ("a.txt", "1 2 1e400\n".to_owned(), ":1: weight 1e400: it must be finite"),
-        // METIS: of the manual; with weights of edges; with those of vertices; a ring; two pairs; and blank lines for vertices alone.
+        // METIS: of the manual; with weights of edges and of vertices; two pairs; a ring; blank lines for lone
+        // vertices.
         (
             "a.txt",
             "7 11\n5 3 2\n1 3 4\n5 4 2 1\n".to_owned(),

@@ -1,5 +1,6 @@
-//! Memory of a server's connections beyond what each has for itself: for large values that come, and for replies until clients read them. It is a
-//! part of what the items may have, so that no number of slow clients takes much more than `--memory` says.
+//! Memory of a server's connections beyond what each has for itself: for large values that come, and for replies until
+//! clients read them. It is a part of what the items may have, so that no number of slow clients takes much more than
+//! `--memory` says.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,7 +1,7 @@
 //! Time, in whole seconds since 1970, as items have it. 0 stands for never.
 //!
-//! It goes on from what the wall clock said at the start, as memcached's does: a wall clock that is set later lets no item expire, and keeps none.
-//! The same on all machines as far as their clocks agree when they start.
+//! It goes on from what the wall clock said at the start, as memcached's does: a wall clock that is set later lets no
+//! item expire, and keeps none. The same on all machines as far as their clocks agree when they start.
 
 use std::sync::OnceLock;
 

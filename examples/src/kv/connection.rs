@@ -2,9 +2,9 @@
 //!
 //! A client may send any number of requests before it reads a reply (pipelining). As many as have come are run one after the
 //! other without waiting, and their replies leave in one write. While a client does not read its replies nothing more is
-//! read from it, so what a connection has in memory is bounded: what it has read, a burst of replies, and one large value. What of that is more than
-//! some KiB comes from the server's budget: where that is used up bursts are small, and large values are refused. A client that says nothing
-//! for a while has no memory at all.
+//! read from it, so what a connection has in memory is bounded: what it has read, a burst of replies, and one large value.
+//! The server's budget has all of that but some KiB: where it is used up bursts are small, and large values are
+//! refused. A client that says nothing for a while has no memory at all.
 
 use std::cell::RefCell;
 use std::io::{self, Read, Write};
@@ -38,7 +38,8 @@ const IDLE: Duration = Duration::from_secs(1);
 /// How long a client may stop within a large value, which takes memory of all.
 const STALLED: Duration = Duration::from_secs(30);
 
-/// Bytes of input that a connection has room for. A client that announces much and sends little gets room for twice what it has sent.
+/// Bytes of input that a connection has room for. A client that announces much and sends little gets room for twice
+/// what it has sent.
 fn room_for(unread: usize, missing: usize) -> usize {
     (unread + missing).min(2 * unread).max(unread + 1).max(INPUT_BYTES)
 }
@@ -66,7 +67,7 @@ pub struct Connection<T: Table> {
     end: usize,
     /// Bytes of a value that is too large: they are read and forgotten.
     unwanted: usize,
-    /// What of the budget the input has, and the output.
+    /// Parts of the budget that the input has, and the output.
     input_part: Part,
     output_part: RefCell<Part>,
 }
@@ -144,7 +145,8 @@ impl<T: Table> Connection<T> {
         }
     }
 
-    /// Is there memory to read what is missing, as far as the client may have room for it now? Waits for others for a while.
+    /// Is there memory to read what is missing, as far as the client may have room for it now? Waits for others for a
+    /// while.
     fn has_room(&mut self, missing: usize) -> bool {
         let room = room_for(self.end - self.start, missing);
         let more = room.max(self.input.len()) - INPUT_BYTES.min(room);
@@ -317,7 +319,7 @@ impl<T: Table> Connection<T> {
         self.start += line_bytes;
     }
 
-    /// A value that cannot be stored. What was there before is not what the client has now.
+    /// Refuses a value. The client has another one now than the table, so that goes.
     fn refuse_value(&self, command: &Command<'_>, why: &str, quiet: bool) {
         self.say(why, quiet);
         if command.op == Op::Set {

@@ -1,5 +1,5 @@
-//! The meta commands of memcached 1.6 (`mg ms md ma me`): what a line of one means, what goes to the table, and how the reply is written. What they
-//! do to an item is in `shard/meta.rs`.
+//! The meta commands of memcached 1.6 (`mg ms md ma me`): how their lines are read, the command that goes to the table,
+//! and how the reply is written. Their effect on an item is in `shard/meta.rs`.
 
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -29,14 +29,14 @@ pub enum Verb {
     Debug,
 }
 
-/// What goes to the part of the table that has the key.
+/// A command as it goes to the part of the table that has the key.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Command {
     /// Which command.
     pub verb: Verb,
     /// The key, decoded.
     pub key: ByteBuf,
-    /// What to store.
+    /// The value to be stored.
     pub value: ByteBuf,
     /// The letter of `M`.
     pub mode: u8,
@@ -54,7 +54,7 @@ pub struct Command {
     pub new_unique: Option<u64>,
     /// `J`: the number of an item that is made.
     pub initial: u64,
-    /// `D`: what is added or taken.
+    /// `D`: the number that is added or taken.
     pub delta: u64,
     /// `I`: the item becomes stale.
     pub invalidates: bool,
@@ -69,16 +69,16 @@ pub struct Command {
 /// A line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Meta<'a> {
-    /// What it asks for.
+    /// The command.
     pub command: Command,
     /// Of `ms`: how long the block of data behind the line is.
     pub value_bytes: Option<usize>,
-    /// What is wrong with it.
+    /// The reply, where the line is wrong.
     pub error: Option<&'static str>,
     echo: Echo<&'a [u8]>,
 }
 
-/// What of a line its reply repeats.
+/// The parts of a line that its reply repeats.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Echo<B> {
     verb: Verb,
@@ -90,7 +90,7 @@ pub struct Echo<B> {
     flags: B,
 }
 
-/// What became of a command.
+/// Result of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Status {
     /// It was done.
@@ -136,7 +136,7 @@ const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
 const BAD_TOKEN: &str = "CLIENT_ERROR bad token in command line format";
 const BAD_KEY: &str = "CLIENT_ERROR error decoding key";
 
-/// What the words behind a meta command's name ask for; else the reply.
+/// The command of the words behind a meta command's name.
 ///
 /// # Errors
 /// The reply to a line of which even the length of its data is unknown.
@@ -231,7 +231,7 @@ impl<'a> Meta<'a> {
         Ok(())
     }
 
-    /// What its reply repeats, as long as that is awaited.
+    /// The parts that its reply repeats, for as long as that is awaited.
     pub fn echo(&self) -> Echo<Box<[u8]>> {
         let Echo { verb, key, is_binary, is_quiet, wants_value, flags } = self.echo;
         Echo { verb, key: key.into(), is_binary, is_quiet, wants_value, flags: flags.into() }
@@ -329,7 +329,7 @@ fn put(to: &mut Vec<u8>, number: u64) {
     to.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// What base64 with padding stands for.
+/// The bytes of base64 with padding.
 fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let digits = text.strip_suffix(b"==").or_else(|| text.strip_suffix(b"=")).unwrap_or(text);
     let (mut bytes, mut bits, mut held) = (Vec::new(), 0, 0u32);

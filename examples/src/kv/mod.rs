@@ -13,8 +13,8 @@
 //! Another table behind the same server is another implementation of [`table::Table`]: with `--durable` it is that of [`durable`], whose items survive
 //! the program.
 //!
-//! It speaks the text protocol of memcached 1.6 and no binary protocol: who begins with that is hung up on. Meta commands ([`meta`]) it has but with
-//! `--durable`, where they are errors.
+//! It speaks the text protocol of memcached 1.6 and no binary protocol: who begins with that is hung up on. Meta
+//! commands ([`meta`]) it has but with `--durable`, where they are errors.
 //! `version` and `quit` stand alone, as in older memcacheds. The clients whose own tests it passes are in docs/testing.md.
 //!
 //! After the server of thesis 2.6.3; its clients take replies in any order, memcached's clients do not.

@@ -23,12 +23,14 @@ use super::table::{Counts, Table};
 use crate::program::Program;
 
 pub(super) const PROGRAM: Program = Program("kv");
-/// The memcached whose protocol this is: clients look at it to know what they may send, and libmemcached takes no version 0.
+/// The memcached whose protocol this is: clients look at it to know what they may send, and libmemcached takes no
+/// version 0.
 pub(super) const VERSION: &str = "1.6.18";
 
 /// How long clients may take to read the last replies when the server stops.
 const END_WAIT: Duration = Duration::from_secs(2);
-/// After how long without a word a client's host is asked whether it is there, how often, and how many times in vain: 25 s.
+/// After how long without a word a client's host is asked whether it is there, how often, and how many times in vain:
+/// 25 s.
 const PROBE_AFTER: Duration = Duration::from_secs(10);
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 const PROBES: u32 = 3;
@@ -101,7 +103,8 @@ thread_local! {
 }
 
 impl Server {
-    /// Listens at this address. `threads`: how many workers there are, for `stats`; `memory_bytes`: what items may have.
+    /// Listens at this address. `threads`: how many workers there are, for `stats`; `memory_bytes`: what items may
+    /// have.
     ///
     /// # Errors
     /// The system's.
@@ -267,7 +270,8 @@ impl Server {
             ("threads", self.threads as u64),
         ];
         let mut lines = lines(own);
-        let _ = write!(lines, "STAT version {VERSION}\r\nSTAT gossamer {}\r\n", env!("CARGO_PKG_VERSION")); // a `String` takes all
+        let own = env!("CARGO_PKG_VERSION");
+        let _ = write!(lines, "STAT version {VERSION}\r\nSTAT gossamer {own}\r\n"); // a `String` takes all
         lines + &self::lines(more) + &self::lines(counts)
     }
 
@@ -315,8 +319,8 @@ fn own_table<T: Table>(make: &impl Fn() -> T) -> Rc<T> {
     })
 }
 
-/// Sends replies at once, and finds out when the client's host has vanished: a client that says nothing for a while is asked by the system
-/// whether it is there, and its place is free again when it does not answer.
+/// Sends replies at once, and finds out when the client's host has vanished: a client that says nothing for a while
+/// is asked by the system whether it is there, and its place is free again when it does not answer.
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     set_socket_keepalive(stream, true)?;

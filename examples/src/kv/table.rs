@@ -16,7 +16,7 @@ use super::meta::{self, Seen, Status};
 pub const KEY_BYTES_MAX: usize = 250;
 /// No value is longer, in bytes; [`fits`] says which are possible.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
-/// What memcached has beside an item's key and value: its head, its unique number, and what follows key and value.
+/// Bytes that memcached has beside an item's key and value: its head, its unique number, and ends of key and value.
 const HEAD_BYTES: usize = 48 + 8 + 1 + 2;
 /// The same for flags that are not 0.
 const FLAGS_BYTES: usize = 4;
@@ -141,10 +141,10 @@ impl Large for Infallible {
     }
 }
 
-/// What became of a meta command.
+/// Result of a meta command.
 #[derive(Debug)]
 pub struct Answered<L> {
-    /// What it came to.
+    /// Whether it was done.
     pub status: Status,
     /// The item, where there is one.
     pub seen: Seen,
@@ -190,7 +190,8 @@ pub trait Table: 'static {
     /// From now on its items may take so much memory on each machine. Waits.
     fn limit_memory(&self, bytes: usize);
 
-    /// Keys of items, up to so many bytes of keys, with the values' lengths and when they expire. Waits. None where nobody can say.
+    /// Keys of items, up to so many bytes of keys, with the values' lengths and when they expire. Waits. None where
+    /// nobody can say.
     fn keys(&self, _bytes_max: usize) -> Vec<(Vec<u8>, u32, u32)> {
         Vec::new()
     }

@@ -190,7 +190,7 @@ fn unique(client: &mut Client, request: &str) -> u64 {
     word.parse().unwrap()
 }
 
-/// What depends on unique numbers, and what came with later versions of memcached.
+/// Commands that depend on unique numbers, and flags of later versions of memcached.
 #[test]
 fn meta_commands_compare_and_set() {
     let server = Server::kv("--threads 2", 1);

@@ -73,8 +73,8 @@ impl<T> std::fmt::Debug for Array<T> {
     }
 }
 
-/// Calls a method here if this thread has a part of the array, else on a worker of this machine. No closure lies between, so that what panics
-/// here does so at the caller's line.
+/// Calls a method here if this thread has a part of the array, else on a worker of this machine. No closure lies
+/// between, so that what panics here does so at the caller's line.
 macro_rules! at_place {
     ($array:expr, $method:ident $(::<$type:ty>)? ($($argument:expr),*)) => {{
         let array = $array;

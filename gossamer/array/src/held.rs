@@ -1,7 +1,8 @@
-//! Memory and slots of arrays that have been dropped, and are about to be free: an array is not refused for want of them.
+//! Memory and slots of arrays that have been dropped, and are about to be free: an array is not refused for want of
+//! them.
 //!
-//! The last handle of an array may be dropped anywhere, and its memory goes some turns of the workers later. Nothing tells of the time between, so
-//! a refusal is put off for a while, if there are arrays that may be ending.
+//! The last handle of an array may be dropped anywhere, and its memory goes some turns of the workers later. Nothing
+//! tells of the time between, so a refusal is put off for a while, if there are arrays that may be ending.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -32,7 +33,8 @@ impl Drop for Held {
     }
 }
 
-/// Bytes that a machine has left by `left`, which is asked there: if they are too few, but not with those of its arrays, waits for arrays that end.
+/// Bytes that a machine has left by `left`, which is asked there: if they are too few, but not with those of its
+/// arrays, waits for arrays that end.
 pub(crate) fn left_for<F>(bytes: u64, machine: u16, left: F) -> u64
 where
     F: Fn() -> u64 + NoRef + Send + Copy + 'static,

@@ -31,7 +31,8 @@
 //!    that is which other machines of the host see
 //! 3. `post.rs`: the messages between parts, by `trust::link::post`
 //! 4. `local.rs`: hits, and how a call waits; `array.rs`, `view.rs`, `update.rs`, `bulk/`, `whole.rs`, `lock.rs`: the calls
-//! 5. `make.rs`: how an array comes to be and goes; `shape.rs`: who owns what; `memory.rs`: is there room; `held.rs`: will there be
+//! 5. `make.rs`: how an array comes to be and goes; `shape.rs`: who owns what; `memory.rs`: is there room; `held.rs`:
+//!    will there be
 //!
 //! Nothing of it is shared between threads, so it has no atomics, locks and fences: a worker's frames are its own, and a chunk that another
 //! worker of the same machine wants is sent to it as to one of another machine. Between machines of one host a granted chunk is copied once, by who

@@ -177,8 +177,8 @@ enum Held {
     OfPlace {
         _lock: OfPlace,
     },
-    /// A worker has the lock for a thread that is no place, until this goes. No fiber does: the program would wait for it at its end where the
-    /// guard was forgotten.
+    /// A worker has the lock for a thread that is no place, until this goes. No fiber does: the program would wait
+    /// for it at its end where the guard was forgotten.
     OfWorker {
         _lock: Trust<OfPlace>,
     },

@@ -16,8 +16,8 @@ use crate::post;
 /// `combine` must be associative and commutative with `IDENTITY` as its identity: values are combined in whatever order and grouping,
 /// by several workers, and merged later. Debug builds test that on the values that pass, where `EXACT` is true.
 ///
-/// An element that no call combines keeps its bits, whatever the operator makes of its value: an accumulator that still has the bytes of
-/// `IDENTITY` is not merged.
+/// An element that no call combines keeps its bits, whatever the operator makes of its value: an accumulator that
+/// still has the bytes of `IDENTITY` is not merged.
 ///
 /// ```
 /// use gossamer_array::{Array, Operator};
@@ -47,8 +47,8 @@ use crate::post;
 ///
 /// Source: DArray 4.3.
 pub trait Operator<T>: Copy + 'static {
-    /// `combine(x, IDENTITY)` is `x`. Of floating-point numbers that is -0.0 for sums, as 0.0 would change -0.0, and NaN for [`Min`] and [`Max`], which
-    /// take the other number where one is NaN.
+    /// `combine(x, IDENTITY)` is `x`. Of floating-point numbers that is -0.0 for sums, as 0.0 would change -0.0, and
+    /// NaN for [`Min`] and [`Max`], which take the other number where one is NaN.
     const IDENTITY: T;
     /// Do the laws hold exactly? Not for floating-point numbers, whose sums may differ in the last bits from run to run.
     const EXACT: bool;
@@ -125,7 +125,8 @@ operators! {
     /// }, 2);
     /// ```
     Min;
-    /// The greater value; of a number and NaN, the number. The identity is the least integer, or NaN. Example: as for [`Min`].
+    /// The greater value; of a number and NaN, the number. The identity is the least integer, or NaN. Example: as for
+    /// [`Min`].
     Max;
     /// The bits that both have. Example: as for [`Or`].
     And;
@@ -181,7 +182,8 @@ pub(crate) struct OpTable {
     pub(crate) bit: u64,
     /// Writes as many identities.
     pub(crate) clear: unsafe fn(*mut u8, usize),
-    /// Combines each of the first elements with those of the bytes behind, but for the bytes of the identity. Runs the operator's code.
+    /// Combines each of the first elements with those of the bytes behind, but for the bytes of the identity. Runs
+    /// the operator's code.
     pub(crate) merge: unsafe fn(*mut u8, &[u8]),
     /// Asks for the right to combine.
     pub(crate) send_want: fn(&Part, u32),
@@ -238,7 +240,8 @@ impl<T: Element, O: Operator<T>> TableOf<T, O> {
         for (index, with) in with.chunks_exact(size_of::<T>()).enumerate() {
             // SAFETY: the caller's promise: so many elements lie there; any bytes are a `T`, as it is `FromBytes`.
             let (at, with) = unsafe { (elements.cast::<T>().add(index), with.as_ptr().cast::<T>().read_unaligned()) };
-            // Nobody has combined this element, or to no effect: it keeps its bits, also where the operator would change them.
+            // Nobody has combined this element, or to no effect: it keeps its bits, also where the operator would
+            // change them.
             if !Self::IS_NEUTRAL && bytes_of(&with) == bytes_of(&identity) {
                 continue;
             }
@@ -297,7 +300,8 @@ mod tests {
         }
     }
 
-    /// Merges `operands`, each combined into an accumulator of its own (`None`: into none), into elements of this value.
+    /// Merges `operands`, each combined into an accumulator of its own (`None`: into none), into elements of this
+    /// value.
     fn merged<T: Element, O: Operator<T>>(_: O, value: T, operands: &[Option<T>]) -> Vec<T> {
         let table = Op::of::<T, O>().0;
         let mut elements = vec![value; operands.len()];
@@ -312,7 +316,7 @@ mod tests {
         elements
     }
 
-    /// Whatever an element is: one that is merged becomes the element and the operand combined, and one that has no operand keeps its bits.
+    /// An element with an operand becomes both combined, one without keeps its bits.
     fn merge_touches_what_was_combined<T: Element, O: Operator<T>>(op: O, values: &[T]) {
         for value in values {
             for operand in values {

@@ -16,12 +16,14 @@ fn is_in_closure() -> bool {
 pub(crate) fn may_not_fetch(call: &str) -> ! {
     if is_in_closure() {
         panic!(
-            "`{call}` of an array has to fetch a chunk, and nothing may wait in here: {CLOSURES} is running. Fetch what it needs before that \
+            "`{call}` of an array has to fetch a chunk, and nothing may wait in here: {CLOSURES} is running. Fetch \
+             what it needs before that \
              call (`view`, `get`, `copy_to`), or use `try_get` or `update_then` in it"
         );
     }
     panic!(
-        "`{call}` of an array has to fetch a chunk, and nothing may wait here, inside a delegated closure or a callback: `launch` the closure \
+        "`{call}` of an array has to fetch a chunk, and nothing may wait here, inside a delegated closure or a \
+         callback: `launch` the closure \
          (it then runs in a fiber and may wait), use `try_get` or `update_then`, or fetch what it needs before"
     )
 }
@@ -42,12 +44,14 @@ pub(crate) fn may_wait(call: &str) {
 fn may_not_wait(call: &str) -> ! {
     if is_in_closure() {
         panic!(
-            "`{call}` of an array waits, and nothing may wait in here: {CLOSURES} is running. Call it before that call or after it, or use \
+            "`{call}` of an array waits, and nothing may wait in here: {CLOSURES} is running. Call it before that \
+             call or after it, or use \
              `try_get` or `update_then` in the closure"
         );
     }
     panic!(
-        "`{call}` of an array waits, and nothing may wait here, inside a delegated closure or a callback: `launch` the closure (it then runs in a \
+        "`{call}` of an array waits, and nothing may wait here, inside a delegated closure or a callback: `launch` \
+         the closure (it then runs in a \
          fiber and may wait), or use `try_get` or `update_then`"
     )
 }
@@ -57,7 +61,8 @@ fn may_not_wait(call: &str) -> ! {
 #[track_caller]
 pub(crate) fn is_in_use(call: &str) -> ! {
     panic!(
-        "`{call}`: this chunk of the array is in use by {CLOSURES} that is running: use what the closure was given, or call `{call}` before it \
+        "`{call}`: this chunk of the array is in use by {CLOSURES} that is running: use what the closure was \
+         given, or call `{call}` before it \
          or after it"
     )
 }

@@ -1,4 +1,5 @@
-//! Misuse is told at the caller's line with a cure that works there, and a lock that a thread has forgotten does not keep the program from ending.
+//! Misuse is told at the caller's line with a cure that works there, and a lock that a thread has forgotten does not
+//! keep the program from ending.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;

@@ -61,8 +61,8 @@ pub use stats::Stats;
 
 /// Runs `gsm_main` as [`gossamer::main`] does, in a program whose machines have keepers, which regions need.
 ///
-/// When it has returned, the other machines have ended, with the pages that only they had. A thread that touches such a page of a span ends
-/// the process, with a message on standard error and by SIGABRT.
+/// When it has returned, the other machines have ended, with the pages that only they had. A thread that touches such
+/// a page of a span ends the process, with a message on standard error and by SIGABRT.
 ///
 /// # Panics, exits
 /// As [`gossamer::main`].

@@ -1,4 +1,4 @@
-//! What meta commands do to the items of a shard, and what tools see of it.
+//! The effect of meta commands on the items of a shard, and the list of its keys.
 
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -12,10 +12,10 @@ use crate::kv::table::{self, Answer, Op};
 /// Bytes of a value that comes with its answer; longer ones are kept until they are fetched.
 const HERE_BYTES_MAX: usize = 4 << 10;
 
-/// What became of a meta command.
+/// Result of a meta command.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Reply {
-    /// What it came to.
+    /// Whether it was done.
     pub status: Status,
     /// The item, where there is one.
     pub seen: Seen,

@@ -20,7 +20,8 @@ use crate::uffd::{Fault, Uffd};
 /// virtual machine, a page that is fetched with all of them asleep takes eight times what it takes with none (measured: 120 and 15 us).
 const LINGER: Duration = Duration::from_micros(500);
 
-/// How long a thread stands still at a page after the program's end, before that is told: a process that is just ending is gone by then.
+/// How long a thread stands still at a page after the program's end, before that is told: a process that is just
+/// ending is gone by then.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Has the keeper ended, so that nobody answers faults any more?
@@ -105,12 +106,15 @@ pub(super) fn end(regions: impl Iterator<Item = Range<usize>>) {
     }
 }
 
-/// Ends the process, of which a thread stands still for ever. By no exit handlers: that thread may have the lock of a stream.
+/// Ends the process, of which a thread stands still for ever. By no exit handlers: that thread may have the lock of a
+/// stream.
 fn tell_of_the_end(address: usize) -> ! {
     std::thread::sleep(GRACE);
     say(format_args!(
-        "gossamer: a thread has touched a region, at {address:#x}, after the program's end: other machines have its pages, and have ended. Use \
-         spans before `gsm_main` returns: copy what is needed afterwards (`to_vec`), and join the threads that have spans"
+        "gossamer: a thread has touched a region, at {address:#x}, after the program's end: other machines have \
+         its pages, and have ended. Use \
+         spans before `gsm_main` returns: copy what is needed afterwards (`to_vec`), and join the threads that \
+         have spans"
     ));
     std::process::abort()
 }

@@ -58,7 +58,8 @@ impl Operator<[f32; 2]> for Best {
     }
 }
 
-/// Combines element 2 at all places, by each call that can, and sees that the rest of its chunk has the bits that it had.
+/// Combines element 2 at all places, by each call that can, and sees that the rest of its chunk has the bits that it
+/// had.
 fn leaves_the_rest<T, O>(op: O, value: T, operand: T, bits: fn(T) -> u64)
 where
     T: gossamer_array::Element,
@@ -87,7 +88,7 @@ where
     }
 }
 
-/// What is merged is what was combined: other elements keep their bits, also where the operator would change them.
+/// A merge changes what was combined. Other elements keep their bits, also where the operator would change them.
 pub fn array_elements_that_nobody_combines_keep_their_bits() {
     leaves_the_rest(Min, f64::NAN, 5.0, f64::to_bits);
     leaves_the_rest(Max, f32::from_bits(0x7fc0_1234), 5.0, |x| x.to_bits().into());
