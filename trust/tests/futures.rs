@@ -544,3 +544,49 @@ fn t16_a_future_that_waits_for_room_is_told_that_its_trustee_is_gone() {
     let outcome = waiter.join().unwrap();
     assert!(matches!(outcome, Ok(()) | Err(Error::Gone { .. })), "{outcome:?}");
 }
+
+/// A task whose waker goes with its last share, and whose destructor asks the pool and is one more that waits for room.
+struct LastWord(Trust<u64>, Arc<AtomicUsize>);
+
+impl Wake for LastWord {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for LastWord {
+    fn drop(&mut self) {
+        let mut call = self.0.apply_async(|count| *count += 1);
+        let _ = poll_once(&mut call);
+        self.1.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Futures are polled by one task after the other, more of them than may be under way at a time: wakers are replaced where calls are under
+/// way, and where they wait for room.
+#[test]
+fn wakers_are_replaced_and_dropped_outside_of_all_locks() {
+    let _watch = watchdog!();
+    let pool = Threadpool::builder().workers(1).pin(false).build();
+    let (count, dropped) = (pool.entrust(0u64), Arc::new(AtomicUsize::new(0)));
+    let (stands, go_on) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (begins, ends) = (Arc::clone(&stands), Arc::clone(&go_on));
+    // The trustee stands still meanwhile.
+    drop(pool.spawn(move || {
+        begins.store(true, Ordering::SeqCst);
+        stand_until(|| ends.load(Ordering::SeqCst));
+    }));
+    serve_until(|| stands.load(Ordering::SeqCst));
+    let mut futures: Vec<_> = (0..1200).map(|_| count.apply_async(|count| *count += 1)).collect();
+    for round in 0..3 {
+        for future in &mut futures {
+            let waker = Waker::from(Arc::new(LastWord(count.clone(), Arc::clone(&dropped))));
+            assert!(Pin::new(future).poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        assert_eq!(dropped.load(Ordering::SeqCst), round * futures.len());
+    }
+    go_on.store(true, Ordering::SeqCst);
+    let last = futures.pop();
+    drop(futures);
+    // Woken, or dropped with its future.
+    serve_until(|| dropped.load(Ordering::SeqCst) >= 3 * 1199 + 2);
+    drop(last);
+}
