@@ -160,7 +160,9 @@ pub fn run(run: &RackRun) -> Result<Ended, RackError> {
         Ok(links) => links,
         Err(signal) => return Ok(Outcome::Interrupted(signal.as_raw()).into()),
     };
-    let plan = plan::make(run, &chosen)?;
+    let mut plan = plan::make(run, &chosen)?;
+    // Of several addresses of a name, that at which its daemon was met: it listens there.
+    plan.hosts.iter_mut().zip(&links).for_each(|(host, link)| host.bind = link.peer.ip());
     let start = plan::start(run, &plan, &files)?;
     let links = match hosts::start(&dialer, links, &start, &files)? {
         Ok(links) => links,
