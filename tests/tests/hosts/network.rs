@@ -44,8 +44,6 @@ pub enum Filter {
     Flow([u16; 2]),
     /// Packets of TCP of more bytes.
     LongerThan(u16),
-    /// Connections to all ports but these.
-    AllPortsBut(&'static str),
 }
 
 impl Namespace {
@@ -141,9 +139,6 @@ impl Network {
         let rule = match filter {
             Filter::Flow([a, b]) => format!("tcp sport {{ {a}, {b} }} tcp dport {{ {a}, {b} }} drop"),
             Filter::LongerThan(bytes) => format!("meta l4proto tcp meta length gt {bytes} drop"),
-            Filter::AllPortsBut(ports) => {
-                format!("iifname eth0 tcp flags syn / syn,ack tcp dport != {{ {ports} }} drop")
-            }
         };
         let chain = "add chain ip test input { type filter hook input priority 0; }";
         let rules = format!("add table ip test\n{chain}\nadd rule ip test input {rule}\n");
